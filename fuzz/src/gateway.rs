@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use esplanade::config::load_text;
-use esplanade::io::gso::Segments;
+use esplanade::io::gso::GsoSegments;
 use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 use esplanade::vici::{PACKET_BYTES_MAX, Packet};
 use esplanade_ipsec::wire::checksum::{fold, sum};
@@ -86,7 +86,7 @@ pub fn tun_gso(data: &[u8]) {
         return;
     };
     assert_eq!(VnetHeader::decode(&header.encode()), Ok(header));
-    let Ok(segments) = Segments::new(&header, packet) else {
+    let Ok(segments) = GsoSegments::new(&header, packet) else {
         return;
     };
     let (count, longest) = (segments.count(), segments.len(0));

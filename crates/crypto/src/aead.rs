@@ -8,8 +8,8 @@ use aws_lc_sys as lc;
 
 use crate::ccm::{self, Ccm};
 use crate::iana::{Encryption, Integrity};
-use crate::lookaside::{AeadAlgorithm, TAG_LEN};
 use crate::plain::Cleansed;
+use crate::spec::{AeadAlgorithm, TAG_LEN};
 
 pub(crate) const IV_LEN: usize = 8;
 

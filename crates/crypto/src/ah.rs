@@ -3,9 +3,9 @@
 use subtle::ConstantTimeEq;
 
 use crate::aead::{Aead, IV_LEN};
-use crate::job::JobStatus;
 use crate::joined;
 use crate::key::{KeyContext, Keys};
+use crate::spec::JobStatus;
 use crate::transform::Protocol;
 
 /// The longest ICV of AH.

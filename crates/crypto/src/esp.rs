@@ -2,13 +2,10 @@
 
 use crate::aead::Aead;
 use crate::ah;
-use crate::job::JobStatus;
 use crate::joined;
 use crate::key::{KeyContext, Keys, Pair};
+use crate::spec::{ESP_HEADER_LEN as HEADER_LEN, JobStatus};
 use crate::transform::{IvKind, Protocol};
-
-/// SPI and sequence number.
-pub(crate) const HEADER_LEN: usize = 8;
 
 /// Whether it is an ESP packet of the key's transform, by its length.
 fn well_formed(key: &KeyContext, len: usize) -> bool {

@@ -4,23 +4,7 @@ use crate::arena::Arena;
 use crate::key::KeyContext;
 use crate::slots::SlotTable;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    Seal,
-    Open,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JobStatus {
-    /// Not yet seen by an engine.
-    #[default]
-    Pending,
-    Done,
-    /// The ICV is wrong; the engine has zeroed the payload.
-    AuthFailed,
-    /// The lengths do not fit the transform or the buffer; nothing was touched.
-    Malformed,
-}
+pub use crate::spec::{Direction, JobStatus};
 
 /// One ESP or AH packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
 #[derive(Clone, Copy, Debug)]
@@ -138,5 +122,28 @@ impl std::fmt::Debug for Batch {
             .field("keys", &self.keys)
             .field("used", &self.used)
             .finish_non_exhaustive()
+    }
+}
+
+/// An ESP packet in a buffer of its own.
+#[derive(Debug)]
+pub struct EspPacket<'a> {
+    pub key: &'a KeyContext,
+    /// The full 64 bits; the high half is part of the ICV's input if the key is for ESN.
+    pub sequence: u64,
+    /// ESP header, IV, payload with trailer, ICV. For sealing, header and IV are filled in (the IV is the sequence
+    /// number or random, see [`IvKind`](crate::IvKind)) and there is room for the ICV.
+    pub bytes: &'a mut [u8],
+    pub status: JobStatus,
+}
+
+impl<'a> EspPacket<'a> {
+    pub fn new(key: &'a KeyContext, sequence: u64, bytes: &'a mut [u8]) -> Self {
+        Self {
+            key,
+            sequence,
+            bytes,
+            status: JobStatus::Pending,
+        }
     }
 }

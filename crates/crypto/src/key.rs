@@ -2,34 +2,16 @@
 
 use crate::aead::Aead;
 use crate::cipher::Cipher;
-use crate::cpu::tier::MissingFeature;
-use crate::cpu::{self, Family, Kind, Tier};
-use crate::esp;
+use crate::cpu::kernel::{Family, Kind, Layout};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{chacha, des, gcm, pair};
 use crate::key_slot::{Held, KeySlot};
 use crate::mac::Mac;
 use crate::material::KeyMaterial;
+use crate::tier::Tier;
 use crate::transform::{Protocol, Transform};
-use crate::weak::WeakKey;
 
-/// Why no context was made. Says nothing about the key's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    #[error("the key material has {actual} bytes, {transform} needs {expected}")]
-    WrongLength {
-        transform: Transform,
-        expected: usize,
-        actual: usize,
-    },
-    #[error("the key for {transform} is refused: {weakness}")]
-    Weak {
-        transform: Transform,
-        weakness: WeakKey,
-    },
-    #[error("the cryptographic library refused the key")]
-    Refused,
-    #[error(transparent)]
-    Missing(#[from] MissingFeature),
-}
+pub use crate::material::KeyError;
 
 /// One direction of one SA: transform, ESN flag and the expanded keys. Immutable, so that any number of
 /// threads may use it at once; zeroised on drop.
@@ -56,45 +38,6 @@ struct Origin {
     slot: Held,
 }
 
-/// The parts of an ESP packet, and what is to know of its key before that is at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(4))]
-pub(crate) struct Layout {
-    /// SPI to IV.
-    pub(crate) head: u8,
-    /// What is not body: the head and the ICV.
-    pub(crate) around: u8,
-    /// A block of the body, less one.
-    block_mask: u8,
-    /// What the key's kernel tells packets apart by.
-    pub(crate) class: u8,
-}
-
-impl Layout {
-    fn of(transform: Transform, keys: &Keys) -> Self {
-        let head = esp::HEADER_LEN + transform.iv_len();
-        Self {
-            head: head as u8,
-            around: (head + transform.icv_len()) as u8,
-            block_mask: transform.block_align() as u8 - 1,
-            class: keys.class(),
-        }
-    }
-
-    /// Whether an ESP packet of `len` bytes can have it: whole blocks between head and ICV, one at least.
-    #[inline(always)]
-    pub(crate) fn fits(self, len: u32) -> bool {
-        let around = u32::from(self.around);
-        len > around && (len - around) & u32::from(self.block_mask) == 0
-    }
-
-    /// All of it, to be compared.
-    #[inline(always)]
-    pub(crate) fn bits(self) -> u32 {
-        u32::from_ne_bytes([self.head, self.around, self.block_mask, self.class])
-    }
-}
-
 /// In the form that the family of kernels or the library works with.
 pub(crate) enum Keys {
     /// An AEAD in ESP.
@@ -107,19 +50,19 @@ pub(crate) enum Keys {
     Mac(Box<Mac>),
     /// A cipher and an HMAC in ESP.
     #[cfg(target_arch = "x86_64")]
-    PairKernel(Box<cpu::pair::Key>),
+    PairKernel(Box<pair::Key>),
     /// ChaCha20-Poly1305 in ESP.
     #[cfg(target_arch = "x86_64")]
-    ChaCha(Box<cpu::chacha::Key>),
+    ChaCha(Box<chacha::Key>),
     /// DES or 3DES and an HMAC in ESP.
     #[cfg(target_arch = "x86_64")]
-    DesKernel(Box<cpu::des::EspKey>),
+    DesKernel(Box<des::EspKey>),
     /// AES-GCM in ESP.
     #[cfg(target_arch = "x86_64")]
-    Gcm(Box<cpu::gcm::Key>),
+    Gcm(Box<gcm::Key>),
     /// AES-GMAC in ESP.
     #[cfg(target_arch = "x86_64")]
-    GmacKernel(Box<cpu::gcm::gmac::Key>),
+    GmacKernel(Box<gcm::gmac::Key>),
 }
 
 /// Encrypt, then MAC.
@@ -129,12 +72,6 @@ pub(crate) struct Pair {
 }
 
 impl KeyContext {
-    /// Expands `key_material`, laid out as [`Transform::key_material_len`] says, for [`Tier::current`]. Weak keys are
-    /// refused.
-    pub fn new(transform: Transform, esn: bool, key_material: &[u8]) -> Result<Self, KeyError> {
-        Self::for_tier(Tier::current(), transform, esn, key_material)
-    }
-
     /// As [`KeyContext::new`], for the kernels of this tier. What a tier has no kernel for is left to the library.
     pub fn for_tier(
         tier: Tier,
@@ -151,7 +88,7 @@ impl KeyContext {
         let (transform, esn) = (material.transform(), material.esn());
         let key_material = material.expose();
         let kernel = match transform.protocol() {
-            Protocol::Esp => cpu::kernel_keys(tier, transform, esn, key_material),
+            Protocol::Esp => kernel_keys(tier, transform, esn, key_material),
             Protocol::Ah => None,
         };
         let keys = match kernel {
@@ -170,7 +107,7 @@ impl KeyContext {
             esn,
             tier,
             kind,
-            layout: Layout::of(transform, &keys),
+            layout: Layout::new(transform, keys.class()),
             keys,
             origin: Box::new(Origin {
                 material,
@@ -244,6 +181,61 @@ impl Keys {
             _ => 0,
         }
     }
+}
+
+/// A kernel's form of a key, one of the variants of [`Keys`].
+pub(crate) trait FormOf: Sized {
+    /// The key in this form; `None` if the keys are in another.
+    fn of(keys: &Keys) -> Option<&Self>;
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! form_of {
+    ($($variant:ident: $form:ty),* $(,)?) => {
+        $(impl FormOf for $form {
+            #[inline]
+            fn of(keys: &Keys) -> Option<&Self> {
+                match keys {
+                    Keys::$variant(key) => Some(key),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+form_of! {
+    PairKernel: pair::Key,
+    ChaCha: chacha::Key,
+    DesKernel: des::EspKey,
+    Gcm: gcm::Key,
+    GmacKernel: gcm::gmac::Key,
+}
+
+/// Makes the key of the tier's kernel for an ESP transform. Returns None if the tier has no kernel for it. The key
+/// material must have the transform's length.
+#[cfg(target_arch = "x86_64")]
+fn kernel_keys(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> Option<Keys> {
+    use crate::iana::Encryption::*;
+    match transform.encryption()? {
+        ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
+            chacha::Key::new(tier, transform, esn, key_material).map(Keys::ChaCha)
+        }
+        Des | TripleDes => {
+            des::EspKey::new(tier, transform, esn, key_material).map(Keys::DesKernel)
+        }
+        AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => {
+            gcm::key(tier, transform, esn, key_material).map(Keys::Gcm)
+        }
+        NullAuthAesGmac => gcm::gmac_key(tier, transform, esn, key_material).map(Keys::GmacKernel),
+        _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn kernel_keys(_: Tier, _: Transform, _: bool, _: &[u8]) -> Option<Keys> {
+    None
 }
 
 /// For the library.

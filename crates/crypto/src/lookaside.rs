@@ -38,119 +38,27 @@
 use arrayvec::ArrayVec;
 
 use crate::aead::EvpKey;
+use crate::cpu::process::process_packets;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::records::{RECORDS, RecordKernel, RecordWork, Waiting};
-use crate::cpu::tier::MissingFeature;
-use crate::cpu::{self, Tier};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{chacha, gcm};
-use crate::iana::Encryption;
-use crate::job::{Direction, JobStatus};
-use crate::key::KeyContext;
-use crate::self_test::SelfTestError;
-use crate::transform::Transform;
+use crate::spec::{Direction, JobStatus};
+use crate::tier::{MissingFeature, SelfTestError, Tier};
 
-/// An ESP packet in a buffer of its own.
-#[derive(Debug)]
-pub struct EspPacket<'a> {
-    pub key: &'a KeyContext,
-    /// The full 64 bits; the high half is part of the ICV's input if the key is for ESN.
-    pub sequence: u64,
-    /// ESP header, IV, payload with trailer, ICV. For sealing, header and IV are filled in (the IV is the sequence
-    /// number or random, see [`IvKind`](crate::IvKind)) and there is room for the ICV.
-    pub bytes: &'a mut [u8],
-    pub status: JobStatus,
-}
-
-impl<'a> EspPacket<'a> {
-    pub fn new(key: &'a KeyContext, sequence: u64, bytes: &'a mut [u8]) -> Self {
-        Self {
-            key,
-            sequence,
-            bytes,
-            status: JobStatus::Pending,
-        }
-    }
-}
+pub use crate::job::EspPacket;
+pub use crate::spec::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 
 /// Seals each packet in place and sets its status. A packet whose length does not fit its transform, or whose key is
 /// for AH, is [`JobStatus::Malformed`] and left as it is.
 pub fn seal_esp(packets: &mut [EspPacket<'_>]) {
-    cpu::process_packets(Direction::Seal, packets);
+    process_packets(Direction::Seal, packets);
 }
 
 /// Opens each packet in place and sets its status. What is between IV and ICV of a packet that is not authentic is
 /// zeroed.
 pub fn open_esp(packets: &mut [EspPacket<'_>]) {
-    cpu::process_packets(Direction::Open, packets);
-}
-
-/// Length of an AEAD's nonce.
-pub const NONCE_LEN: usize = 12;
-/// Length of an AEAD's tag.
-pub const TAG_LEN: usize = 16;
-
-/// The AEADs (RFC 5116, RFC 8439) with 12-byte nonces and 16-byte tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AeadAlgorithm {
-    Aes128Gcm,
-    Aes192Gcm,
-    Aes256Gcm,
-    ChaCha20Poly1305,
-}
-
-impl AeadAlgorithm {
-    pub const ALL: [Self; 4] = [
-        Self::Aes128Gcm,
-        Self::Aes192Gcm,
-        Self::Aes256Gcm,
-        Self::ChaCha20Poly1305,
-    ];
-
-    pub const fn key_len(self) -> usize {
-        match self {
-            Self::Aes128Gcm => 16,
-            Self::Aes192Gcm => 24,
-            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32,
-        }
-    }
-
-    /// The longest text: the block counter has 32 bits.
-    pub const fn text_len_max(self) -> u64 {
-        match self {
-            Self::Aes128Gcm | Self::Aes192Gcm | Self::Aes256Gcm => (1 << 36) - 32,
-            Self::ChaCha20Poly1305 => (1 << 38) - 64,
-        }
-    }
-
-    /// The ESP transform that has it.
-    pub(crate) const fn in_esp(self) -> Transform {
-        let (cipher, key_bits) = match self {
-            Self::Aes128Gcm => (Encryption::AesGcm16, 128),
-            Self::Aes192Gcm => (Encryption::AesGcm16, 192),
-            Self::Aes256Gcm => (Encryption::AesGcm16, 256),
-            Self::ChaCha20Poly1305 => (Encryption::ChaCha20Poly1305, 0),
-        };
-        match Transform::esp(cipher, key_bits, None) {
-            Some(transform) => transform,
-            None => unreachable!(),
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Aes128Gcm => "AES-128-GCM",
-            Self::Aes192Gcm => "AES-192-GCM",
-            Self::Aes256Gcm => "AES-256-GCM",
-            Self::ChaCha20Poly1305 => "ChaCha20-Poly1305",
-        }
-    }
-}
-
-impl std::fmt::Display for AeadAlgorithm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
+    process_packets(Direction::Open, packets);
 }
 
 /// Why a key or a record was not made.
@@ -214,12 +122,6 @@ impl Keys {
 }
 
 impl AeadKey {
-    /// For [`Tier::current`]. Fails if no tier passes its self-test.
-    pub fn new(algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
-        let selection = cpu::tier::selection()?;
-        Self::for_tier(selection.tier, algorithm, key)
-    }
-
     /// For the kernels of this tier. What a tier has no kernel for is left to the library.
     pub fn for_tier(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
         tier.require()?;

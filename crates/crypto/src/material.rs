@@ -5,10 +5,30 @@ use zeroize::Zeroizing;
 use crate::aes::{BLOCK, EncryptKey};
 use crate::hmac::Hmac;
 use crate::iana::Encryption;
-use crate::key::KeyError;
 use crate::secret::Secret;
+use crate::tier::MissingFeature;
 use crate::transform::Transform;
-use crate::weak;
+use crate::weak::{self, WeakKey};
+
+/// Why no context was made. Says nothing about the key's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("the key material has {actual} bytes, {transform} needs {expected}")]
+    WrongLength {
+        transform: Transform,
+        expected: usize,
+        actual: usize,
+    },
+    #[error("the key for {transform} is refused: {weakness}")]
+    Weak {
+        transform: Transform,
+        weakness: WeakKey,
+    },
+    #[error("the cryptographic library refused the key")]
+    Refused,
+    #[error(transparent)]
+    Missing(#[from] MissingFeature),
+}
 
 /// The keys of one direction of an SA and what they are for. Zeroised on drop, never printed.
 #[derive(Debug)]

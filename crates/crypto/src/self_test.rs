@@ -8,27 +8,19 @@ mod trial;
 
 use std::collections::HashMap;
 
-use crate::cpu::{self, Tier};
-use crate::esp::HEADER_LEN;
-use crate::job::JobStatus;
+use crate::cpu::process;
+use crate::job::EspPacket;
 use crate::key::KeyContext;
-use crate::lookaside::{self, AeadAlgorithm, AeadKey, EspPacket, Record};
+use crate::lookaside::{self, AeadKey, Record};
+use crate::spec::{AeadAlgorithm, ESP_HEADER_LEN as HEADER_LEN, JobStatus};
+use crate::tier::Tier;
 use crate::transform::{Protocol, Transform};
 
+pub use crate::tier::SelfTestError;
 pub use trial::Trial;
 
 /// A line: transform, esn, sequence, offset of AH's ICV, key material, packet before and after sealing.
 const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "self-test of {transform} on the tier {tier} failed: {step}; this build must not process packets with it on this machine"
-)]
-pub struct SelfTestError {
-    pub tier: Tier,
-    pub transform: Transform,
-    pub step: &'static str,
-}
 
 /// Seals and opens the known packets of every transform, and checks that a forged one is refused.
 pub fn run(tier: Tier) -> Result<(), SelfTestError> {
@@ -100,15 +92,15 @@ impl Answer {
 
     fn seal(&self, packet: &mut [u8]) -> JobStatus {
         match self.key.transform().protocol() {
-            Protocol::Esp => cpu::seal(&self.key, self.sequence, packet),
-            Protocol::Ah => cpu::seal_ah(&self.key, self.sequence, packet, self.icv_at),
+            Protocol::Esp => process::seal(&self.key, self.sequence, packet),
+            Protocol::Ah => process::seal_ah(&self.key, self.sequence, packet, self.icv_at),
         }
     }
 
     fn open(&self, packet: &mut [u8]) -> JobStatus {
         match self.key.transform().protocol() {
-            Protocol::Esp => cpu::open(&self.key, self.sequence, packet),
-            Protocol::Ah => cpu::open_ah(&self.key, self.sequence, packet, self.icv_at),
+            Protocol::Esp => process::open(&self.key, self.sequence, packet),
+            Protocol::Ah => process::open_ah(&self.key, self.sequence, packet, self.icv_at),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Drives two data planes with static keys through iperf3.
+//! Measures two data planes with static keys by iperf3.
 //!
-//! `cargo run --release --example tunnel_pair -- [gcm128|gcm256|cbc128] [udp|raw] [WORKERS] [IPERF3-ARGUMENTS…]`
+//! `cargo run --release --example tunnel_pair -- [gcm128|gcm256|cbc128] [udp|raw] [WORKERS]
+//! [IPERF3-ARGUMENTS…]`
 //!
-//! Needs iperf3, and root or `unshare -Urn`. WORKERS is the number of workers of each site.
+//! It needs iperf3, and root or `unshare -Urn`. WORKERS is the number of workers of each site.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;

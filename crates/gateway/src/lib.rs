@@ -1,4 +1,5 @@
-//! The Esplanade IPsec gateway: configuration, packet I/O, workers, control socket and command line.
+//! The Esplanade IPsec gateway: configuration, packet I/O, workers, control socket and command
+//! line. The protocols themselves are in `esplanade_ike` and `esplanade_ipsec`.
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,7 @@
-//! Logging: one subscriber, text or JSON, on standard error.
+//! Logging: one subscriber that writes text or JSON to standard error.
 //!
-//! While the gateway runs, a thread of its own writes to standard error: what logs waits for nothing.
+//! While the gateway runs, a separate thread writes to standard error. So a thread that logs never
+//! waits.
 
 mod filter;
 
@@ -16,53 +17,54 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::output::{Observer, Output, Report};
+use crate::output::{LineOutput, Observer, OutputReport};
 
-pub use filter::Refused;
+pub use filter::FilterError;
 
 /// How long the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+static OUTPUT: OnceLock<LineOutput> = OnceLock::new();
 
 thread_local! {
-    /// On the thread that writes: where an event goes that it logs itself.
+    /// On the writing thread: collects the events that it logs itself.
     static NOTE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// One readable line an event.
+    /// One readable line per event.
     #[default]
     Text,
-    /// One JSON object an event.
+    /// One JSON object per event.
     Json,
 }
 
-/// From now on a thread of its own writes to standard error, for all of this module. Panics become events.
+/// Starts the thread that writes to standard error for this module. Panics become events.
 pub fn start() -> io::Result<()> {
-    // Not `Stderr`: its lock would be held while a write waits.
+    // `Stderr` would hold its lock during a slow write.
     let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     if OUTPUT.get().is_none() {
-        let _ = OUTPUT.set(Output::start("log", sink, Losses)?);
+        let _ = OUTPUT.set(LineOutput::start("log", sink, Losses)?);
         std::panic::set_hook(Box::new(log_panic));
     }
     Ok(())
 }
 
-/// Installs the subscriber for the whole process. `filter` is a level (`info`) or a list of
+/// Installs the subscriber of the whole process. `filter` is a level (`info`) or a list of
 /// directives (`info,esplanade_ike=debug`).
 ///
-/// Fails on a filter that does not parse. A second call in one process changes nothing.
-pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
+/// Fails if the filter does not parse. A second call in the same process changes nothing.
+pub fn init(format: Format, filter: &str) -> Result<(), FilterError> {
     let filter = filter::parse(filter)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // It would print to standard error by itself, and panic where that fails.
+        // Otherwise the subscriber would print to standard error by itself, and panic if that
+        // fails.
         .log_internal_errors(false)
-        .with_writer(Events);
-    // An embedding test may have installed its own subscriber; that one stays.
+        .with_writer(EventWriter);
+    // A test that embeds the gateway may have installed its own subscriber, which stays.
     let _ = match format {
         Format::Text => builder
             .with_ansi(std::io::stderr().is_terminal())
@@ -76,13 +78,14 @@ pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether [`init`] would take `filter`.
-pub fn check_filter(filter: &str) -> Result<(), Refused> {
+/// Checks whether [`init`] would accept `filter`.
+pub fn check_filter(filter: &str) -> Result<(), FilterError> {
     filter::parse(filter).map(drop)
 }
 
-/// Writes text as it is to standard error, in order with the log. Nobody hears of a failure: there is no place to tell.
-pub fn say(text: &str) {
+/// Writes text unchanged to standard error, in order with the log. A failure is ignored: there is
+/// no place to report it.
+pub fn write_text(text: &str) {
     put(text.as_bytes());
 }
 
@@ -93,12 +96,12 @@ fn put(text: &[u8]) {
     }
 }
 
-/// What became of the log so far.
-pub fn report() -> Report {
-    OUTPUT.get().map(Output::report).unwrap_or_default()
+/// Returns the state of the log.
+pub fn report() -> OutputReport {
+    OUTPUT.get().map(LineOutput::report).unwrap_or_default()
 }
 
-/// Waits for the log on drop: long enough for a reader that reads, and no longer.
+/// Waits on drop until the log is written, but at most `FLUSH`.
 #[derive(Debug)]
 pub struct FlushAtEnd;
 
@@ -110,11 +113,11 @@ impl Drop for FlushAtEnd {
     }
 }
 
-/// Makes writers for the subscriber, which hands over each event with one call.
+/// Makes writers for the subscriber, which passes each event in one call.
 #[derive(Debug)]
-struct Events;
+struct EventWriter;
 
-impl MakeWriter<'_> for Events {
+impl MakeWriter<'_> for EventWriter {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -122,9 +125,9 @@ impl MakeWriter<'_> for Events {
     }
 }
 
-impl Write for Events {
+impl Write for EventWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        // A thread that ends may have no notes any more, and still log.
+        // A thread that is ending may have lost its thread-local variable and still log.
         let noted = NOTE.try_with(|note| match &mut *note.borrow_mut() {
             Some(note) => {
                 note.extend_from_slice(text);
@@ -153,7 +156,7 @@ impl Observer for Losses {
             lost = count,
             "log lines were lost: they came faster than they could be written"
         );
-        // A log of audit events alone has to tell as well.
+        // A filter that logs only audit events must show losses as well.
         if NOTE.with_borrow(|note| note.as_ref().is_some_and(Vec::is_empty)) {
             tracing::error!(target: "audit", lost = count, "log lines were lost");
         }
@@ -161,7 +164,7 @@ impl Observer for Losses {
     }
 }
 
-/// A panic is an event like others. The standard hook would write to standard error, and wait for it.
+/// Logs a panic as an event. The standard hook would write to standard error and wait for it.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let message = panic.payload_as_str().unwrap_or("no message");
@@ -191,7 +194,7 @@ mod tests {
         ] {
             let subscriber = tracing_subscriber::fmt()
                 .with_env_filter(filter::parse(filter).unwrap())
-                .with_writer(Events)
+                .with_writer(EventWriter)
                 .json()
                 .flatten_event(true)
                 .finish();

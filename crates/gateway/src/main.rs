@@ -1,4 +1,4 @@
-//! `esplanade`, the gateway's one program.
+//! The program `esplanade`. The command line is in the library.
 
 use std::process::ExitCode;
 

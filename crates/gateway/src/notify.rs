@@ -1,4 +1,4 @@
-//! Tells the service manager how far the gateway is, as sd_notify(3) does.
+//! Tells the service manager about the gateway's state, as sd_notify(3) does.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -6,30 +6,30 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The service manager's socket, if one has started the gateway.
+/// The socket of the service manager, if a service manager started the gateway.
 #[derive(Debug, Default)]
 pub struct Manager {
     socket: Option<OsString>,
 }
 
 impl Manager {
-    /// The one that the environment names.
+    /// Returns the service manager that the environment names.
     pub fn from_environment() -> Self {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         Self { socket }
     }
 
-    /// SAs can be negotiated and packets are carried.
+    /// Reports that the gateway negotiates SAs and carries packets.
     pub fn ready(&self) {
-        self.tell("READY=1\nSTATUS=The gateway is ready");
+        self.send_state("READY=1\nSTATUS=The gateway is ready");
     }
 
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=The gateway stops");
+        self.send_state("STOPPING=1\nSTATUS=The gateway stops");
     }
 
-    /// A manager that does not listen is no reason to end.
-    fn tell(&self, state: &str) {
+    /// Sends a state. A failure is only logged: the gateway works without a service manager.
+    fn send_state(&self, state: &str) {
         let Some(name) = &self.socket else { return };
         if let Err(error) = send(name, state.as_bytes()) {
             tracing::warn!(socket = ?name, "cannot tell the service manager: {error}");
@@ -39,7 +39,7 @@ impl Manager {
 
 fn send(name: &OsStr, state: &[u8]) -> io::Result<()> {
     let address = match name.as_bytes() {
-        // In the abstract namespace.
+        // A leading @ means the abstract namespace.
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
         _ => SocketAddr::from_pathname(name)?,
     };

@@ -1,7 +1,7 @@
-//! Lines on their way out of the process: a bounded queue, and a thread of its own that writes.
+//! Writes lines to a slow output: a bounded queue, and a thread that writes.
 //!
-//! A full disk, a pipe that nobody reads or one whose reader is gone holds up that thread and no other. What the
-//! queue has no room for meanwhile is lost and counted.
+//! A full disk or a blocked pipe delays only that thread. Lines that find the queue full are lost
+//! and counted.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,61 +15,63 @@ use zeroize::Zeroizing;
 
 use crate::confine;
 
-/// Lines that may wait, and what they may weigh.
+/// Most lines that wait, and most bytes of their text.
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
-/// How long a writer waits before it tries again what failed.
+/// How long the writer waits after an error before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same where only room is missing.
+/// How long the writer waits if the output only lacks room.
 const RETRY_FULL: Duration = Duration::from_millis(20);
 const FLUSH_STEP: Duration = Duration::from_millis(2);
 
-/// Hears of an output's troubles, on the thread that writes.
+/// Observes problems of an output, on the thread that writes.
 pub trait Observer: Send + 'static {
-    /// Writing has begun to fail. What waits is kept.
+    /// Called when writing starts to fail. The waiting lines are kept.
     fn failing(&mut self, _error: &io::Error) {}
 
-    /// So many lines were lost since the line before. Gives what is written in their place.
+    /// Called when `count` lines were lost since the line before. Returns the text that is written
+    /// in their place.
     fn lost(&mut self, count: u64) -> Vec<u8>;
 }
 
 #[derive(Debug)]
-struct Line {
-    /// Session keys may stand in it.
+struct OutputLine {
+    /// The text. It may contain session keys.
     text: Zeroizing<Vec<u8>>,
-    /// Lines lost between the line before and this one.
+    /// Number of lines that were lost between the line before and this line.
     lost_before: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     lost: AtomicU64,
-    /// Of these, those that nothing in the output tells yet.
-    untold: AtomicU64,
-    /// Not yet written.
+    /// Lost lines that the output does not mention yet.
+    unreported: AtomicU64,
+    /// Lines and bytes that are not yet written.
     lines: AtomicUsize,
     bytes: AtomicUsize,
-    /// Why nothing can be written at present.
+    /// The current error of the output, if any.
     error: Mutex<Option<String>>,
 }
 
-/// How an output is doing.
+/// The state of an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct OutputReport {
     pub lost: u64,
     pub waiting: usize,
     pub error: Option<String>,
 }
 
-/// Where lines go in. Nothing here waits for the output or fails because of it.
+/// The entrance of an output. No call waits for the output, or fails because of it.
 #[derive(Debug)]
-pub struct Output {
-    queue: SyncSender<Line>,
+pub struct LineOutput {
+    queue: SyncSender<OutputLine>,
     state: Arc<State>,
 }
 
-impl Output {
-    /// Starts a thread called `name` that writes to `sink`. It ends with the last line after the `Output`.
+impl LineOutput {
+    /// Starts a thread called `name` that writes to `sink`. The thread ends after the `LineOutput` is
+    /// dropped and the last line is written.
     pub fn start(
         name: &str,
         sink: impl Write + Send + 'static,
@@ -77,7 +79,7 @@ impl Output {
     ) -> io::Result<Self> {
         let (queue, lines) = sync_channel(LINES_MAX);
         let state = Arc::new(State::default());
-        let writer = Writer {
+        let writer = OutputWriter {
             sink,
             observer,
             state: Arc::clone(&state),
@@ -85,20 +87,20 @@ impl Output {
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                // Without it the thread could do more than it has to, and nothing less.
+                // The thread works without confinement too, so an error does not matter.
                 let _ = confine::writing();
                 writer.run(&lines);
             })?;
         Ok(Self { queue, state })
     }
 
-    /// Takes a line or loses it, at once.
+    /// Queues a line, or loses it. Never waits.
     pub fn push(&self, text: Vec<u8>) {
         let state = &*self.state;
         let len = text.len();
-        let line = Line {
+        let line = OutputLine {
             text: Zeroizing::new(text),
-            lost_before: state.untold.swap(0, Ordering::Relaxed),
+            lost_before: state.unreported.swap(0, Ordering::Relaxed),
         };
         let lost_before = line.lost_before;
         state.lines.fetch_add(1, Ordering::Relaxed);
@@ -108,11 +110,13 @@ impl Output {
         }
         state.lines.fetch_sub(1, Ordering::Relaxed);
         state.bytes.fetch_sub(len, Ordering::Relaxed);
-        state.untold.fetch_add(lost_before + 1, Ordering::Relaxed);
+        state
+            .unreported
+            .fetch_add(lost_before + 1, Ordering::Relaxed);
         state.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until all is written, but not longer than this. False: something is left.
+    /// Waits until every line is written, or until the timeout. Returns false after the timeout.
     pub fn flush(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         while self.state.lines.load(Ordering::Acquire) > 0 {
@@ -124,8 +128,8 @@ impl Output {
         true
     }
 
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> OutputReport {
+        OutputReport {
             lost: self.state.lost.load(Ordering::Relaxed),
             waiting: self.state.lines.load(Ordering::Relaxed),
             error: self.state.error().clone(),
@@ -139,35 +143,35 @@ impl State {
     }
 }
 
-struct Writer<W, O> {
+struct OutputWriter<W, O> {
     sink: W,
     observer: O,
     state: Arc<State>,
 }
 
-impl<W: Write, O: Observer> Writer<W, O> {
-    fn run(mut self, lines: &Receiver<Line>) {
+impl<W: Write, O: Observer> OutputWriter<W, O> {
+    fn run(mut self, lines: &Receiver<OutputLine>) {
         while let Ok(line) = lines.recv() {
-            self.tell_lost(line.lost_before);
+            self.write_lost(line.lost_before);
             self.write(&line.text);
             self.state
                 .bytes
                 .fetch_sub(line.text.len(), Ordering::Relaxed);
             if self.state.lines.fetch_sub(1, Ordering::Release) == 1 {
-                // Nothing may follow that could tell.
-                self.tell_lost(self.state.untold.swap(0, Ordering::Relaxed));
+                // No later line may come to mention the loss, so mention it now.
+                self.write_lost(self.state.unreported.swap(0, Ordering::Relaxed));
             }
         }
     }
 
-    fn tell_lost(&mut self, count: u64) {
+    fn write_lost(&mut self, count: u64) {
         if count > 0 {
             let text = self.observer.lost(count);
             self.write(&text);
         }
     }
 
-    /// Writes all of it, however long that takes.
+    /// Writes the whole text, however long that takes.
     fn write(&mut self, mut text: &[u8]) {
         let mut failing = false;
         while !text.is_empty() {
@@ -181,7 +185,7 @@ impl<W: Write, O: Observer> Writer<W, O> {
             };
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
-                // Somebody else made the descriptor non-blocking; it is shared.
+                // Another process made the shared descriptor non-blocking.
                 io::ErrorKind::WouldBlock => thread::sleep(RETRY_FULL),
                 _ => {
                     if !failing {
@@ -199,9 +203,9 @@ impl<W: Write, O: Observer> Writer<W, O> {
     }
 }
 
-impl<W, O> fmt::Debug for Writer<W, O> {
+impl<W, O> fmt::Debug for OutputWriter<W, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").finish_non_exhaustive()
+        f.debug_struct("OutputWriter").finish_non_exhaustive()
     }
 }
 
@@ -213,13 +217,13 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Writes when it gets leave; gives the text of each write.
-    struct Gate {
+    /// A sink that writes only when it is permitted. It sends the text of each write to the test.
+    struct WriteGate {
         leave: Receiver<io::Result<usize>>,
         written: mpsc::Sender<Vec<u8>>,
     }
 
-    impl Write for Gate {
+    impl Write for WriteGate {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             let len = match self.leave.recv() {
                 Ok(leave) => leave?.min(text.len()),
@@ -234,9 +238,9 @@ mod tests {
         }
     }
 
-    struct Plain(mpsc::Sender<String>);
+    struct PlainObserver(mpsc::Sender<String>);
 
-    impl Observer for Plain {
+    impl Observer for PlainObserver {
         fn failing(&mut self, error: &io::Error) {
             self.0.send(error.to_string()).unwrap();
         }
@@ -247,7 +251,7 @@ mod tests {
     }
 
     struct Bench {
-        output: Output,
+        output: LineOutput,
         leave: mpsc::Sender<io::Result<usize>>,
         written: Receiver<Vec<u8>>,
         failures: Receiver<String>,
@@ -257,11 +261,11 @@ mod tests {
         let (leave, leave_of_gate) = mpsc::channel();
         let (written_by_gate, written) = mpsc::channel();
         let (failed, failures) = mpsc::channel();
-        let gate = Gate {
+        let gate = WriteGate {
             leave: leave_of_gate,
             written: written_by_gate,
         };
-        let output = Output::start("test", gate, Plain(failed)).unwrap();
+        let output = LineOutput::start("test", gate, PlainObserver(failed)).unwrap();
         Bench {
             output,
             leave,
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn an_output_that_stands_still_loses_lines_and_tells_where() {
         let bench = bench();
-        // The first one is in the writer's hands, the others fill the queue.
+        // The writer holds the first line, and the others fill the queue.
         bench.output.push(b"0\n".to_vec());
         let accepted = LINES_MAX + 1;
         let mut number = 1;
@@ -302,7 +306,7 @@ mod tests {
         let lost = bench.output.report().lost;
         assert!(!bench.output.flush(Duration::ZERO));
 
-        // One line out, one in: it comes after the note.
+        // One line leaves and one enters. The new line comes after the note of the loss.
         bench.leave.send(Ok(usize::MAX)).unwrap();
         until(|| bench.output.report().waiting < queued);
         bench.output.push(b"after\n".to_vec());
@@ -310,7 +314,7 @@ mod tests {
         bench.output.push(b"y\n".to_vec());
         drop(bench.leave);
         assert!(bench.output.flush(SOON));
-        until(|| bench.output.state.untold.load(Ordering::Relaxed) == 0);
+        until(|| bench.output.state.unreported.load(Ordering::Relaxed) == 0);
         let all: Vec<Vec<u8>> = bench.written.try_iter().collect();
         let all = String::from_utf8(all.concat()).unwrap();
         let after = format!("{}\nlost {lost}\nafter\n", queued - 1);
@@ -369,7 +373,7 @@ mod tests {
         }
         assert!(bench.output.flush(SOON));
         assert_eq!(text(&bench), "one\ntwo\n");
-        assert_eq!(bench.output.report(), Report::default());
+        assert_eq!(bench.output.report(), OutputReport::default());
         assert!(bench.failures.try_recv().is_err(), "told once");
     }
 }

@@ -1,7 +1,8 @@
-//! `engine = pool`: helper threads seal and open, and the workers go on with packets meanwhile.
+//! The engine `pool`: helper threads seal and open batches while the workers continue with packets.
 //!
-//! Every worker has a port for each direction. Helpers take batches of all ports in the order in which they came. A
-//! port gives its batches back in that order too, so that packets of an SA stay in order.
+//! Every worker has a port for each direction. The helpers take batches of all ports in the order
+//! of submission. A port returns its batches in the same order, so the packets of an SA stay in
+//! order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,68 +18,68 @@ use crate::confine;
 use crate::io::sys::EventFd;
 use crate::worker::EngineSource;
 
-/// Batches of a port that are with the helpers or have not been fetched.
+/// Most batches of a port that the helpers hold or that the worker has not fetched.
 const DEPTH: usize = 16;
 
-/// The helper threads. They end with it, when they have done what they are at.
+/// The helper threads. Dropping the pool ends them after their current batch.
 #[derive(Debug)]
-pub struct Pool {
-    shared: Arc<Shared>,
+pub struct EnginePool {
+    shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct PoolShared {
+    queue: Mutex<BatchQueue>,
     work: Condvar,
-    /// For helpers that hold a batch back: the pool ends.
+    /// Wakes helpers that delay a batch, when the pool ends.
     end: Condvar,
     delay: Duration,
 }
 
-/// Bounded, as every port is.
+/// The queue of all ports. It is bounded because each port is bounded.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Work>,
+struct BatchQueue {
+    waiting: VecDeque<PoolWork>,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Work {
+struct PoolWork {
     batch: Batch,
     ticket: u64,
     due: Option<Instant>,
-    of: Arc<Results>,
+    of: Arc<PortResults>,
 }
 
-/// What helpers have done for one port.
+/// The results for one port.
 #[derive(Debug)]
-struct Results {
-    ring: Mutex<Ring>,
+struct PortResults {
+    ring: Mutex<ResultRing>,
     ready: EventFd,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
-    /// By ticket; None is with the helpers.
+struct ResultRing {
+    /// The batches by ticket. `None` means that a helper has the batch.
     batches: VecDeque<Option<Batch>>,
-    /// The ticket of the first.
+    /// The ticket of the first batch.
     first: u64,
-    /// `ready` can be read.
+    /// The descriptor `ready` is readable.
     signalled: bool,
 }
 
-/// A worker's end of the pool, for one direction.
+/// The port by which one worker uses the pool, for one direction.
 #[derive(Debug)]
 pub struct PoolPort {
-    shared: Arc<Shared>,
-    results: Arc<Results>,
+    shared: Arc<PoolShared>,
+    results: Arc<PortResults>,
 }
 
-impl Pool {
-    /// Helpers hold batches back for `delay`, which is for trials.
+impl EnginePool {
+    /// Starts the helpers. They hold each batch back for `delay`, which serves experiments.
     pub fn start(threads: usize, delay: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             queue: Mutex::default(),
             work: Condvar::new(),
             end: Condvar::new(),
@@ -107,12 +108,12 @@ impl Pool {
         self.threads.len()
     }
 
-    /// For one direction of a worker.
+    /// Opens a port, for one direction of a worker.
     pub fn port(&self) -> io::Result<PoolPort> {
         PoolPort::new(Arc::clone(&self.shared))
     }
 
-    /// Ports for workers, of which each is an engine.
+    /// Returns a source of engines, each of which is a port.
     pub fn source(&self) -> EngineSource {
         let shared = Arc::clone(&self.shared);
         EngineSource::new("pool", move || {
@@ -122,7 +123,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for EnginePool {
     fn drop(&mut self) {
         lock(&self.shared.queue).stopped = true;
         self.shared.work.notify_all();
@@ -136,8 +137,8 @@ impl Drop for Pool {
 }
 
 impl PoolPort {
-    fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        let results = Results {
+    fn new(shared: Arc<PoolShared>) -> io::Result<Self> {
+        let results = PortResults {
             ring: Mutex::default(),
             ready: EventFd::new()?,
         };
@@ -147,10 +148,10 @@ impl PoolPort {
 }
 
 impl Drop for PoolPort {
-    /// Nobody waits for its batches any more.
+    /// Removes the waiting batches of this port from the queue: nobody will fetch them.
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
-        let is_of_others = |work: &Work| !Arc::ptr_eq(&work.of, &self.results);
+        let is_of_others = |work: &PoolWork| !Arc::ptr_eq(&work.of, &self.results);
         queue.waiting.retain(is_of_others);
     }
 }
@@ -168,7 +169,7 @@ impl Engine for PoolPort {
             return Err(Rejected { batch, reason });
         }
         let delay = Some(self.shared.delay).filter(|delay| !delay.is_zero());
-        queue.waiting.push_back(Work {
+        queue.waiting.push_back(PoolWork {
             batch,
             ticket: ring.first + ring.batches.len() as u64,
             due: delay.map(|delay| Instant::now() + delay),
@@ -205,7 +206,7 @@ impl Engine for PoolPort {
     }
 }
 
-impl Results {
+impl PortResults {
     fn finish(&self, ticket: u64, batch: Batch) {
         let mut ring = lock(&self.ring);
         let place = ticket.checked_sub(ring.first);
@@ -213,7 +214,7 @@ impl Results {
         if let Some(place) = place {
             *place = Some(batch);
         }
-        // A batch that is not the first wakes nobody: it cannot be given back yet.
+        // Only the first batch can be returned, so a later one does not wake the worker.
         let is_due = ring.batches.front().is_some_and(Option::is_some);
         if is_due && !ring.signalled {
             ring.signalled = true;
@@ -222,21 +223,21 @@ impl Results {
     }
 }
 
-/// A helper's life.
-fn help(shared: &Shared) {
+/// The loop of a helper thread.
+fn help(shared: &PoolShared) {
     while let Some(work) = next(shared) {
-        let Work {
+        let PoolWork {
             mut batch,
             ticket,
             due,
             of,
         } = work;
         if let Some(wait) = due.and_then(|due| due.checked_duration_since(Instant::now())) {
-            let goes_on = |queue: &mut Queue| !queue.stopped;
+            let goes_on = |queue: &mut BatchQueue| !queue.stopped;
             let queue = lock(&shared.queue);
             drop(shared.end.wait_timeout_while(queue, wait, goes_on));
         }
-        // Jobs that are not done then are dropped, and counted, by the walk.
+        // The walk counts and drops the jobs that are not done.
         if catch_unwind(AssertUnwindSafe(|| cpu::process(&mut batch))).is_err() {
             tracing::error!("a helper thread panicked over a batch, and goes on");
         }
@@ -244,8 +245,8 @@ fn help(shared: &Shared) {
     }
 }
 
-/// None when the pool ends.
-fn next(shared: &Shared) -> Option<Work> {
+/// Waits for the next batch. Returns `None` when the pool ends.
+fn next(shared: &PoolShared) -> Option<PoolWork> {
     let mut queue = lock(&shared.queue);
     loop {
         if queue.stopped {

@@ -1,4 +1,5 @@
-//! Files for their owner's eyes alone: session keys, captures, configurations with secrets.
+//! Opens files that only their owner may read: session keys, captures, and configurations with
+//! secrets.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,25 +11,25 @@ use crate::io::sys::effective_uid;
 const MODE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
 
-/// Opens `path` to write at its end, and makes it if need be.
+/// Opens `path` for appending, and creates it if necessary.
 pub fn append(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().append(true))
 }
 
-/// Opens `path` empty.
+/// Opens `path` and empties it.
 pub fn create(path: &Path) -> io::Result<File> {
     let file = open(path, OpenOptions::new().write(true))?;
-    // Not by O_TRUNC, which would empty somebody else's file before it is looked at.
+    // O_TRUNC would empty a foreign file before it is checked.
     file.set_len(0)?;
     Ok(file)
 }
 
-/// Refuses what somebody else may have put there to be written to, or has open already.
+/// Opens a file. Refuses a file that somebody else may have placed there, or may have open.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = options
         .create(true)
         .mode(MODE)
-        // A FIFO without a reader would hold the open up.
+        // Opening a FIFO without a reader would block.
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
         .map_err(|error| match error.raw_os_error() {

@@ -1,4 +1,4 @@
-//! The program as a user runs it: exit codes, help, and where things are printed.
+//! Runs the program as a user does, and checks exit codes, help, and where output goes.
 
 mod program;
 
@@ -65,7 +65,8 @@ fn usage_errors_are_two() {
     assert_eq!(code(&level), 2, "{}", text(&level.stderr));
 }
 
-/// The exit code, and what standard error said, with standard output or error where nothing can be written.
+/// Runs the program with outputs that may refuse to be written. Returns the exit code, and the text
+/// of standard error.
 fn into(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_esplanade"))
         .args(arguments)
@@ -86,7 +87,7 @@ fn full() -> Stdio {
         .into()
 }
 
-/// A pipe whose reader is gone.
+/// Returns a pipe whose reader is gone.
 fn closed() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
@@ -108,7 +109,7 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
             errors.contains("cannot write to standard output: No space left"),
             "{arguments:?}: {errors}"
         );
-        // `| head` has seen enough.
+        // A reader such as `head` stops early.
         let (code, errors) = into(arguments, closed(), Stdio::piped());
         assert_eq!(code, Some(0), "{arguments:?}: {errors}");
         assert!(!errors.contains("error"), "{arguments:?}: {errors}");
@@ -135,7 +136,7 @@ fn errors_that_cannot_be_written_still_have_their_code() {
     }
 }
 
-/// Nobody reads the pipe: what is left to say is given up, and the program ends.
+/// Nobody reads the pipe. The program drops the remaining output and ends.
 #[test]
 fn run_ends_beside_a_reader_that_sleeps() {
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -161,7 +162,7 @@ fn tiers_that_the_machine_lacks_are_five() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.conf");
     for tier in Tier::ALL {
-        // Nothing else of it is looked at.
+        // The tier is refused before anything else is checked.
         let Some(feature) = tier.missing() else {
             continue;
         };
@@ -196,7 +197,7 @@ fn no_gateway_is_four() {
         assert_eq!(code(&output), 4, "{command:?}");
         assert!(text(&output.stderr).contains("= help: start one with `esplanade run`"));
     }
-    // A stale socket is the same.
+    // A socket file without a listener is the same.
     drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
     assert_eq!(code(&esplanade(&["status", "--socket", socket])), 4);
     fs::remove_file(socket).unwrap();

@@ -1,4 +1,4 @@
-//! Configurations as administrators write them, and what they get wrong.
+//! Loads configurations as administrators write them, with and without mistakes.
 
 #[path = "config/engines.rs"]
 mod engines;
@@ -34,7 +34,7 @@ fn read(text: &str) -> Result<Loaded, Diagnostics> {
     load_text(Path::new("test.conf"), text)
 }
 
-/// The findings as text; the fixture's folder is left out.
+/// Returns the findings as text.
 fn refusal(text: &str) -> String {
     read(text).expect_err("it should be refused").render(false)
 }
@@ -43,7 +43,7 @@ fn good(text: &str) -> Loaded {
     read(text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// A connection with `keys`, whose child has `child_keys`.
+/// Makes a connection with `keys`, whose child has `child_keys`.
 fn site(keys: &str, child_keys: &str) -> String {
     format!(
         "connections {{ site {{\n remote_addrs = 198.51.100.1\n {keys}\n local {{ auth = psk }}\n \
@@ -61,7 +61,7 @@ fn files_of_administrators_load_unchanged() {
     }
 }
 
-/// Two interfaces, and a connection with `keys` whose child has `child_keys`.
+/// Makes two interfaces, and a connection with `keys` whose child has `child_keys`.
 fn with_interfaces(keys: &str, child_keys: &str) -> String {
     let interfaces = "gateway { mtu = 1500\n interfaces {\n\
          ipsec0 { if_id = 42\n addresses = 10.255.0.1/30, fd00::1 }\n\
@@ -92,7 +92,7 @@ fn policies_are_bound_to_interfaces() {
     let sa = &loaded.policies[0].sa;
     assert_eq!((sa.if_ids.inbound, sa.if_ids.outbound), (42, 43));
     assert_eq!(sa.tfc, TfcPadding::To(1300), "the MTU of its own interface");
-    // As with strongSwan, 0 is not given.
+    // As in strongSwan, 0 means "not given".
     let loaded = good(&with_interfaces("if_id_out = 42", "if_id_out = 0"));
     let if_ids = loaded.policies[0].sa.if_ids;
     assert_eq!((if_ids.inbound, if_ids.outbound), (0, 42));
@@ -185,7 +185,7 @@ fn inheritance_follows_strongswan() {
     assert_eq!(names, ["conn-a", "conn-b", "conn-c"]);
     let [a, b, c] = [0, 1, 2].map(|at| &loaded.ike.connections[at]);
     assert_eq!(a.dpd_delay.as_secs(), 30);
-    // An empty value clears what is inherited.
+    // An empty value clears an inherited value.
     assert_eq!(b.dpd_delay.as_secs(), 0);
     assert_eq!(c.dpd_delay.as_secs(), 30);
     assert_eq!(c.children[0].name, "child-a");
@@ -322,7 +322,7 @@ fn keys_of_strongswan_are_named_as_such() {
         let rendered = refusal(&text);
         assert!(rendered.contains(expected), "{rendered}");
     }
-    // Values that change nothing are taken.
+    // Values that change nothing are accepted.
     good(&site(
         "aggressive = no\n fragmentation = no\n pull = yes",
         "ipcomp = no\n tfc_padding = 0",
@@ -432,7 +432,7 @@ fn includes_are_relative_bounded_and_not_circular() {
         "a later file replaces values"
     );
 
-    // An error in an included file has the place in that file.
+    // An error in an included file is reported at its place in that file.
     fs::write(
         at("conf.d/20-b.conf"),
         "connections { site {\n  dpd_dely = 7s } }\n",
@@ -493,7 +493,7 @@ fn references_that_lead_nowhere_or_in_circles_are_refused() {
         let rendered = refusal(text);
         assert!(rendered.contains(expected), "{rendered}");
     }
-    // Doubling at each level: 2^40 copies if nobody counted.
+    // The size doubles at each level. Without a bound there would be 2^40 copies.
     let mut text = "s0 { k = v }\n".to_owned();
     for level in 1..=40 {
         text += &format!(
@@ -558,7 +558,7 @@ fn many_connections_load() {
     assert_eq!(loaded.policies.len(), 10_000);
 }
 
-/// What no message may ever hold.
+/// No message may ever contain this text.
 const SECRET: &str = "hunter2hunter2";
 
 #[test]
@@ -694,7 +694,7 @@ fn reloads_tell_children_apart() {
         diff("", &format!("{other} old {{ }} new {{ }}")),
         ["+site/new", "~site/net"]
     );
-    // What all children share takes all of them along.
+    // A change that affects all children marks the whole connection.
     assert_eq!(diff("encap = yes", &format!("{net} new {{ }}")), ["~site"]);
 }
 

@@ -1,4 +1,4 @@
-//! Certificates and private keys from the folders beside the configuration, made by openssl.
+//! Reads certificates and private keys, made by openssl, from the folders beside the configuration.
 
 mod program;
 
@@ -23,7 +23,8 @@ fn openssl(folder: &Path, arguments: &str) -> bool {
     }
 }
 
-/// A folder with an authority, a gateway's certificate and its key. None without openssl.
+/// Makes a folder with an authority, a gateway's certificate and its key. Returns `None` without
+/// openssl.
 fn folder() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -82,7 +83,7 @@ fn keys_are_found_by_the_certificate() {
         connection.remote.method,
         RemoteMethod::Certificate { .. }
     ));
-    // Without a choice, every authority of the folder is trusted.
+    // A connection that names no authority trusts every authority of the folder.
     assert!(read(folder.path(), "certs = moon.pem", "id = %any", "").is_ok());
 }
 

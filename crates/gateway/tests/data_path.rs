@@ -1,13 +1,15 @@
-//! The workers against the kernel's own stack: TCP and UDP through two gateways, over every kind of outer packet.
+//! Tests the workers against the kernel's stack: TCP and UDP through two gateways, with every kind
+//! of outer packet.
 //!
-//! Needs /dev/net/tun and the right to make network namespaces; without them each test says SKIP and passes.
+//! The tests need /dev/net/tun and the right to create network namespaces. Without them, each test
+//! prints SKIP and passes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::worker::{BindError, ListenConfig, Sockets};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
@@ -26,7 +28,7 @@ fn permitted(test: &str) -> bool {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        Namespace::create()
+        NetworkNamespace::create()
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))
     };
@@ -36,7 +38,7 @@ fn permitted(test: &str) -> bool {
     missing.is_none()
 }
 
-/// Bytes that tell where they come from.
+/// Returns bytes that show their own position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -79,7 +81,7 @@ fn udp_transfer(pair: &Pair, server: IpAddr) -> Result<(), Error> {
         "[::]:0"
     };
     let sender = inside(&pair.namespaces[0], || Ok(UdpSocket::bind(unspecified)?))?;
-    // The last one is larger than the MTU: a fragmented datagram.
+    // The last datagram exceeds the MTU, so the kernel fragments it.
     let sizes = [1, 9, 1200, 1200, 1200, 1200, 700, 1200, 3000];
     for (index, size) in sizes.into_iter().enumerate() {
         let mut datagram = pattern(size);
@@ -93,7 +95,7 @@ fn udp_transfer(pair: &Pair, server: IpAddr) -> Result<(), Error> {
         assert_eq!(buffer[1..len], pattern(len)[1..]);
         received.push((usize::from(buffer[0]), len));
     }
-    // Fragments have no ports, so the kernel may give them to another worker, where they overtake.
+    // Fragments have no ports. So the kernel may give them to another worker, where they overtake.
     received.sort_by_key(|(index, _)| *index == sizes.len() - 1);
     assert!(
         received.iter().copied().eq(sizes.into_iter().enumerate()),
@@ -200,7 +202,7 @@ fn a_port_in_use_is_named_with_its_user() {
     if !permitted("a_port_in_use_is_named_with_its_user") {
         return;
     }
-    let namespace = Namespace::create().unwrap();
+    let namespace = NetworkNamespace::create().unwrap();
     for workers in [1, 2] {
         let error = inside(&namespace, || {
             let _other = UdpSocket::bind("0.0.0.0:4500")?;
@@ -268,10 +270,12 @@ fn datagrams_that_are_no_esp_are_sorted() {
             (IpAddr::V4(OUTER_V4[1]), remote)
         );
     }
-    // Reports come before counts: stopping the worker makes them final.
+    // A worker reports a packet before it counts it. Stopping the worker makes the counts final.
     let worker = &site.workers[0];
     worker.stop();
+    let deadline = Instant::now() + Duration::from_secs(10);
     while worker.is_running() {
+        assert!(Instant::now() < deadline, "the worker does not stop");
         std::thread::sleep(Duration::from_millis(1));
     }
     let io = &worker.io;

@@ -1,4 +1,4 @@
-//! Runs `esplanade demo` as a user would.
+//! Runs `esplanade demo` as a user does.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ fn demo(output: &Path, arguments: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// Says why, and gives true, where the system has no namespaces or TUN to offer.
+/// Returns true, and prints the reason, if the system offers no namespaces or TUN device.
 fn skipped(test: &str, output: &Output) -> bool {
     let skip = output.status.code() == Some(FORBIDDEN);
     if skip {

@@ -1,158 +1,23 @@
-//! Every configuration and every command of README.md and docs/ is what it says.
+//! Checks that every configuration, command, path, name and link in the documentation is valid. Nothing is run:
+//! configurations are loaded, command lines are parsed, and names are looked up.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+#[path = "docs/commands.rs"]
+mod commands;
+#[path = "docs/modules.rs"]
+mod modules;
+#[path = "docs/pages.rs"]
+mod pages;
+
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use esplanade::cli::Cli;
 use esplanade::config::load_text;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// README.md and every page of docs/ that is written by hand.
-fn pages() -> Vec<(String, String)> {
-    let mut paths = vec![root().join("README.md")];
-    for entry in fs::read_dir(root().join("docs")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|ext| ext == "md") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    let read = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        (name, fs::read_to_string(path).unwrap())
-    };
-    paths.iter().map(read).collect()
-}
-
-/// A fenced block with its language, or an indented one without.
-struct Block {
-    line: usize,
-    language: Option<String>,
-    text: String,
-}
-
-fn blocks(page: &str) -> Vec<Block> {
-    let mut found = Vec::new();
-    let mut open: Option<Block> = None;
-    let mut blank = true;
-    for (at, line) in page.lines().enumerate() {
-        let fence = line.strip_prefix("```");
-        let indented = line.strip_prefix("    ").filter(|_| fence.is_none());
-        match (&mut open, fence, indented) {
-            (Some(block), Some(_), _) if block.language.is_some() => found.extend(open.take()),
-            (Some(block), None, _) if block.language.is_some() => {
-                block.text += line;
-                block.text.push('\n');
-            }
-            (Some(block), None, Some(code)) => {
-                block.text += code;
-                block.text.push('\n');
-            }
-            (_, Some(language), _) => {
-                found.extend(open.take());
-                open = Some(Block {
-                    line: at + 1,
-                    language: Some(language.trim().to_owned()),
-                    text: String::new(),
-                });
-            }
-            (None, None, Some(code)) if blank => {
-                open = Some(Block {
-                    line: at + 1,
-                    language: None,
-                    text: format!("{code}\n"),
-                });
-            }
-            (Some(_), None, None) => found.extend(open.take()),
-            (None, ..) => {}
-        }
-        blank = line.trim().is_empty();
-    }
-    found.extend(open);
-    found
-}
-
-/// The words of a command line as a shell makes them, without variables.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    for c in line.chars() {
-        match (quote, c) {
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), c) => word.get_or_insert_default().push(c),
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, ' ') => words.extend(word.take()),
-            (None, '#') if word.is_none() => break,
-            (None, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
-}
-
-/// Parses a command line of ours; names in capitals stand for values.
-fn parses(line: &str) -> Result<(), String> {
-    // What is in brackets may be left out, and may be there.
-    let line = line.replace(['[', ']'], "");
-    let line = line.split('|').next().unwrap_or_default();
-    let words = words(line).into_iter().map(|word| match word.as_str() {
-        "SHELL" => "bash".to_owned(),
-        "TIER" => "portable".to_owned(),
-        "BYTES" | "SECONDS" => "100".to_owned(),
-        _ => word,
-    });
-    match Cli::try_parse_from(words) {
-        Ok(_) => Ok(()),
-        Err(error) if !error.use_stderr() => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// One line of a block of commands.
-fn check_command(line: &str) -> Result<(), String> {
-    let words = words(line);
-    let Some(program) = words.first() else {
-        return Ok(());
-    };
-    let exists = |path: &str| match root().join(path).exists() {
-        true => Ok(()),
-        false => Err(format!("there is no {path}")),
-    };
-    match program.as_str() {
-        "esplanade" | "target/debug/esplanade" | "target/release/esplanade" => parses(line),
-        "make" => {
-            let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
-            let target = words.get(1).cloned().unwrap_or_default();
-            let has = makefile
-                .lines()
-                .any(|line| line.starts_with(&format!("{target}:")));
-            has.then_some(())
-                .ok_or(format!("the Makefile has no target {target}"))
-        }
-        "interop/run" => words[1..]
-            .iter()
-            .filter(|word| word.ends_with(".py"))
-            .try_for_each(|test| exists(&format!("interop/{test}")))
-            .and_then(|()| exists(program)),
-        path if path.starts_with("tools/") => exists(path),
-        // Programs that are not ours: their syntax is checked with the block's.
-        "cargo" | "cc" | "tshark" | "swanctl" | "sysctl" | "systemctl" | "journalctl" | "ip"
-        | "sudo" | "for" | "while" | "done" | "sed" => Ok(()),
-        assignment if assignment.contains("=(") => Ok(()),
-        other => Err(format!(
-            "what is {other}? Commands that are not known here need a check; what is no command needs a fence with its language"
-        )),
-    }
-}
+use commands::{check_line, is_ours, parses};
+use pages::{Block, Page, anchors, blocks, links, pages, prose, read, root, spans};
 
 fn shell_reads(text: &str) -> Result<(), String> {
     let output = Command::new("bash").args(["-n", "-c", text]).output();
@@ -171,115 +36,330 @@ fn check_block(block: &Block) -> Result<(), String> {
             Ok(loaded) => Err(loaded.warnings.render(false)),
             Err(errors) => Err(errors.render(false)),
         },
-        // Commands behind a dollar sign, and what they print.
+        // A dollar sign introduces a command. The other lines are its output.
         Some("console") => block
             .text
             .lines()
             .filter_map(|line| line.strip_prefix("$ "))
-            .try_for_each(check_command),
-        // `interop/test_systemd.py` starts the unit with them.
+            .try_for_each(check_line),
+        // `interop/test_systemd.py` starts the unit with these settings.
         Some("systemd") => Ok(()),
         Some("rust" | "text") => Ok(()),
-        None => {
+        _ if block.is_commands() => {
             shell_reads(&block.text)?;
-            block.text.lines().try_for_each(check_command)
+            let joined = block.text.replace("\\\n", " ");
+            joined.lines().try_for_each(check_line)
         }
-        Some(language) => Err(format!("nobody checks blocks of the language {language:?}")),
+        language => Err(format!("nobody checks blocks of the language {language:?}")),
     }
+}
+
+/// Runs a check over all pages and fails with all that the check found. The check returns what is wrong, by line, and
+/// counts what it looked at. That count must reach `least`, so that the check itself cannot go blind.
+fn over_pages(least: usize, check: impl Fn(&Page, &mut usize) -> Vec<(usize, String)>) {
+    let mut wrong = String::new();
+    let mut seen = 0;
+    for page in pages() {
+        for (line, error) in check(&page, &mut seen) {
+            wrong += &format!("{}:{line}: {error}\n", page.name);
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(seen >= least, "only {seen} found, {least} or more expected");
 }
 
 #[test]
 fn every_block_is_a_configuration_that_loads_or_a_command_that_parses() {
-    let mut wrong = String::new();
-    let (mut configurations, mut commands) = (0, 0);
-    for (name, page) in pages() {
-        for block in blocks(&page) {
-            match block.language.as_deref() {
-                Some("swanctl") => configurations += 1,
-                None => commands += 1,
-                _ => {}
-            }
-            if let Err(error) = check_block(&block) {
-                wrong += &format!("{name}:{}: {error}\n", block.line);
-            }
-        }
+    let wrong = |page: &Page, counts: fn(&Block) -> bool, seen: &mut usize| {
+        let found = blocks(&page.text);
+        *seen += found.iter().filter(|block| counts(block)).count();
+        let wrong = found.iter().filter_map(|block| {
+            let error = check_block(block).err()?;
+            Some((block.line, error))
+        });
+        wrong.collect()
+    };
+    over_pages(3, |page, seen| {
+        wrong(
+            page,
+            |block| block.language.as_deref() == Some("swanctl"),
+            seen,
+        )
+    });
+    over_pages(20, |page, seen| wrong(page, Block::is_commands, seen));
+}
+
+/// The checks above find what they are for.
+#[test]
+fn wrong_commands_are_found() {
+    for (line, why) in [
+        ("esplanade check --fast FILE", "--fast"),
+        ("make everything", "everything"),
+        ("make install ROOT=/tmp", "ROOT"),
+        ("tools/test.sh unit integration", "integration"),
+        ("interop/run test_nothing.py", "test_nothing.py"),
+        ("interop/run -k nothing_like_this", "nothing_like_this"),
+        ("interop/run --fast", "--fast"),
+        ("rtl/run lint esp_nothing", "esp_nothing"),
+        ("rtl/run vivado", "vivado"),
+        ("FAST=1 fuzz/run.sh", "FAST"),
+        ("fuzz/run.sh nothing", "nothing"),
+        (".venv/bin/python bench/tunnel.py --fast", "--fast"),
+        (".venv/bin/python bench/nothing.py", "bench/nothing.py"),
+        ("cargo test -p esplanade-nothing", "nothing"),
+        ("cargo run -p esplanade-crypto --example nothing", "nothing"),
+        ("cargo build -p esplanade --features nothing", "nothing"),
+        ("make build && make everything", "everything"),
+        ("frobnicate", "frobnicate"),
+    ] {
+        let error = check_line(line).expect_err(line);
+        assert!(error.contains(why), "{line}: {error}");
     }
-    assert!(wrong.is_empty(), "{wrong}");
-    assert!(
-        configurations >= 3 && commands >= 6,
-        "{configurations} {commands}"
-    );
+    for line in [
+        "esplanade status --json",
+        "sudo make install PREFIX=/usr",
+        "SECONDS_EACH=900 fuzz/run.sh identity certificates",
+        ".venv/bin/python bench/engine.py --suites GCM_16_256 --cpu 1",
+        "cargo run --release -p esplanade-crypto --example tls_records",
+    ] {
+        assert_eq!(check_line(line), Ok(()), "{line}");
+    }
+}
+
+#[test]
+fn wrong_names_and_headings_are_found() {
+    let all = modules::modules();
+    for name in [
+        "ike::Endpoint",
+        "Engine::arena",
+        "ipsec::sad",
+        "ReplayWindow::commit",
+    ] {
+        assert!(
+            modules::is_name(name) && modules::exists(&all, name),
+            "{name}"
+        );
+    }
+    for name in [
+        "ike::Nothing",
+        "Engine::nothing",
+        "ipsec::nothing",
+        "nothing::sad",
+    ] {
+        assert!(!modules::exists(&all, name), "{name}");
+    }
+    let page = "# The `xdp` key\n\n## peers.&lt;peer&gt;\n\n```text\n# none\n```\n";
+    assert_eq!(anchors(page), ["the-xdp-key", "peerspeer"]);
 }
 
 /// Options in the text that belong to docker, cargo and swanctl.
-const OF_OTHERS: [&str; 6] = [
+const OF_OTHERS: [&str; 7] = [
     "--cap-add",
     "--device",
     "--features",
     "--privileged",
     "--security-opt",
     "--uri",
+    "--without-tunnel",
 ];
 
-/// What stands between back quotes.
-fn spans(page: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut fenced = false;
-    for line in page.lines() {
-        if line.starts_with("```") {
-            fenced = !fenced;
-        } else if !fenced {
-            found.extend(
-                line.split('`')
-                    .skip(1)
-                    .step_by(2)
-                    .map(|span| span.replace("\\|", "|")),
-            );
+/// Returns the text of the scripts in a page's folder, which may take the options that the page names.
+fn scripts_beside(page: &Page) -> String {
+    let mut text = String::new();
+    if page.folder().is_empty() || page.folder() == "docs" {
+        return text;
+    }
+    for entry in root().join(page.folder()).read_dir().unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let path = format!("{}/{name}", page.folder());
+        if name.ends_with(".py") {
+            text += &commands::python_text(&path);
+        } else if name == "run" || name.ends_with(".sh") {
+            text += &read(&path);
         }
     }
-    found
+    text
 }
 
 #[test]
 fn commands_and_options_in_the_text_exist() {
     let program = Cli::command();
-    let names: Vec<&str> = program
+    let names: BTreeSet<&str> = program
         .get_subcommands()
         .map(clap::Command::get_name)
         .collect();
-    let mut options: Vec<String> = vec!["--help".to_owned(), "--version".to_owned()];
+    let mut options: BTreeSet<String> = ["--help", "--version"].map(str::to_owned).into();
     for command in program.get_subcommands() {
         let long = command.get_arguments().filter_map(clap::Arg::get_long);
         options.extend(long.map(|long| format!("--{long}")));
     }
-    let mut wrong = String::new();
-    let mut seen = 0;
-    for (name, page) in pages() {
-        for span in spans(&page) {
+    over_pages(60, |page, seen| {
+        let scripts = scripts_beside(page);
+        let mut wrong = Vec::new();
+        for (line, span) in spans(&page.text) {
             let first = span.split(' ').next().unwrap_or_default();
             let named = span.strip_prefix("esplanade ");
-            let checked = if named.is_some_and(|name| names.contains(&name)) {
+            let checked = if named.is_some_and(|name| names.contains(name)) {
                 Ok(())
             } else if named.is_some() {
                 parses(&span)
-            } else if names.contains(&first) && span.contains(" --") {
+            } else if names.contains(first) && span.contains(" --") {
                 parses(&format!("esplanade {span}"))
+            } else if is_ours(first) && span.contains(' ') {
+                check_line(&span)
             } else if first.starts_with("--") && !OF_OTHERS.contains(&first) {
-                let known = options.iter().any(|option| option == first);
+                let option = first.split('=').next().unwrap_or_default();
+                let known = options.contains(option) || scripts.contains(option);
                 known
                     .then_some(())
                     .ok_or("no command has this option".to_owned())
             } else {
                 continue;
             };
-            seen += 1;
+            *seen += 1;
             if let Err(error) = checked {
-                wrong += &format!("{name}: `{span}`: {error}\n");
+                wrong.push((line, format!("`{span}`: {error}")));
             }
         }
-    }
-    assert!(wrong.is_empty(), "{wrong}");
-    assert!(seen > 20, "{seen}");
+        wrong
+    });
+}
+
+/// Folders of the repository with files that pages name.
+const FOLDERS: [&str; 9] = [
+    "bench/", "crates/", "dist/", "docs/", "fuzz/", "interop/", "rtl/", "tools/", "vectors/",
+];
+
+/// Paths that exist only after something was built or run.
+const MADE: [&str; 3] = ["fuzz/target", "fuzz/artifacts", "rtl/.venv"];
+
+#[test]
+fn paths_in_the_text_exist() {
+    over_pages(40, |page, seen| {
+        let mut wrong = Vec::new();
+        for (line, span) in spans(&page.text) {
+            let path = span.split([' ', ':']).next().unwrap_or_default();
+            let path = path.trim_end_matches('/');
+            let ours = FOLDERS.iter().any(|folder| span.starts_with(folder));
+            if !ours || path.contains(['*', '<', '{', '…']) {
+                continue;
+            }
+            *seen += 1;
+            let made = MADE.iter().any(|made| path.starts_with(made));
+            let beside = root().join(page.folder()).join(path);
+            if !made && !root().join(path).exists() && !beside.exists() {
+                wrong.push((line, format!("there is no `{path}`")));
+            }
+        }
+        wrong
+    });
+}
+
+#[test]
+fn modules_and_items_in_the_text_exist() {
+    let all = modules::modules();
+    over_pages(50, |page, seen| {
+        let mut wrong = Vec::new();
+        for (line, span) in spans(&page.text) {
+            let name = span.trim_end_matches("()");
+            // The changelog may name what no longer exists.
+            if !modules::is_name(name) || page.name == "CHANGELOG.md" {
+                continue;
+            }
+            *seen += 1;
+            if !modules::exists(&all, name) {
+                wrong.push((line, format!("no module or item is called `{name}`")));
+            }
+        }
+        wrong
+    });
+}
+
+#[test]
+fn links_lead_to_pages_and_headings() {
+    over_pages(100, |page, seen| {
+        let mut wrong = Vec::new();
+        for (line, link) in links(&page.text) {
+            if link.contains("://") {
+                continue;
+            }
+            *seen += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let path = match file {
+                "" => root().join(&page.name),
+                file => root().join(page.folder()).join(file),
+            };
+            if !path.exists() {
+                wrong.push((line, format!("`{link}` leads nowhere")));
+            } else if !anchor.is_empty() {
+                let text = std::fs::read_to_string(path).unwrap();
+                if !anchors(&text).iter().any(|found| found == anchor) {
+                    wrong.push((line, format!("`{link}`: the page has no such heading")));
+                }
+            }
+        }
+        wrong
+    });
+}
+
+/// Pages that programs write.
+const GENERATED: [&str; 3] = [
+    "docs/fpga-registers.md",
+    "docs/fpga-sections-registers.md",
+    "docs/rfc-coverage.md",
+];
+
+/// Columns of a line of text. Tables and words that cannot be broken may be wider.
+const COLUMNS_MAX: usize = 110;
+
+#[test]
+fn lines_of_text_are_short() {
+    over_pages(1000, |page, seen| {
+        let mut wrong = Vec::new();
+        for (number, line) in prose(&page.text) {
+            let generated = GENERATED.contains(&page.name.as_str());
+            if generated || line.starts_with('|') || line.starts_with("    ") {
+                continue;
+            }
+            *seen += 1;
+            let width = line.chars().count();
+            let breaks = line.trim().contains(' ');
+            if width > COLUMNS_MAX && breaks {
+                wrong.push((number, format!("{width} columns, {COLUMNS_MAX} at most")));
+            }
+        }
+        wrong
+    });
+}
+
+#[test]
+fn sections_of_rfcs_are_cited_in_one_form() {
+    over_pages(50, |page, seen| {
+        let mut wrong = Vec::new();
+        if GENERATED.contains(&page.name.as_str()) {
+            return wrong;
+        }
+        for (number, line) in prose(&page.text) {
+            for (at, _) in line.match_indices("RFC ") {
+                let rest = line[at + 4..].trim_start_matches(|c: char| c.is_ascii_digit());
+                *seen += 1;
+                let other = [" section ", ", section ", " chapter ", " Section "];
+                let figure = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+                let bare = [", ", " ("].iter().any(|before| {
+                    let number = rest.strip_prefix(before).unwrap_or_default();
+                    figure(number)
+                        && number
+                            .split([' ', ')', ','])
+                            .next()
+                            .is_some_and(|number| number.contains('.'))
+                });
+                if bare || other.iter().any(|form| rest.starts_with(form)) {
+                    wrong.push((number, format!("`{}`: write RFC 7296 §2.8", &line[at..])));
+                }
+            }
+        }
+        wrong
+    });
 }
 
 #[test]
@@ -287,8 +367,7 @@ fn the_error_in_the_documentation_is_what_is_printed() {
     let text = "\nconnections {\n  site {\n\n\n    rekey_time = 4w\n    local { auth = psk }\n    remote { auth = psk }\n  }\n}\n";
     let path = Path::new("/etc/esplanade/esplanade.conf");
     let printed = load_text(path, text).unwrap_err().render(false);
-    let page = fs::read_to_string(root().join("docs/cli.md")).unwrap();
-    let shown = blocks(&page)
+    let shown = blocks(&read("docs/cli.md"))
         .into_iter()
         .find(|block| block.text.starts_with("error: "))
         .expect("an error is shown");

@@ -1,4 +1,4 @@
-//! `esplanade explain` and the policy warnings of `esplanade check`, as a user runs them.
+//! Tests `esplanade explain`, and the policy warnings of `esplanade check`, as a user runs them.
 
 mod program;
 
@@ -22,7 +22,7 @@ fn json(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&explain(&[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// The policy that decides, and the decision.
+/// Returns the policy that decides, and the decision.
 fn decided(arguments: &[&str]) -> (String, String) {
     let report = json(arguments);
     let compared = report["compared"].as_array().unwrap();
@@ -60,7 +60,7 @@ fn the_first_match_decides() {
         decided(&["proto 47 172.16.0.1 -> 172.16.0.2"]),
         is("", "discard")
     );
-    // Words instead of quotes.
+    // The packet may also be given as several words without quotes.
     let words = ["tcp", "10.1.0.5:40000", "to", "10.2.0.9:443"];
     assert_eq!(decided(&words), is("site/net", "protect"));
 }
@@ -190,7 +190,7 @@ fn bad_packets_and_configurations_are_refused() {
     }
 }
 
-/// The warnings of `check` about a connection with these children, in this order.
+/// Returns the warnings of `check` about a connection with these children, in this order.
 fn warnings(children: &[String], more: &str) -> String {
     let in_order = |(child, number): (&String, usize)| child.replace("ORDER", &number.to_string());
     let children: String = children.iter().zip(1..).map(in_order).collect();
@@ -215,7 +215,8 @@ fn child(name: &str, local: &str, remote: &str, mode: &str) -> String {
     )
 }
 
-/// RFC 4301 appendix B, with packets as there are: ICMP has one type and code, and ports are seen both or not at all.
+/// RFC 4301 appendix B, applied to packets that exist: an ICMP packet has one type and code, and a
+/// packet shows both ports or none.
 #[test]
 fn check_knows_which_packets_there_are() {
     let (ours, theirs) = ("10.0.0.0/8", "10.2.0.0/16");
@@ -321,14 +322,14 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     );
     let quiet = fixture().replace("policies.conf", "site-to-site.conf");
     let quiet = text(&esplanade(&["check", &quiet]).stderr);
-    // The machine may not forward packets, which is another matter.
+    // Ignore warnings about a machine that does not forward packets.
     let of_policies = quiet
         .replace("forward IPv4 packets", "")
         .replace("forward IPv6 packets", "");
     assert!(!of_policies.contains("packet"), "{quiet}");
 }
 
-/// Transport mode carries packets of the two gateways only, and AH is never in UDP.
+/// Transport mode carries only packets of the two gateways, and AH is never inside UDP.
 #[test]
 fn hosts_and_their_selectors() {
     let text_of = |name: &str, child: &str| {

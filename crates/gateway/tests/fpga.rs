@@ -1,13 +1,13 @@
-//! A worker with the FPGA core, simulated, in front of its software path; its peer has none.
+//! Tests a worker with the simulated FPGA core in front of its software path. Its peer has no core.
 //!
-//! Needs the simulated core, /dev/net/tun and the right to make network namespaces; without them each test says SKIP and
-//! passes.
+//! The tests need the simulated core, /dev/net/tun and the right to create network namespaces.
+//! Without them, each test prints SKIP and passes.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade_crypto::Transform;
 use esplanade_fpga::device::BusError;
 use esplanade_fpga::memory::Memory;
@@ -29,7 +29,7 @@ fn permitted(test: &str) -> bool {
     } else if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        let namespace = Namespace::create().err();
+        let namespace = NetworkNamespace::create().err();
         namespace.map(|error| format!("no network namespace can be made: {error}"))
     };
     if let Some(reason) = &missing {
@@ -43,7 +43,7 @@ fn simulated_core() -> Box<dyn Device> {
     device.expect("it is part of this build")
 }
 
-/// A core that stops to answer.
+/// A core that stops answering.
 #[derive(Debug)]
 struct Breaking(Simulated);
 
@@ -73,7 +73,7 @@ impl Device for Breaking {
     }
 }
 
-/// A core that answers, but takes no frames any more.
+/// A core that answers, but takes no more frames.
 #[derive(Debug)]
 struct Stalling(Simulated);
 
@@ -116,7 +116,7 @@ fn pair(udp_encap: bool, outer_v6: bool, device: fn() -> Box<dyn Device>) -> Pai
     Pair::with(&options, &extras).expect("both ends")
 }
 
-/// A socket at each end, which know each other.
+/// Makes a socket at each end and connects them.
 fn sockets(pair: &Pair, addresses: [IpAddr; 2]) -> [UdpSocket; 2] {
     let socket = |end: usize| {
         inside(&pair.namespaces[end], || {
@@ -154,7 +154,7 @@ fn packets_go_through_the_core_both_ways() {
         let [mut there, mut back] = carried(&pair);
         for addresses in [INNER_V4.map(IpAddr::V4), INNER_V6.map(IpAddr::V6)] {
             let [left, right] = sockets(&pair, addresses);
-            // The last one makes fragments.
+            // The last datagram is fragmented.
             for len in [1, 300, 1200, 3000] {
                 for (from, to) in [(&left, &right), (&right, &left)] {
                     from.send(&datagram(len)).expect("it leaves");
@@ -164,12 +164,13 @@ fn packets_go_through_the_core_both_ways() {
                 }
             }
             let [outbound, inbound] = carried(&pair);
-            // Kernels send some of their own beside them.
+            // The kernels send some packets of their own.
             assert!(outbound >= there + 6 && inbound >= back + 6);
             (there, back) = (outbound, inbound);
         }
         let worker = &pair.sites[0].workers[0];
-        // Nothing was opened beside the core. (Its count of outbound packets includes those that it gave back.)
+        // Every inbound packet was opened by the core. The count of outbound packets includes those
+        // that the core returned.
         let opened = worker.inbound.packets_out.load(Ordering::Relaxed);
         assert_eq!(opened, u64::from(back));
         let sealed = worker.outbound.packets_out.load(Ordering::Relaxed);
@@ -194,8 +195,10 @@ fn a_core_that_fails_lets_nothing_out() {
     let mut buffer = [0; 100];
     assert_eq!(right.recv(&mut buffer).expect("it arrives"), 6);
 
-    // It is counted behind its sending.
+    // The worker counts a packet after it sends it.
+    let end = Instant::now() + Duration::from_secs(20);
     while pair.sites[0].workers[0].io.sent.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < end, "the packet was not counted");
         std::thread::sleep(Duration::from_millis(1));
     }
     BROKEN.store(true, Ordering::Relaxed);
@@ -213,7 +216,7 @@ fn a_core_that_fails_lets_nothing_out() {
     let sent = worker.io.sent.load(Ordering::Relaxed);
     assert_eq!(sent, sent_before, "nothing left by another way");
     assert_eq!(worker.outbound.packets_bypassed.load(Ordering::Relaxed), 0);
-    // What comes in for it is not opened by the software either.
+    // Software does not open packets of the core's SAs either.
     right.send(b"answer").expect("it leaves");
     let end = Instant::now() + Duration::from_secs(20);
     while worker.inbound.drops.get(DropReason::EngineFailed) == 0 {

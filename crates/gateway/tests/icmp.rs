@@ -1,17 +1,18 @@
-//! The socket for ICMP errors, in a network namespace of its own: it hears everything in its namespace.
+//! Tests the socket for ICMP errors in its own network namespace, because it receives every error
+//! of its namespace.
 
 use std::net::SocketAddr;
 
-use esplanade::io::icmp::{IcmpSocket, Message, route_mtu};
-use esplanade::io::netns::Namespace;
+use esplanade::io::icmp::{IcmpBuffer, IcmpSocket, route_mtu};
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::Net;
 use esplanade_ipsec::pmtu::{Claim, Evidence};
 use esplanade_ipsec::wire::checksum;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Runs `work` where only the loopback interface is, if that is permitted.
+/// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!("SKIP {test}: no network namespace can be made: {error}");
@@ -36,7 +37,7 @@ fn alone(test: &str, work: impl FnOnce() + Send) {
     });
 }
 
-/// "Fragmentation needed", about an ESP packet of SPI 7, sequence number 9.
+/// Makes "fragmentation needed" about an ESP packet with SPI 7 and sequence number 9.
 fn fragmentation_needed(mtu: u16) -> Vec<u8> {
     let mut message = vec![3, 4, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
@@ -56,7 +57,7 @@ fn errors_arrive_and_other_icmp_does_not() {
         let echo_request = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
         sender.send_to(&echo_request, &here).unwrap();
         sender.send_to(&fragmentation_needed(1400), &here).unwrap();
-        let mut message = Message::default();
+        let mut message = IcmpBuffer::default();
         let reported = socket.receive(&mut message).unwrap().flatten().unwrap();
         let expected = Claim {
             remote: [192, 0, 2, 1].into(),

@@ -1,10 +1,10 @@
-//! `make install` and `make uninstall`.
+//! Tests `make install` and `make uninstall`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Into `root`, as a packager does.
+/// Runs make with `root` as DESTDIR, as a packager does.
 fn make(target: &str, root: &Path, prefix: &str) -> Output {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     Command::new("make")
@@ -60,7 +60,7 @@ fn what_is_installed_works_and_goes_again() {
         .unwrap();
     assert!(lines(&sections).contains(".text") && !lines(&sections).contains(".symtab"));
 
-    // A page for each command that the help lists.
+    // Every command of the help has a manual page.
     let help = Command::new(&program).arg("--help").output().unwrap();
     let help = lines(&help);
     let listed = help
@@ -108,7 +108,7 @@ fn what_is_installed_works_and_goes_again() {
     assert_eq!(left, [own], "the configuration is the administrator's");
 }
 
-/// Every directive is one that systemd knows.
+/// systemd knows every directive of the unit.
 #[test]
 fn systemd_takes_the_unit() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +140,8 @@ fn systemd_takes_the_unit() {
         .lines()
         .filter(|line| line.contains("esplanade.service"));
     assert_eq!(about.collect::<Vec<_>>(), Vec::<&str>::new());
-    // Without these, which no group has in every version of systemd, the gateway would be killed when it confines itself.
+    // These calls are in no group of some versions of systemd. Without them, systemd would kill the
+    // gateway when it confines itself.
     let unit = std::fs::read_to_string(unit).unwrap();
     let filters = unit
         .lines()

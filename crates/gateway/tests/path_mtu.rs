@@ -1,11 +1,12 @@
-//! Packets that are too long for the path, the senders that are told, and fragments; between two data planes.
+//! Tests packets that are too long for the path, the ICMP errors about them, and fragments, between
+//! two data planes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use esplanade::io::icmp::route_mtu;
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::Net;
 use esplanade::worker::Processing;
 use esplanade_crypto::Transform;
@@ -32,7 +33,7 @@ fn pair(test: &str, options: &PairOptions, extras: &Extras) -> Option<Pair> {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        let namespace = Namespace::create();
+        let namespace = NetworkNamespace::create();
         namespace
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))
@@ -76,14 +77,23 @@ fn udp(pair: &Pair, side: usize, v6: bool) -> UdpSocket {
     .unwrap()
 }
 
-/// Sends packets of `len` bytes until the kernel knows that they are too long; gives how many it took.
+/// Sends packets of `len` bytes until the kernel knows that they are too long. Returns how many it
+/// accepted.
 fn sends_until_told(pair: &Pair, socket: &UdpSocket, to: SocketAddr, len: usize) -> usize {
     let headers = if to.is_ipv6() { 48 } else { 28 };
     for sent in 1..=100 {
         socket.send_to(&vec![7; len - headers], to).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        let mtu = inside(&pair.namespaces[0], || Ok(route_mtu(to.ip(), None)?)).unwrap();
-        if (mtu as usize) < len {
+        let known = inside(&pair.namespaces[0], || {
+            let deadline = Instant::now() + Duration::from_millis(100);
+            while route_mtu(to.ip(), None)? as usize >= len {
+                if Instant::now() >= deadline {
+                    return Ok(false);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(true)
+        });
+        if known.unwrap() {
             return sent;
         }
     }
@@ -96,7 +106,7 @@ fn arrives(from: &UdpSocket, to: &UdpSocket, len: usize) {
     let mut buffer = vec![0; 65_536];
     loop {
         let received = to.recv(&mut buffer).expect("it arrives");
-        // What was sent before may still come.
+        // An earlier datagram may still arrive.
         if buffer[..received] == payload {
             return;
         }
@@ -111,7 +121,7 @@ fn narrow_interface(test: &str, udp_encap: bool, outer_v6: bool) {
     for v6 in [false, true] {
         let (near, far) = (udp(&pair, 0, v6), udp(&pair, 1, v6));
         let headers = if v6 { 48 } else { 28 };
-        // The first packet makes the worker look at the route.
+        // The first packet makes the worker look up the route.
         let told = sends_until_told(&pair, &near, far.local_addr().unwrap(), 1350);
         assert!(
             (1..=3).contains(&told),
@@ -145,7 +155,7 @@ fn a_narrow_interface_is_reported_through_esp_and_ipv6() {
     );
 }
 
-/// "Fragmentation needed" about the packet that begins with `quoted`.
+/// Makes "fragmentation needed" about the packet that begins with `quoted`.
 fn fragmentation_needed(mtu: u16, quoted: &[u8]) -> Vec<u8> {
     let mut message = vec![3, 4, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
@@ -248,11 +258,11 @@ fn the_segment_size_of_tcp_is_lowered() {
     .unwrap();
     let far = listener.accept().unwrap().0;
     for stream in [&near, &far] {
-        // Less the timestamp option.
+        // The MSS is reduced by the timestamp option.
         let mss = SockRef::from(stream).tcp_mss().unwrap();
         assert!((940..=960).contains(&mss), "{mss}");
     }
-    // In the SYN that went out and in the one that came back, and again wherever TCP sent one twice.
+    // The MSS was lowered in the SYN and in its answer, and again in each retransmission.
     let clamped = pair.sites.each_ref().map(|site| {
         let io = &site.workers[0].io;
         io.mss_clamped.load(Ordering::Relaxed)
@@ -289,13 +299,13 @@ fn senders_of_discarded_packets_can_be_told() {
     }
     let worker = &pair.sites[0].workers[0];
     assert!(worker.outbound.drops.get(DropReason::NoPolicy) >= 2);
-    // The sender can have its answer before the worker has counted it.
+    // The sender may get its answer before the worker counts it.
     let sent = || worker.io.icmp_sent.load(Ordering::Relaxed);
     let deadline = Instant::now() + Duration::from_secs(10);
     while sent() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Not about multicast, which the kernel sends of its own accord.
+    // No error was sent about multicast, which the kernel sends by itself.
     assert_eq!(sent(), 2);
 }
 
@@ -330,6 +340,6 @@ fn an_entry_in_front_discards_what_an_sa_would_take() {
     assert_eq!(drops.get(DropReason::PolicyDiscard), 1);
     far.set_nonblocking(true).unwrap();
     assert!(far.recv(&mut [0; 100]).is_err());
-    // The SPD says nothing against IPv6.
+    // The SPD permits IPv6.
     arrives(&udp(&pair, 0, true), &udp(&pair, 1, true), 100);
 }

@@ -1,11 +1,12 @@
-//! Routes and rules in a namespace of their own, as `ip` shows them.
+//! Tests routes and rules in a separate network namespace, as `ip` shows them.
 //!
-//! Needs the right to make network namespaces; without it the test says SKIP and passes.
+//! The test needs the right to create network namespaces. Without it, the test prints SKIP and
+//! passes.
 
 use std::net::IpAddr;
 use std::process::Command;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::{AddressRange, Net, Routing, RoutingConfig};
 
 const MARK: u32 = 0xe5b;
@@ -25,8 +26,8 @@ fn range(first: &str, last: &str) -> AddressRange {
     }
 }
 
-/// Where one policy wants a prefix in the TUN and another wants it kept out, nothing leaves in the clear; and what the
-/// kernel refused for one policy is not taken from another.
+/// If one policy leads a prefix into the TUN device and another bypasses it, nothing leaves in the
+/// clear. A route that the kernel refused for one policy is not taken from another policy.
 async fn the_tun_wins(net: &Net, routing: &mut Routing) {
     let site = [range("10.7.0.0", "10.7.255.255")];
     let local = [range("10.1.0.0", "10.1.255.255")];
@@ -42,7 +43,7 @@ async fn the_tun_wins(net: &Net, routing: &mut Routing) {
     routing.withdraw_bypass(net, &site).await.unwrap();
     assert!(route().contains("dev tun0"), "{}", route());
 
-    // Half of a policy is refused.
+    // The kernel refuses half of the policy's routes.
     std::fs::write("/proc/sys/net/ipv6/conf/tun0/disable_ipv6", "1").unwrap();
     let both = [site[0], range("fd07::", "fd07::ff")];
     assert!(routing.protect(net, &local, &both).await.is_err());
@@ -52,7 +53,7 @@ async fn the_tun_wins(net: &Net, routing: &mut Routing) {
     assert_eq!(route().trim(), "");
 }
 
-/// What a gateway leaves behind holds until the next one has its own routes.
+/// The guards of a stopped gateway hold until the next gateway has its own routes.
 async fn stop_and_restart(net: &Net, tun: u32, config: RoutingConfig, routing: Routing) {
     let guards = || {
         [ip("route show table 220"), ip("-6 route show table 220")].map(|routes| {
@@ -72,7 +73,7 @@ async fn stop_and_restart(net: &Net, tun: u32, config: RoutingConfig, routing: R
     again.protect(net, &local, &site).await.unwrap();
     again.protect(net, &local, &six).await.unwrap();
     again.settle(net).await.unwrap();
-    // Without a TUN there are guards alone.
+    // Without a TUN device, only the guards exist.
     let routes = [ip("route show table 220"), ip("-6 route show table 220")].concat();
     assert!(routes.contains("unreachable 10.2.0.0/16"), "{routes}");
     assert!(routes.contains("unreachable fd02::/64"), "{routes}");
@@ -117,7 +118,7 @@ async fn scenario() {
     };
     let mut routing = Routing::install(&net, config.clone()).await.unwrap();
     routing.lead_into(&net, tun).await.unwrap();
-    // A second installation, after a crash say, finds its rules there, and what would let traffic out.
+    // After a crash, the next installation finds its rules, and routes that would let traffic out.
     ip("route add throw 10.2.3.0/24 table 220 proto static");
     ip("route add throw 10.2.3.0/24 table 221");
     ip("-6 route add throw fd02::/64 table 220 proto static");
@@ -191,7 +192,7 @@ async fn scenario() {
 
 #[test]
 fn policies_lead_traffic_into_the_tun_and_leave_nothing_behind() {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!(

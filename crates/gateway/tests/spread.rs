@@ -1,12 +1,14 @@
-//! Many flows through one pair of SAs, with two workers at each end: who carries what, and in which order it arrives.
+//! Sends many flows through one pair of SAs, with two workers at each end. Checks which worker
+//! carries what, and the order of arrival.
 //!
-//! Needs /dev/net/tun and the right to make network namespaces; without them each test says SKIP and passes.
+//! The tests need /dev/net/tun and the right to create network namespaces. Without them, each test
+//! prints SKIP and passes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 
@@ -15,17 +17,17 @@ use pair::{Error, INNER_V4, INNER_V6, Pair, PairOptions, inside};
 mod pair;
 
 const FLOWS: u16 = 8;
-/// Datagrams of a flow that are on their way at a time, and how often.
+/// Datagrams of a flow that are in flight at a time, and the number of rounds.
 const IN_FLIGHT: u32 = 20;
 const ROUNDS: u32 = 40;
-/// Until every flow has come back once, the kernel does not know whose it is: then it may change the worker.
+/// Rounds before each flow got an answer. Until then the kernel may move a flow to another worker.
 const WARM_UP: u32 = 1;
 
 fn permitted(test: &str) -> bool {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        Namespace::create()
+        NetworkNamespace::create()
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))
     };
@@ -35,7 +37,7 @@ fn permitted(test: &str) -> bool {
     missing.is_none()
 }
 
-/// Sends numbers of every flow in turn, and wants them back in order. The far end wants them in order, too.
+/// Sends numbered datagrams of every flow in turn. Both ends expect them in order.
 fn echo(pair: &Pair, [near, far]: [IpAddr; 2], in_flight: u32) -> Result<(), Error> {
     let server = inside(&pair.namespaces[1], || Ok(UdpSocket::bind((far, 7000))?))?;
     server.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -92,7 +94,7 @@ fn echo(pair: &Pair, [near, far]: [IpAddr; 2], in_flight: u32) -> Result<(), Err
     })
 }
 
-/// Flows that nothing comes back of: the kernel spreads them by a hash of its own.
+/// Sends flows without answers, which the kernel spreads by its own hash.
 fn one_way(pair: &Pair, far: IpAddr) -> Result<(), Error> {
     let server = inside(&pair.namespaces[1], || Ok(UdpSocket::bind((far, 7001))?))?;
     inside(&pair.namespaces[0], || {
@@ -111,7 +113,7 @@ fn one_way(pair: &Pair, far: IpAddr) -> Result<(), Error> {
     Ok(())
 }
 
-/// Outbound packets of each worker at each end.
+/// Returns the number of outbound packets of each worker at each end.
 fn carried(pair: &Pair) -> [Vec<u64>; 2] {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [0, 1].map(|end: usize| {

@@ -1,29 +1,29 @@
-//! The kernel's choice of a worker's socket, in a network namespace of its own.
+//! Tests, in a separate network namespace, which worker's socket the kernel chooses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use esplanade::io::ah::AhSocket;
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::Slots;
-use esplanade::io::steer::Share;
-use esplanade::io::udp::{Receiver, SocketOptions, UdpSocket};
+use esplanade::io::slots::ReceiveSlots;
+use esplanade::io::steer::SpiShare;
+use esplanade::io::udp::{DatagramReceiver, SocketOptions, UdpSocket};
 use esplanade::net::Net;
 use socket2::{Domain, Protocol, Socket, Type};
 
-const SLOTS: Slots = Slots {
+const SLOTS: ReceiveSlots = ReceiveSlots {
     count: 64,
     len: 2048,
     more: 0,
 };
-/// Not a power of two, and two that are.
+/// One number is no power of two, and two are.
 const WORKERS: [u32; 3] = [3, 2, 8];
 const SPIS: std::ops::Range<u32> = 0x8000_00f0..0x8000_0110;
 
-/// Runs `work` where only the loopback interface is, if that is permitted.
+/// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!("SKIP {test}: no network namespace can be made: {error}");
@@ -53,9 +53,10 @@ fn loopback(v4: bool) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// What came to a socket, behind an IPv4 header if it is a raw one.
+/// Returns what a socket received, without the first `behind` bytes. Those are the IPv4 header of a
+/// raw socket.
 fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
-    let mut receiver = Receiver::new(SLOTS.count);
+    let mut receiver = DatagramReceiver::new(SLOTS.count);
     let mut arena = vec![0; SLOTS.total()];
     let mut all = Vec::new();
     loop {
@@ -77,7 +78,7 @@ fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// SPI and sequence number, the SPI in its place.
+/// Makes a packet with the SPI at offset `spi_at`, and then the sequence number.
 fn packet(spi_at: usize, spi: u32, sequence: u32) -> Vec<u8> {
     let mut packet = vec![0; spi_at];
     packet.extend(spi.to_be_bytes());
@@ -86,7 +87,7 @@ fn packet(spi_at: usize, spi: u32, sequence: u32) -> Vec<u8> {
     packet
 }
 
-/// Two packets of each SPI, and one that is too short for any.
+/// Sends two packets of each SPI, and one packet that is too short for an SPI.
 fn raw_packets_to(v4: bool, protocol: i32, spi_at: usize) {
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
     let sender = Socket::new(domain, Type::RAW, Some(Protocol::from(protocol))).unwrap();
@@ -104,7 +105,7 @@ fn raw_packets_to(v4: bool, protocol: i32, spi_at: usize) {
 fn assert_shares(all: &[Vec<Vec<u8>>], spi_at: usize, case: &str) {
     let workers = all.len() as u32;
     for (index, packets) in (0..).zip(all) {
-        let of_worker = SPIS.filter(|spi| Share::worker(*spi, workers) == index);
+        let of_worker = SPIS.filter(|spi| SpiShare::worker(*spi, workers) == index);
         let of_worker: Vec<u32> = of_worker.collect();
         let mut expected: Vec<Vec<u8>> = Vec::new();
         for sequence in 1..=2 {
@@ -123,7 +124,7 @@ fn raw_packets_go_to_one_worker_by_their_spi() {
         let options = SocketOptions::default();
         for (v4, of) in WORKERS.into_iter().flat_map(|of| [(true, of), (false, of)]) {
             let header = if v4 { 20 } else { 0 };
-            let shares = || (0..of).map(|index| Share { index, of });
+            let shares = || (0..of).map(|index| SpiShare { index, of });
 
             let esp: Vec<EspSocket> = shares()
                 .map(|share| {
@@ -171,7 +172,7 @@ fn datagrams_of_one_peer_go_to_workers_by_their_spi() {
                 }
             }
             sender.send_to(&[0xff; 3], address).unwrap();
-            // A non-ESP marker in front of IKE, and a NAT keepalive.
+            // Send an IKE message with its non-ESP marker, and a NAT keepalive.
             sender.send_to(&packet(0, 0, 7), address).unwrap();
             sender.send_to(&[0xff], address).unwrap();
             let mut got: Vec<_> = group.iter().map(|socket| received(socket, 0)).collect();

@@ -1,4 +1,5 @@
-//! The control protocol: our client and stock swanctl against the server with a fake gateway.
+//! Tests the control protocol: our client and stock swanctl, against the server with a fake
+//! gateway.
 
 mod program;
 
@@ -18,7 +19,7 @@ use esplanade::vici::{Message, Packet};
 use program::{esplanade, text};
 use tokio::sync::{mpsc, oneshot};
 
-/// A server with canned answers on a thread of its own; stops when dropped.
+/// A server that gives fixed answers on its own thread. It stops when dropped.
 struct Gateway {
     socket: PathBuf,
     _directory: tempfile::TempDir,
@@ -78,7 +79,8 @@ impl Drop for Gateway {
 }
 
 thread_local! {
-    /// Of the gateway's thread: what it has heard, and commands that it leaves unanswered.
+    /// On the gateway's thread: the number of commands that it received, and the commands that it
+    /// leaves unanswered.
     static HEARD: Cell<usize> = const { Cell::new(0) };
     static HELD: RefCell<Vec<Request>> = const { RefCell::new(Vec::new()) };
 }
@@ -157,7 +159,7 @@ fn answer(request: Request, events: &Events) {
             }
             _ => return request.fail("`interface` is not one of the gateway's"),
         },
-        // Far more than a packet takes.
+        // This is far more than one packet takes.
         "flood" => {
             reply.list("lines", std::iter::repeat_n("x".repeat(60_000), 20));
         }
@@ -167,7 +169,7 @@ fn answer(request: Request, events: &Events) {
     request.reply(reply);
 }
 
-/// With what was asked for.
+/// Returns an explanation that repeats the question.
 fn explanation(question: &Message) -> Message {
     let asked: Vec<String> = ["direction", "fragment", "length", "dont-fragment", "dscp"]
         .iter()
@@ -307,7 +309,7 @@ fn commands_and_streamed_events() {
         .unwrap();
     assert_eq!(seen, [sa()]);
 
-    // Without registration the events stay away.
+    // A client that did not register gets no events.
     assert!(
         client
             .command("list-sas", Message::new())
@@ -344,7 +346,7 @@ fn events_for_everybody_reach_those_who_registered() {
     let mut seen = 0;
     let mut message = Message::new();
     message.set("ike", "office");
-    // The event races with the answer; the second round certainly comes after the first event.
+    // The event and the answer race. The second round surely comes after the first event.
     for _ in 0..2 {
         client
             .streamed("terminate", message.clone(), Some("ike-updown"), |_| {
@@ -391,7 +393,7 @@ fn figure(gateway: &Gateway, key: &str) -> usize {
 #[test]
 fn idle_clients_lock_nobody_out() {
     let gateway = Gateway::start();
-    // More than there are places, half of them in the middle of a packet.
+    // There are more clients than places, and half of them stopped in the middle of a packet.
     let idle: Vec<UnixStream> = (0..340)
         .map(|number| {
             let mut stream = UnixStream::connect(&gateway.socket).unwrap();
@@ -403,7 +405,7 @@ fn idle_clients_lock_nobody_out() {
         .collect();
     assert_eq!(figure(&gateway, "heard"), 1);
     assert_eq!(figure(&gateway, "heard"), 2);
-    // Those that have been idle for longest had to go.
+    // The server closed the connections that were idle for longest.
     let mut first = &idle[0];
     first
         .set_read_timeout(Some(Duration::from_secs(10)))
@@ -426,7 +428,7 @@ fn a_client_that_does_not_read_is_not_answered_again() {
     let sent = stream.write(&requests).unwrap() / 18;
     assert!(sent > 2_000, "{sent}");
     let mut heard = 0;
-    // As long as there are new ones: at last the kernel's buffer is full.
+    // The count grows until the kernel's buffer is full.
     loop {
         let now = figure(&gateway, "heard");
         if now == heard + 1 {
@@ -473,7 +475,7 @@ fn long_requests_are_refused() {
     ));
 }
 
-/// Nobody accepts: connecting takes no longer than a command may.
+/// Nobody accepts the connection. Connecting takes no longer than a command may.
 #[test]
 fn a_full_queue_of_connections_is_a_time_out() {
     let directory = tempfile::tempdir().unwrap();
@@ -505,7 +507,7 @@ fn sockets_are_private_single_and_cleaned_up() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vici");
 
-    // A socket file that nobody listens at is replaced.
+    // A socket file without a listener is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let socket = Socket::bind(&path).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
@@ -544,7 +546,7 @@ office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
     assert_eq!(render_sa(name, content), expected);
 }
 
-/// Runs stock swanctl; None where it is not installed.
+/// Runs stock swanctl. Returns `None` if it is not installed.
 #[test]
 fn explain_asks_the_running_gateway() {
     let gateway = Gateway::start();

@@ -1,15 +1,15 @@
-//! Sockets past the kernel's stack, between two network namespaces. Without the right to load programs for the kernel the
-//! tests are skipped.
+//! Tests AF_XDP sockets between two network namespaces. The tests need the right to load programs
+//! into the kernel. Without it, they print SKIP and pass.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::Slots;
-use esplanade::io::udp::{Outgoing, Received, Receiver, SocketOptions};
-use esplanade::io::xdp::{Ends, Mode, Program, Queue};
+use esplanade::io::slots::ReceiveSlots;
+use esplanade::io::udp::{DatagramReceiver, Outgoing, ReceivedDatagram, SocketOptions};
+use esplanade::io::xdp::{LinkEnds, XdpMode, XdpProgram, XdpQueue};
 use esplanade::net::{Net, link_facts, neighbour, next_hop};
 
 const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -28,9 +28,9 @@ fn block<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// One end of the link, in a namespace of its own.
+/// One end of the link, in its own namespace.
 struct End {
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     link: u32,
 }
 
@@ -40,14 +40,14 @@ impl End {
     }
 }
 
-/// Two hosts on one link, if that is permitted.
+/// Makes two hosts on one link, if that is permitted.
 fn ends(test: &str) -> Option<[End; 2]> {
     let skip = |error: std::io::Error| {
         eprintln!("SKIP {test}: {error}");
-        None::<Namespace>
+        None::<NetworkNamespace>
     };
-    let a = Namespace::create().map_or_else(skip, Some)?;
-    let b = Namespace::create().map_or_else(skip, Some)?;
+    let a = NetworkNamespace::create().map_or_else(skip, Some)?;
+    let b = NetworkNamespace::create().map_or_else(skip, Some)?;
     a.enter().unwrap();
     block(async {
         let net = Net::connect().unwrap();
@@ -75,10 +75,10 @@ fn ends(test: &str) -> Option<[End; 2]> {
     ends.try_into().ok()
 }
 
-/// The program and its one socket; None without the right to it.
-fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
+/// Attaches the program and opens its only socket. Returns `None` without the right to do so.
+fn open(test: &str, end: &End) -> Option<(XdpProgram, XdpQueue)> {
     end.enter();
-    let program = match Program::attach(end.link, 1) {
+    let program = match XdpProgram::attach(end.link, 1) {
         Ok(program) => program,
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             eprintln!("SKIP {test}: {error}");
@@ -86,20 +86,20 @@ fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
         }
         Err(error) => panic!("{error}"),
     };
-    let queue = Queue::open(end.link, 0, MTU).unwrap();
+    let queue = XdpQueue::open(end.link, 0, MTU).unwrap();
     program.lead(0, queue.as_fd()).unwrap();
     Some((program, queue))
 }
 
-fn macs(ends: &[End; 2]) -> Ends {
+fn macs(ends: &[End; 2]) -> LinkEnds {
     let [from, to] = ends.each_ref().map(|end| {
         end.enter();
         link_facts(end.link).unwrap().mac
     });
-    Ends { from, to }
+    LinkEnds { from, to }
 }
 
-/// Addresses of new IPv6 links are looked at for a while before they count.
+/// Waits until the kernel has checked the new IPv6 addresses for duplicates.
 fn settle(end: &End) {
     end.enter();
     let begun = Instant::now();
@@ -116,28 +116,28 @@ fn esp(number: u32, len: usize) -> Vec<u8> {
     packet
 }
 
-/// What comes to the socket until there are so many, or nothing comes for a while.
-fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
+/// Receives until `count` packets arrived or two seconds passed.
+fn receive(queue: &mut XdpQueue, count: usize) -> Vec<(Vec<u8>, ReceivedDatagram)> {
     let mut buffer = vec![0; 1 << 18];
     let (mut packets, mut all) = (Vec::new(), Vec::new());
     let begun = Instant::now();
     while all.len() < count && begun.elapsed() < Duration::from_secs(2) {
         let others = queue.receive(&mut buffer, &mut packets);
         assert_eq!(others, 0);
-        let bytes = |meta: &Received| buffer[meta.at..][..meta.len].to_vec();
+        let bytes = |meta: &ReceivedDatagram| buffer[meta.at..][..meta.len].to_vec();
         all.extend(packets.iter().map(|meta| (bytes(meta), *meta)));
     }
     all
 }
 
-/// Sends what the driver had no room for.
-fn finish(queue: &mut Queue) {
+/// Sends the frames for which the driver had no room.
+fn finish(queue: &mut XdpQueue) {
     while queue.is_stuck() {
         assert_eq!(queue.flush().unwrap(), 0);
     }
 }
 
-fn send(queue: &mut Queue, ends: &Ends, local: &str, remote: &str, packets: &[Vec<u8>]) {
+fn send(queue: &mut XdpQueue, ends: &LinkEnds, local: &str, remote: &str, packets: &[Vec<u8>]) {
     for (packet, number) in packets.iter().zip(0..) {
         let item = Outgoing {
             remote: SocketAddr::new(ip(remote), 0),
@@ -163,11 +163,11 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     let Some((_b_program, mut b)) = open(test, &ends[1]) else {
         return;
     };
-    assert_eq!(a_program.mode, Mode::Driver, "veth can");
+    assert_eq!(a_program.mode, XdpMode::Driver, "veth can");
     settle(&ends[0]);
     settle(&ends[1]);
     let macs = macs(&ends);
-    // More than the ring has, with the shortest and the longest.
+    // There are more packets than the ring has places, from the shortest to the longest.
     let packets: Vec<_> = (0..5000)
         .map(|number| esp(number, 16 + (number as usize * 7) % 1400))
         .collect();
@@ -182,7 +182,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
             }
         }
     }
-    // UDP comes through the stack.
+    // UDP takes the kernel's stack.
     ends[1].enter();
     let to = UdpSocket::bind((ip(V4[1]), 0)).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -191,7 +191,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 16];
     assert_eq!(to.recv(&mut buffer).unwrap(), 5);
-    // And so does ESP in fragments.
+    // Fragments of ESP take the kernel's stack too.
     ends[1].enter();
     let options = SocketOptions::default();
     let raw = EspSocket::open(ip(V4[1]), &options).unwrap();
@@ -205,13 +205,13 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     };
     assert!(!a.takes(ip(V4[0]), &item));
     assert_eq!(kernel.send(&[item]).sent, 1);
-    let slots = Slots {
+    let slots = ReceiveSlots {
         count: 1,
         len: 4096,
         more: 0,
     };
     let mut arena = vec![0; slots.total()];
-    let mut receiver = Receiver::new(1);
+    let mut receiver = DatagramReceiver::new(1);
     let begun = Instant::now();
     let len = loop {
         let got = receiver.receive(raw.as_fd(), &mut arena, slots).unwrap();
@@ -247,7 +247,7 @@ fn what_comes_too_fast_is_counted() {
             .eq(&packets[..got.len()])
     );
     assert_eq!(got.len() as u64 + b.dropped(), packets.len() as u64);
-    // And there is room again.
+    // The ring has room again.
     send(&mut a, &macs, V4[0], V4[1], &packets[..100]);
     assert_eq!(receive(&mut b, 100).len(), 100);
 }
@@ -259,14 +259,14 @@ fn who_leaves_gives_the_link_back() {
     let Some(first) = open(test, &ends[0]) else {
         return;
     };
-    let again = Program::attach(ends[0].link, 1).unwrap_err();
+    let again = XdpProgram::attach(ends[0].link, 1).unwrap_err();
     assert_eq!(again.raw_os_error(), Some(libc::EBUSY));
     drop(first);
-    let program = Program::attach(ends[0].link, 1).unwrap();
-    // The kernel takes a moment until the queue is free.
+    let program = XdpProgram::attach(ends[0].link, 1).unwrap();
+    // The kernel needs a moment to free the queue.
     let begun = Instant::now();
     let queue = loop {
-        match Queue::open(ends[0].link, 0, MTU) {
+        match XdpQueue::open(ends[0].link, 0, MTU) {
             Ok(queue) => break queue,
             Err(error) if begun.elapsed() > Duration::from_secs(5) => panic!("{error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
@@ -340,7 +340,7 @@ fn a_link_that_was_down_goes_on() {
     }
     assert!(refused >= packets.len() - 2048 && !a.is_dead(), "{refused}");
     set(true);
-    // What waited for the link goes first.
+    // The packets that waited for the link leave first.
     assert_eq!(a.flush().unwrap(), 0);
     finish(&mut a);
     let late = receive(&mut b, packets.len() - refused);
@@ -378,7 +378,8 @@ fn the_kernel_says_who_is_next() {
     assert_eq!((known.mac, known.is_sure), (macs.to, true));
 }
 
-/// Prints what a packet costs both ends on one core: `cargo test --release --test xdp -- --ignored --nocapture`.
+/// Prints the cost of a packet for both ends on one CPU: `cargo test --release --test xdp --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

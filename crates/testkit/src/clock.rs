@@ -1,9 +1,11 @@
-//! How long a core cycle is, for benches: machines change their clock and do not say so.
+//! Measures the length of a CPU cycle for benchmarks, because machines change their clock rate
+//! without notice.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds of one core cycle at present: a multiplication and an exclusive or that wait for those before take four.
+/// Returns the present length of a CPU cycle in nanoseconds. A chain of a multiplication and an
+/// exclusive or takes four cycles per step.
 pub fn cycle_ns() -> f64 {
     const STEPS: u64 = 10_000;
     let mut best = Duration::MAX;
@@ -20,14 +22,14 @@ pub fn cycle_ns() -> f64 {
     best.as_nanos() as f64 / (4 * STEPS) as f64
 }
 
-/// Tells of each sample in a row whether it counts.
+/// Decides for each of several samples whether the clock rate was steady.
 #[derive(Debug)]
 pub struct Watch {
     cycle_ns: f64,
 }
 
 impl Watch {
-    /// How much the clock may move during a sample that counts.
+    /// Greatest relative change of the clock rate during a valid sample.
     const MOVED_MAX: f64 = 0.03;
 
     pub fn start() -> Self {
@@ -36,8 +38,8 @@ impl Watch {
         }
     }
 
-    /// Nanoseconds of a core cycle since the start or the last call. None if the clock moved: a busy machine spoils many
-    /// samples.
+    /// Returns the nanoseconds of a CPU cycle since the start or the last call. Returns `None` if
+    /// the clock rate changed, as it often does on a busy machine.
     pub fn lap(&mut self) -> Option<f64> {
         let before = std::mem::replace(&mut self.cycle_ns, cycle_ns());
         let cycle = (before + self.cycle_ns) / 2.0;

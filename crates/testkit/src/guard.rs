@@ -1,36 +1,37 @@
-//! Buffers between pages that may not be touched: who reads or writes one byte too far is killed.
+//! Buffers between inaccessible pages: a read or write one byte out of bounds kills the process.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Where a buffer lies in its pages.
+/// The end of the pages at which a buffer lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// The byte in front of it is forbidden.
+    /// The byte before the buffer is inaccessible.
     Begin,
-    /// The byte behind it is forbidden.
+    /// The byte after the buffer is inaccessible.
     End,
 }
 
-/// Buffers of one greatest length, each with a forbidden page in front and one behind.
+/// Buffers of up to one length, each with an inaccessible page before and after it.
 #[derive(Debug)]
 pub struct Guarded {
     memory: NonNull<u8>,
     len: usize,
-    /// Bytes of a buffer's pages.
+    /// Bytes of the accessible pages of one buffer.
     room: usize,
     page: usize,
 }
 
 impl Guarded {
     pub fn new(buffers: usize, len_max: usize) -> io::Result<Self> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(io::Error::other)?;
         let room = len_max.max(1).next_multiple_of(page);
         let len = page + buffers * (room + page);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, which overlaps nothing.
+        // SAFETY: the null address makes the kernel choose a free range, so the new mapping
+        // overlaps nothing.
         let memory =
             unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if memory == libc::MAP_FAILED {
@@ -44,7 +45,7 @@ impl Guarded {
             page,
         };
         for at in (page..len).step_by(room + page) {
-            // SAFETY: pages of the mapping that was just made.
+            // SAFETY: the pages are part of the mapping above, and nothing refers to them yet.
             let failed = unsafe {
                 let pages = memory.as_ptr().add(at).cast();
                 libc::mprotect(pages, room, libc::PROT_READ | libc::PROT_WRITE)
@@ -56,7 +57,7 @@ impl Guarded {
         Ok(this)
     }
 
-    /// The buffers, with these lengths; as many as both allow.
+    /// Returns the buffers with these lengths. There are as many as both buffers and lengths.
     pub fn slices<'a>(
         &'a mut self,
         flush: Flush,
@@ -71,7 +72,9 @@ impl Guarded {
                 Flush::Begin => 0,
                 Flush::End => room - len,
             };
-            // SAFETY: inside pages that may be read and written; borrowed once, with `self`.
+            // SAFETY: the range lies in pages that may be read and written, and it starts zeroed.
+            // The iterator borrows `self` and yields each buffer once, so the slices do not
+            // overlap.
             unsafe { std::slice::from_raw_parts_mut(memory.add(at + skip), len) }
         })
     }
@@ -79,7 +82,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nothing borrows any more.
+        // SAFETY: the range is exactly the mapping, and no slice of it is borrowed any more.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
     }
 }

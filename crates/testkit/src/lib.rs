@@ -1,4 +1,5 @@
-//! Development only: vectors, network simulator, reference model, clock, guarded memory.
+//! Tools for development only: test vectors, network simulator, reference model, clock, and guarded
+//! memory. The product does not use them.
 pub mod clock;
 pub mod guard;
 pub mod model;

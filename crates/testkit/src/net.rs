@@ -1,4 +1,5 @@
-//! A network under a virtual clock that loses, delays, duplicates, reorders and corrupts datagrams by seed.
+//! Simulates a network under a virtual clock. A seed decides which datagrams it loses, delays,
+//! duplicates, reorders and corrupts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +7,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A small deterministic generator (SplitMix64). Not for secrets.
+/// A small deterministic generator (SplitMix64). It is not fit for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -23,7 +24,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Uniform enough for tests; zero for an empty range.
+    /// Returns a number below `bound`, uniform enough for tests. Returns zero for an empty range.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64().checked_rem(bound).unwrap_or(0)
     }
@@ -45,18 +46,18 @@ impl Rng {
     }
 }
 
-/// How the network treats each datagram.
+/// Probabilities and delays with which the network treats each datagram.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     pub loss: f64,
     pub duplication: f64,
     pub corruption: f64,
-    /// Datagrams overtake each other within it.
+    /// The range of delays. Datagrams with different delays overtake each other.
     pub delay: Range<Duration>,
 }
 
 impl Conditions {
-    /// Nothing goes wrong.
+    /// Conditions under which nothing goes wrong.
     pub const PERFECT: Self = Self {
         loss: 0.0,
         duplication: 0.0,
@@ -72,7 +73,7 @@ pub struct Datagram {
     pub payload: Vec<u8>,
 }
 
-/// Datagrams on their way.
+/// The network with its datagrams in flight.
 #[derive(Debug)]
 pub struct Network {
     pub conditions: Conditions,
@@ -132,7 +133,7 @@ impl Network {
         self.in_flight.pop().map(|Reverse((.., datagram))| datagram)
     }
 
-    /// Loses everything that is on its way.
+    /// Drops every datagram in flight.
     pub fn clear(&mut self) {
         self.in_flight.clear();
     }

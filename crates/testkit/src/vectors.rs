@@ -1,6 +1,6 @@
 //! Reads the test vectors in `vectors/`.
 //!
-//! Files that are missing or malformed panic: a test without its vectors must fail.
+//! A file that is missing or malformed causes a panic: a test without its vectors must fail.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub enum PacketMode {
     Transport,
 }
 
-/// Local and remote prefixes, seen from the receiver.
+/// Local and remote prefixes, as the receiver sees them.
 #[derive(Debug, Deserialize)]
 pub struct ModeSelectors {
     pub tunnel: Vec<[String; 2]>,
@@ -54,19 +54,19 @@ pub struct PacketCase {
     pub name: String,
     pub mode: PacketMode,
     pub esn: bool,
-    /// In UDP between ports 4500.
+    /// The packet is encapsulated in UDP between the ports 4500.
     pub udp: bool,
     #[serde(deserialize_with = "hex_bytes")]
     pub key: Vec<u8>,
     #[serde(deserialize_with = "hex_u64")]
     pub sequence: u64,
-    /// The highest sequence number that the receiver has seen before; it has seen no other.
+    /// The only sequence number that the receiver has seen before.
     #[serde(deserialize_with = "hex_u64")]
     pub replay_top: u64,
-    /// The packet on the wire, from the outer IP header on.
+    /// The packet on the wire, starting with the outer IP header.
     #[serde(deserialize_with = "hex_bytes")]
     pub frame: Vec<u8>,
-    /// What the receiver delivers, unless it drops.
+    /// The packet that the receiver delivers, unless it drops.
     #[serde(deserialize_with = "hex_bytes_or_null")]
     pub delivered: Option<Vec<u8>>,
     /// The name of the drop reason.
@@ -78,7 +78,7 @@ impl PacketCase {
         self.frame[0] >> 4
     }
 
-    /// IPv4 TOS or IPv6 traffic class of the outer header.
+    /// Returns the IPv4 TOS or the IPv6 traffic class of the outer header.
     pub fn outer_tos(&self) -> u8 {
         match self.outer_version() {
             4 => self.frame[1],
@@ -86,7 +86,7 @@ impl PacketCase {
         }
     }
 
-    /// Where the ESP header, the AH, or the UDP header in front of ESP begins.
+    /// Returns the offset of the ESP header, of the AH, or of the UDP header before ESP.
     pub fn payload_offset(&self) -> usize {
         if self.outer_version() == 4 {
             return usize::from(self.frame[0] & 15) * 4;
@@ -98,13 +98,13 @@ impl PacketCase {
         at
     }
 
-    /// The ESP packet or the AH and what follows.
+    /// Returns the ESP packet, or the AH and the bytes after it.
     pub fn payload(&self) -> &[u8] {
         let udp = if self.udp { 8 } else { 0 };
         &self.frame[self.payload_offset() + udp..]
     }
 
-    /// What must come of it: the delivered packet or the name of a drop reason.
+    /// Returns the expected result: the delivered packet, or the name of a drop reason.
     pub fn expected(&self) -> Result<&[u8], &str> {
         match (&self.delivered, &self.drop) {
             (Some(packet), None) => Ok(packet),
@@ -114,7 +114,8 @@ impl PacketCase {
     }
 }
 
-/// Known answers of a primitive (`vectors/primitives/*.json`); fields that a primitive lacks are empty.
+/// Known answers of a primitive (`vectors/primitives/*.json`). Fields that a primitive does not
+/// have are empty.
 #[derive(Debug, Deserialize)]
 pub struct PrimitiveFile {
     pub source: String,
@@ -141,7 +142,7 @@ pub struct PrimitiveCase {
     /// False if the ICV must be refused.
     #[serde(default = "yes")]
     pub valid: bool,
-    /// ESP only.
+    /// For ESP only.
     #[serde(default, deserialize_with = "hex_bytes")]
     pub spi: Vec<u8>,
     #[serde(default)]
@@ -150,12 +151,12 @@ pub struct PrimitiveCase {
     pub sequence: u64,
 }
 
-/// The repository's `vectors` directory.
+/// Returns the `vectors` directory of the repository.
 pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
 }
 
-/// Every file of whole packets.
+/// Reads every file of whole packets.
 pub fn packet_files() -> Vec<PacketFile> {
     files("packets")
 }
@@ -176,12 +177,12 @@ fn yes() -> bool {
     true
 }
 
-/// Every file of known answers of primitives.
+/// Reads every file of known answers of primitives.
 pub fn primitive_files() -> Vec<PrimitiveFile> {
     files("primitives")
 }
 
-/// One file of known answers, by its name in `vectors`.
+/// Reads one file of known answers, by its name in `vectors`.
 pub fn primitives(name: &str) -> PrimitiveFile {
     read(directory().join(name))
 }

@@ -1,8 +1,10 @@
-//! `docs/rfc-coverage.md`: one row per MUST and SHOULD of the RFCs in `docs/rfc/`, with the tests that cite it.
+//! Checks `docs/rfc-coverage.md`: one row for each MUST and SHOULD of the RFCs in `docs/rfc/`, with
+//! the tests that cite it.
 //!
-//! A test cites requirements in a comment above it: `// RFC 4303 R12, R13; RFC 4302 R7`. Requirements are numbered in
-//! the order of `docs/rfc/*.json`, where new ones go to the end; the page has them by section. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` writes the
-//! page again.
+//! A test cites requirements in a comment above it: `// RFC 4303 R12, R13; RFC 4302 R7`. The
+//! numbers follow the order in `docs/rfc/*.json`, where new requirements go to the end. The page
+//! lists them by section. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage`
+//! writes the page again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +15,7 @@ use serde::Deserialize;
 
 const PAGE: &str = "docs/rfc-coverage.md";
 
-/// A rule is what an RFC demands without one of its words for it.
+/// The levels. A "rule" is demanded by an RFC without one of its words for it.
 const LEVELS: [&str; 5] = ["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "rule"];
 
 #[derive(Deserialize)]
@@ -29,19 +31,19 @@ struct Requirement {
     section: String,
     level: String,
     text: String,
-    /// Why it is not done, or not wholly.
+    /// Why the requirement is not met, or only in part.
     #[serde(default)]
     note: String,
 }
 
-/// A test and where it is.
+/// A test and its file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
     name: String,
     file: String,
 }
 
-/// By RFC and requirement.
+/// The tests that cite each requirement, by RFC and number.
 type Citations = BTreeMap<(u32, u32), BTreeSet<Test>>;
 
 fn root() -> PathBuf {
@@ -77,7 +79,8 @@ fn source_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// `RFC 4303 R1, R2; RFC 4302 R3` without the marker of the comment. None: another comment.
+/// Parses a citation such as `RFC 4303 R1, R2; RFC 4302 R3` after the comment marker. Returns
+/// `None` for any other comment.
 fn parse_citation(line: &str) -> Option<Vec<(u32, u32)>> {
     let comment = line
         .trim()
@@ -94,7 +97,7 @@ fn parse_citation(line: &str) -> Option<Vec<(u32, u32)>> {
     Some(cited)
 }
 
-/// The name of the function that a line declares.
+/// Returns the name of the function that a line declares.
 fn function(line: &str) -> Option<&str> {
     let rest = line.trim().trim_start_matches("pub ");
     let rest = rest.strip_prefix("fn ").or(rest.strip_prefix("def "))?;
@@ -102,7 +105,7 @@ fn function(line: &str) -> Option<&str> {
         .next()
 }
 
-/// The citations of one file. A citation that no test follows is an error, with its line.
+/// Collects the citations of one file. A citation that no test follows is an error with its line.
 fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), String> {
     let mut lines = text.lines().enumerate();
     while let Some((at, line)) = lines.next() {
@@ -153,7 +156,7 @@ fn citations() -> Citations {
     citations
 }
 
-/// Sorts sections: numbers by value, appendices (`A2.2`) behind them.
+/// Makes a key that sorts sections by number, and appendices (`A2.2`) after them.
 fn section_key(section: &str) -> Vec<(bool, String, u32)> {
     let part = |part: &str| {
         let digits = part.trim_start_matches(|c: char| !c.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! House rules that a compiler does not check. Each failure names the file, the line and the rule.
+//! Checks house rules that a compiler does not check. Each failure names the file, the line and the
+//! rule.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// Crates that take time and I/O from their caller.
+/// Crates whose callers pass in time and I/O.
 const PURE_CRATES: &[&str] = &["crypto", "ipsec", "ike"];
 const IMPURE: &[&str] = &[
     "Instant::now",
@@ -21,7 +22,7 @@ const IMPURE: &[&str] = &[
     "tokio",
 ];
 
-/// Where `unsafe` may appear at all.
+/// The places where `unsafe` may appear.
 const UNSAFE_PLACES: &[&str] = &[
     "crates/crypto/src/",
     "crates/crypto/benches/engine/limits.rs",
@@ -75,7 +76,7 @@ fn report(failures: &[String]) {
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
 }
 
-/// The text before a `//` comment; good enough for code that rustfmt laid out.
+/// Returns the text before a `//` comment. This is exact enough for code that rustfmt laid out.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or(line)
 }

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
+use super::kernel::Work;
 use super::records::RecordWork;
-use super::{Tier, Work};
+use crate::tier::Tier;
 
 /// The way in which the lane is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

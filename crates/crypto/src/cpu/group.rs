@@ -2,17 +2,16 @@
 
 use arrayvec::ArrayVec;
 
-use super::work::{Family, Gathered, Kind};
-use super::{Kernel, Tier, registers};
+use super::gathered::{GROUP, Gathered};
+use super::kernel::{Family, Kernel, Kind};
+use super::registers;
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
-use crate::job::{Direction, JobStatus};
-use crate::key::KeyContext;
+use crate::key::{FormOf, KeyContext};
+use crate::spec::{Direction, JobStatus};
+use crate::tier::Tier;
 use crate::transform::Protocol;
 use crate::{ah, esp};
-
-/// The most packets that are sorted together. It is the most that any kernel takes in one call.
-pub(super) const GROUP: usize = 512;
 
 /// A packet of a batch or of a caller.
 pub(super) struct Packet<'a> {
@@ -112,7 +111,7 @@ impl<'a> Group<'a> {
     /// # Safety
     /// - The obligations are those of [`Group::run`].
     /// - The machine has the tier of `kind`.
-    unsafe fn kernel<K: Kernel>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
+    unsafe fn kernel<K: Kernel + FormOf>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
         let mut gathered = Gathered::<K>::new();
         let mut indices = ArrayVec::<u32, GROUP>::new();
         for packet in self.of_kind(kind) {
@@ -136,7 +135,7 @@ impl<'a> Group<'a> {
     ///
     /// # Safety
     /// The obligations are those of [`Gathered::run`].
-    unsafe fn call<K: Kernel>(
+    unsafe fn call<K: Kernel + FormOf>(
         &self,
         kind: Kind,
         gathered: &mut Gathered<'_, K>,

@@ -2,8 +2,9 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Tier, registers};
-use crate::lookaside::{NONCE_LEN, TAG_LEN};
+use super::registers;
+use crate::spec::{NONCE_LEN, TAG_LEN};
+use crate::tier::Tier;
 
 /// A record for a kernel.
 ///

@@ -1,6 +1,6 @@
 //! Clears the vector registers, in which kernels leave keys and plaintext.
 
-use super::Tier;
+use crate::tier::Tier;
 
 /// Zeroes every vector register that the tier's kernels use.
 ///

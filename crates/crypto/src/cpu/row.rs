@@ -1,11 +1,13 @@
 //! The fast path for consecutive jobs whose keys are of one kind. Most jobs are like that, and they need no sorting.
 
-use super::work::{Family, Gathered, Kind};
-use super::{Kernel, registers};
+use super::gathered::Gathered;
+use super::kernel::Kind;
+use super::kernel::{Family, Kernel};
+use super::registers;
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, Job};
-use crate::key::KeyContext;
+use crate::key::{FormOf, KeyContext};
 use crate::prefetch::prefetch_line;
 use crate::slots::SlotTable;
 
@@ -61,7 +63,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn run<K: Kernel>(self) -> usize {
+    fn run<K: Kernel + FormOf>(self) -> usize {
         let Self { kind, jobs, .. } = self;
         let (room, buffer) = (self.buffer.len(), self.buffer.as_mut_ptr());
         let mut gathered = Gathered::<K>::new();

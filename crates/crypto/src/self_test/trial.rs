@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Answer, answers};
-use crate::cpu::Tier;
 use crate::job::{Batch, Direction, Job, JobStatus};
 use crate::slots::SlotTable;
+use crate::tier::Tier;
 use crate::transform::{Protocol, Transform};
 
 /// The expected result of the batch.
@@ -117,7 +117,7 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu;
+    use crate::cpu::process;
 
     #[test]
     fn an_engine_that_works_passes() {
@@ -125,7 +125,7 @@ mod tests {
             let (trial, mut batch) = Trial::new(direction).unwrap();
             assert!(batch.jobs.len() >= Transform::all().count());
             assert!(trial.check(&batch).is_err(), "nothing was done yet");
-            cpu::process(&mut batch);
+            process::process(&mut batch);
             trial.check(&batch).unwrap();
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     fn one_wrong_byte_is_found() {
         for direction in [Direction::Seal, Direction::Open] {
             let (trial, mut batch) = Trial::new(direction).unwrap();
-            cpu::process(&mut batch);
+            process::process(&mut batch);
             for number in 0..batch.jobs.len() {
                 let Job { esp, status, .. } = batch.jobs[number];
                 if status == JobStatus::Done {

@@ -87,7 +87,7 @@ pub enum Command {
         action: Guard,
     },
     /// Show a tunnel at work between two gateways in network namespaces
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands

@@ -14,7 +14,7 @@ use crate::log;
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = load(file)?;
-    log::say(&policy_warnings(&loaded).render(colour()));
+    log::write_text(&policy_warnings(&loaded).render(colour()));
     let connections = loaded.ike.connections.len();
     let policies = loaded.policies.len();
     let text = format!(

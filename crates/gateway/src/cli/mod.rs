@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
         Ok(()) => Exit::Success.into(),
         Err(failure) => {
             if !failure.what.is_empty() {
-                log::say(&format!("{failure}\n"));
+                log::write_text(&format!("{failure}\n"));
             }
             failure.exit.into()
         }
@@ -119,11 +119,11 @@ fn load(file: &Path) -> Result<Loaded, Failure> {
     let colour = colour();
     match config::load(file) {
         Ok(loaded) => {
-            log::say(&loaded.warnings.render(colour));
+            log::write_text(&loaded.warnings.render(colour));
             Ok(loaded)
         }
         Err(diagnostics) => {
-            log::say(&diagnostics.render(colour));
+            log::write_text(&diagnostics.render(colour));
             let errors = match diagnostics.errors() {
                 1 => "1 error".to_owned(),
                 count => format!("{count} errors"),
@@ -136,7 +136,7 @@ fn load(file: &Path) -> Result<Loaded, Failure> {
     }
 }
 
-fn run_demo(options: demo::Options) -> Result<(), Failure> {
+fn run_demo(options: demo::DemoOptions) -> Result<(), Failure> {
     demo::run(options).map_err(|error| {
         let exit = match error {
             demo::Error::Forbidden(_) => Exit::Forbidden,

@@ -1,4 +1,5 @@
-//! One section of `children`: selectors, lifetimes, actions; and the policy that comes from it.
+//! Reads one section of `children`: its traffic selectors, lifetimes and actions, and the policy
+//! that they make. It does not negotiate or install anything.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -19,14 +20,15 @@ use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::{
-    Bad, Parsed, bytes, count, given, number, place, read, read_list, report, subnet, switch, time,
-    unused, warn_of_host_bits, word,
+    ValueError, ValueResult, bytes, count, given, number, place, read, read_list, report, subnet,
+    switch, time, unused, warn_of_host_bits, word,
 };
 use super::{header, proposal, schema};
 
-/// An entry for the security policy database, in the order of [`super::Loaded::policies`].
+/// One entry of the security policy database. [`super::Loaded::policies`] holds the entries in
+/// order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub connection: String,
@@ -34,31 +36,32 @@ pub struct Policy {
     pub action: PolicyAction,
     pub local_ts: Vec<Selector>,
     pub remote_ts: Vec<Selector>,
-    /// From `priority`; zero is none.
+    /// The value of the key `priority`. Zero means that the section sets no priority.
     pub priority: u32,
-    /// A matching packet starts the negotiation (`start_action` has `trap`).
+    /// A matching packet starts the negotiation of an SA: `start_action` contains `trap`.
     pub trap: bool,
     pub mode: Mode,
     pub sa: SaOptions,
-    /// Where its name stands.
+    /// The place of the child's name in the configuration.
     pub at: Location,
 }
 
-/// How the data plane is to treat the SAs of a child.
+/// How the data plane treats the SAs of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaOptions {
     pub tunnel: TunnelOptions,
     pub tfc: TfcPadding,
-    /// Dummy packets a second, while an SA is silent.
+    /// Number of dummy packets per second that a silent SA sends. Zero turns them off.
     pub dummies: u8,
-    /// The DSCPs of the packets that belong to this child, among those with the same selectors.
+    /// DSCPs of the packets that belong to this child. They divide traffic among children whose
+    /// selectors are the same (RFC 4301 §4.1).
     pub dscp: DscpSet,
-    /// None: from the DSCP.
+    /// Traffic class from 0 to 7. `None` takes the class from each packet's DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     pub populate: PopulateFromPacket,
     pub if_ids: IfIds,
-    /// None: the gateway's.
+    /// The engine that carries the SAs. `None` means the gateway's engine.
     pub engine: Option<EngineKind>,
 }
 
@@ -77,21 +80,21 @@ enum ChildMode {
     Drop,
 }
 
-/// What a child has from its connection.
-pub(super) struct Parent<'a> {
+/// What a child inherits from its connection.
+pub(super) struct ParentConnection<'a> {
     pub connection: &'a str,
-    /// The peer's address is known.
+    /// At least one remote address is a single host, so that we can initiate.
     pub reachable: bool,
-    /// Weak algorithms are permitted.
+    /// The connection permits weak algorithms.
     pub legacy: bool,
     pub if_ids: IfIds,
     pub gateway: &'a GatewayConfig,
 }
 
-/// Adds the policy; gives the child if it needs IKE.
+/// Reads one child and appends its policy to `policies`. Returns the child if it needs IKE.
 pub(super) fn child(
-    node: &Node,
-    parent: &Parent<'_>,
+    node: &SectionNode,
+    parent: &ParentConnection<'_>,
     d: &mut Diagnostics,
     policies: &mut Vec<Policy>,
 ) -> Option<Child> {
@@ -125,7 +128,7 @@ pub(super) fn child(
     };
     check_mode(node, &policy, d);
     check_sides(node, &policy, d);
-    // Reading them also checks them, whatever the mode.
+    // Build the child in every mode: reading the keys also checks them.
     let child = Child {
         name,
         local_ts,
@@ -160,7 +163,7 @@ pub(super) fn child(
         return None;
     }
     if (start.start || start.trap) && !parent.reachable {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "the peer has no single address to connect to",
             "put an address into remote_addrs, or set start_action to none",
         );
@@ -170,10 +173,10 @@ pub(super) fn child(
     Some(child)
 }
 
-fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOptions {
+fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnostics) -> SaOptions {
     let interfaces = &parent.gateway.interfaces;
     let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
-    // What the longest inner packet has.
+    // An inner packet is at most as long as the MTU of the TUN device.
     let tun_mtu = parent.gateway.interface_mtu(if_ids.outbound);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
     let tfc = read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default();
@@ -198,34 +201,34 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
         icmp_errors: read(node, "icmp_errors", d, icmp_errors).unwrap_or_default(),
         class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
         populate: PopulateFromPacket {
-            local: populate.contains(&Field::LocalAddress),
-            remote: populate.contains(&Field::RemoteAddress),
-            protocol: populate.contains(&Field::Protocol),
-            local_port: populate.contains(&Field::LocalPort),
-            remote_port: populate.contains(&Field::RemotePort),
+            local: populate.contains(&SelectorField::LocalAddress),
+            remote: populate.contains(&SelectorField::RemoteAddress),
+            protocol: populate.contains(&SelectorField::Protocol),
+            local_port: populate.contains(&SelectorField::LocalPort),
+            remote_port: populate.contains(&SelectorField::RemotePort),
         },
         if_ids,
         engine: read(node, "engine", d, |text| engine(text, parent.gateway)),
     }
 }
 
-/// Of those that the gateway has.
-fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
+/// Parses the name of an engine. Refuses an engine that the gateway does not have.
+fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
     let kinds = [EngineKind::Cpu, EngineKind::Pool, EngineKind::Fpga];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
     if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
         let help = "set `engine = fpga` in the gateway section";
-        return Err(Bad::new("the gateway has no FPGA core", help));
+        return Err(ValueError::new("the gateway has no FPGA core", help));
     }
     if kind == EngineKind::Pool && !gateway.has_pool() {
         let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
-        return Err(Bad::new("the gateway has no pool", help));
+        return Err(ValueError::new("the gateway has no pool", help));
     }
     Ok(kind)
 }
 
-/// What does not go together.
-fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+/// Reports settings that contradict each other or the child's mode.
+fn check_mode(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let protects = policy.action == PolicyAction::Protect;
     header::check(node, protects, policy.mode, d);
     check_tfc(node, policy, d);
@@ -234,7 +237,7 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         let ports = populate.local_port || populate.remote_port;
         let any = |ts: &Selector| ts.protocol == 0;
         if ports && !populate.protocol && policy.local_ts.iter().chain(&policy.remote_ts).any(any) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "ports belong to a protocol, and the selectors name none",
                 "add `protocol`, or name one in local_ts and remote_ts",
             );
@@ -242,14 +245,14 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         }
         let hidden = |ts: &Selector| ts.ports == (u16::MAX, 0);
         if ports && policy.local_ts.iter().chain(&policy.remote_ts).any(hidden) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "packets with opaque ports have none to take (RFC 4301 section 4.4.2.2)",
                 "leave the ports out of `pfp`, or `opaque` out of the selectors",
             );
             report("pfp", bad, place(node, "pfp"), d);
         }
         if !policy.trap {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "only packets can say which selectors to negotiate",
                 "add `start_action = trap`",
             );
@@ -258,8 +261,9 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     }
 }
 
-/// Traffic flow confidentiality is for ESP in tunnel mode, and hides nothing by halves.
-fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+/// Reports settings for traffic flow confidentiality that cannot work. It needs ESP in tunnel mode,
+/// and padding without dummy packets (or the reverse) still reveals something.
+fn check_tfc(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let (padding, dummies) = (policy.sa.tfc != TfcPadding::None, policy.sa.dummies > 0);
     for (key, what, _) in [
         ("tfc_padding", "padding that hides lengths", padding),
@@ -270,13 +274,13 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     {
         let bad = if policy.action != PolicyAction::Protect {
             let why = format!("pass and drop have no SA, and no {what}");
-            Bad::new(why, "leave it out")
+            ValueError::new(why, "leave it out")
         } else if policy.mode == Mode::Transport {
             let why = format!("transport mode has no room for {what}");
-            Bad::new(why, "use `mode = tunnel`, or leave it out")
+            ValueError::new(why, "use `mode = tunnel`, or leave it out")
         } else if given(node, "ah_proposals").is_some() {
             let why = format!("AH has no {what}: it hides nothing");
-            Bad::new(why, "use esp_proposals, or leave it out")
+            ValueError::new(why, "use esp_proposals, or leave it out")
         } else {
             continue;
         };
@@ -298,7 +302,7 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Field {
+enum SelectorField {
     LocalAddress,
     RemoteAddress,
     Protocol,
@@ -306,30 +310,32 @@ enum Field {
     RemotePort,
 }
 
-fn populate(text: &str) -> Parsed<Field> {
+fn populate(text: &str) -> ValueResult<SelectorField> {
     word(
         text,
         &[
-            ("local_addr", Field::LocalAddress),
-            ("remote_addr", Field::RemoteAddress),
-            ("protocol", Field::Protocol),
-            ("local_port", Field::LocalPort),
-            ("remote_port", Field::RemotePort),
+            ("local_addr", SelectorField::LocalAddress),
+            ("remote_addr", SelectorField::RemoteAddress),
+            ("protocol", SelectorField::Protocol),
+            ("local_port", SelectorField::LocalPort),
+            ("remote_port", SelectorField::RemotePort),
         ],
     )
 }
 
-/// Dummy packets a second that a child may ask for.
+/// Upper bound of `tfc_dummies`, in dummy packets per second.
 const DUMMIES_MAX: u64 = 100;
 
-/// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder. This takes what several workers
-/// of another gateway send.
+/// Default size of the replay window, in packets. strongSwan's default of 32 is too small for paths
+/// that reorder at several gigabits per second. This window also covers a peer that spreads one SA
+/// over several workers.
 const REPLAY_WINDOW: u32 = pace::SHARED_WINDOW;
 
-/// The smallest that a peer may have (RFC 4303 §3.4.3).
+/// Default, and lower bound, of the peer's replay window (RFC 4303 §3.4.3).
 const PEER_REPLAY_WINDOW: u32 = 32;
 
-/// Keys about SAs that do not change what a policy seems to let pass.
+/// Keys that configure SAs only. A policy without SAs ignores them, which changes nothing in the
+/// traffic that it lets pass. So they cause a warning and no error.
 const OF_SAS: [&str; 9] = [
     "esp_proposals",
     "ah_proposals",
@@ -342,11 +348,12 @@ const OF_SAS: [&str; 9] = [
     "overlap",
 ];
 
-fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
-    // `dscp` would seem to let less pass than it does.
+fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {
+    // These keys are errors: with `dscp`, for example, the policy would seem to match fewer packets
+    // than it does.
     for key in ["dscp", "class", "pfp", "icmp_errors", "engine"] {
         if let Some(entry) = given(node, key) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "pass and drop have no SA, and take every packet of their selectors",
                 "leave it out",
             );
@@ -356,7 +363,7 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
     unused(node, &OF_SAS, "pass and drop have no SA", d);
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
     if policy.local_ts.iter().chain(&policy.remote_ts).any(dynamic) {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "pass and drop have no peer that `dynamic` could stand for",
             "write the addresses in local_ts and remote_ts, such as 0.0.0.0/0",
         );
@@ -372,11 +379,11 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
     }
 }
 
-fn mode(text: &str) -> Parsed<ChildMode> {
+fn mode(text: &str) -> ValueResult<ChildMode> {
     match text {
         "transport_proxy" | "beet" => {
             let what = format!("the mode {} is not supported yet", quoted(text));
-            Err(Bad::new(what, "use `tunnel` or `transport`"))
+            Err(ValueError::new(what, "use `tunnel` or `transport`"))
         }
         _ => word(
             text,
@@ -391,37 +398,37 @@ fn mode(text: &str) -> Parsed<ChildMode> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Start {
+struct StartActions {
     start: bool,
     trap: bool,
 }
 
-fn start_action(text: &str) -> Parsed<Start> {
-    let both = Start {
+fn start_action(text: &str) -> ValueResult<StartActions> {
+    let both = StartActions {
         start: true,
         trap: true,
     };
     word(
         text,
         &[
-            ("none", Start::default()),
+            ("none", StartActions::default()),
             (
                 "trap",
-                Start {
+                StartActions {
                     trap: true,
                     start: false,
                 },
             ),
             (
                 "route",
-                Start {
+                StartActions {
                     trap: true,
                     start: false,
                 },
             ),
             (
                 "start",
-                Start {
+                StartActions {
                     start: true,
                     trap: false,
                 },
@@ -432,8 +439,8 @@ fn start_action(text: &str) -> Parsed<Start> {
     )
 }
 
-/// With the older words `hold` and `restart`.
-fn action(text: &str) -> Parsed<EndAction> {
+/// Parses an action. `hold` and `restart` are strongSwan's older names for `trap` and `start`.
+fn action(text: &str) -> ValueResult<EndAction> {
     word(
         text,
         &[
@@ -447,7 +454,7 @@ fn action(text: &str) -> Parsed<EndAction> {
     )
 }
 
-fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
+fn icmp_errors(text: &str) -> ValueResult<IcmpErrors> {
     word(
         text,
         &[
@@ -458,8 +465,8 @@ fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
     )
 }
 
-/// `mtu` makes every packet as long as the longest that the TUN device lets through.
-fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
+/// Parses `tfc_padding`. `mtu` pads every packet to the MTU of the TUN device.
+fn tfc_padding(text: &str, tun_mtu: u16) -> ValueResult<TfcPadding> {
     match text {
         "mtu" => Ok(TfcPadding::To(tun_mtu)),
         _ => number(text, 0..=u16::MAX.into()).map(|bytes| match bytes {
@@ -469,11 +476,11 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
     }
 }
 
-pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
+pub(super) fn selectors(node: &SectionNode, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
     warn_of_host_bits(node, key, d);
     let list = read_list(node, key, d, selector).unwrap_or_default();
     if list.len() > TRAFFIC_SELECTORS_MAX {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             format!("more than {TRAFFIC_SELECTORS_MAX} selectors do not fit a message of IKEv2"),
             "write wider ones, or several children",
         );
@@ -485,8 +492,9 @@ pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Sele
     list
 }
 
-/// A network cannot be at both ends; everything can, where routes decide.
-fn check_sides(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+/// Warns of a network that stands on both sides. All addresses may stand on both sides: then routes
+/// decide which packets are for the tunnel.
+fn check_sides(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let range = |selector: &Selector| match selector.addresses {
         SelectorAddresses::Range(from, to) if !is_everything(from, to) => Some((from, to)),
         _ => None,
@@ -511,7 +519,7 @@ fn is_everything(from: IpAddr, to: IpAddr) -> bool {
     from.is_unspecified() && subnet(from, 0).1 == to
 }
 
-fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
+fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> Lifetime {
     const HOUR: u64 = 3600;
     let seconds =
         |key: &str, d: &mut Diagnostics| read(node, key, d, time).map(|time| time.as_secs());
@@ -520,13 +528,13 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
         seconds("life_time", d),
         seconds("rand_time", d),
     );
-    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> Parsed<u64>| {
+    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> ValueResult<u64>| {
         let [rekey, life, rand] = keys.map(|key| read(node, key, d, parse));
         (rekey, life, rand)
     };
     let in_bytes = amounts(["rekey_bytes", "life_bytes", "rand_bytes"], bytes);
     let in_packets = amounts(["rekey_packets", "life_packets", "rand_packets"], count);
-    let mut limits = |unit: &str, given: Given, standard: u64| {
+    let mut limits = |unit: &str, given: GivenLimits, standard: u64| {
         let limits = limits(given, standard);
         let place = |key: &str| {
             node.value(&format!("{key}_{unit}"))
@@ -552,11 +560,12 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
     }
 }
 
-/// Soft limit, hard limit, and what is subtracted at random from the soft one.
-type Given = (Option<u64>, Option<u64>, Option<u64>);
+/// The soft limit, the hard limit, and the upper bound of what is subtracted at random from the
+/// soft limit.
+type GivenLimits = (Option<u64>, Option<u64>, Option<u64>);
 
-/// Fills in swanctl's defaults: the hard limit is a tenth above the soft one.
-fn limits((rekey, life, rand): Given, standard: u64) -> (u64, u64, u64) {
+/// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit.
+fn limits((rekey, life, rand): GivenLimits, standard: u64) -> (u64, u64, u64) {
     let rekey = rekey.unwrap_or(match life {
         Some(life) if life > 0 => life - life / 11,
         _ => standard,
@@ -577,7 +586,7 @@ fn check_limits(
         && let Some(at) = place("life").or(place("rekey"))
     {
         let key = format!("life_{unit}");
-        let bad = Bad::new(
+        let bad = ValueError::new(
             format!(
                 "it is not larger than `rekey_{unit}`, so the tunnel would end before it is rekeyed"
             ),
@@ -592,15 +601,16 @@ fn check_limits(
         let help = format!("make it smaller: it is subtracted from rekey_{unit}");
         report(
             &format!("rand_{unit}"),
-            Bad::new(format!("it is not smaller than `rekey_{unit}`"), help),
+            ValueError::new(format!("it is not smaller than `rekey_{unit}`"), help),
             at,
             d,
         );
     }
 }
 
-/// The order of the database: explicit priorities first, then pass before protect before drop, then
-/// narrower selectors before wider ones, then the order of the file.
+/// Sorts policies into the order in which the database searches them. Explicit priorities come
+/// first, then pass before protect before drop. Narrow selectors then come before wide ones; the
+/// order of the file decides the rest.
 pub(super) fn sort(policies: &mut [Policy]) {
     policies.sort_by_cached_key(|policy| {
         let narrow = |list: &[Selector]| list.iter().map(specificity).min().unwrap_or(0);

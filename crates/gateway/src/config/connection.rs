@@ -1,4 +1,5 @@
-//! One section of `connections`: addresses, proposals, authentication and children.
+//! Reads one section of `connections`: addresses, proposals, authentication and children. It does
+//! not check whether the peer would accept them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,35 +10,37 @@ use esplanade_ike::config::{
     RemoteMethod, StartAction, Unique,
 };
 
-use super::child::{self, Parent, Policy};
-use super::credentials::Store;
+use super::child::{self, ParentConnection, Policy};
+use super::credentials::CredentialStore;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::diff::Fingerprint;
 use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::peers::peers;
-use super::secret::Owners;
-use super::tree::Node;
+use super::secret::KeyOwners;
+use super::tree::SectionNode;
 use super::value::{
-    Bad, Parsed, address_match, given, number, parts, place, read, read_list, report, switch, time,
-    warn_of_host_bits, word,
+    ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
+    switch, time, warn_of_host_bits, word,
 };
 use super::{proposal, schema};
 
-/// What connections are read with.
-pub(super) struct Context<'a> {
+/// What the reader of a connection needs from the rest of the configuration.
+pub(super) struct ConnectionContext<'a> {
     pub gateway: &'a GatewayConfig,
-    /// None: some are refused, so that it is not known whether one is missing.
-    pub secrets: Option<Owners<'a>>,
-    pub store: Store,
+    /// The owners of the pre-shared keys. `None` means that a secret was refused, so nobody can say
+    /// whether a connection lacks one.
+    pub secrets: Option<KeyOwners<'a>>,
+    pub store: CredentialStore,
     pub diagnostics: &'a mut Diagnostics,
 }
 
-/// None if the connection only has policies that need no IKE, or is refused.
+/// Reads one connection and appends the policies of its children. Returns `None` if the connection
+/// was refused, or if none of its policies needs IKE.
 pub(super) fn connection(
-    node: &Node,
-    context: &mut Context<'_>,
+    node: &SectionNode,
+    context: &mut ConnectionContext<'_>,
     policies: &mut Vec<Policy>,
 ) -> Option<(Connection, Fingerprint)> {
     schema::check(node, &schema::CONNECTION, false, context.diagnostics);
@@ -51,13 +54,13 @@ pub(super) fn connection(
         .iter()
         .any(|address| matches!(address, AddressMatch::Host(_)));
 
-    // Without raw sockets ESP can only go through UDP.
+    // Without raw sockets, ESP can leave only inside UDP.
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
     let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
     let interfaces = &context.gateway.interfaces;
     let if_ids = interface::if_ids(node, IfIds::default(), interfaces, context.diagnostics);
-    let parent = Parent {
+    let parent = ParentConnection {
         connection: &name,
         reachable,
         legacy,
@@ -89,7 +92,8 @@ pub(super) fn connection(
     read(node, "version", d, version);
     notes(node, d);
     let lifetime = lifetime(node, d);
-    // Everything is read before a missing part gives up, so that all errors are found.
+    // Read every key before a missing part ends the function, so that all errors are reported at
+    // once.
     let local_addrs = read_list(node, "local_addrs", d, address_match).unwrap_or_default();
     let local_port = read(node, "local_port", d, |text| {
         local_port(text, context.gateway.ports)
@@ -101,7 +105,7 @@ pub(super) fn connection(
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
-    // What is to be up is tried until it is.
+    // A connection that must stay up is retried without limit.
     let restarts = children.iter().any(|child| {
         child.start_action == StartAction::Start
             || [child.dpd_action, child.close_action].contains(&EndAction::Start)
@@ -132,18 +136,18 @@ pub(super) fn connection(
     Some((connection, Fingerprint::new(node, certificates)))
 }
 
-/// It says how one of the ends authenticates.
-fn authenticates(connection: &Node) -> bool {
+/// Tells whether the connection has a section about authentication (`local…` or `remote…`).
+fn authenticates(connection: &SectionNode) -> bool {
     connection.sections().iter().any(|section| {
         let name = &section.name.value;
         name.starts_with("local") || name.starts_with("remote")
     })
 }
 
-/// RFC 3948 encapsulates ESP only.
-fn check_encap(child: &Node, d: &mut Diagnostics) {
+/// Refuses AH where packets must go through UDP. RFC 3948 encapsulates ESP only.
+fn check_encap(child: &SectionNode, d: &mut Diagnostics) {
     if let Some(entry) = given(child, "ah_proposals") {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "AH cannot be encapsulated in UDP",
             "use esp_proposals, or set `encap` to no and `raw_esp` to yes",
         );
@@ -151,21 +155,22 @@ fn check_encap(child: &Node, d: &mut Diagnostics) {
     }
 }
 
-struct Lifetime {
+struct IkeLifetime {
     rekey: Duration,
     over: Duration,
     rand: Duration,
 }
 
-fn proposals(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<IkeProposal> {
+fn proposals(node: &SectionNode, legacy: bool, d: &mut Diagnostics) -> Vec<IkeProposal> {
     read_list(node, "proposals", d, |text| proposal::ike(text, legacy))
         .map(|lists| lists.concat())
         .filter(|list| !list.is_empty())
         .unwrap_or_else(proposal::ike_default)
 }
 
-/// Rekeying after four hours by default, a tenth of that until the hard end.
-fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
+/// Reads the lifetime of the IKE SA. By default we rekey after four hours, and the hard limit is a
+/// tenth of that time later.
+fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> IkeLifetime {
     let rekey = read(node, "rekey_time", d, time).unwrap_or(Duration::from_secs(4 * 3600));
     let over = read(node, "over_time", d, time).unwrap_or(rekey / 10);
     let rand = read(node, "rand_time", d, time).unwrap_or(over.min(rekey / 2));
@@ -174,7 +179,7 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
         && let Some(entry) = given(node, "rand_time").or(given(node, "rekey_time"))
     {
         let what = "`rand_time` is not smaller than `rekey_time`";
-        let bad = Bad::new(
+        let bad = ValueError::new(
             what,
             "choose a smaller rand_time: it is subtracted from rekey_time",
         );
@@ -183,30 +188,30 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
     if let Some(entry) = given(node, "reauth_time")
         && time(&entry.value.value).map_or(true, |time| !time.is_zero())
     {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "reauthentication is not supported yet",
             "set it to 0; rekey_time gives fresh keys",
         );
         report("reauth_time", bad, entry.value.at, d);
     }
-    Lifetime { rekey, over, rand }
+    IkeLifetime { rekey, over, rand }
 }
 
-fn version(text: &str) -> Parsed<()> {
+fn version(text: &str) -> ValueResult<()> {
     match text {
         "0" | "2" => Ok(()),
-        "1" => Err(Bad::new(
+        "1" => Err(ValueError::new(
             "IKEv1 is not supported",
             "set it to 2 and use IKEv2 at the peer (IKEv1 is RFC 9395 historic)",
         )),
-        _ => Err(Bad::new(
+        _ => Err(ValueError::new(
             format!("{} is not a version of IKE", quoted(text)),
             "set it to 2",
         )),
     }
 }
 
-fn local_port(text: &str, ports: Ports) -> Parsed<u16> {
+fn local_port(text: &str, ports: Ports) -> ValueResult<u16> {
     let port = number(text, 1..=65_535)? as u16;
     if port != ports.ike && port != ports.nat_t {
         let what = format!("the gateway does not listen at port {port}");
@@ -214,12 +219,12 @@ fn local_port(text: &str, ports: Ports) -> Parsed<u16> {
             "use {} or {}, or set `port` and `port_nat_t` in the gateway section",
             ports.ike, ports.nat_t
         );
-        return Err(Bad::new(what, help));
+        return Err(ValueError::new(what, help));
     }
     Ok(port)
 }
 
-fn unique(text: &str) -> Parsed<Unique> {
+fn unique(text: &str) -> ValueResult<Unique> {
     let words = [
         ("no", Unique::No),
         ("never", Unique::Never),
@@ -229,14 +234,19 @@ fn unique(text: &str) -> Parsed<Unique> {
     word(text, &words)
 }
 
-fn keyingtries(text: &str) -> Parsed<u32> {
+fn keyingtries(text: &str) -> ValueResult<u32> {
     match text {
         "%forever" => Ok(0),
         _ => number(text, 0..=u32::MAX.into()).map(|tries| tries as u32),
     }
 }
 
-fn warn_of_one_identity(node: &Node, local: &LocalAuth, remote: &RemoteAuth, d: &mut Diagnostics) {
+fn warn_of_one_identity(
+    node: &SectionNode,
+    local: &LocalAuth,
+    remote: &RemoteAuth,
+    d: &mut Diagnostics,
+) {
     if local.id == remote.id && local.id != Identity::Any {
         let what = format!(
             "connection {} has one identity at both ends",
@@ -247,8 +257,8 @@ fn warn_of_one_identity(node: &Node, local: &LocalAuth, remote: &RemoteAuth, d: 
     }
 }
 
-/// Keys that are taken but do less than they do in strongSwan.
-fn notes(node: &Node, d: &mut Diagnostics) {
+/// Warns of keys that are accepted but do less than in strongSwan.
+fn notes(node: &SectionNode, d: &mut Diagnostics) {
     let mut note = |key: &str, what: String, help: &str| {
         if let Some(entry) = given(node, key) {
             d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
@@ -259,7 +269,7 @@ fn notes(node: &Node, d: &mut Diagnostics) {
         "`dpd_timeout` has no effect with IKEv2".to_owned(),
         "remove it; retransmissions decide when a peer is dead",
     );
-    // strongSwan's default is yes, so files with it are common.
+    // Only a warning: strongSwan's default is yes, so files that say so are common.
     if read(node, "mobike", d, switch) == Some(true)
         && let Some(entry) = given(node, "mobike")
     {
@@ -282,7 +292,7 @@ fn notes(node: &Node, d: &mut Diagnostics) {
         match entry.value.value.as_str() {
             "ifasked" | "always" => {}
             "never" => {
-                let bad = Bad::new(
+                let bad = ValueError::new(
                     "leaving certificates out is not supported yet",
                     "set it to `ifasked`",
                 );
@@ -292,7 +302,7 @@ fn notes(node: &Node, d: &mut Diagnostics) {
                 let what = format!("{} is not known here", quoted(other));
                 report(
                     "send_cert",
-                    Bad::new(what, "it takes `ifasked` and `always`"),
+                    ValueError::new(what, "it takes `ifasked` and `always`"),
                     entry.value.at,
                     d,
                 );
@@ -307,20 +317,20 @@ enum Method {
     Certificate,
 }
 
-fn method(text: &str) -> Parsed<Method> {
+fn method(text: &str) -> ValueResult<Method> {
     match text {
         "psk" => Ok(Method::Psk),
         "pubkey" | "rsa" | "ecdsa" | "ed25519" => Ok(Method::Certificate),
         _ if text.starts_with("eap") || text.starts_with("xauth") => {
             let what = format!("the method {} is not supported yet", quoted(text));
-            Err(Bad::new(what, "use `psk` or `pubkey`"))
+            Err(ValueError::new(what, "use `psk` or `pubkey`"))
         }
         _ if ["pubkey-", "rsa", "ecdsa-", "ed25519-", "ed448", "ike:"]
             .iter()
             .any(|prefix| text.starts_with(prefix)) =>
         {
             let what = format!("the constraints in {} are not supported yet", quoted(text));
-            Err(Bad::new(
+            Err(ValueError::new(
                 what,
                 "use `pubkey`; SHA-2 signatures are used by RFC 7427",
             ))
@@ -332,8 +342,9 @@ fn method(text: &str) -> Parsed<Method> {
     }
 }
 
-/// The one section whose name begins with `prefix`; more rounds are refused. None if there is none.
-fn round<'a>(node: &'a Node, prefix: &str, d: &mut Diagnostics) -> Option<&'a Node> {
+/// Returns the section whose name begins with `prefix`, or `None` if there is none. A second such
+/// section asks for another authentication round, which is refused.
+fn round<'a>(node: &'a SectionNode, prefix: &str, d: &mut Diagnostics) -> Option<&'a SectionNode> {
     let mut sections = node
         .sections()
         .iter()
@@ -354,8 +365,8 @@ fn round<'a>(node: &'a Node, prefix: &str, d: &mut Diagnostics) -> Option<&'a No
 }
 
 fn local_auth(
-    node: &Node,
-    context: &mut Context<'_>,
+    node: &SectionNode,
+    context: &mut ConnectionContext<'_>,
     seen: &mut Vec<Vec<u8>>,
 ) -> Option<LocalAuth> {
     let d = &mut *context.diagnostics;
@@ -386,7 +397,7 @@ fn local_auth(
     };
     let files = parts("certs", entry, d);
     if files.len() > 1 {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "a choice of own certificates is not supported yet",
             "name one file; it may hold the chain",
         );
@@ -413,8 +424,8 @@ fn local_auth(
 }
 
 fn remote_auth(
-    node: &Node,
-    context: &mut Context<'_>,
+    node: &SectionNode,
+    context: &mut ConnectionContext<'_>,
     seen: &mut Vec<Vec<u8>>,
 ) -> Option<RemoteAuth> {
     let d = &mut *context.diagnostics;
@@ -447,7 +458,7 @@ fn remote_auth(
     let pinned = files("certs", "x509", d);
     let mut authorities = files("cacerts", "x509ca", d);
     if given(section, "cacerts").is_none() {
-        // As in strongSwan: without a choice, every authority is trusted.
+        // As in strongSwan, a connection that names no authority trusts all of them.
         authorities = context.store.authorities(d);
     }
     if authorities.is_empty() {
@@ -478,7 +489,7 @@ fn remote_auth(
         Err(error) => {
             report(
                 "cacerts",
-                Bad::new(error.to_string(), "use certificates of authorities"),
+                ValueError::new(error.to_string(), "use certificates of authorities"),
                 place(section, "cacerts"),
                 d,
             );
@@ -487,7 +498,7 @@ fn remote_auth(
     }
 }
 
-fn missing(node: &Node, section: &str, d: &mut Diagnostics) {
+fn missing(node: &SectionNode, section: &str, d: &mut Diagnostics) {
     let what = format!(
         "connection {} has no section `{section}`",
         quoted(&node.name.value)
@@ -496,8 +507,13 @@ fn missing(node: &Node, section: &str, d: &mut Diagnostics) {
     d.push(Diagnostic::error(what).at(node.name.at).help(help));
 }
 
-/// A connection with pre-shared keys for which there is none can never come up.
-fn check_secret(node: &Node, local: &LocalAuth, remote: &RemoteAuth, context: &mut Context<'_>) {
+/// Reports a connection that authenticates by pre-shared key and has no key: it can never come up.
+fn check_secret(
+    node: &SectionNode,
+    local: &LocalAuth,
+    remote: &RemoteAuth,
+    context: &mut ConnectionContext<'_>,
+) {
     if !matches!(local.method, LocalMethod::Psk) && !matches!(remote.method, RemoteMethod::Psk) {
         return;
     }

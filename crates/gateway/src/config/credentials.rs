@@ -1,4 +1,5 @@
-//! Certificates and private keys from the folders beside the configuration.
+//! Reads certificates and private keys from the folders beside the configuration. It does not
+//! validate chains; `ike` does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use super::source::{Location, Spanned};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDER_FILES_MAX: usize = 10_000;
 
-/// Finds credentials, relative to the folder of the configuration.
+/// Finds credentials. All paths are relative to the folder of the configuration.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct CredentialStore {
     base: PathBuf,
     named_keys: Vec<(&'static str, Spanned<PathBuf>)>,
-    /// Read when they are first needed.
+    /// The private keys. They are read when a connection first needs one.
     keys: Option<Vec<KeyFile>>,
     authorities: Option<Vec<Certificate>>,
 }
 
-/// The content of a file of a private key.
+/// The content of one file with a private key.
 struct KeyFile {
     path: PathBuf,
     content: Zeroizing<Vec<u8>>,
@@ -36,7 +37,7 @@ impl std::fmt::Debug for KeyFile {
     }
 }
 
-impl Store {
+impl CredentialStore {
     pub fn new(base: &Path, named_keys: Vec<(&'static str, Spanned<PathBuf>)>) -> Self {
         Self {
             base: base.to_owned(),
@@ -46,7 +47,8 @@ impl Store {
         }
     }
 
-    /// The certificates of one file: PEM with one or more, or one in DER. Empty if refused (and reported).
+    /// Reads the certificates of one file: PEM with one or more, or DER with one. Reports a file
+    /// that it refuses, and returns an empty list.
     pub fn certificates(
         &self,
         folder: &str,
@@ -69,7 +71,8 @@ impl Store {
         }
     }
 
-    /// All certificates in the folder x509ca. Files there that are none are left out with a warning.
+    /// Reads all certificates in the folder `x509ca`. A file that holds no certificate causes a
+    /// warning and is skipped.
     pub fn authorities(&mut self, d: &mut Diagnostics) -> Vec<Certificate> {
         if let Some(known) = &self.authorities {
             return known.clone();
@@ -92,7 +95,8 @@ impl Store {
         found
     }
 
-    /// The end entity's certificate of `chain` joined with its private key. Reports why there is none.
+    /// Joins the end entity's certificate, the first of `chain`, with its private key. Returns
+    /// `None` and reports the reason if no key fits.
     pub fn credential(
         &mut self,
         chain: Vec<Certificate>,
@@ -103,7 +107,8 @@ impl Store {
             Some(keys) => keys,
             None => self.read_keys(d),
         };
-        // A key of another kind does not parse as this one; only such reasons are kept.
+        // A key of another type fails to parse, which is normal. Keep only the reasons that help
+        // the user.
         let mut reasons = Vec::new();
         let mut found = None;
         for key in &keys {
@@ -149,7 +154,8 @@ impl Store {
         found
     }
 
-    /// Every key file that secrets name (which must be readable) and that lies in the folders of keys.
+    /// Reads every private key. A key file that the secrets name must be readable; the folders of
+    /// keys may hold other files.
     fn read_keys(&self, d: &mut Diagnostics) -> Vec<KeyFile> {
         let mut keys: Vec<KeyFile> = Vec::new();
         let mut add = |path: PathBuf, named: Option<Location>, d: &mut Diagnostics| {
@@ -186,7 +192,7 @@ impl Store {
     }
 }
 
-/// The files of a folder, which need not exist.
+/// Lists the files of a folder. The folder need not exist.
 fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
     expand(base, &format!("{folder}/*"), FOLDER_FILES_MAX).unwrap_or_else(|problem| {
         let what = format!("the folder {}: {}", quoted(folder), problem.what);
@@ -195,15 +201,15 @@ fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
     })
 }
 
-type Refusal = (String, &'static str);
+type FileRefusal = (String, &'static str);
 
-fn certificates_of(path: &Path) -> Result<Vec<Certificate>, Refusal> {
+fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
 }
 
-fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let marks = [
         &b"-----BEGIN ENCRYPTED PRIVATE KEY-----"[..],

@@ -1,10 +1,12 @@
-//! Errors and warnings about the configuration: what, where, what to do.
+//! Errors and warnings about the configuration: each says what is wrong, where, and what to do. The
+//! module formats findings; it does not decide what an error is.
 
 use std::fmt::{self, Write};
 
 use super::source::{Location, Sources, printable};
 
-/// More than this many are not collected: a file that is no configuration at all has one a line.
+/// Upper bound of the findings that are kept; the rest are counted. A file that is no configuration
+/// has one finding per line.
 const COLLECTED_MAX: usize = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +15,14 @@ pub enum Severity {
     Warning,
 }
 
-/// One finding. It never holds a secret.
+/// One finding. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: Severity,
     pub what: String,
     pub at: Option<Location>,
     pub help: Option<String>,
-    /// The source line is not shown: it may hold a secret.
+    /// The source line must not be shown, because it may contain a secret.
     pub(super) hidden: bool,
 }
 
@@ -58,7 +60,7 @@ impl Diagnostic {
     }
 }
 
-/// Everything found in one run over the configuration.
+/// All findings of one run over the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     pub(super) sources: Sources,
@@ -69,7 +71,7 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
-        // A section that several others refer to is read once for each of them.
+        // A section that several others refer to is read once for each of them: keep one finding.
         if diagnostic.at.is_some() && self.list.contains(&diagnostic) {
             return;
         }
@@ -83,7 +85,7 @@ impl Diagnostics {
         self.list.push(diagnostic);
     }
 
-    /// Sorted by place; those about no place come last.
+    /// Sorts the findings by place. Findings without a place come last.
     pub(super) fn sort(&mut self) {
         self.list
             .sort_by_key(|diagnostic| (diagnostic.at.is_none(), diagnostic.at));
@@ -113,11 +115,11 @@ impl Diagnostics {
             + self.warnings_left_out
     }
 
-    /// The findings as text, each with its place, its source line and what to do.
+    /// Renders the findings as text: each with its place, its source line and the advice.
     pub fn render(&self, colour: bool) -> String {
         let mut out = String::new();
         for diagnostic in &self.list {
-            // Writing to a String does not fail.
+            // Writing to a `String` cannot fail.
             let _ = self.render_one(&mut out, diagnostic, colour);
         }
         let left_out = self.errors_left_out + self.warnings_left_out;
@@ -167,8 +169,9 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// A text from outside between back quotes, shortened and harmless to a terminal. Only its first line: behind a quote
-/// that was left open, the lines that follow may hold a secret.
+/// Puts a text from outside between back quotes, shortened, and with the control characters
+/// replaced. Shows only the first line: behind a quote that was never closed, the next lines may
+/// hold a secret.
 pub(super) fn quoted(text: &str) -> String {
     match text.split_once(['\n', '\r']) {
         Some((first, _)) => format!("`{}…`", printable(first)),
@@ -176,7 +179,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// The candidate that is most like `word`, if one is like enough.
+/// Returns the candidate that is most like `word`, if one is similar enough to be meant.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -194,7 +197,8 @@ pub(super) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits that turn `a` into `b`: insertion, deletion, replacement, swap of neighbours.
+/// Counts the edits that turn `a` into `b`: insertion, deletion, replacement, or a swap of
+/// neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();

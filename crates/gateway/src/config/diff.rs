@@ -1,18 +1,19 @@
-//! What changes between two configurations, for a reload.
+//! Compares two configurations for a reload: which connections and children were added, changed or
+//! removed. It does not apply the change.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Loaded;
-use super::tree::Node;
+use super::tree::SectionNode;
 
-/// All that a connection was read from. Private keys count through their certificates.
+/// Everything that a connection was read from. A private key is represented by its certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     name: String,
-    /// Those of the children left out.
+    /// The settings of the connection without those of its children.
     settings: Vec<Setting>,
     children: BTreeMap<String, Vec<Setting>>,
-    /// All that it refers to, in DER.
+    /// Every certificate that the connection refers to, in DER.
     certificates: Vec<Vec<u8>>,
 }
 
@@ -25,7 +26,7 @@ impl std::fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    pub fn new(node: &Node, certificates: Vec<Vec<u8>>) -> Self {
+    pub fn new(node: &SectionNode, certificates: Vec<Vec<u8>>) -> Self {
         let mut children = BTreeMap::new();
         let mut settings = values(node, "");
         for section in node.sections() {
@@ -50,13 +51,13 @@ impl Fingerprint {
         }
     }
 
-    /// Whether both differ in children at most.
+    /// True if the two connections differ in their children at most.
     fn has_same_head(&self, other: &Self) -> bool {
         (&self.settings, &self.certificates) == (&other.settings, &other.certificates)
     }
 }
 
-fn values(node: &Node, path: &str) -> Vec<Setting> {
+fn values(node: &SectionNode, path: &str) -> Vec<Setting> {
     let given = (node.values().iter()).filter(|entry| !entry.value.value.is_empty());
     given
         .map(|entry| {
@@ -66,8 +67,8 @@ fn values(node: &Node, path: &str) -> Vec<Setting> {
         .collect()
 }
 
-fn flatten(node: &Node) -> Vec<Setting> {
-    fn walk(node: &Node, path: &str, settings: &mut Vec<Setting>) {
+fn flatten(node: &SectionNode) -> Vec<Setting> {
+    fn walk(node: &SectionNode, path: &str, settings: &mut Vec<Setting>) {
         settings.extend(values(node, path));
         for section in node.sections() {
             let path = format!("{path}{}.", section.name.value);
@@ -81,7 +82,8 @@ fn flatten(node: &Node) -> Vec<Setting> {
     settings
 }
 
-/// A connection, or one child of a connection that is otherwise the same.
+/// A connection, or one child of a connection. A child stands alone if the rest of its connection
+/// did not change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     pub connection: String,
@@ -98,17 +100,17 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// What happened to connections and children.
+/// Which connections, children and other parts changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
     pub added: Vec<Subject>,
     pub changed: Vec<Subject>,
     pub removed: Vec<Subject>,
-    /// The pre-shared keys differ; they count from the next authentication on.
+    /// The pre-shared keys differ. New keys take effect at the next authentication.
     pub secrets: bool,
-    /// The policies differ, also those without a connection.
+    /// The policies differ, including those without a connection.
     pub policies: bool,
-    /// The gateway section differs; most of it takes a restart.
+    /// The section `gateway` differs. Most of its keys take effect only after a restart.
     pub gateway: bool,
 }
 
@@ -117,7 +119,7 @@ impl Diff {
         *self == Self::default()
     }
 
-    /// What cannot go on as it is.
+    /// Lists what cannot go on as it is: the removed and the changed connections and children.
     pub fn ended(&self) -> impl Iterator<Item = &Subject> {
         self.removed.iter().chain(&self.changed)
     }
@@ -142,7 +144,8 @@ impl Diff {
         self.removed.extend(gone.map(|name| subject(name)));
     }
 
-    /// A child that its settings leave as it is, but not those of others: DSCPs divide traffic among children.
+    /// Marks a child as changed because other children changed. Its own settings are the same, but
+    /// DSCPs divide traffic among children.
     pub fn affect(&mut self, connection: &str, child: &str) {
         let is_in = |list: &[Subject]| {
             let mut list = list
@@ -161,7 +164,7 @@ impl Diff {
         }
     }
 
-    /// What differs besides connections.
+    /// Names the parts that differ besides connections.
     pub fn others(&self) -> impl Iterator<Item = &'static str> {
         let others = [
             (self.policies, "policies"),
@@ -175,7 +178,7 @@ impl Diff {
 }
 
 impl Loaded {
-    /// What is different in `new`.
+    /// Compares this configuration with `new`.
     pub fn diff(&self, new: &Loaded) -> Diff {
         let mut diff = Diff::default();
         let mut gone: HashMap<&str, &Fingerprint> = self

@@ -1,4 +1,5 @@
-//! The `gateway` section: what is ours and not swanctl's.
+//! Reads the section `gateway`, which swanctl.conf does not have. Its settings hold for all
+//! connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -9,18 +10,18 @@ use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig};
-use super::tree::Node;
-use super::value::{Bad, Parsed, count, number, read, read_list, switch, time, word};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, count, number, read, read_list, switch, time, word};
 use super::{DEFAULT_SOCKET, schema};
 
-/// What carries SAs.
+/// The kind of engine that carries SAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineKind {
     #[default]
     Cpu,
     /// The CPU engine in helper threads.
     Pool,
-    /// The FPGA core; what it cannot do is left to the CPU.
+    /// The FPGA core. The CPU carries the SAs that the core cannot.
     Fpga,
 }
 
@@ -34,64 +35,64 @@ impl EngineKind {
     }
 }
 
-/// How the gateway as a whole is set up.
+/// Settings of the gateway as a whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatewayConfig {
-    /// Own addresses to receive at; the unspecified addresses stand for all.
+    /// Own addresses that receive packets. An unspecified address stands for all of its IP version.
     pub listen: Vec<IpAddr>,
     pub ports: Ports,
-    /// Send and receive ESP as IP protocol 50 where there is no NAT.
+    /// Use ESP as IP protocol 50 where there is no NAT.
     pub raw_esp: bool,
-    /// Links whose ESP goes past the kernel's stack, by AF_XDP.
+    /// Links on which ESP bypasses the kernel's network stack, by AF_XDP.
     pub xdp: Vec<String>,
-    /// Name of the TUN device.
+    /// Name of the common TUN device.
     pub tun: String,
     pub mtu: u16,
-    /// TUN devices beside the common one.
+    /// TUN devices besides the common one.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Data workers.
+    /// Number of data workers.
     pub workers: usize,
-    /// Flows of each IP version whose decision a worker remembers.
+    /// How many flows of each IP version a worker's flow cache holds.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
-    /// Helper threads of the pool, which is there beside the CPU engine if the engine is that; none is one for each
-    /// processor that no worker has.
+    /// Number of helper threads of the pool. With `engine = cpu`, a number adds a pool to the CPU
+    /// engine. `None` starts one thread for each processor that no worker occupies.
     pub pool_threads: Option<usize>,
-    /// For trials: how long the pool holds what it has done.
+    /// For experiments: how long the pool holds back each finished batch.
     pub pool_delay: Duration,
-    /// Of the CPU engine; none is the best that the machine has.
+    /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
-    /// Routing table for the routes into the TUN device.
+    /// Number of the routing table for the routes into the TUN device.
     pub table: u32,
-    /// Firewall mark on the gateway's own packets.
+    /// Firewall mark of the gateway's own packets.
     pub mark: u32,
-    /// The control socket.
+    /// Path of the control socket.
     pub socket: PathBuf,
     pub log_level: String,
-    /// Zero: no keepalives.
+    /// Interval between NAT keepalives. Zero sends none.
     pub nat_keepalive: Duration,
     pub retransmission: Retransmission,
     pub limits: Limits,
-    /// Lower the segment size that TCP connections agree on to what the tunnels take.
+    /// Lower the segment size that TCP connections agree on to what fits through the tunnels.
     pub mss_clamp: bool,
-    /// Put fragments together where a policy wants to see ports.
+    /// Reassemble fragments where a policy selects by port.
     pub reassemble: bool,
-    /// Tell the senders of packets that a policy discards.
+    /// Send an ICMP error to the sender of a packet that a policy discards.
     pub icmp_unreachable: bool,
     /// What becomes of protected traffic when the gateway stops.
     pub on_stop: OnStop,
-    /// Leave the running gateway only the system calls and files that it uses.
+    /// Restrict the running gateway to the system calls and files that it uses.
     pub confine: bool,
-    /// Files and folders that a reload may read, beside those that the start has read.
+    /// Files and folders that a reload may read, besides those that were read at the start.
     pub readable: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStop {
-    /// It goes nowhere until the gateway runs again.
+    /// The traffic is dropped until the gateway runs again.
     #[default]
     Closed,
-    /// The ordinary routes take it, in the clear.
+    /// The traffic takes the ordinary routes, in the clear.
     Open,
 }
 
@@ -111,7 +112,7 @@ impl Default for GatewayConfig {
             pool_threads: None,
             pool_delay: Duration::ZERO,
             cpu_tier: None,
-            // strongSwan's table, so that an administrator finds what he knows.
+            // strongSwan uses the same table, so administrators find what they know.
             table: 220,
             mark: 220,
             socket: PathBuf::from(DEFAULT_SOCKET),
@@ -130,7 +131,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// Whether helper threads are there, for all SAs or for those that are placed with them.
+    /// True if there are helper threads, whether all SAs use them or only some.
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,
@@ -138,7 +139,7 @@ impl GatewayConfig {
         }
     }
 
-    /// The `if_id` of a TUN device by its name; 0 is the common one.
+    /// Returns the `if_id` of the TUN device with this name. Zero is the common device.
     pub fn interface_id(&self, name: &str) -> Option<u32> {
         let mut interfaces = self.interfaces.iter();
         match interfaces.find(|interface| interface.name == name) {
@@ -147,7 +148,7 @@ impl GatewayConfig {
         }
     }
 
-    /// The MTU of the TUN device with this `if_id`.
+    /// Returns the MTU of the TUN device with this `if_id`.
     pub fn interface_mtu(&self, if_id: u32) -> u16 {
         let mut others = self.interfaces.iter();
         let own = others.find(|other| other.if_id == if_id);
@@ -155,7 +156,7 @@ impl GatewayConfig {
     }
 }
 
-pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConfig {
+pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> GatewayConfig {
     schema::check(node, &schema::GATEWAY, false, diagnostics);
     let d = diagnostics;
     let standard = GatewayConfig::default();
@@ -169,7 +170,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         raw_esp: read(node, "raw_esp", d, switch).unwrap_or(standard.raw_esp),
         xdp: read_list(node, "xdp", d, interface_name).unwrap_or_default(),
         tun: read(node, "tun", d, interface_name).unwrap_or(standard.tun),
-        // 1280 is the least that IPv6 allows.
+        // IPv6 needs an MTU of at least 1280 bytes (RFC 8200 §5).
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
         interfaces: Vec::new(),
@@ -223,13 +224,13 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         && let Some(entry) = node.value("workers")
     {
         let what = "the FPGA core is driven by one worker";
-        let bad = Bad::new(what, "remove `workers`, or set `engine = cpu`");
+        let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }
     if gateway.ports.ike == gateway.ports.nat_t
         && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
     {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "`port` and `port_nat_t` are the same",
             "choose two ports; 500 and 4500 are usual",
         );
@@ -238,17 +239,17 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
     gateway
 }
 
-fn check_xdp(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let Some(entry) = node.value("xdp") else {
         return;
     };
     let twice = (1..gateway.xdp.len()).find(|at| gateway.xdp[..*at].contains(&gateway.xdp[*at]));
     let bad = match twice.and_then(|at| gateway.xdp.get(at)) {
-        Some(link) => Bad::new(
+        Some(link) => ValueError::new(
             format!("{} is there twice", quoted(link)),
             "name each link once",
         ),
-        None if !gateway.raw_esp => Bad::new(
+        None if !gateway.raw_esp => ValueError::new(
             "with `raw_esp = no` there is no ESP without UDP",
             "remove `xdp`, or `raw_esp`",
         ),
@@ -257,10 +258,10 @@ fn check_xdp(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
     super::value::report("xdp", bad, entry.value.at, d);
 }
 
-fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let mut refuse = |key: &str, what: &str, help: &str| {
         if let Some(entry) = node.value(key) {
-            super::value::report(key, Bad::new(what, help), entry.value.at, d);
+            super::value::report(key, ValueError::new(what, help), entry.value.at, d);
         }
     };
     if !gateway.has_pool() {
@@ -269,7 +270,7 @@ fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
     }
 }
 
-fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
+fn limits(node: &SectionNode, d: &mut Diagnostics) -> Limits {
     let standard = Limits::default();
     let mut most = |key: &str, standard: usize| {
         read(node, key, d, |text| number(text, 1..=1_000_000)).map_or(standard, |n| n as usize)
@@ -292,11 +293,11 @@ fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
     }
 }
 
-fn on_stop(text: &str) -> Parsed<OnStop> {
+fn on_stop(text: &str) -> ValueResult<OnStop> {
     word(text, &[("closed", OnStop::Closed), ("open", OnStop::Open)])
 }
 
-fn engine(text: &str) -> Parsed<EngineKind> {
+fn engine(text: &str) -> ValueResult<EngineKind> {
     let kinds = [
         ("cpu", EngineKind::Cpu),
         ("pool", EngineKind::Pool),
@@ -306,9 +307,9 @@ fn engine(text: &str) -> Parsed<EngineKind> {
     has_device(kind, esplanade_fpga::simulated::BUILT)
 }
 
-fn has_device(kind: EngineKind, built: bool) -> Parsed<EngineKind> {
+fn has_device(kind: EngineKind, built: bool) -> ValueResult<EngineKind> {
     match kind {
-        EngineKind::Fpga if !built => Err(Bad::new(
+        EngineKind::Fpga if !built => Err(ValueError::new(
             "this build of Esplanade has no FPGA device",
             "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
         )),
@@ -316,12 +317,12 @@ fn has_device(kind: EngineKind, built: bool) -> Parsed<EngineKind> {
     }
 }
 
-fn address(text: &str) -> Parsed<IpAddr> {
+fn address(text: &str) -> ValueResult<IpAddr> {
     match text {
         "%any" | "%any4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "%any6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         _ => text.parse().map_err(|_| {
-            Bad::new(
+            ValueError::new(
                 format!("{} is not an IP address", quoted(text)),
                 "write own addresses, such as 192.0.2.1",
             )
@@ -329,8 +330,8 @@ fn address(text: &str) -> Parsed<IpAddr> {
     }
 }
 
-pub(super) fn interface_name(text: &str) -> Parsed<String> {
-    // The kernel's IFNAMSIZ is 16 with the final zero.
+pub(super) fn interface_name(text: &str) -> ValueResult<String> {
+    // The kernel's IFNAMSIZ is 16 bytes with the final zero.
     let fits = (1..=15).contains(&text.len())
         && text
             .chars()
@@ -339,7 +340,7 @@ pub(super) fn interface_name(text: &str) -> Parsed<String> {
         true => Ok(text.to_owned()),
         false => {
             let help = "write at most 15 letters, digits, dots, dashes or underscores";
-            Err(Bad::new(
+            Err(ValueError::new(
                 format!("{} is not an interface name", quoted(text)),
                 help,
             ))
@@ -347,26 +348,27 @@ pub(super) fn interface_name(text: &str) -> Parsed<String> {
     }
 }
 
-fn mark(text: &str) -> Parsed<u32> {
+fn mark(text: &str) -> ValueResult<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     parsed.ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not a mark", quoted(text)),
             "write a 32-bit number, such as 0x20",
         )
     })
 }
 
-fn socket(text: &str) -> Parsed<PathBuf> {
-    // sun_path holds 108 bytes with the final zero; bind uses a longer temporary name.
+fn socket(text: &str) -> ValueResult<PathBuf> {
+    // `sun_path` holds 108 bytes with the final zero, and bind uses a temporary name that is
+    // longer.
     const PATH_BYTES_MAX: usize = 90;
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if path.len() > PATH_BYTES_MAX {
         let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "choose a shorter path; the system limits socket paths",
         ));
@@ -374,32 +376,32 @@ fn socket(text: &str) -> Parsed<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-fn absolute(text: &str) -> Parsed<PathBuf> {
+fn absolute(text: &str) -> ValueResult<PathBuf> {
     match text.starts_with('/') {
         true => Ok(PathBuf::from(text)),
-        false => Err(Bad::new(
+        false => Err(ValueError::new(
             format!("{} is no absolute path", quoted(text)),
             "write the whole path of a file or a folder, such as /etc/ssl/esplanade",
         )),
     }
 }
 
-fn log_level(text: &str) -> Parsed<String> {
+fn log_level(text: &str) -> ValueResult<String> {
     match crate::log::check_filter(text) {
         Ok(()) => Ok(text.to_owned()),
-        Err(refused) => Err(Bad::new(
+        Err(refused) => Err(ValueError::new(
             refused.to_string(),
             "write error, warn, info, debug or trace, also for single parts: `info,esplanade_ike=debug`",
         )),
     }
 }
 
-fn fraction(from: f64, to: f64) -> impl Fn(&str) -> Parsed<f64> {
+fn fraction(from: f64, to: f64) -> impl Fn(&str) -> ValueResult<f64> {
     move |text| match text.trim_end_matches('s').parse::<f64>() {
         Ok(value) if (from..=to).contains(&value) => Ok(value),
         _ => {
             let what = format!("{} is not a number from {from} to {to}", quoted(text));
-            Err(Bad::new(
+            Err(ValueError::new(
                 what,
                 format!("write a number from {from} to {to}, such as 1.8"),
             ))

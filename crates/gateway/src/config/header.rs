@@ -1,4 +1,5 @@
-//! The keys of a child about the outer header of tunnel mode (RFC 4301 section 5.1.2).
+//! Reads the keys of a child about the outer header of tunnel mode (RFC 4301 §5.1.2). The data
+//! plane builds the header.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
@@ -9,19 +10,21 @@ use esplanade_ipsec::sa::TunnelOptions;
 use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
-use super::tree::Node;
-use super::value::{Bad, Parsed, number, place, read, read_list, report, switch, unused, word};
+use super::tree::SectionNode;
+use super::value::{
+    ValueError, ValueResult, number, place, read, read_list, report, switch, unused, word,
+};
 
 const KEYS: [&str; 5] = ["copy_df", "copy_dscp", "copy_ecn", "dscp_map", "ttl"];
 
-/// Which way `copy_dscp` copies.
+/// The directions in which `copy_dscp` copies the DSCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CopyDscp {
     out: bool,
     inward: bool,
 }
 
-pub(super) fn tunnel(node: &Node, d: &mut Diagnostics) -> TunnelOptions {
+pub(super) fn tunnel(node: &SectionNode, d: &mut Diagnostics) -> TunnelOptions {
     let standard = CopyDscp {
         out: true,
         inward: false,
@@ -29,7 +32,7 @@ pub(super) fn tunnel(node: &Node, d: &mut Diagnostics) -> TunnelOptions {
     let copy = read(node, "copy_dscp", d, copy_dscp).unwrap_or(standard);
     let map = dscp_map(node, d);
     if map.is_some() && !copy.out {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "`copy_dscp` says that no DSCP goes out",
             "leave copy_dscp out, or the map; `dscp_map = *:N` sends one DSCP for all packets",
         );
@@ -56,8 +59,8 @@ pub(super) fn tunnel(node: &Node, d: &mut Diagnostics) -> TunnelOptions {
     }
 }
 
-/// What the mode makes of no use.
-pub(super) fn check(node: &Node, protects: bool, mode: Mode, d: &mut Diagnostics) {
+/// Warns of keys that the mode makes useless.
+pub(super) fn check(node: &SectionNode, protects: bool, mode: Mode, d: &mut Diagnostics) {
     let why = match (protects, mode) {
         (true, Mode::Tunnel) => return,
         (true, Mode::Transport) => "transport mode keeps the packet's own IP header",
@@ -66,15 +69,15 @@ pub(super) fn check(node: &Node, protects: bool, mode: Mode, d: &mut Diagnostics
     unused(node, &KEYS, why, d);
 }
 
-fn refuse(node: &Node, key: &str, bad: Bad, d: &mut Diagnostics) {
+fn refuse(node: &SectionNode, key: &str, bad: ValueError, d: &mut Diagnostics) {
     report(key, bad, place(node, key), d);
 }
 
-fn warn(node: &Node, key: &str, what: &str, help: &str, d: &mut Diagnostics) {
+fn warn(node: &SectionNode, key: &str, what: &str, help: &str, d: &mut Diagnostics) {
     d.push(Diagnostic::warning(what).at(place(node, key)).help(help));
 }
 
-fn copy_df(text: &str) -> Parsed<DfPolicy> {
+fn copy_df(text: &str) -> ValueResult<DfPolicy> {
     match text {
         "set" => Ok(DfPolicy::Set),
         _ => switch(text).map(|copy| match copy {
@@ -84,14 +87,14 @@ fn copy_df(text: &str) -> Parsed<DfPolicy> {
     }
 }
 
-fn copy_ecn(text: &str) -> Parsed<EcnPolicy> {
+fn copy_ecn(text: &str) -> ValueResult<EcnPolicy> {
     switch(text).map(|copy| match copy {
         true => EcnPolicy::Copy,
         false => EcnPolicy::Clear,
     })
 }
 
-fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
+fn copy_dscp(text: &str) -> ValueResult<CopyDscp> {
     let ways = |out, inward| CopyDscp { out, inward };
     word(
         text,
@@ -104,11 +107,12 @@ fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
     )
 }
 
-/// One entry of `dscp_map`: none stands for all code points that no other entry names.
+/// One entry of `dscp_map`: a range of inner DSCPs and the outer DSCP. A range of `None` stands for
+/// all DSCPs that no other entry names.
 type Mapped = (Option<(u8, u8)>, u8);
 
-/// What the map does not name is copied.
-fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
+/// Reads `dscp_map`. A DSCP that the map does not name is copied.
+fn dscp_map(node: &SectionNode, d: &mut Diagnostics) -> Option<DscpMap> {
     let entries = read_list(node, "dscp_map", d, mapped).filter(|list| !list.is_empty())?;
     let mut rest = None;
     let mut named = BTreeMap::new();
@@ -122,12 +126,12 @@ fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
             }
         };
         if let Some(twice) = twice {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 format!("{twice} is in the map twice"),
                 "name each DSCP once",
             );
             refuse(node, "dscp_map", bad, d);
-            // More entries than there are code points would say the same again.
+            // Stop at the first repetition: a longer list would only report the same again.
             break;
         }
     }
@@ -136,12 +140,12 @@ fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
     Some(named.into_iter().fold(map, into))
 }
 
-fn mapped(text: &str) -> Parsed<Mapped> {
+fn mapped(text: &str) -> ValueResult<Mapped> {
     let shape = || {
         let what = format!("{} is not an entry of a DSCP map", quoted(text));
         let help =
             "write INNER:OUTER, where INNER is a DSCP, a range such as 10-14, or * for all others";
-        Bad::new(what, help)
+        ValueError::new(what, help)
     };
     let (inner, outer) = text.split_once(':').ok_or_else(shape)?;
     let (inner, outer) = (inner.trim(), dscp(outer.trim())?);
@@ -159,8 +163,8 @@ fn mapped(text: &str) -> Parsed<Mapped> {
     Ok((range, outer))
 }
 
-/// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
-pub(super) fn dscp(text: &str) -> Parsed<u8> {
+/// Parses a DSCP, by its name in RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
+pub(super) fn dscp(text: &str) -> ValueResult<u8> {
     let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
         let digit = text.parse().ok().filter(|digit| range.contains(digit));
         digit.filter(|_| text.len() == 1)
@@ -183,7 +187,7 @@ pub(super) fn dscp(text: &str) -> Parsed<u8> {
     let help = "write df, le, cs0 to cs7, af11 to af43, va, ef, or a number from 0 to 63";
     number(text, 0..=63)
         .map(|code_point| code_point as u8)
-        .map_err(|_| Bad::new(format!("{} is not a DSCP", quoted(text)), help))
+        .map_err(|_| ValueError::new(format!("{} is not a DSCP", quoted(text)), help))
 }
 
 #[cfg(test)]

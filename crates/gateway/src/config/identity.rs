@@ -1,26 +1,27 @@
-//! IKE identities as strings, by swanctl.conf's rules.
+//! Parses IKE identities with the rules of swanctl.conf. The type `Identity` itself belongs to
+//! `ike`.
 
 use esplanade_ike::auth::{Identity, IdentityError};
 
 use super::diagnostics::quoted;
 use super::secret::hex;
-use super::value::{Bad, Parsed};
+use super::value::{ValueError, ValueResult};
 
 const HELP: &str = "write an address, a domain name, an email address or a distinguished name such as \
                     \"C=CH, O=Example, CN=gw\"; a prefix forces the type: fqdn:, email:, keyid:, ipv4:, ipv6:, asn1dn:";
 
-/// Any identity or pattern of one.
-pub(super) fn identity(text: &str) -> Parsed<Identity> {
+/// Parses an identity, or a pattern of identities.
+pub(super) fn identity(text: &str) -> ValueResult<Identity> {
     if matches!(text, "0.0.0.0" | "::") {
         return Ok(Identity::Any);
     }
     match text.split_once(':') {
-        // A number sign after the colon announces the raw bytes of the identity in hex.
+        // After the colon, `#` introduces the raw bytes of the identity in hex.
         Some((kind, rest)) if rest.starts_with('#') => {
             raw(kind, rest.trim_start_matches('#'), text)
         }
         Some(("userfqdn", rest)) => parse(&format!("email:{rest}"), text),
-        Some(("asn1gn", _)) => Err(Bad::new(
+        Some(("asn1gn", _)) => Err(ValueError::new(
             "identities of the type asn1gn are not supported yet",
             HELP,
         )),
@@ -28,10 +29,10 @@ pub(super) fn identity(text: &str) -> Parsed<Identity> {
     }
 }
 
-/// An identity that one party can have: `%any` (to be found out later), or no pattern.
-pub(super) fn own_identity(text: &str) -> Parsed<Identity> {
+/// Parses our own identity. It must be a whole identity, or `%any`, which is resolved later.
+pub(super) fn own_identity(text: &str) -> ValueResult<Identity> {
     match identity(text)? {
-        pattern if pattern != Identity::Any && pattern.precision() < 2 => Err(Bad::new(
+        pattern if pattern != Identity::Any && pattern.precision() < 2 => Err(ValueError::new(
             format!("{} is a pattern", quoted(text)),
             "write the whole identity",
         )),
@@ -39,20 +40,20 @@ pub(super) fn own_identity(text: &str) -> Parsed<Identity> {
     }
 }
 
-fn parse(text: &str, written: &str) -> Parsed<Identity> {
+fn parse(text: &str, written: &str) -> ValueResult<Identity> {
     text.parse().map_err(|error| {
         let why = match error {
             IdentityError::Text(_, why) => why,
             _ => "unknown type",
         };
-        Bad::new(
+        ValueError::new(
             format!("{} is not an identity: {why}", quoted(written)),
             HELP,
         )
     })
 }
 
-fn raw(kind: &str, digits: &str, written: &str) -> Parsed<Identity> {
+fn raw(kind: &str, digits: &str, written: &str) -> ValueResult<Identity> {
     use esplanade_ike::wire::{Id, IdType};
     let id_type = match kind {
         "ipv4" => IdType::IPV4_ADDR,
@@ -62,14 +63,14 @@ fn raw(kind: &str, digits: &str, written: &str) -> Parsed<Identity> {
         "asn1dn" => IdType::DER_ASN1_DN,
         "keyid" => IdType::KEY_ID,
         _ => {
-            return Err(Bad::new(
+            return Err(ValueError::new(
                 format!("{} has no known identity type", quoted(written)),
                 HELP,
             ));
         }
     };
     let bytes = hex(digits).ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!(
                 "{} has no hex digits after the number sign",
                 quoted(written)
@@ -78,7 +79,7 @@ fn raw(kind: &str, digits: &str, written: &str) -> Parsed<Identity> {
         )
     })?;
     Identity::from_payload(&Id::new(id_type, bytes.to_vec())).map_err(|error| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not an identity: {error}", quoted(written)),
             HELP,
         )

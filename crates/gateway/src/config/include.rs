@@ -1,4 +1,5 @@
-//! Files of an `include`: shell patterns and bounded reading.
+//! Finds the files of an `include` by shell pattern, and reads files with a bound on their size. It
+//! does not parse them.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -12,14 +13,14 @@ use crate::confine;
 
 const WILD: [char; 3] = ['*', '?', '['];
 
-/// What went wrong and what to do.
-pub(super) struct Problem {
+/// What went wrong, and what the user can do.
+pub(super) struct FileProblem {
     pub what: String,
     pub help: &'static str,
 }
 
-/// Reads a whole file of at most `limit` bytes that is UTF-8 and a regular file.
-pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>, Problem> {
+/// Reads a whole regular file of at most `limit` bytes. The content must be UTF-8.
+pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>, FileProblem> {
     let mut bytes = read_bytes(path, limit)?;
     String::from_utf8(std::mem::take(&mut *bytes))
         .map(Zeroizing::new)
@@ -28,16 +29,18 @@ pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>,
             let bytes = Zeroizing::new(error.into_bytes());
             let lines = bytes.iter().take(valid_up_to);
             let line = lines.filter(|&&byte| byte == b'\n').count() + 1;
-            Problem {
+            FileProblem {
                 what: format!("line {line} is not UTF-8 text"),
                 help: "save the file as UTF-8",
             }
         })
 }
 
-/// Reads a whole regular file of at most `limit` bytes. It never waits, and opens no device: to open one can do something.
-pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Problem> {
-    // Looks before it opens, and again at what it has opened: the name may be another file's by then.
+/// Reads a whole regular file of at most `limit` bytes. It never blocks, and it opens no device:
+/// opening a device can have an effect.
+pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, FileProblem> {
+    // Check before the file is opened, and check the open file again: the name may point to another
+    // file by then.
     require_regular(&fs::metadata(path).map_err(io_problem)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = fs::File::options()
@@ -51,7 +54,8 @@ pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, 
     let metadata = file.metadata().map_err(io_problem)?;
     require_regular(&metadata)?;
     require_stored(&file)?;
-    // All the room at once: a vector that grows leaves what it held, secrets too, behind.
+    // Allocate all the memory at once. A vector that grows would leave its old content, perhaps a
+    // secret, in memory that is freed.
     let room = metadata.len().min(limit) as usize + 1;
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut len = 0;
@@ -66,18 +70,18 @@ pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, 
     bytes.truncate(len);
     match len == room {
         false => Ok(bytes),
-        true if metadata.len() >= limit => Err(Problem {
+        true if metadata.len() >= limit => Err(FileProblem {
             what: format!("it is larger than {limit} bytes"),
             help: "split or shorten it",
         }),
-        true => Err(Problem {
+        true => Err(FileProblem {
             what: "it grew while it was read".to_owned(),
             help: "try again when it is written",
         }),
     }
 }
 
-fn require_regular(metadata: &fs::Metadata) -> Result<(), Problem> {
+fn require_regular(metadata: &fs::Metadata) -> Result<(), FileProblem> {
     let kind = metadata.file_type();
     let what = if kind.is_file() {
         return Ok(());
@@ -90,13 +94,14 @@ fn require_regular(metadata: &fs::Metadata) -> Result<(), Problem> {
     } else {
         "it is a device"
     };
-    Err(Problem {
+    Err(FileProblem {
         what: what.to_owned(),
         help: "name a regular file",
     })
 }
 
-/// File systems whose files the kernel makes up: some wait for ever, some end never, some are used up by reading.
+/// File systems whose files the kernel generates. Reading such a file may block for ever, never
+/// end, or consume the content.
 const KERNEL_FILE_SYSTEMS: [(i64, &str); 12] = [
     (0x9fa0, "procfs"),
     (0x6265_6572, "sysfs"),
@@ -112,34 +117,35 @@ const KERNEL_FILE_SYSTEMS: [(i64, &str); 12] = [
     (0x1980_0202, "mqueue"),
 ];
 
-/// /proc/kmsg calls itself a regular file.
-fn require_stored(file: &fs::File) -> Result<(), Problem> {
+/// Refuses a file that is not stored anywhere. Some of them, such as /proc/kmsg, claim to be
+/// regular files.
+fn require_stored(file: &fs::File) -> Result<(), FileProblem> {
     let system = rustix::fs::fstatfs(file)
         .map_err(|error| io_problem(error.into()))?
         .f_type;
     match KERNEL_FILE_SYSTEMS.iter().find(|known| known.0 == system) {
         None => Ok(()),
-        Some((_, name)) => Err(Problem {
+        Some((_, name)) => Err(FileProblem {
             what: format!("it is no stored file: the kernel makes it up ({name})"),
             help: "name a file on a disk or in memory",
         }),
     }
 }
 
-/// The confinement is the reason.
+/// Returns true if the gateway's own confinement denied the access.
 fn is_refused(error: &std::io::Error, path: &Path) -> bool {
     error.kind() == ErrorKind::PermissionDenied && confine::is_out_of_reach(path)
 }
 
-/// What the start has not read, a reload may not.
-fn out_of_reach(what: &str) -> Problem {
-    Problem {
+/// Describes a file outside the confinement. A reload may read only what was read at the start.
+fn out_of_reach(what: &str) -> FileProblem {
+    FileProblem {
         what: format!("{what} is out of the confined gateway's reach"),
         help: "restart the gateway; to have reloads read it, name its folder in `readable` of the gateway section before",
     }
 }
 
-fn io_problem(error: std::io::Error) -> Problem {
+fn io_problem(error: std::io::Error) -> FileProblem {
     let (what, help) = match error.kind() {
         ErrorKind::NotFound => ("it does not exist".to_owned(), "check the path"),
         ErrorKind::PermissionDenied => (
@@ -148,10 +154,11 @@ fn io_problem(error: std::io::Error) -> Problem {
         ),
         _ => (error.to_string(), "check the path and the file system"),
     };
-    Problem { what, help }
+    FileProblem { what, help }
 }
 
-/// The folder below which `pattern` (relative to `directory`) is searched; none if it names one file.
+/// Returns the folder below which `pattern` (relative to `directory`) is searched. Returns `None`
+/// if the pattern names one file.
 pub(super) fn searched(directory: &Path, pattern: &str) -> Option<PathBuf> {
     let path = directory.join(pattern);
     let wild = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(WILD);
@@ -159,13 +166,13 @@ pub(super) fn searched(directory: &Path, pattern: &str) -> Option<PathBuf> {
     (steady != path).then_some(steady)
 }
 
-/// The files that match `pattern` (relative to `directory`), sorted. A name without wildcards must
-/// exist; a pattern may match nothing.
+/// Lists the files that match `pattern` (relative to `directory`), sorted. A name without wildcards
+/// is returned as it is; a pattern may match nothing.
 pub(super) fn expand(
     directory: &Path,
     pattern: &str,
     files_max: usize,
-) -> Result<Vec<PathBuf>, Problem> {
+) -> Result<Vec<PathBuf>, FileProblem> {
     let path = directory.join(pattern);
     if !pattern.contains(WILD) {
         return Ok(vec![path]);
@@ -185,7 +192,7 @@ pub(super) fn expand(
                 Err(error) if is_refused(&error, &base) => {
                     return Err(out_of_reach(&base.display().to_string()));
                 }
-                // A directory that is missing or closed to us matches nothing, as in a shell.
+                // As in a shell, a directory that is missing or unreadable matches nothing.
                 Err(_) => continue,
             };
             let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -198,7 +205,7 @@ pub(super) fn expand(
             }
             if next.len() > files_max {
                 let what = format!("the pattern matches more than {files_max} files");
-                return Err(Problem {
+                return Err(FileProblem {
                     what,
                     help: "use a narrower pattern",
                 });
@@ -210,12 +217,12 @@ pub(super) fn expand(
     Ok(found)
 }
 
-/// Shell matching of one path component: `*`, `?`, `[a-z]`, `[!a-z]`, `\x`.
+/// Matches one path component against a shell pattern: `*`, `?`, `[a-z]`, `[!a-z]`, `\x`.
 fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // Where to take up again when the last asterisk has to swallow one more character.
+    // Where to resume when the last asterisk must consume one more character.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         let step = match pattern.get(p) {
@@ -243,13 +250,13 @@ fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|&c| c == '*')
 }
 
-/// How many characters of the pattern `c` uses up, if it matches.
+/// Returns how many characters of the pattern match `c`, or `None` if they do not match.
 fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match pattern {
         ['?', ..] => Some(1),
         ['\\', escaped, ..] => (*escaped == c).then_some(2),
         ['[', rest @ ..] => {
-            // A bracket right after the opening one is a member.
+            // A closing bracket right after the opening bracket is a member of the set.
             let negated = matches!(rest.first(), Some('!' | '^'));
             let from = usize::from(negated);
             let Some(len) = rest

@@ -1,37 +1,37 @@
-//! Tunnel interfaces for route-based use: the section `gateway.interfaces`, and `if_id_in` and `if_id_out`, which bind
-//! policies to them.
+//! Reads tunnel interfaces for route-based use: the section `gateway.interfaces`, and the keys
+//! `if_id_in` and `if_id_out`, which bind policies to an interface. It does not create the devices.
 
 use std::net::IpAddr;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::interface_name;
 use super::schema;
-use super::tree::Node;
-use super::value::{Bad, Parsed, number, read, read_list, report};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, number, read, read_list, report};
 
-/// A TUN device beside the common one.
+/// A TUN device besides the common one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterfaceConfig {
     pub name: String,
-    /// What policies are bound to it by; never 0.
+    /// The number that binds policies to this device. It is never 0.
     pub if_id: u32,
     pub mtu: u16,
-    /// With their prefix lengths.
+    /// The addresses of the device with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// What a policy and its SAs are bound to; 0 is the common device.
+/// The devices to which a policy and its SAs are bound. Zero is the common device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IfIds {
-    /// Where the packets of its SAs are delivered.
+    /// The device that receives the packets of the policy's inbound SAs.
     pub inbound: u32,
-    /// Where packets must come from to match it.
+    /// The device from which a packet must come to match the policy.
     pub outbound: u32,
 }
 
-/// `tun` and `mtu` are the common device's.
+/// Reads `gateway.interfaces`. `tun` and `mtu` belong to the common device.
 pub(super) fn interfaces(
-    node: &Node,
+    node: &SectionNode,
     tun: &str,
     mtu: u16,
     d: &mut Diagnostics,
@@ -49,7 +49,7 @@ pub(super) fn interfaces(
             d.push(refuse(what, "choose another name, or change `tun`".into()));
         }
         let if_id = read(section, "if_id", d, |text| match id(text)? {
-            0 => Err(Bad::new(
+            0 => Err(ValueError::new(
                 "0 stands for the common TUN device",
                 "write another number",
             )),
@@ -60,7 +60,7 @@ pub(super) fn interfaces(
             .filter(|entry| !entry.value.value.is_empty());
         let known = list.iter().find(|other| Some(other.if_id) == if_id);
         if let (Some(entry), Some(other)) = (entry, known) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 format!("{} has it already", quoted(&other.name)),
                 "give each interface its own",
             );
@@ -82,9 +82,10 @@ pub(super) fn interfaces(
     list
 }
 
-/// `if_id_in` and `if_id_out` of a connection or a child; what is not given, or 0, is inherited.
+/// Reads `if_id_in` and `if_id_out` of a connection or a child. A key that is 0 or absent inherits
+/// its value.
 pub(super) fn if_ids(
-    node: &Node,
+    node: &SectionNode,
     inherited: IfIds,
     interfaces: &[InterfaceConfig],
     d: &mut Diagnostics,
@@ -94,7 +95,7 @@ pub(super) fn if_ids(
             let id = id(text)?;
             match id == 0 || interfaces.iter().any(|interface| interface.if_id == id) {
                 true => Ok(id),
-                false => Err(Bad::new(
+                false => Err(ValueError::new(
                     format!("no interface has the if_id {id}"),
                     format!(
                         "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section"
@@ -110,17 +111,17 @@ pub(super) fn if_ids(
     }
 }
 
-fn id(text: &str) -> Parsed<u32> {
+fn id(text: &str) -> ValueResult<u32> {
     if matches!(text, "%unique" | "%unique-dir") {
         let what = format!("{} is not supported yet", quoted(text));
-        return Err(Bad::new(what, "write the if_id of an interface"));
+        return Err(ValueError::new(what, "write the if_id of an interface"));
     }
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     let bad = || {
-        Bad::new(
+        ValueError::new(
             format!("{} is not an interface id", quoted(text)),
             "write a 32-bit number",
         )
@@ -128,7 +129,7 @@ fn id(text: &str) -> Parsed<u32> {
     parsed.filter(|_| !text.contains('+')).ok_or_else(bad)
 }
 
-fn address(text: &str) -> Parsed<(IpAddr, u8)> {
+fn address(text: &str) -> ValueResult<(IpAddr, u8)> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(len)),
         None => (text, None),
@@ -139,7 +140,7 @@ fn address(text: &str) -> Parsed<(IpAddr, u8)> {
         Some((address, len.filter(|len| *len <= most)?))
     });
     parsed.ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not an address", quoted(text)),
             "write own addresses with their prefix lengths, such as 10.255.0.1/30",
         )

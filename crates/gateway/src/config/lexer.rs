@@ -1,4 +1,5 @@
-//! Letters of a configuration file, with their places.
+//! Walks over the characters of a configuration file and keeps their places. The grammar is in
+//! `syntax`.
 
 use super::source::{Location, Spanned};
 
@@ -6,11 +7,11 @@ use super::source::{Location, Spanned};
 pub(super) struct Lexer<'a> {
     pub text: &'a str,
     file: u32,
-    /// In bytes.
+    /// Offset in bytes.
     pub at: usize,
     pub line: u32,
     pub line_start: usize,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     column: u32,
 }
 
@@ -68,7 +69,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Blanks, line ends and comments.
+    /// Skips blanks, line ends and comments.
     pub fn skip_space(&mut self) {
         loop {
             self.take_while(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
@@ -79,7 +80,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next `len` bytes.
+    /// Returns the location of the next `len` bytes.
     pub fn here(&self, len: usize) -> Location {
         Location {
             file: self.file,
@@ -105,7 +106,8 @@ impl<'a> Lexer<'a> {
         self.text.get(self.at..).is_some_and(opens_section)
     }
 
-    /// Whether the current line, up to `end`, shows that a value (perhaps a secret) has begun.
+    /// Tells whether the current line contains, before `end`, the start of a value, which may be a
+    /// secret.
     pub fn after_value(&self, end: usize) -> bool {
         const LOOK_BACK_MAX: usize = 4096;
         if end.saturating_sub(self.line_start) > LOOK_BACK_MAX {
@@ -116,13 +118,13 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether `text` begins with a brace that stands for itself.
+/// Tells whether `text` begins with a brace that is a token by itself.
 pub(super) fn opens_section(text: &str) -> bool {
     text.strip_prefix('{')
         .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// Letters of section names, keys and paths of references.
+/// Tells whether `c` may occur in a section name, a key or the path of a reference.
 pub(super) fn is_name(c: char) -> bool {
     !matches!(
         c,

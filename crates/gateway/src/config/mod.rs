@@ -1,7 +1,8 @@
-//! Configuration: swanctl.conf's grammar and keys, read into what the gateway runs on.
+//! Reads the configuration in swanctl.conf's grammar into the types that the gateway runs on. It
+//! starts and changes nothing.
 //!
 //! [`load`] reads the file and its includes (`syntax`), carries out inheritance (`tree`), checks
-//! every key (`schema`) and maps the rest; it reports all errors at once ([`Diagnostics`]).
+//! every key (`schema`) and converts the values. It reports all errors at once ([`Diagnostics`]).
 
 mod child;
 mod connection;
@@ -37,17 +38,17 @@ pub use gateway::{EngineKind, GatewayConfig, OnStop};
 pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;
 
-use tree::Node;
+use tree::SectionNode;
 
-/// A code point by its name or number, as the key `dscp` takes it.
+/// Parses a DSCP, by its name or its number, as the key `dscp` takes it.
 pub(crate) fn dscp(text: &str) -> Option<u8> {
     header::dscp(text).ok()
 }
 
-/// The names of protocols in selectors.
+/// The names of protocols in traffic selectors.
 pub(crate) use selector::PROTOCOLS;
 
-/// Read if the command line names no other file.
+/// The configuration file if the command line names no other.
 pub const DEFAULT_PATH: &str = "/etc/esplanade/esplanade.conf";
 /// The control socket if neither the configuration nor the command line names another.
 pub const DEFAULT_SOCKET: &str = "/run/esplanade/esplanade.vici";
@@ -56,23 +57,23 @@ pub const DEFAULT_SOCKET: &str = "/run/esplanade/esplanade.vici";
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub ike: Config,
-    /// In the order in which the policy database looks at them.
+    /// The policies, in the order in which the policy database searches them.
     pub policies: Vec<Policy>,
     pub gateway: GatewayConfig,
     pub warnings: Diagnostics,
-    /// Files that were read, and folders that were looked through.
+    /// The files that were read, and the folders that were searched.
     pub read: Vec<PathBuf>,
     fingerprints: Vec<diff::Fingerprint>,
 }
 
 impl Loaded {
-    /// `file:line` of a place in it.
+    /// Formats a place in the configuration as `file:line`.
     pub(crate) fn place(&self, at: &Location) -> String {
         let path = self.warnings.sources.path(at).display().to_string();
         format!("{}:{}", source::printable(&path), at.line)
     }
 
-    /// That of the policy `connection/child`.
+    /// Returns the place of the policy `connection/child`, formatted by `place`.
     pub(crate) fn place_of(&self, policy: &str) -> Option<String> {
         let (connection, child) = policy.split_once('/')?;
         let mut policies = self.policies.iter();
@@ -80,12 +81,14 @@ impl Loaded {
         Some(self.place(&found.at))
     }
 
-    /// Forgets the text of the files, which holds secrets: findings from now on have no source lines.
+    /// Wipes the text of the files, which contains secrets. Findings that come later have no source
+    /// lines.
     pub fn forget_text(&mut self) {
         self.warnings.sources.forget_text();
     }
 
-    /// Findings of its own beside the warnings.
+    /// Makes a list of findings about this configuration from `list`. The warnings of loading are
+    /// not in it.
     pub(crate) fn diagnostics(&self, list: impl IntoIterator<Item = Diagnostic>) -> Diagnostics {
         let mut diagnostics = Diagnostics::default();
         diagnostics.sources = self.warnings.sources.clone();
@@ -99,7 +102,7 @@ impl Loaded {
 pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let root = syntax::read(path, &mut diagnostics);
-    // Certificates and keys lie beside the configuration, where the link to it points.
+    // Certificates and keys lie beside the real file. `path` may be a link to it.
     let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     build(&root, file.parent().unwrap_or(Path::new(".")), diagnostics)
 }
@@ -111,21 +114,25 @@ pub fn load_text(path: &Path, text: &str) -> Result<Loaded, Diagnostics> {
     build(&root, path.parent().unwrap_or(Path::new(".")), diagnostics)
 }
 
-fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loaded, Diagnostics> {
+fn build(
+    root: &SectionNode,
+    base: &Path,
+    mut diagnostics: Diagnostics,
+) -> Result<Loaded, Diagnostics> {
     let d = &mut diagnostics;
     let resolved = tree::resolve(root, d);
     check_top(root, &resolved, d);
 
-    let nothing = Node::new(root.name.clone());
+    let nothing = SectionNode::new(root.name.clone());
     let gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
     let secrets = secret::secrets(resolved.section("secrets").unwrap_or(&nothing), d);
 
     let connections = resolved.section("connections").unwrap_or(&nothing);
     schema::check(connections, &schema::CONNECTIONS, false, d);
-    let store = credentials::Store::new(base, secrets.private);
-    let mut context = connection::Context {
+    let store = credentials::CredentialStore::new(base, secrets.private);
+    let mut context = connection::ConnectionContext {
         gateway: &gateway,
-        secrets: (!secrets.incomplete).then(|| secret::Owners::new(&secrets.psk)),
+        secrets: (!secrets.incomplete).then(|| secret::KeyOwners::new(&secrets.psk)),
         store,
         diagnostics: d,
     };
@@ -162,11 +169,11 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
     })
 }
 
-/// Sections of the top level that others inherit from are templates: their keys count where they
-/// are inherited.
-fn check_top(root: &Node, resolved: &Node, d: &mut Diagnostics) {
+/// Checks the top level. A section there that others refer to is a template, and its keys are
+/// checked where they are inherited.
+fn check_top(root: &SectionNode, resolved: &SectionNode, d: &mut Diagnostics) {
     let templates = tree::referenced_roots(root);
-    let mut rest = Node::new(resolved.name.clone());
+    let mut rest = SectionNode::new(resolved.name.clone());
     for entry in resolved.values() {
         rest.set(entry.clone());
     }

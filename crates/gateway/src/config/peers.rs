@@ -1,4 +1,5 @@
-//! The section `peers` of a connection for many: which selectors are whose (RFC 4301 section 4.4.3.3).
+//! Reads the section `peers` of a connection that serves many peers. An entry says which traffic
+//! selectors a peer may have (RFC 4301 §4.4.3.3).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,11 +11,15 @@ use super::child::selectors;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::identity::identity;
 use super::schema;
-use super::tree::Node;
-use super::value::{Bad, given, place, read, report};
+use super::tree::SectionNode;
+use super::value::{ValueError, given, place, read, report};
 
-/// The entries; `whom` is whom the connection is for.
-pub(super) fn peers(connection: &Node, whom: &Identity, d: &mut Diagnostics) -> Vec<PeerEntry> {
+/// Reads the entries. `whom` is the identity, or pattern, that the connection expects of its peer.
+pub(super) fn peers(
+    connection: &SectionNode,
+    whom: &Identity,
+    d: &mut Diagnostics,
+) -> Vec<PeerEntry> {
     let Some(section) = connection.section("peers") else {
         return Vec::new();
     };
@@ -37,12 +42,12 @@ pub(super) fn peers(connection: &Node, whom: &Identity, d: &mut Diagnostics) -> 
         };
         let exact = id.precision() == 2;
         let bad = if exact && !whom.accepts(&id) {
-            Some(Bad::new(
+            Some(ValueError::new(
                 format!("{id} is no peer of this connection, which is for {whom}"),
                 "name one that `remote.id` accepts",
             ))
         } else if !known.insert(id.clone()) {
-            Some(Bad::new(
+            Some(ValueError::new(
                 format!("{id} has an entry already"),
                 "list all of its selectors there",
             ))
@@ -65,10 +70,10 @@ pub(super) fn peers(connection: &Node, whom: &Identity, d: &mut Diagnostics) -> 
     entries
 }
 
-/// What two peers have, only the first that comes can have.
-fn warn_of_overlaps(mut owned: Vec<(IpAddr, IpAddr, &Node)>, d: &mut Diagnostics) {
+/// Warns of two peers that share addresses: only the peer that connects first can have them.
+fn warn_of_overlaps(mut owned: Vec<(IpAddr, IpAddr, &SectionNode)>, d: &mut Diagnostics) {
     owned.sort_by_key(|(first, last, _)| (*first, *last));
-    let mut widest: Option<(IpAddr, &Node)> = None;
+    let mut widest: Option<(IpAddr, &SectionNode)> = None;
     for (first, last, node) in owned {
         if let Some((reaches, other)) = widest
             && first <= reaches

@@ -1,18 +1,21 @@
-//! Proposals: `aes128gcm16-prfsha256-x25519`, `aes256-sha256-modp2048`, `default`.
+//! Parses proposals such as `aes128gcm16-prfsha256-x25519`, `aes256-sha256-modp2048` and `default`.
+//! It does not negotiate them.
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, Requirement, SequenceNumbers};
 use esplanade_ike::config::{EspProposal, IkeProposal};
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
-use super::tree::Node;
-use super::value::{Bad, Parsed, given, read_list, report};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, given, read_list, report};
 
-/// One keyword of a proposal.
+/// The meaning of one keyword in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
-    /// With the Key Length attribute; 0 is none.
+    /// A cipher with its Key Length attribute in bits. Zero means that the cipher has no such
+    /// attribute.
     Encryption(Encryption, u16),
-    /// By its key bits: a cipher of ESP, an integrity algorithm of AH.
+    /// AES-GMAC with this key length in bits. It is a cipher of ESP, or an integrity algorithm of
+    /// AH.
     Gmac(u16),
     Integrity(Integrity),
     Prf(Prf),
@@ -23,7 +26,7 @@ enum Algorithm {
 use Algorithm as A;
 use Encryption::*;
 
-/// strongSwan's keywords, and with `iiv` those that it lacks (implicit IV, RFC 8750).
+/// strongSwan's keywords. `iiv` marks keywords that strongSwan lacks (implicit IV, RFC 8750).
 const KEYWORDS: &[(&str, Algorithm)] = &[
     ("null", A::Encryption(Null, 0)),
     ("des", A::Encryption(Des, 0)),
@@ -111,7 +114,7 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
     ("noesn", A::SequenceNumbers(SequenceNumbers::Bits32)),
 ];
 
-/// Known to be too weak, and why: not spoken on purpose.
+/// Keywords that are refused on purpose because they are too weak, with the reason.
 const WEAK: &[(&str, &str)] = &[
     ("blowfish", "its 64-bit blocks collide (Sweet32)"),
     ("cast128", "its 64-bit blocks collide (Sweet32)"),
@@ -142,7 +145,7 @@ const WEAK: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keywords of strongSwan, by prefix, that are not supported yet.
+/// Prefixes of strongSwan's keywords that are not supported yet.
 const LATER: &[&str] = &[
     "camellia",
     "serpent",
@@ -170,7 +173,7 @@ const LATER: &[&str] = &[
     "ntru",
 ];
 
-fn keyword(text: &str) -> Parsed<Algorithm> {
+fn keyword(text: &str) -> ValueResult<Algorithm> {
     let lower = text.to_ascii_lowercase();
     if let Some(&(_, algorithm)) = KEYWORDS.iter().find(|(word, _)| *word == lower) {
         return Ok(algorithm);
@@ -184,7 +187,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
             word if word.starts_with("sha") => "sha256",
             _ => "aes256gcm16 or aes256-sha256",
         };
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not supported: {why}", quoted(text)),
             format!("use {instead}"),
         ));
@@ -192,7 +195,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
     if LATER.iter().any(|prefix| lower.starts_with(prefix)) {
         let help = "use aes128gcm16, aes256gcm16, aes128 or aes256; sha256, sha384 or sha512; x25519, ecp256, \
                     ecp384, modp2048, modp3072 or modp4096";
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not supported yet", quoted(text)),
             help,
         ));
@@ -201,15 +204,15 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
         Some(near) => format!("did you mean `{near}`?"),
         None => "docs/configuration.md lists the algorithms; `default` is a good choice".to_owned(),
     };
-    Err(Bad::new(
+    Err(ValueError::new(
         format!("{} is not a known algorithm", quoted(text)),
         help,
     ))
 }
 
-/// What one proposal lists, by kind, in its order.
+/// The algorithms of one proposal, by type. The order within a type is the order of preference.
 #[derive(Default)]
-struct Listed {
+struct ListedAlgorithms {
     encryption: Vec<(Encryption, u16)>,
     gmac: Vec<u16>,
     integrity: Vec<Integrity>,
@@ -224,8 +227,8 @@ fn add<T: PartialEq>(list: &mut Vec<T>, member: T) {
     }
 }
 
-fn list(text: &str) -> Parsed<Listed> {
-    let mut listed = Listed::default();
+fn list(text: &str) -> ValueResult<ListedAlgorithms> {
+    let mut listed = ListedAlgorithms::default();
     for word in text.split('-') {
         match keyword(word.trim())? {
             Algorithm::Encryption(algorithm, bits) => {
@@ -241,11 +244,15 @@ fn list(text: &str) -> Parsed<Listed> {
     Ok(listed)
 }
 
-/// Ciphers are either all combined-mode, and integrity algorithms are left out, or none is and there must be one.
-fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
+/// Checks the ciphers of a proposal. Either all ciphers are combined-mode, or none is and the
+/// proposal has an integrity algorithm.
+fn check_ciphers(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
     if listed.encryption.is_empty() {
         let help = "begin with an encryption algorithm such as aes256gcm16";
-        return Err(Bad::new(format!("{} does not encrypt", quoted(text)), help));
+        return Err(ValueError::new(
+            format!("{} does not encrypt", quoted(text)),
+            help,
+        ));
     }
     let aeads = listed
         .encryption
@@ -253,19 +260,23 @@ fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
         .filter(|(algorithm, _)| algorithm.is_aead())
         .count();
     if aeads != 0 && aeads != listed.encryption.len() {
-        // RFC 7296 section 3.3: combined-mode algorithms go into a proposal of their own.
+        // RFC 7296 §3.3: combined-mode algorithms go into a proposal of their own.
         let what = format!("{} mixes combined-mode and plain ciphers", quoted(text));
-        return Err(Bad::new(what, "write two proposals, separated by a comma"));
+        return Err(ValueError::new(
+            what,
+            "write two proposals, separated by a comma",
+        ));
     }
     if aeads == 0 && listed.integrity.is_empty() {
-        // RFC 8221 section 4: no encryption without integrity.
+        // RFC 8221 §4: no encryption without integrity.
         let what = format!("{} has no integrity algorithm", quoted(text));
-        return Err(Bad::new(what, "add sha256, sha384 or sha512"));
+        return Err(ValueError::new(what, "add sha256, sha384 or sha512"));
     }
     Ok(())
 }
 
-/// As strongSwan does: the hash of the integrity algorithm is the PRF as well, if that is spoken.
+/// Returns the PRF with the hash of the integrity algorithm, if there is one. strongSwan implies
+/// the PRF in the same way.
 fn prf_of(integrity: Integrity) -> Option<Prf> {
     match integrity {
         Integrity::HmacSha1_96 => Some(Prf::HmacSha1),
@@ -276,8 +287,9 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
     }
 }
 
-/// One IKE proposal, or the default ones. `legacy`: the connection permits what is too weak.
-pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
+/// Parses one IKE proposal, or `default`. `legacy` means that the connection permits weak
+/// algorithms.
+pub(super) fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
     if text == "default" {
         return Ok(ike_default());
     }
@@ -303,27 +315,27 @@ pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
                 quoted(text)
             ),
         };
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "name a PRF such as prfsha256; if the peer knows only SHA-1, write `legacy = yes` into the connection",
         ));
     }
     if listed.prf.is_empty() {
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} has no PRF", quoted(text)),
             "add prfsha256, prfsha384 or prfsha512",
         ));
     }
     if listed.groups.is_empty() {
         let what = format!("{} has no key exchange", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "add x25519, ecp256, ecp384, modp2048, modp3072 or modp4096",
         ));
     }
     if !listed.sequence_numbers.is_empty() {
         let what = format!("{}: sequence numbers belong to ESP", quoted(text));
-        return Err(Bad::new(what, "move esn or noesn to esp_proposals"));
+        return Err(ValueError::new(what, "move esn or noesn to esp_proposals"));
     }
     if listed
         .encryption
@@ -340,8 +352,8 @@ pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
     }])
 }
 
-/// The IKE SA itself must hide what it says, and with nothing weak.
-fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
+/// Refuses algorithms that the IKE SA must not use: those that do not encrypt, and weak ones.
+fn check_for_ike(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
     let cipher = listed.encryption.iter().map(|(cipher, _)| *cipher);
     let cipher = cipher
         .filter(|cipher| !cipher.for_ike())
@@ -356,15 +368,15 @@ fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
         .chain(gmac);
     match refused.next() {
         None => Ok(()),
-        Some(name) => Err(Bad::new(
+        Some(name) => Err(ValueError::new(
             format!("{}: {name} is not for IKE SAs", quoted(text)),
             "use aes256gcm16, or aes256 with sha256",
         )),
     }
 }
 
-/// One proposal of ESP, or the default ones.
-fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
+/// Parses one ESP proposal, or `default`.
+fn esp(text: &str) -> ValueResult<Vec<EspProposal>> {
     if text == "default" {
         return Ok(esp_default());
     }
@@ -383,8 +395,8 @@ fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
     of_child(text, listed)
 }
 
-/// One proposal of AH, or the default one.
-fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
+/// Parses one AH proposal, or `default`.
+fn ah(text: &str) -> ValueResult<Vec<EspProposal>> {
     if text == "default" {
         return ah("sha256-sha384-sha512-esn-noesn");
     }
@@ -399,23 +411,23 @@ fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
     }
     if let Some((cipher, _)) = listed.encryption.first() {
         let what = format!("{}: AH does not encrypt, and {cipher} does", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "name integrity algorithms only, or use esp_proposals",
         ));
     }
     if listed.integrity.is_empty() {
         let what = format!("{} has no integrity algorithm", quoted(text));
-        return Err(Bad::new(what, "add sha256, sha384 or sha512"));
+        return Err(ValueError::new(what, "add sha256, sha384 or sha512"));
     }
     of_child(text, listed)
 }
 
-/// What ESP and AH have in common.
-fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
+/// Completes a child's proposal with the rules that ESP and AH share.
+fn of_child(text: &str, mut listed: ListedAlgorithms) -> ValueResult<Vec<EspProposal>> {
     if !listed.prf.is_empty() {
         let what = format!("{}: a PRF has no place in a child's proposal", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "remove it; the PRF belongs into `proposals` of the connection",
         ));
@@ -431,12 +443,13 @@ fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
     }])
 }
 
-/// The proposals of a child, from `esp_proposals` or `ah_proposals`. `legacy`: the connection permits what is too weak.
-pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
+/// Reads the proposals of a child from `esp_proposals` or `ah_proposals`. `legacy` means that the
+/// connection permits weak algorithms.
+pub(super) fn child(node: &SectionNode, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
     let esp = of_key(node, "esp_proposals", esp, legacy, d);
     let ah = of_key(node, "ah_proposals", ah, legacy, d);
     if let (Some(_), Some(_), Some(entry)) = (&esp, &ah, given(node, "ah_proposals")) {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "a child uses ESP or AH, not both",
             "remove one of esp_proposals and ah_proposals",
         );
@@ -448,9 +461,9 @@ pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspPr
 }
 
 fn of_key(
-    node: &Node,
+    node: &SectionNode,
     key: &str,
-    parse: impl FnMut(&str) -> Parsed<Vec<EspProposal>>,
+    parse: impl FnMut(&str) -> ValueResult<Vec<EspProposal>>,
     legacy: bool,
     d: &mut Diagnostics,
 ) -> Option<Vec<EspProposal>> {
@@ -458,8 +471,8 @@ fn of_key(
     if let Some(entry) = given(node, key) {
         for finding in findings(&proposals, legacy) {
             match finding {
-                Finding::Refused(bad) => report(key, bad, entry.value.at, d),
-                Finding::Doubtful(what, help) => d.push(
+                AlgorithmFinding::Refused(bad) => report(key, bad, entry.value.at, d),
+                AlgorithmFinding::Doubtful(what, help) => d.push(
                     Diagnostic::warning(format!("`{key}`: {what}"))
                         .at(entry.value.at)
                         .help(help),
@@ -470,13 +483,14 @@ fn of_key(
     Some(proposals)
 }
 
-enum Finding {
-    Refused(Bad),
+enum AlgorithmFinding {
+    Refused(ValueError),
     Doubtful(String, &'static str),
 }
 
-/// What RFC 8221 has against the algorithms of these proposals, one finding each.
-fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
+/// Lists what RFC 8221 says against the algorithms of these proposals, one finding for each
+/// algorithm.
+fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
     let mut seen = Vec::new();
     for proposal in proposals {
         for &(cipher, bits) in &proposal.encryption {
@@ -499,12 +513,12 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, requirement, is_legacy) in seen {
         if is_legacy && !legacy {
-            findings.push(Finding::Refused(Bad::new(
+            findings.push(AlgorithmFinding::Refused(ValueError::new(
                 format!("{name} {requirement} be used (RFC 8221): {}", weakness(name)),
                 "use aes256gcm16 or aes256-sha256; `legacy = yes` in the connection permits it for an old peer",
             )));
         } else if requirement <= Requirement::ShouldNot {
-            findings.push(Finding::Doubtful(
+            findings.push(AlgorithmFinding::Doubtful(
                 format!(
                     "{name} {requirement} be used (RFC 8221): {}",
                     weakness(name)
@@ -512,7 +526,7 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
                 "use aes256gcm16 or aes256-sha256 as soon as the peer can",
             ));
         } else if name == Null.name() || name == NullAuthAesGmac.name() {
-            findings.push(Finding::Doubtful(
+            findings.push(AlgorithmFinding::Doubtful(
                 format!("{name} authenticates packets and does not encrypt them"),
                 "use aes256gcm16 if anybody on the way might read them",
             ));
@@ -529,7 +543,7 @@ fn weakness(name: &str) -> &'static str {
     }
 }
 
-/// Combined-mode ciphers first, then CBC with HMAC.
+/// The default IKE proposals: combined-mode ciphers first, then CBC with HMAC.
 pub(super) fn ike_default() -> Vec<IkeProposal> {
     use Group::*;
     let prf = vec![Prf::HmacSha2_256, Prf::HmacSha2_384, Prf::HmacSha2_512];
@@ -672,7 +686,7 @@ mod tests {
         }
     }
 
-    /// What `child` makes of one section: the transforms of each proposal, and its findings.
+    /// Reads one child section. Returns the transforms of each proposal, and the findings.
     fn read_child(lines: &str, legacy: bool) -> (Vec<String>, Vec<String>) {
         let text = format!(
             "connections {{ net {{ {} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \

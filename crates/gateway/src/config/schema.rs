@@ -1,26 +1,27 @@
-//! Which keys there are: those that Esplanade obeys, and those of swanctl.conf that it does not yet.
+//! Lists the keys and sections that exist: those that Esplanade obeys, and those of swanctl.conf
+//! that it does not support yet. It does not parse values.
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::given;
 
-/// The keys and sections that one kind of section may have.
+/// The keys and sections that one kind of section may contain.
 #[derive(Debug)]
 pub struct Schema {
-    /// With its article, for messages.
+    /// The kind of section, with its article, for messages.
     pub what: &'static str,
     pub keys: &'static [&'static str],
-    /// Keys that end in a free suffix (`id-1`).
+    /// Prefixes of keys that end in a free suffix (`id-1`).
     pub key_prefixes: &'static [&'static str],
     pub sections: &'static [&'static str],
-    /// Sections whose name ends in a free suffix (`local-1`).
+    /// Prefixes of sections that end in a free suffix (`local-1`).
     pub section_prefixes: &'static [&'static str],
-    /// Any other section name is taken (connections, children).
+    /// Sections with any other name are accepted too (connections, children).
     pub named_sections: bool,
-    /// Keys of swanctl.conf that are not supported yet, with the values that change nothing and are
-    /// therefore taken.
+    /// Keys of swanctl.conf that are not supported yet. The listed values change nothing, so they
+    /// are accepted.
     pub later: &'static [(&'static str, &'static [&'static str])],
-    /// Sections of swanctl.conf that are not supported yet, by prefix.
+    /// Prefixes of sections of swanctl.conf that are not supported yet.
     pub later_sections: &'static [&'static str],
 }
 
@@ -285,7 +286,7 @@ pub const SECRET_PRIVATE: Schema = Schema {
     ..EMPTY
 };
 
-/// Every kind of section, by the path under which the documentation has it.
+/// Every kind of section, by the path that the documentation uses.
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
     ("gateway.interfaces.<interface>", &INTERFACE),
@@ -298,8 +299,13 @@ pub const ALL: &[(&str, &Schema)] = &[
     ("secrets.private<suffix>", &SECRET_PRIVATE),
 ];
 
-/// Reports every key and section of `node` that `schema` does not have.
-pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mut Diagnostics) {
+/// Reports every key and section of `node` that `schema` does not contain.
+pub(super) fn check(
+    node: &SectionNode,
+    schema: &Schema,
+    secret: bool,
+    diagnostics: &mut Diagnostics,
+) {
     let mut push = |diagnostic: Diagnostic| {
         diagnostics.push(if secret {
             diagnostic.hide_source()
@@ -314,7 +320,7 @@ pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mu
                 .key_prefixes
                 .iter()
                 .any(|prefix| key.starts_with(prefix));
-        // An empty value only clears what is inherited.
+        // An empty value only clears an inherited value, so it is always accepted.
         if known || given(node, key).is_none() && schema.later.iter().any(|(name, _)| *name == key)
         {
             continue;
@@ -378,7 +384,8 @@ pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mu
     }
 }
 
-/// The section that begins as `name` does for the most part: `childs` is meant to be `children`.
+/// Returns the known section that shares most of the beginning of `name`: `childs` means
+/// `children`.
 fn begins_alike(name: &str, mut known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     const ALIKE_MIN: usize = 4;
     known.find(|known| {
@@ -405,7 +412,7 @@ fn is_section(name: &str, schema: &Schema) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether some section has the key `name`, or strongSwan's has.
+/// Tells whether any section, here or in strongSwan, has the key `name`.
 pub(super) fn is_key_anywhere(name: &str) -> bool {
     let numbered = |prefix: &&str| {
         name.strip_prefix(*prefix)
@@ -418,7 +425,7 @@ pub(super) fn is_key_anywhere(name: &str) -> bool {
     })
 }
 
-/// The kind of section that does have `key`.
+/// Returns the kind of section that has `key`.
 fn elsewhere(key: &str) -> Option<&'static str> {
     ALL.iter()
         .find(|(_, schema)| schema.keys.contains(&key))

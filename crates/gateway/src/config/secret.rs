@@ -1,4 +1,4 @@
-//! The `secrets` section. What is read here never enters a message.
+//! Reads the section `secrets`. Nothing that is read here ever enters a message or a log.
 
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
@@ -14,34 +14,34 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::identity::own_identity;
 use super::schema;
 use super::source::Spanned;
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::{finding, given};
 
-/// Shorter pre-shared keys are warned about.
+/// A pre-shared key with fewer bytes causes a warning.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// What the section gives.
+/// The content of the section.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     pub psk: Vec<Secret>,
-    /// A pre-shared key is refused; what it would have been for is not known.
+    /// A pre-shared key was refused, so its owners are unknown.
     pub incomplete: bool,
-    /// Files of private keys, and the folders in which strongSwan has that kind.
+    /// Files of private keys, each with the folder in which strongSwan looks for its kind.
     pub private: Vec<(&'static str, Spanned<PathBuf>)>,
 }
 
-/// Who the pre-shared keys are for, to look up many connections in.
+/// The owners of all pre-shared keys. The sets make the look-up fast for many connections.
 #[derive(Debug)]
-pub(super) struct Owners<'a> {
+pub(super) struct KeyOwners<'a> {
     any_key: bool,
-    /// A key names nobody: it is for all.
+    /// A key names no owner, so everybody may use it.
     everybody: bool,
     named: HashSet<&'a Identity>,
-    /// Identities that a key names and nobody else.
+    /// Identities that own a key alone.
     alone: HashSet<&'a Identity>,
 }
 
-impl<'a> Owners<'a> {
+impl<'a> KeyOwners<'a> {
     pub fn new(secrets: &'a [Secret]) -> Self {
         let alone = |secret: &'a Secret| {
             let (first, rest) = secret.owners.split_first()?;
@@ -55,19 +55,20 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Whether a key can be for these two ends.
+    /// Tells whether some key may belong to these two ends.
     pub fn fit(&self, local: &Identity, remote: &Identity) -> bool {
-        // Without an identity of its own a side goes by its address, which is not known here.
+        // An end without a configured identity identifies itself by its address, which is unknown
+        // here.
         let unknown = remote.precision() < 2 || *local == Identity::Any;
         self.everybody
             || unknown && self.any_key
             || self.named.contains(remote)
-            // A key that names others beside us is only for those.
+            // A key that names us and others is shared with those others only.
             || self.alone.contains(local)
     }
 }
 
-pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
+pub(super) fn secrets(node: &SectionNode, diagnostics: &mut Diagnostics) -> Secrets {
     schema::check(node, &schema::SECRETS, true, diagnostics);
     let mut secrets = Secrets::default();
     for section in node.sections() {
@@ -111,7 +112,7 @@ pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
     secrets
 }
 
-fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
+fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
     let mut owners = Vec::new();
     let mut everybody = false;
     for entry in node
@@ -174,7 +175,7 @@ fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
 fn warn_if_readable<T>(place: &Spanned<T>, diagnostics: &mut Diagnostics) {
     let path = diagnostics.sources.path(&place.at).to_owned();
     if let Some(what) = readable_by_others(&path) {
-        // One warning a file: the place is the file's, not the secret's.
+        // Warn once per file: the permissions belong to the file.
         if !diagnostics.iter().any(|known| known.what == what) {
             let help = format!("run `chmod o= {}`", path.display());
             diagnostics.push(
@@ -187,7 +188,7 @@ fn warn_if_readable<T>(place: &Spanned<T>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A finding if every user of the machine may read a file that has secrets in it.
+/// Returns a finding if every user of the machine may read a file that contains secrets.
 pub(super) fn readable_by_others(path: &std::path::Path) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     (mode & 0o004 != 0).then(|| {
@@ -198,7 +199,7 @@ pub(super) fn readable_by_others(path: &std::path::Path) -> Option<String> {
     })
 }
 
-/// Text, `0x` hex or `0s` base64, as in swanctl.conf.
+/// Decodes a secret as swanctl.conf writes it: text, `0x` and hex, or `0s` and base64.
 fn decode(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         hex(digits)
@@ -222,7 +223,7 @@ pub(super) fn hex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
     Some(bytes)
 }
 
-/// With or without padding.
+/// Decodes base64, with or without padding.
 fn base64(letters: &str) -> Option<Zeroizing<Vec<u8>>> {
     let letters = letters.trim_end_matches('=').as_bytes();
     if letters.len() % 4 == 1 {
@@ -243,7 +244,7 @@ fn base64(letters: &str) -> Option<Zeroizing<Vec<u8>>> {
             word = word << 6 | u32::from(value);
         }
         word <<= 6 * (4 - group.len());
-        // Four letters are three bytes, three are two, two are one.
+        // Four letters encode three bytes, three letters two, and two letters one.
         bytes.extend_from_slice(&word.to_be_bytes()[1..group.len()]);
     }
     Some(bytes)
@@ -273,14 +274,14 @@ mod tests {
             ("c.example", "*.example", true),
             ("%any", "c.example", true),
         ] {
-            let owners = Owners::new(&keys);
+            let owners = KeyOwners::new(&keys);
             assert_eq!(
                 owners.fit(&id(local), &id(remote)),
                 fits,
                 "{local} {remote}"
             );
-            assert!(Owners::new(&[key(&[])]).fit(&id(local), &id(remote)));
-            assert!(!Owners::new(&[]).fit(&id(local), &id(remote)));
+            assert!(KeyOwners::new(&[key(&[])]).fit(&id(local), &id(remote)));
+            assert!(!KeyOwners::new(&[]).fit(&id(local), &id(remote)));
         }
     }
 

@@ -1,11 +1,12 @@
-//! Traffic selectors: `10.0.0.0/16[tcp/80]`, `10.1.1.1-10.1.1.9`, `dynamic[udp/53]`, `[icmp]`.
+//! Parses traffic selectors such as `10.0.0.0/16[tcp/80]`, `10.1.1.1-10.1.1.9`, `dynamic[udp/53]`
+//! and `[icmp]`. It does not compare them with packets.
 
 use std::net::IpAddr;
 
 use esplanade_ike::config::{Selector, SelectorAddresses};
 
 use super::diagnostics::{nearest, quoted};
-use super::value::{Bad, Parsed, address_range};
+use super::value::{ValueError, ValueResult, address_range};
 
 pub(crate) const PROTOCOLS: &[(&str, u8)] = &[
     ("any", 0),
@@ -62,13 +63,13 @@ const SERVICES: &[(&str, u16)] = &[
 const SHAPES: &str = "write a subnet, an address, a range (10.0.0.1-10.0.0.9) or `dynamic`, then \
                       optionally [protocol/port] such as `10.0.0.0/16[tcp/80]`";
 
-pub(super) fn selector(text: &str) -> Parsed<Selector> {
+pub(super) fn selector(text: &str) -> ValueResult<Selector> {
     let (addresses, rest) = match text.split_once('[') {
         None => (text, None),
         Some((head, tail)) => match tail.strip_suffix(']') {
             Some(inner) => (head.trim_end(), Some(inner)),
             None => {
-                return Err(Bad::new(
+                return Err(ValueError::new(
                     format!("{} lacks the closing bracket", quoted(text)),
                     SHAPES,
                 ));
@@ -79,14 +80,14 @@ pub(super) fn selector(text: &str) -> Parsed<Selector> {
         "dynamic" | "%dynamic" => SelectorAddresses::Dynamic,
         "" if rest.is_some() => SelectorAddresses::Dynamic,
         host if host.parse::<IpAddr>().is_ok() => {
-            let host = host.parse().map_err(|_| Bad::new("", SHAPES))?;
+            let host = host.parse().map_err(|_| ValueError::new("", SHAPES))?;
             SelectorAddresses::Range(host, host)
         }
         other => match address_range(other) {
             Some(Ok((from, to))) => SelectorAddresses::Range(from, to),
             Some(Err(bad)) => return Err(bad),
             None => {
-                return Err(Bad::new(
+                return Err(ValueError::new(
                     format!("{} is not a traffic selector", quoted(text)),
                     SHAPES,
                 ));
@@ -104,7 +105,7 @@ pub(super) fn selector(text: &str) -> Parsed<Selector> {
     })
 }
 
-fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
+fn protocol_and_ports(text: &str) -> ValueResult<(u8, (u16, u16))> {
     let (protocol, ports) = text
         .split_once('/')
         .map_or((text, None), |(protocol, ports)| (protocol, Some(ports)));
@@ -116,7 +117,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
                 Some(near) => format!("did you mean `{near}`? A protocol number works as well"),
                 None => "write a protocol name such as tcp, udp, icmp, or its number".to_owned(),
             };
-            Bad::new(
+            ValueError::new(
                 format!("{} is not a known protocol", quoted(protocol)),
                 help,
             )
@@ -124,7 +125,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     };
     let ports = match ports {
         None | Some("any" | "%any" | "") => (0, u16::MAX),
-        // From 65535 to 0 (RFC 7296 section 3.13.1).
+        // The range from 65535 to 0 stands for OPAQUE (RFC 7296 §3.13.1).
         Some("opaque") if WITH_PORTS.contains(&protocol) => return Ok((protocol, (u16::MAX, 0))),
         Some(types) if matches!(protocol, ICMP | ICMPV6) => icmp(types)?,
         Some(range) => match range.split_once('-') {
@@ -133,7 +134,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
         },
     };
     if ports.0 > ports.1 {
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not a port range", quoted(text)),
             "write the lower port first",
         ));
@@ -141,11 +142,11 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     if protocol != 0 && ports != (0, u16::MAX) && !WITH_PORTS.contains(&protocol) {
         let help = "leave the ports out (RFC 4301 appendix D.2)";
         let what = format!("the protocol in {} has no ports", quoted(text));
-        return Err(Bad::new(what, help));
+        return Err(ValueError::new(what, help));
     }
     if protocol == 0 && ports != (0, u16::MAX) {
         let help = "name the protocol, such as [tcp/80]";
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("the ports in {} belong to no protocol", quoted(text)),
             help,
         ));
@@ -155,15 +156,16 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// ICMP with its types, TCP, UDP, DCCP, ICMPv6, SCTP and UDP-Lite.
+/// The protocols whose selectors have ports: ICMP (with its types), TCP, UDP, DCCP, ICMPv6, SCTP
+/// and UDP-Lite.
 const WITH_PORTS: [u8; 7] = [ICMP, 6, 17, 33, ICMPV6, 132, 136];
 
-/// `type`, `type-type`, `type/code` or `type/code-code`: the type is the high byte, the code the low one
-/// (RFC 7296 section 3.13.1).
-fn icmp(text: &str) -> Parsed<(u16, u16)> {
+/// Parses `type`, `type-type`, `type/code` or `type/code-code`. The type is the high byte of the
+/// port, and the code is the low byte (RFC 7296 §3.13.1).
+fn icmp(text: &str) -> ValueResult<(u16, u16)> {
     let bad = || {
         let help = "write a type (8), a range of types (0-8), or a type and codes (3/4, 3/0-5)";
-        Bad::new(format!("{} is no ICMP type", quoted(text)), help)
+        ValueError::new(format!("{} is no ICMP type", quoted(text)), help)
     };
     let range = |text: &str| -> Option<(u8, u8)> {
         let (from, to) = text.split_once('-').unwrap_or((text, text));
@@ -180,11 +182,11 @@ fn icmp(text: &str) -> Parsed<(u16, u16)> {
     ))
 }
 
-fn port(text: &str) -> Parsed<u16> {
+fn port(text: &str) -> ValueResult<u16> {
     match SERVICES.iter().find(|(name, _)| *name == text) {
         Some(&(_, port)) => Ok(port),
         None => text.parse().map_err(|_| {
-            Bad::new(
+            ValueError::new(
                 format!("{} is not a port", quoted(text)),
                 "write a port number or a range such as 1000-2000",
             )
@@ -192,11 +194,12 @@ fn port(text: &str) -> Parsed<u16> {
     }
 }
 
-/// How narrow a selector is: prefix bits of the range, then protocol and ports.
+/// Returns how narrow a selector is: the prefix bits of its range count first, then its protocol
+/// and ports.
 pub(super) fn specificity(selector: &Selector) -> u32 {
     let bits = match selector.addresses {
         SelectorAddresses::Dynamic => 128,
-        // On the scale of IPv6, so that 0.0.0.0/0 and ::/0 tie and single hosts do.
+        // Scale IPv4 to the 128 bits of IPv6. So 0.0.0.0/0 equals ::/0, and single hosts are equal.
         SelectorAddresses::Range(IpAddr::V4(from), IpAddr::V4(to)) => {
             (u32::from(from) ^ u32::from(to)).leading_zeros() * 4
         }

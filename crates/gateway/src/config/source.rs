@@ -1,23 +1,25 @@
-//! The text of the configuration files and places in it.
+//! Keeps the text of the configuration files and the places in it, for messages. It never shows a
+//! part that may be a secret.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-/// A place: where a name or a value stands.
+/// The place of a name or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     pub(super) file: u32,
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// Bytes from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub(super) start: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub(super) len: u32,
-    /// A string that joins lines. Behind a quote that was left open it may hold a secret: findings do not show it.
+    /// The value is a string that spans several lines. It may hold a secret behind a quote that was
+    /// never closed, so findings do not show it.
     pub(super) joins_lines: bool,
 }
 
@@ -27,22 +29,23 @@ impl Location {
     }
 }
 
-/// Something read and where it was read.
+/// A value with the place where it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spanned<T> {
     pub value: T,
     pub at: Location,
 }
 
-/// Every file that was read. The text holds secrets: it is wiped on drop and never printed whole.
+/// Every file that was read. The text contains secrets: it is wiped on drop and never printed
+/// whole.
 #[derive(Clone, Default)]
 pub struct Sources {
-    files: Vec<File>,
+    files: Vec<SourceFile>,
     read: Vec<PathBuf>,
 }
 
 #[derive(Clone)]
-struct File {
+struct SourceFile {
     path: PathBuf,
     text: Arc<Zeroizing<String>>,
 }
@@ -58,14 +61,14 @@ impl std::fmt::Debug for Sources {
 impl Sources {
     pub(super) fn add(&mut self, path: PathBuf, text: Zeroizing<String>) -> u32 {
         self.note_read(&path);
-        self.files.push(File {
+        self.files.push(SourceFile {
             path,
             text: Arc::new(text),
         });
         (self.files.len() - 1) as u32
     }
 
-    /// A file that was read, or a folder that was looked through.
+    /// Records a file that was read, or a folder that was searched.
     pub(super) fn note_read(&mut self, path: &Path) {
         self.read.push(path.to_owned());
     }
@@ -74,7 +77,7 @@ impl Sources {
         std::mem::take(&mut self.read)
     }
 
-    /// Paths stay, and places with them.
+    /// Wipes the text. Paths and places stay valid.
     pub(super) fn forget_text(&mut self) {
         for file in &mut self.files {
             file.text = Arc::default();
@@ -88,15 +91,15 @@ impl Sources {
             .unwrap_or_default()
     }
 
-    /// The path of the file that `location` is in.
+    /// Returns the path of the file that contains `location`.
     pub fn path(&self, location: &Location) -> &Path {
         self.files
             .get(location.file as usize)
             .map_or(Path::new(""), |file| &file.path)
     }
 
-    /// The part of the line before `end` (a byte offset), starting at `start`; with the leading
-    /// blanks of the line if nothing else precedes. The rest of the line may hold a secret and is left out.
+    /// Returns the part of the line that a finding may show: from before `location` up to its end.
+    /// The rest of the line may hold a secret and is left out.
     pub(super) fn excerpt(&self, location: &Location) -> Option<Excerpt> {
         let file = self.files.get(location.file as usize)?;
         let text = file.text.as_str();
@@ -105,7 +108,7 @@ impl Sources {
         let line_rest = text.get(start..)?;
         let line_end = start + line_rest.find('\n').unwrap_or(line_rest.len());
         let before = text.get(line_start..start)?;
-        // Only `key =` of the same statement may stand before what is shown.
+        // Before the shown text, only `key =` of the same statement may stand.
         let lead = match before.trim_end().strip_suffix('=') {
             Some(head) => head
                 .trim_end()
@@ -134,7 +137,8 @@ pub(super) struct Excerpt {
     pub more: bool,
 }
 
-/// `text` with one space for a tab and nothing that a terminal would act on.
+/// Makes `text` safe for a terminal: a tab becomes a space, and a control character becomes U+FFFD.
+/// The result is also shortened.
 pub(super) fn printable(text: &str) -> String {
     const SHOWN_MAX: usize = 120;
     let mut out: String = text

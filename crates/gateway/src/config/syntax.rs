@@ -1,4 +1,5 @@
-//! The grammar of swanctl.conf and strongswan.conf.
+//! Parses the grammar of swanctl.conf and strongswan.conf into a tree of sections. It knows no
+//! keys, except for hints about mistakes.
 //!
 //! ```text
 //! statements := (section | value | include)*
@@ -7,7 +8,8 @@
 //! include    := "include" pattern             relative to the including file
 //! ```
 //!
-//! A section that comes again extends the first; a value that comes again replaces the first.
+//! A section that occurs again extends the first one. A value that occurs again replaces the first
+//! one.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +20,7 @@ use super::include;
 use super::lexer::{Lexer, is_name, opens_section};
 use super::schema;
 use super::source::{Location, Spanned};
-use super::tree::{Entry, Node};
+use super::tree::{KeyValue, SectionNode};
 use super::wiped::Wiped;
 
 const SECTION_DEPTH_MAX: usize = 16;
@@ -27,9 +29,9 @@ const FILES_MAX: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const TOTAL_BYTES_MAX: u64 = 128 << 20;
 
-/// Reads `path` and all that it includes.
-pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
-    let mut reader = Reader {
+/// Reads the file `path` and everything that it includes.
+pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> SectionNode {
+    let mut reader = ConfigReader {
         diagnostics,
         files: 0,
         bytes: 0,
@@ -43,7 +45,7 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
         len: 0,
         joins_lines: false,
     };
-    let mut root = Node::new(Spanned {
+    let mut root = SectionNode::new(Spanned {
         value: String::new(),
         at: nowhere,
     });
@@ -51,9 +53,9 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
     root
 }
 
-/// Parses `text` as if it were the file `path`; relative includes start at its directory.
-pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) -> Node {
-    let mut reader = Reader {
+/// Parses `text` as if it were the file `path`. Relative includes start at the directory of `path`.
+pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) -> SectionNode {
+    let mut reader = ConfigReader {
         diagnostics,
         files: 1,
         bytes: 0,
@@ -71,7 +73,7 @@ pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) 
         len: 0,
         joins_lines: false,
     };
-    let mut root = Node::new(Spanned {
+    let mut root = SectionNode::new(Spanned {
         value: String::new(),
         at,
     });
@@ -79,21 +81,21 @@ pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) 
     root
 }
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     diagnostics: &'a mut Diagnostics,
     files: usize,
     bytes: u64,
-    /// Files being read, the outermost first.
+    /// The files that are being read, the outermost first.
     open: Vec<PathBuf>,
 }
 
-impl Reader<'_> {
-    /// `sections` are the names of the sections around, `from` is the include statement.
+impl ConfigReader<'_> {
+    /// Reads one file. `sections` names the sections around the include statement `from`.
     fn file(
         &mut self,
         path: &Path,
         from: Option<Location>,
-        into: &mut Node,
+        into: &mut SectionNode,
         sections: &mut Vec<String>,
     ) {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -149,7 +151,7 @@ impl Reader<'_> {
         file: u32,
         path: &Path,
         text: &str,
-        into: &mut Node,
+        into: &mut SectionNode,
         sections: &mut Vec<String>,
     ) {
         let lexer = Lexer::new(text, file);
@@ -167,18 +169,18 @@ impl Reader<'_> {
 }
 
 struct Parser<'r, 'd, 'a> {
-    reader: &'r mut Reader<'d>,
+    reader: &'r mut ConfigReader<'d>,
     lexer: Lexer<'a>,
     path: &'a Path,
     sections: &'r mut Vec<String>,
-    /// How many of `sections` were open when this file began.
+    /// Number of `sections` that were open when this file began.
     base: usize,
 }
 
 impl Parser<'_, '_, '_> {
-    /// Statements up to the closing brace of the section or the end of the file.
-    fn statements(&mut self, into: &mut Node) {
-        // Keys of this pair of braces; a repetition in one block is worth a warning.
+    /// Parses statements up to the closing brace of the section, or up to the end of the file.
+    fn statements(&mut self, into: &mut SectionNode) {
+        // The keys between this pair of braces. A repetition within one block causes a warning.
         let mut block = std::collections::HashSet::new();
         loop {
             self.lexer.skip_space();
@@ -201,7 +203,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    fn statement(&mut self, into: &mut Node, block: &mut std::collections::HashSet<String>) {
+    fn statement(&mut self, into: &mut SectionNode, block: &mut std::collections::HashSet<String>) {
         let line_start = self.lexer.line_start;
         let name = self.lexer.name();
         let at = name.at;
@@ -223,12 +225,12 @@ impl Parser<'_, '_, '_> {
                 return;
             }
             let value = self.value(&name.value);
-            self.set(Entry { key: name, value }, into, block);
+            self.set(KeyValue { key: name, value }, into, block);
             return;
         }
         let quotable =
             line_start == self.lexer.line_start && !self.lexer.after_value(at.start as usize);
-        // The opening brace may stand on a line of its own.
+        // The opening brace may stand on its own line.
         let references = self.references();
         self.lexer.skip_space();
         if self.lexer.peek() == Some('{') {
@@ -251,8 +253,8 @@ impl Parser<'_, '_, '_> {
 
     fn set(
         &mut self,
-        entry: Entry,
-        into: &mut Node,
+        entry: KeyValue,
+        into: &mut SectionNode,
         block: &mut std::collections::HashSet<String>,
     ) {
         let Spanned { value: name, at } = entry.key.clone();
@@ -271,7 +273,8 @@ impl Parser<'_, '_, '_> {
             );
             return;
         }
-        // Another file may override this one; twice in one file is more likely a copy that was not renamed.
+        // Another file may override a value on purpose. Twice in one file looks like a copied
+        // section that was not renamed.
         if let Some(old) = replaced
             && old.key.at.file == at.file
             && !old.value.value.is_empty()
@@ -291,7 +294,7 @@ impl Parser<'_, '_, '_> {
         &mut self,
         name: Spanned<String>,
         references: Vec<Spanned<String>>,
-        into: &mut Node,
+        into: &mut SectionNode,
     ) {
         let at = name.at;
         if self.sections.len() == SECTION_DEPTH_MAX {
@@ -357,7 +360,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Words and quoted strings up to the end of the line, joined by single spaces.
+    /// Parses words and quoted strings up to the end of the line, and joins them by single spaces.
     fn value(&mut self, key: &str) -> Spanned<Zeroizing<String>> {
         self.lexer.skip_blanks();
         let mut value = Wiped::default();
@@ -365,7 +368,7 @@ impl Parser<'_, '_, '_> {
         let start = self.lexer.at;
         let mut end = start;
         let mut one_line = true;
-        let mut odd = Odd::default();
+        let mut odd = OddValue::default();
         loop {
             let before = self.lexer.at;
             self.lexer.skip_blanks();
@@ -406,20 +409,21 @@ impl Parser<'_, '_, '_> {
             }
         }
         at.len = (end - start) as u32;
-        self.tell_odd(&odd, key, at);
+        self.report_odd(&odd, key, at);
         Spanned {
             value: value.into_inner(),
             at,
         }
     }
 
-    /// Whether what stands behind a value is no part of it, but the next setting or section: the grammar wants a
-    /// line break there, and the value would swallow it.
+    /// Reports text after a value that looks like the next setting or section, and returns true.
+    /// The grammar wants a line break there; without one, the value would swallow the text.
     fn next_statement(&mut self) -> bool {
         let rest = &self.lexer.text[self.lexer.at..];
         let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
         let then = rest[name.len()..].trim_start_matches([' ', '\t']);
-        // Distinguished names have equals signs too, behind commas; no attribute is called like a key.
+        // A distinguished name has equals signs too, after commas. None of its attributes is called
+        // like a key.
         let in_list = self.lexer.text[..self.lexer.at]
             .trim_end()
             .ends_with([',', '/', '+']);
@@ -443,12 +447,12 @@ impl Parser<'_, '_, '_> {
         true
     }
 
-    /// Values that are read otherwise than they look. Whoever writes a secret or an identity so gets another one than
-    /// meant, and learns it only from a peer that refuses it.
-    fn tell_odd(&mut self, odd: &Odd, key: &str, at: Location) {
+    /// Reports values that the grammar reads otherwise than they look. A secret or an identity
+    /// would silently be wrong, and only the peer's refusal would show it.
+    fn report_odd(&mut self, odd: &OddValue, key: &str, at: Location) {
         let secret = key == "secret" || self.in_secrets();
         let decisive = secret || key.starts_with("id");
-        let mut tell = |what: String, help: &str| {
+        let mut report = |what: String, help: &str| {
             let diagnostic = match decisive {
                 true => Diagnostic::error(what),
                 false => Diagnostic::warning(what),
@@ -461,32 +465,32 @@ impl Parser<'_, '_, '_> {
         };
         let key = quoted(key);
         if odd.comment {
-            tell(
+            report(
                 format!("{key}: `#` begins a comment, so the value ends in front of it"),
                 "put the value into quotes if `#` belongs to it, else a blank in front of `#`",
             );
         }
         if odd.escape {
-            tell(
+            report(
                 format!("{key}: a backslash in quotes is not kept"),
                 "write `\\\\` for a backslash",
             );
         }
         if secret && odd.joined {
-            tell(
+            report(
                 format!("{key}: its parts are joined by single spaces"),
                 "put the whole value into one pair of quotes",
             );
         }
         if secret && odd.lines {
-            tell(
+            report(
                 format!("{key}: the quoted string has a line break in it"),
                 "close the quote on its line; write `\\n` if a line break belongs to it",
             );
         }
     }
 
-    /// A quoted string; what it holds is added to `into`.
+    /// Parses a quoted string and appends its content to `into`.
     fn string(&mut self, into: &mut Wiped) -> Quoted {
         let at = self.lexer.here(1);
         let mut read = Quoted::default();
@@ -499,7 +503,7 @@ impl Parser<'_, '_, '_> {
                     Some('n') => into.push('\n'),
                     Some('r') => into.push('\r'),
                     Some('t') => into.push('\t'),
-                    // An escaped line end joins the lines.
+                    // A backslash before a line end joins the two lines.
                     Some('\n') => read.joins_lines = true,
                     Some('\r') if self.lexer.peek() == Some('\n') => {
                         self.lexer.bump();
@@ -529,7 +533,7 @@ impl Parser<'_, '_, '_> {
         read
     }
 
-    fn include(&mut self, at: Location, into: &mut Node) {
+    fn include(&mut self, at: Location, into: &mut SectionNode) {
         let mut pattern = Wiped::default();
         if self.lexer.peek() == Some('"') {
             if self.string(&mut pattern).joins_lines {
@@ -586,7 +590,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Punctuation where a statement should begin.
+    /// Reports punctuation where a statement should begin.
     fn stray(&mut self, c: char) {
         let at = self.lexer.here(c.len_utf8());
         let (what, help) = match c {
@@ -605,8 +609,8 @@ impl Parser<'_, '_, '_> {
         match c {
             '{' => {
                 self.lexer.bump();
-                // Read on inside, so that its errors are found too, but keep nothing.
-                let mut nameless = Node::new(Spanned {
+                // Parse the content so that its errors are reported, but keep nothing.
+                let mut nameless = SectionNode::new(Spanned {
                     value: String::new(),
                     at,
                 });
@@ -649,23 +653,23 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// What a quoted string was made of.
+/// What a quoted string consisted of.
 #[derive(Default)]
 struct Quoted {
-    /// A backslash at the end of a line joined it with the next.
+    /// A backslash at the end of a line joined two lines.
     joins_lines: bool,
-    /// A line break stood in it.
+    /// The string contained a line break.
     lines: bool,
-    /// A letter or digit that lost its backslash.
+    /// A letter or digit lost its backslash.
     escape: bool,
 }
 
-/// What makes a value other than it looks.
+/// Reasons why a value differs from what it looks like.
 #[derive(Default)]
-struct Odd {
-    /// A comment begins right behind it.
+struct OddValue {
+    /// A comment begins right after the value, without a blank.
     comment: bool,
-    /// Its parts are not one space apart.
+    /// The blanks between its parts were not single spaces.
     joined: bool,
     lines: bool,
     escape: bool,

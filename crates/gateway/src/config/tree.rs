@@ -1,4 +1,5 @@
-//! Sections with their values, and inheritance between sections.
+//! Holds the sections with their values, and carries out inheritance between sections. It does not
+//! interpret values.
 
 use std::collections::HashMap;
 
@@ -7,32 +8,32 @@ use zeroize::Zeroizing;
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::{Location, Spanned};
 
-/// One `name { … }`, merged from all its places.
+/// One `name { … }`, merged from all places where it occurs.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct SectionNode {
     pub name: Spanned<String>,
     pub references: Vec<Spanned<String>>,
-    values: Vec<Entry>,
-    sections: Vec<Node>,
+    values: Vec<KeyValue>,
+    sections: Vec<SectionNode>,
     value_index: HashMap<String, usize>,
     section_index: HashMap<String, usize>,
 }
 
-/// One `key = value`. An empty value stands for "as if not given".
+/// One `key = value`. An empty value means that the key is not set.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct KeyValue {
     pub key: Spanned<String>,
     pub value: Spanned<Zeroizing<String>>,
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for KeyValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Any value may be a secret, also that of a misspelt key.
-        f.debug_tuple("Entry").field(&self.key.value).finish()
+        // Print no value: any may be a secret, even under a misspelt key.
+        f.debug_tuple("KeyValue").field(&self.key.value).finish()
     }
 }
 
-impl Node {
+impl SectionNode {
     pub fn new(name: Spanned<String>) -> Self {
         Self {
             name,
@@ -44,8 +45,8 @@ impl Node {
         }
     }
 
-    /// A later value replaces an earlier one; gives back the replaced one.
-    pub fn set(&mut self, entry: Entry) -> Option<Entry> {
+    /// Sets a value. Returns the earlier value of the same key, which it replaces.
+    pub fn set(&mut self, entry: KeyValue) -> Option<KeyValue> {
         match self
             .value_index
             .get(&entry.key.value)
@@ -61,42 +62,42 @@ impl Node {
         }
     }
 
-    /// The section of that name, made if there is none.
-    pub fn open(&mut self, name: Spanned<String>) -> &mut Node {
+    /// Returns the section with that name, and creates it if there is none.
+    pub fn open(&mut self, name: Spanned<String>) -> &mut SectionNode {
         let at = match self.section_index.get(&name.value) {
             Some(&at) => at,
             None => {
                 self.section_index
                     .insert(name.value.clone(), self.sections.len());
-                self.sections.push(Node::new(name));
+                self.sections.push(SectionNode::new(name));
                 self.sections.len() - 1
             }
         };
         &mut self.sections[at]
     }
 
-    pub fn value(&self, key: &str) -> Option<&Entry> {
+    pub fn value(&self, key: &str) -> Option<&KeyValue> {
         self.value_index
             .get(key)
             .and_then(|&at| self.values.get(at))
     }
 
-    pub fn section(&self, name: &str) -> Option<&Node> {
+    pub fn section(&self, name: &str) -> Option<&SectionNode> {
         self.section_index
             .get(name)
             .and_then(|&at| self.sections.get(at))
     }
 
-    pub fn values(&self) -> &[Entry] {
+    pub fn values(&self) -> &[KeyValue] {
         &self.values
     }
 
-    pub fn sections(&self) -> &[Node] {
+    pub fn sections(&self) -> &[SectionNode] {
         &self.sections
     }
 
-    /// Adds what `other` has and `self` has not (what is set here wins).
-    fn inherit(&mut self, other: &Node) {
+    /// Adds what `other` has and `self` lacks. What `self` has takes precedence.
+    fn inherit(&mut self, other: &SectionNode) {
         for entry in &other.values {
             if self.value(&entry.key.value).is_none() {
                 self.set(entry.clone());
@@ -115,17 +116,17 @@ impl Node {
     }
 
     fn size(&self) -> usize {
-        1 + self.values.len() + self.sections.iter().map(Node::size).sum::<usize>()
+        1 + self.values.len() + self.sections.iter().map(SectionNode::size).sum::<usize>()
     }
 }
 
-/// Values and sections that inheritance may copy in total.
+/// Upper bound of the values and sections that inheritance copies in total.
 const INHERITED_MAX: usize = 1_000_000;
-/// Sections that may refer to each other in a row.
+/// Upper bound of the sections that refer to each other in a chain.
 const CHAIN_MAX: usize = 32;
 
 /// Carries out all references (`name : other.section { … }`) below `root`.
-pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
+pub(super) fn resolve(root: &SectionNode, diagnostics: &mut Diagnostics) -> SectionNode {
     let mut resolver = Resolver {
         root,
         diagnostics,
@@ -135,8 +136,9 @@ pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     resolver.node(root, &mut Vec::new())
 }
 
-/// The first part of every path that some section refers to: templates.
-pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
+/// Returns the first part of every path that a section refers to. These top-level sections are
+/// templates.
+pub(super) fn referenced_roots(root: &SectionNode) -> std::collections::HashSet<&str> {
     let mut found = std::collections::HashSet::new();
     let mut open = vec![root];
     while let Some(node) = open.pop() {
@@ -151,16 +153,17 @@ pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
 }
 
 struct Resolver<'a> {
-    root: &'a Node,
+    root: &'a SectionNode,
     diagnostics: &'a mut Diagnostics,
     budget: usize,
     exhausted: bool,
 }
 
 impl<'a> Resolver<'a> {
-    /// `chain` holds the references being followed, to find cycles.
-    fn node(&mut self, node: &'a Node, chain: &mut Vec<&'a str>) -> Node {
-        let mut out = Node::new(node.name.clone());
+    /// Copies `node` with everything that it inherits. `chain` holds the references in progress, to
+    /// find cycles.
+    fn node(&mut self, node: &'a SectionNode, chain: &mut Vec<&'a str>) -> SectionNode {
+        let mut out = SectionNode::new(node.name.clone());
         if !self.spend(1 + node.values.len(), &node.name.at) {
             return out;
         }
@@ -187,7 +190,7 @@ impl<'a> Resolver<'a> {
         &mut self,
         reference: &'a Spanned<String>,
         chain: &mut Vec<&'a str>,
-    ) -> Option<Node> {
+    ) -> Option<SectionNode> {
         let mut target = self.root;
         for part in reference.value.split('.') {
             let Some(next) = target.section(part) else {

@@ -1,4 +1,5 @@
-//! Values: times, amounts, switches, addresses, and reading them from a section.
+//! Parses values that many sections share: times, amounts, switches, words and addresses. It also
+//! reads a value from a section and reports its errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -7,16 +8,16 @@ use esplanade_ike::config::AddressMatch;
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::Location;
-use super::tree::{Entry, Node};
+use super::tree::{KeyValue, SectionNode};
 
-/// Why a value is refused and what to write.
+/// Why a value is refused, and what to write instead.
 #[derive(Debug)]
-pub(super) struct Bad {
+pub(super) struct ValueError {
     pub what: String,
     pub help: String,
 }
 
-impl Bad {
+impl ValueError {
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -25,21 +26,21 @@ impl Bad {
     }
 }
 
-pub(super) type Parsed<T> = Result<T, Bad>;
+pub(super) type ValueResult<T> = Result<T, ValueError>;
 
-/// The value of `key`, if it is given and not empty.
-pub(super) fn given<'a>(node: &'a Node, key: &str) -> Option<&'a Entry> {
+/// Returns the entry of `key` if the key has a value that is not empty.
+pub(super) fn given<'a>(node: &'a SectionNode, key: &str) -> Option<&'a KeyValue> {
     node.value(key)
         .filter(|entry| !entry.value.value.is_empty())
 }
 
-/// Where `key` is given, or else its section.
-pub(super) fn place(node: &Node, key: &str) -> Location {
+/// Returns the place of `key`, or the place of the section if the key is absent.
+pub(super) fn place(node: &SectionNode, key: &str) -> Location {
     given(node, key).map_or(node.name.at, |entry| entry.value.at)
 }
 
-/// Warns of keys that change nothing here.
-pub(super) fn unused(node: &Node, keys: &[&str], why: &str, diagnostics: &mut Diagnostics) {
+/// Warns of keys that have no effect here.
+pub(super) fn unused(node: &SectionNode, keys: &[&str], why: &str, diagnostics: &mut Diagnostics) {
     for key in keys {
         if let Some(entry) = given(node, key) {
             let warning = Diagnostic::warning(format!("`{key}`: {why}")).at(entry.value.at);
@@ -48,12 +49,13 @@ pub(super) fn unused(node: &Node, keys: &[&str], why: &str, diagnostics: &mut Di
     }
 }
 
-/// The value of `key` as `parse` reads it. None if it is not given, or refused (which is reported).
+/// Parses the value of `key`. Returns `None` if the key is absent, or if `parse` refuses it, which
+/// is reported.
 pub(super) fn read<T>(
-    node: &Node,
+    node: &SectionNode,
     key: &str,
     diagnostics: &mut Diagnostics,
-    parse: impl FnOnce(&str) -> Parsed<T>,
+    parse: impl FnOnce(&str) -> ValueResult<T>,
 ) -> Option<T> {
     let entry = given(node, key)?;
     match parse(&entry.value.value) {
@@ -65,12 +67,12 @@ pub(super) fn read<T>(
     }
 }
 
-/// The comma-separated parts of `key`, each as `parse` reads it. None if the key is not given.
+/// Parses each of the comma-separated parts of `key`. Returns `None` if the key is absent.
 pub(super) fn read_list<T>(
-    node: &Node,
+    node: &SectionNode,
     key: &str,
     diagnostics: &mut Diagnostics,
-    mut parse: impl FnMut(&str) -> Parsed<T>,
+    mut parse: impl FnMut(&str) -> ValueResult<T>,
 ) -> Option<Vec<T>> {
     let entry = given(node, key)?;
     let mut list = Vec::new();
@@ -83,16 +85,16 @@ pub(super) fn read_list<T>(
     Some(list)
 }
 
-/// The comma-separated parts of a value on one line. Behind a quote that was left open, lines that follow may hold a
-/// secret, and findings show the parts that they are about.
+/// Splits a value at its commas. Refuses a value of several lines: behind a quote that was never
+/// closed, the next lines may hold a secret, and findings show the parts.
 pub(super) fn parts<'a>(
     key: &str,
-    entry: &'a Entry,
+    entry: &'a KeyValue,
     diagnostics: &mut Diagnostics,
 ) -> Vec<&'a str> {
     let text = entry.value.value.trim();
     if text.contains(['\n', '\r']) {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "a list goes on one line",
             "perhaps a quote in front of it is never closed",
         );
@@ -103,11 +105,11 @@ pub(super) fn parts<'a>(
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-pub(super) fn report(key: &str, bad: Bad, at: Location, diagnostics: &mut Diagnostics) {
+pub(super) fn report(key: &str, bad: ValueError, at: Location, diagnostics: &mut Diagnostics) {
     diagnostics.push(finding(key, bad, at));
 }
 
-pub(super) fn finding(key: &str, bad: Bad, at: Location) -> Diagnostic {
+pub(super) fn finding(key: &str, bad: ValueError, at: Location) -> Diagnostic {
     let what = match at.joins_lines {
         true => "what these lines say together is not right",
         false => &bad.what,
@@ -117,21 +119,21 @@ pub(super) fn finding(key: &str, bad: Bad, at: Location) -> Diagnostic {
         .help(bad.help)
 }
 
-pub(super) fn switch(text: &str) -> Parsed<bool> {
+pub(super) fn switch(text: &str) -> ValueResult<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "true" | "enabled" | "1" => Ok(true),
         "no" | "false" | "disabled" | "0" => Ok(false),
-        _ => Err(Bad::new(
+        _ => Err(ValueError::new(
             format!("{} is neither yes nor no", quoted(text)),
             "write `yes` or `no`",
         )),
     }
 }
 
-/// Longer times are slips, and sums of two of these do not overflow.
+/// A longer time is a mistake. The sum of two times of this bound does not overflow.
 const SECONDS_MAX: u64 = 10 * 365 * 86_400;
 
-pub(super) fn time(text: &str) -> Parsed<Duration> {
+pub(super) fn time(text: &str) -> ValueResult<Duration> {
     let (digits, unit) = amount(text);
     let scale = match unit {
         "" | "s" => 1,
@@ -141,21 +143,24 @@ pub(super) fn time(text: &str) -> Parsed<Duration> {
         _ => {
             let help =
                 "write a number with s, m, h or d, such as `90s` or `4h`; a bare number is seconds";
-            return Err(Bad::new(format!("{} is not a time", quoted(text)), help));
+            return Err(ValueError::new(
+                format!("{} is not a time", quoted(text)),
+                help,
+            ));
         }
     };
     let seconds = digits
         .and_then(|number| number.checked_mul(scale))
         .filter(|&seconds| seconds <= SECONDS_MAX);
     seconds.map(Duration::from_secs).ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not a time of at most ten years", quoted(text)),
             "write a number with s, m, h or d",
         )
     })
 }
 
-pub(super) fn bytes(text: &str) -> Parsed<u64> {
+pub(super) fn bytes(text: &str) -> ValueResult<u64> {
     let (digits, unit) = amount(text);
     let shift = match unit {
         "" => 0,
@@ -164,7 +169,7 @@ pub(super) fn bytes(text: &str) -> Parsed<u64> {
         "g" | "G" => 30,
         _ => {
             let help = "write a number, with k, m or g for units of 1024, 1024² or 1024³ bytes";
-            return Err(Bad::new(
+            return Err(ValueError::new(
                 format!("{} is not a number of bytes", quoted(text)),
                 help,
             ));
@@ -174,34 +179,34 @@ pub(super) fn bytes(text: &str) -> Parsed<u64> {
         .and_then(|number| number.checked_mul(1 << shift))
         .filter(|&bytes| bytes <= AMOUNT_MAX);
     bytes.ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not a number of bytes", quoted(text)),
             "write a smaller number",
         )
     })
 }
 
-/// The default hard limit is a tenth more than the soft one and has to fit as well.
+/// The default hard limit is a tenth above the soft limit and must fit into a `u64` as well.
 const AMOUNT_MAX: u64 = u64::MAX / 2;
 
-pub(super) fn count(text: &str) -> Parsed<u64> {
+pub(super) fn count(text: &str) -> ValueResult<u64> {
     match amount(text) {
         (Some(number), "") if number <= AMOUNT_MAX => Ok(number),
-        _ => Err(Bad::new(
+        _ => Err(ValueError::new(
             format!("{} is not a number", quoted(text)),
             "write a whole number",
         )),
     }
 }
 
-/// A number within `range`.
-pub(super) fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Parsed<u64> {
+/// Parses a number within `range`.
+pub(super) fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> ValueResult<u64> {
     let (from, to) = (range.start(), range.end());
     match amount(text) {
         (Some(number), "") if range.contains(&number) => Ok(number),
         _ => {
             let help = format!("write a whole number from {from} to {to}");
-            Err(Bad::new(
+            Err(ValueError::new(
                 format!("{} is not a number from {from} to {to}", quoted(text)),
                 help,
             ))
@@ -217,8 +222,8 @@ fn amount(text: &str) -> (Option<u64>, &str) {
     (digits.parse().ok(), unit.trim_start())
 }
 
-/// One of a few words.
-pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
+/// Parses one of a few words.
+pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> ValueResult<T> {
     match words.iter().find(|(word, _)| *word == text) {
         Some(&(_, value)) => Ok(value),
         None => {
@@ -231,7 +236,7 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
                 Some(near) => format!("did you mean `{near}`? It takes {list}"),
                 None => format!("it takes {list}"),
             };
-            Err(Bad::new(
+            Err(ValueError::new(
                 format!("{} is not known here", quoted(text)),
                 help,
             ))
@@ -239,8 +244,8 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
     }
 }
 
-/// `%any`, an address, a subnet or a range.
-pub(super) fn address_match(text: &str) -> Parsed<AddressMatch> {
+/// Parses `%any`, an address, a subnet or a range.
+pub(super) fn address_match(text: &str) -> ValueResult<AddressMatch> {
     if matches!(text, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::") {
         return Ok(match text {
             "%any4" => {
@@ -264,12 +269,12 @@ pub(super) fn address_match(text: &str) -> Parsed<AddressMatch> {
                 "{} is a host name; names are not looked up yet",
                 quoted(text)
             );
-            Err(Bad::new(what, "write the IP address"))
+            Err(ValueError::new(what, "write the IP address"))
         }
         None => {
             let help =
                 "write an address, a subnet (10.0.0.0/8), a range (10.0.0.1-10.0.0.9) or %any";
-            Err(Bad::new(
+            Err(ValueError::new(
                 format!("{} is not an address", quoted(text)),
                 help,
             ))
@@ -284,14 +289,14 @@ fn looks_like_name(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }
 
-/// `from-to` or `address/bits`; None if it has neither shape.
-pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
+/// Parses `from-to` or `address/bits`. Returns `None` if the text has neither form.
+pub(super) fn address_range(text: &str) -> Option<ValueResult<(IpAddr, IpAddr)>> {
     if let Some((base, bits)) = text.split_once('/') {
         let base: IpAddr = base.parse().ok()?;
         let bits: Option<u8> = bits.parse().ok();
         return Some(match bits {
             Some(bits) if bits <= if base.is_ipv4() { 32 } else { 128 } => Ok(subnet(base, bits)),
-            _ => Err(Bad::new(
+            _ => Err(ValueError::new(
                 format!("{} has a bad prefix length", quoted(text)),
                 "the prefix length goes up to 32 for IPv4 and 128 for IPv6",
             )),
@@ -303,12 +308,15 @@ pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
         Ok((from, to))
     } else {
         let help = "write the lower address first, both of the same IP version";
-        Err(Bad::new(format!("{} is not a range", quoted(text)), help))
+        Err(ValueError::new(
+            format!("{} is not a range", quoted(text)),
+            help,
+        ))
     })
 }
 
-/// Warns of subnets that are written with the address of a host in them.
-pub(super) fn warn_of_host_bits(node: &Node, key: &str, diagnostics: &mut Diagnostics) {
+/// Warns of a subnet whose address has host bits set.
+pub(super) fn warn_of_host_bits(node: &SectionNode, key: &str, diagnostics: &mut Diagnostics) {
     let Some(entry) = given(node, key) else {
         return;
     };
@@ -332,7 +340,7 @@ pub(super) fn warn_of_host_bits(node: &Node, key: &str, diagnostics: &mut Diagno
     }
 }
 
-/// First and last address of a subnet.
+/// Returns the first and the last address of a subnet.
 pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
     match base {
         IpAddr::V4(base) => {

@@ -1,10 +1,11 @@
-//! Text that may be a secret while it is read.
+//! A string buffer for text that may be a secret. It wipes its memory whenever it grows and when it
+//! is dropped.
 
 use std::ops::Deref;
 
 use zeroize::Zeroizing;
 
-/// Grows without leaving what it held in memory that it gives back.
+/// A string that wipes its old memory when it grows.
 #[derive(Default)]
 pub(super) struct Wiped(Zeroizing<String>);
 
@@ -33,7 +34,7 @@ impl Wiped {
         if wanted > self.0.capacity() {
             let mut wider = Zeroizing::new(String::with_capacity((2 * wanted).max(ROOM_MIN)));
             wider.push_str(&self.0);
-            // What is replaced is wiped.
+            // Assignment drops the old buffer, which wipes it.
             self.0 = wider;
         }
     }

@@ -1,10 +1,12 @@
-//! seccomp: which system calls the process can still make.
+//! Restricts, with seccomp, the system calls of the process.
 //!
-//! There are three answers. What the running gateway uses is carried out. What no gateway needs and an attacker would
-//! want kills the process. All else is refused with EPERM and told once ([`trap`]): a new C library or kernel that uses
-//! a call of its own costs a function at most, not the tunnels.
+//! There are three answers. A call that the running gateway uses is permitted. A call that no
+//! gateway needs and an attacker would want kills the process. Any other call fails with EPERM and
+//! is logged once ([`trap`]): if a new C library or kernel uses a new call, one function may fail
+//! but the tunnels survive.
 //!
-//! The list is one for all threads. They share their memory, so a thread that was taken over has the others' calls too.
+//! All threads share one list. They share their memory, so whoever controls one thread controls
+//! them all.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +17,9 @@ use seccompiler::{
 
 use crate::io::trap;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// With any arguments.
+/// Calls that are permitted with any arguments.
 const USED: &[i64] = &[
     // Packets.
     libc::SYS_recvmmsg,
@@ -32,7 +34,7 @@ const USED: &[i64] = &[
     libc::SYS_sendto,
     libc::SYS_recvmsg,
     libc::SYS_sendmsg,
-    // Descriptors. Landlock says which files they can be of.
+    // Descriptors. Landlock restricts the files that they can refer to.
     libc::SYS_openat,
     libc::SYS_close,
     libc::SYS_fstat,
@@ -89,7 +91,7 @@ const USED: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Answered by `absent`.
+    // The filter `absent` answers this call first.
     libc::SYS_clone3,
     // The process itself.
     libc::SYS_getrandom,
@@ -99,7 +101,7 @@ const USED: &[i64] = &[
     libc::SYS_getegid,
     libc::SYS_uname,
     libc::SYS_sysinfo,
-    // To give up more.
+    // Calls that give up more rights.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_landlock_create_ruleset,
@@ -107,7 +109,7 @@ const USED: &[i64] = &[
     libc::SYS_landlock_restrict_self,
 ];
 
-/// The older forms, which C libraries still use where there are any.
+/// Older forms of these calls. C libraries still use them where they exist.
 #[cfg(target_arch = "x86_64")]
 const USED_OLD: &[i64] = &[
     libc::SYS_epoll_wait,
@@ -123,7 +125,8 @@ const USED_OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const USED_OLD: &[i64] = &[];
 
-/// What leads out of the process or changes the machine. Nothing in it, and no library, does that by itself.
+/// Calls that lead out of the process or change the machine. Neither the gateway nor a library
+/// makes them on its own.
 const DEADLY: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -196,7 +199,8 @@ const DEADLY_OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DEADLY_OLD: &[i64] = &[];
 
-/// ioctl: of TUN devices; the name and number of an interface; a descriptor's mode; whether it is a terminal.
+/// Permitted requests of ioctl: for TUN devices, names and numbers of interfaces, modes of
+/// descriptors, and terminals.
 const REQUESTS: [libc::Ioctl; 11] = [
     libc::TUNSETIFF,
     libc::TUNGETIFF,
@@ -211,7 +215,8 @@ const REQUESTS: [libc::Ioctl; 11] = [
     libc::TIOCGWINSZ,
 ];
 
-/// prctl: a thread's name, the C library's names for memory (PR_SET_VMA), and to give up more.
+/// Permitted options of prctl: names of threads, names of memory areas for the C library
+/// (PR_SET_VMA), and giving up rights.
 const OPTIONS: [u64; 4] = [
     libc::PR_SET_NAME as u64,
     libc::PR_GET_NAME as u64,
@@ -219,7 +224,7 @@ const OPTIONS: [u64; 4] = [
     libc::PR_SET_NO_NEW_PRIVS as u64,
 ];
 
-/// clone: only a thread of this process makes all of these, and none of the namespaces.
+/// Flags of clone. A thread of this process has all flags of THREAD and none of NAMESPACES.
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -229,18 +234,19 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Of a socket's type, what is not SOCK_NONBLOCK and SOCK_CLOEXEC.
+/// The bits of a socket's type, without SOCK_NONBLOCK and SOCK_CLOEXEC.
 const TYPE: u64 = 0xf;
 
-/// Puts the filter before every thread of the process, for good.
+/// Installs the filters in every thread of the process. They cannot be removed.
 pub(super) fn enter() -> Result<(), Error> {
-    // What answers a trap is written for these.
+    // The signal handler is written for these architectures only.
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         let machine = std::env::consts::ARCH.to_owned();
         return Err(BackendError::InvalidTargetArch(machine).into());
     }
     trap::catch();
-    // Of all filters the gravest answer counts. The last one allows no further.
+    // If several filters match, the strictest answer applies. After the last filter, no other can
+    // be installed.
     apply_filter_all_threads(&deadly()?)?;
     apply_filter_all_threads(&absent()?)?;
     apply_filter_all_threads(&allowed()?)
@@ -257,9 +263,9 @@ fn allowed() -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_prctl, any_of(0, &OPTIONS)?);
     let thread = arg(0, Is::MaskedEq(THREAD | NAMESPACES), THREAD)?;
     rules.insert(libc::SYS_clone, vec![rule([thread])?]);
-    // What ends the process after a panic that cannot be caught.
+    // abort() needs tgkill. It ends the process after a panic that cannot be caught.
     rules.insert(libc::SYS_tgkill, any_of(0, &[std::process::id().into()])?);
-    // To look at limits, not to set them.
+    // Permit reading a limit, but not setting one.
     let no_new_limit = SeccompCondition::new(2, Width::Qword, Is::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![rule([no_new_limit])?]);
     program(rules, SeccompAction::Trap, SeccompAction::Allow)
@@ -267,14 +273,15 @@ fn allowed() -> Result<BpfProgram, BackendError> {
 
 fn deadly() -> Result<BpfProgram, BackendError> {
     let mut rules = whatever(&[DEADLY, DEADLY_OLD]);
-    // A process of its own.
+    // Without CLONE_THREAD, clone would start another process.
     let process = arg(0, Is::MaskedEq(libc::CLONE_THREAD as u64), 0)?;
     rules.insert(libc::SYS_clone, vec![rule([process])?]);
     program(rules, SeccompAction::Allow, SeccompAction::KillProcess)
 }
 
-/// C libraries start threads by clone3, whose flags are out of a filter's sight, and where there is none by clone. They
-/// block all signals meanwhile: a trap would kill.
+/// Makes clone3 fail with ENOSYS, so that the C library starts threads by clone. A filter cannot
+/// see the flags of clone3. A trap would kill the process, because the C library blocks all signals
+/// during the call.
 fn absent() -> Result<BpfProgram, BackendError> {
     let rules = whatever(&[&[libc::SYS_clone3]]);
     program(
@@ -284,13 +291,14 @@ fn absent() -> Result<BpfProgram, BackendError> {
     )
 }
 
-/// These calls, whatever their arguments.
-fn whatever(calls: &[&[i64]]) -> Rules {
+/// Permits these calls with any arguments.
+fn whatever(calls: &[&[i64]]) -> CallRules {
     let calls = calls.iter().copied().flatten();
     calls.map(|call| (*call, Vec::new())).collect()
 }
 
-/// Datagrams, raw packets, the network's settings and the names of interfaces; no TCP.
+/// Permits sockets for datagrams, raw packets, network settings and interface names. TCP is not
+/// permitted.
 fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
     let mut rules = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -299,7 +307,7 @@ fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
             rules.push(rule([family, arg(1, Is::MaskedEq(TYPE), kind as u64)?])?);
         }
     }
-    // sd_notify, and the C library's way to an interface's name.
+    // sd_notify needs these sockets, and the C library uses them to look up an interface's name.
     let family = arg(0, Is::Eq, libc::AF_UNIX as u64)?;
     rules.push(rule([
         family,
@@ -312,7 +320,7 @@ fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
     Ok(rules)
 }
 
-/// The kernel takes 32 bits of such an argument.
+/// Compares the low 32 bits of an argument. The kernel uses no more of such an argument.
 fn arg(index: u8, is: Is, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(index, Width::Dword, is, value)
 }
@@ -329,7 +337,7 @@ fn any_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
 }
 
 fn program(
-    rules: Rules,
+    rules: CallRules,
     otherwise: SeccompAction,
     listed: SeccompAction,
 ) -> Result<BpfProgram, BackendError> {

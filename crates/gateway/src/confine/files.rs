@@ -1,6 +1,6 @@
-//! Landlock: which files a thread can still open, and that it makes no TCP connection.
+//! Restricts, with Landlock, the files that a thread can open, and forbids TCP connections.
 //!
-//! A thread restricts itself and those that it starts. Descriptors that are open stay as they are.
+//! A thread restricts itself and the threads that it starts later. Open descriptors keep working.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,32 +9,34 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest version whose rights are asked for; a kernel with an older one gives what it has.
+/// The newest version of Landlock whose rights we use. An older kernel enforces what it knows.
 const KNOWN: ABI = ABI::V6;
 
-/// A panic names functions and lines by these.
+/// A panic reads these files to name functions and lines.
 const OF_THE_PROGRAM: [&str; 2] = ["/proc/self/exe", "/proc/self/maps"];
 const TUN: &str = "/dev/net/tun";
 const RANDOM: &str = "/dev/urandom";
-/// What the gateway looks up while it runs.
+/// Files that the gateway reads while it runs.
 const SYSTEM: [&str; 2] = ["/proc/sys/net", "/proc/sys/kernel/osrelease"];
-/// Written for a TUN device that is made anew. CAP_NET_ADMIN could do the same by other ways.
+/// The gateway writes here when it creates a TUN device again. CAP_NET_ADMIN permits the same in
+/// other ways.
 const OWN_LINKS: &str = "/proc/sys/net/ipv6/conf";
 
-/// Names below the root folder: that much is too wide to open as a whole.
+/// A folder with at most this many names below the root folder is too wide to open as a whole.
 const WIDE: usize = 1;
 
-/// A ruleset.
+/// A set of Landlock rules.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct FileRules {
     ruleset: RulesetCreated,
-    /// Those of /proc that rules name. The kernel may forget a file there and make it anew, without its rule, while nobody
-    /// has it open.
+    /// Open files in /proc that rules name. While nobody has such a file open, the kernel may drop
+    /// and recreate it without its rule.
     open: Vec<PathFd>,
 }
 
-impl Files {
-    /// Nothing but what every thread may need: a device for a TUN that is made anew, and the names for a panic.
+impl FileRules {
+    /// Permits only what every thread may need: the device for a new TUN, and the files for a
+    /// panic.
     pub fn few() -> Result<Self, RulesetError> {
         let mut ruleset = Ruleset::default()
             .handle_access(AccessFs::from_all(KNOWN))?
@@ -54,7 +56,8 @@ impl Files {
         )
     }
 
-    /// What the control thread uses: `read` for reloads, and the folder in which it removes `socket`.
+    /// Permits what the control thread uses: `read` for reloads, and the folder from which it
+    /// removes `socket`.
     pub fn control(read: &[PathBuf], socket: &Path) -> Result<Self, RulesetError> {
         let mut files = Self::few()?;
         let system = SYSTEM.iter().map(PathBuf::from);
@@ -71,7 +74,8 @@ impl Files {
         }
     }
 
-    /// Adds a rule for a file or a folder and all below it, if there is one.
+    /// Adds a rule for a file, or for a folder and everything below it. A path that does not exist
+    /// is skipped.
     fn with(mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<Self, RulesetError> {
         let Ok(file) = PathFd::new(path) else {
             return Ok(self);
@@ -87,10 +91,11 @@ impl Files {
         Ok(self)
     }
 
-    /// Restricts the calling thread. Gives the version of Landlock; none where the kernel has it not.
+    /// Restricts the calling thread. Returns the version of Landlock, or `None` if the kernel has
+    /// no Landlock.
     pub fn enter(self) -> Result<Option<u32>, RulesetError> {
         let status = self.ruleset.restrict_self()?;
-        // As long as the process lives.
+        // Keep these files open until the process ends.
         std::mem::forget(self.open);
         Ok(match (status.ruleset, status.landlock) {
             (RulesetStatus::NotEnforced, _) => None,
@@ -102,8 +107,9 @@ impl Files {
     }
 }
 
-/// What a reload can read where the start has read `files` and a configuration in `configuration`: the folders that they
-/// lie in, by their names and where links lead to. Of a folder that lies in the root folder itself, such as /etc, only the file.
+/// Returns what a reload can read after the start read `files` and the configuration
+/// `configuration`. These are the folders of the files, by name and after following links. If a
+/// folder is directly below the root folder, such as /etc, it is only the file.
 pub(super) fn within_reach(
     configuration: &Path,
     files: &[PathBuf],
@@ -118,7 +124,7 @@ pub(super) fn within_reach(
             reach.push(path);
         }
     };
-    // Its folder is what the administrator has chosen for it, wherever that is.
+    // The administrator chose the folder of the configuration, so it may be wide.
     for path in [
         Some(configuration.to_owned()),
         configuration.canonicalize().ok(),
@@ -146,7 +152,7 @@ pub(super) fn within_reach(
     reach
 }
 
-/// Of a file without one in its name: the folder that the process is in.
+/// Returns the folder of a file. A bare file name lies in the current folder.
 fn folder(path: &Path) -> Option<&Path> {
     let folder = path.parent()?;
     Some(match folder.as_os_str().is_empty() {
@@ -166,7 +172,7 @@ fn is_wide(folder: &Path) -> bool {
         <= WIDE
 }
 
-/// A service manager that listens at an abstract socket is outside of any scope.
+/// A service manager that listens at an abstract socket lies outside any scope.
 fn manager_is_abstract() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some_and(|name| name.as_encoded_bytes().starts_with(b"@"))
 }
@@ -200,7 +206,7 @@ mod tests {
             configuration.clone(),
             root.join("etc/key.pem"),
             root.join("missing/key.pem"),
-            // Of a folder as wide as /etc only the file.
+            // From a folder as wide as /etc, only the file is readable.
             "/etc/passwd".into(),
             pattern.clone(),
         ];

@@ -1,7 +1,9 @@
-//! What the gateway gives up: rights that it does not use, ways to see its memory, files and system calls.
+//! Gives up what the gateway does not use: capabilities, access to its memory by others, files and
+//! system calls.
 //!
-//! Capabilities and Landlock's rules are a thread's own: every thread that stays drops what it does not need. The filter
-//! of system calls is put before all threads at once, when all is bound and made.
+//! Capabilities and Landlock rules belong to one thread, so every lasting thread drops what it does
+//! not need. The filter of system calls covers all threads at once. It is installed when all
+//! sockets and devices are open.
 
 mod calls;
 mod files;
@@ -19,24 +21,27 @@ use rustix::thread::{
 
 use crate::config::GatewayConfig;
 use crate::io::trap;
-use files::Files;
+use files::FileRules;
 
-/// How far the process goes. A process that has not begun gives up nothing but what a thread does by itself.
+/// How far the process is confined. Before [`begin`], a thread gives up only what it gives up by
+/// itself.
 static LEVEL: AtomicU8 = AtomicU8::new(UNCONFINED);
 const UNCONFINED: u8 = 0;
-/// Rights, memory.
+/// Capabilities and memory are confined.
 const BEGUN: u8 = 1;
-/// Files and system calls as well.
+/// Files and system calls are confined as well.
 const WHOLE: u8 = 2;
 
 /// What the control thread can still read.
 static REACH: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// For routes, rules and TUN devices, for the mark on sockets, and for IPv6 extension headers on raw ones.
+/// Capabilities of the running gateway: routes, rules, TUN devices, marks on sockets, and IPv6
+/// extension headers on raw sockets.
 const RUNNING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Besides, for the ports 500 and 4500, for files and the control socket in folders of other users, to name the program
-/// that holds a port, and for links past the kernel's stack: their program and their memory.
+/// Capabilities at the start: those of [`RUNNING`] and five more. They permit the ports 500 and 4500,
+/// files and the control socket in folders of other users, and naming the program that holds a
+/// port. AF_XDP links need the last two for their program and their memory.
 const STARTING: CapabilitySet = RUNNING
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::DAC_OVERRIDE)
@@ -44,7 +49,8 @@ const STARTING: CapabilitySet = RUNNING
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK);
 
-/// From now on the memory is not readable by other processes of the user, and in no core dump, whatever handles those.
+/// Hides the memory from other processes of the same user, and from core dumps however the system
+/// handles them.
 pub fn hide() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = Rlimit {
@@ -54,54 +60,56 @@ pub fn hide() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, none)?)
 }
 
-/// Before the first further thread: those that come have no more.
+/// Drops capabilities for good. Call it before the process starts another thread, so that all
+/// threads have no more.
 pub fn begin() -> io::Result<()> {
     hide()?;
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;
     for capability in CapabilitySet::all().difference(RUNNING).iter() {
-        // Without CAP_SETPCAP the set stays as it is; it only counts for programs that are executed. The kernel may know
-        // fewer capabilities than this program.
+        // Without CAP_SETPCAP the bounding set stays as it is, and it matters only for executed
+        // programs. The kernel may also know fewer capabilities than this program.
         let _ = remove_capability_from_bounding_set(capability);
     }
     LEVEL.store(BEGUN, Ordering::Relaxed);
     keep(STARTING)
 }
 
-/// When the configuration is read: whether threads give up files and system calls too.
+/// Decides, once the configuration is read, whether threads give up files and system calls too.
 pub fn settle(config: &GatewayConfig) {
     if config.confine && LEVEL.load(Ordering::Relaxed) >= BEGUN {
         LEVEL.store(WHOLE, Ordering::Relaxed);
     }
 }
 
-/// In a thread that works on packets.
+/// Confines the calling thread, which processes packets.
 pub fn working() -> io::Result<()> {
     if LEVEL.load(Ordering::Relaxed) == WHOLE {
-        restrict(Files::few)?;
+        restrict(FileRules::few)?;
     }
     keep(RUNNING)
 }
 
-/// In a thread that only writes what is open already.
+/// Confines the calling thread, which only writes to open descriptors.
 pub fn writing() -> io::Result<()> {
-    // It never opens a file, whatever the configuration will say.
+    // Such a thread never opens a file, so this does not depend on the configuration.
     if LEVEL.load(Ordering::Relaxed) >= BEGUN {
-        restrict(Files::few)?;
+        restrict(FileRules::few)?;
     }
     keep(CapabilitySet::empty())
 }
 
-/// What confines the process beside its rights.
+/// The parts of the confinement that the kernel enforces, besides capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// The version of Landlock.
+    /// Version of Landlock, if it is in force.
     pub landlock: Option<u32>,
     pub seccomp: bool,
 }
 
-/// In the control thread, once all is bound and made. `read` was read at `path` and elsewhere to load the configuration.
-/// What the kernel lacks is told and is no failure.
+/// Confines the control thread, after all sockets and devices are open. The configuration was
+/// loaded from `path` and the files in `read`. A part that the kernel lacks is logged and is no
+/// error.
 pub fn controlling(path: &Path, read: &[PathBuf], config: &GatewayConfig) -> io::Result<InForce> {
     let mut force = InForce::default();
     match LEVEL.load(Ordering::Relaxed) {
@@ -109,7 +117,7 @@ pub fn controlling(path: &Path, read: &[PathBuf], config: &GatewayConfig) -> io:
         BEGUN => keep(RUNNING)?,
         _ => {
             let reach = files::within_reach(path, read, &config.readable);
-            force.landlock = restrict(|| Files::control(&reach, &config.socket))?;
+            force.landlock = restrict(|| FileRules::control(&reach, &config.socket))?;
             keep(RUNNING)?;
             match calls::enter() {
                 Ok(()) => force.seccomp = true,
@@ -130,12 +138,13 @@ pub fn controlling(path: &Path, read: &[PathBuf], config: &GatewayConfig) -> io:
 }
 
 fn restrict(
-    files: impl FnOnce() -> Result<Files, landlock::RulesetError>,
+    files: impl FnOnce() -> Result<FileRules, landlock::RulesetError>,
 ) -> io::Result<Option<u32>> {
-    files().and_then(Files::enter).map_err(io::Error::other)
+    files().and_then(FileRules::enter).map_err(io::Error::other)
 }
 
-/// Whether the confinement keeps the control thread from reading this file, or what is in this folder.
+/// Tells whether the confinement prevents the control thread from reading this file, or files in
+/// this folder.
 pub fn is_out_of_reach(path: &Path) -> bool {
     let Some(reach) = REACH.get() else {
         return false;
@@ -144,8 +153,8 @@ pub fn is_out_of_reach(path: &Path) -> bool {
     !reach.iter().any(|within| path.starts_with(within))
 }
 
-/// Tells of system calls that were refused since the last time.
-pub fn tell_refused() {
+/// Logs the system calls that were refused since the last time.
+pub fn log_refused() {
     for call in trap::take_refused() {
         tracing::warn!(
             call,

@@ -7,7 +7,7 @@ use super::shield;
 use crate::config::GatewayConfig;
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, OwnLink, Result};
-use crate::worker::{Interface, Queues};
+use crate::worker::{TunInterface, TunQueues};
 
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -55,13 +55,13 @@ impl Devices {
     pub fn for_workers(
         self,
         config: &GatewayConfig,
-    ) -> impl Iterator<Item = (Queues, Vec<Interface>)> {
+    ) -> impl Iterator<Item = (TunQueues, Vec<TunInterface>)> {
         let devices = self.interfaces.into_iter();
-        let queues = devices.map(|one| Queues::for_workers(one.queues));
+        let queues = devices.map(|one| TunQueues::for_workers(one.queues));
         let mut interfaces: Vec<_> = (config.interfaces.iter()).zip(queues).collect();
-        Queues::for_workers(self.common.queues).map(move |tun| {
+        TunQueues::for_workers(self.common.queues).map(move |tun| {
             let own = interfaces.iter_mut().filter_map(|(interface, queues)| {
-                Some(Interface {
+                Some(TunInterface {
                     id: interface.if_id,
                     tun: queues.next()?,
                     mtu: interface.mtu,

@@ -6,7 +6,7 @@ use super::join::ConfiguredPolicy;
 use super::shield::{self, Outcome, Raised};
 use crate::config::GatewayConfig;
 use crate::net::nft::Nft;
-use crate::net::{Links, Net, NetWatch, OwnLink, Routing, TableWatch, Watched};
+use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedLinks};
 
 /// Others may change things again and again: one line in that time.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ const NAMED: usize = 4;
 pub(super) struct Keeper {
     /// None before the TUN devices are made.
     links: Vec<OwnLink>,
-    watched: Links,
+    watched: WatchedLinks,
     config: GatewayConfig,
     shield: Raised<Nft>,
     shield_watch: TableWatch,
@@ -34,7 +34,7 @@ pub(super) struct Repairs {
 
 impl Keeper {
     pub fn start(net: &Net, config: &GatewayConfig) -> crate::net::Result<(Self, NetWatch)> {
-        let watched = Links::default();
+        let watched = WatchedLinks::default();
         let watch = NetWatch::start(
             net,
             Watched {

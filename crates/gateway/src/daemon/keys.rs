@@ -24,7 +24,7 @@ use esplanade_ike::event::EspSuite;
 use esplanade_ike::{ChildSaInstalled, KeyLog};
 use zeroize::Zeroizing;
 
-use crate::output::{Observer, Output, Report};
+use crate::output::{LineOutput, Observer, OutputReport};
 use crate::private;
 
 /// How long the end of the gateway waits for the file to be written.
@@ -33,7 +33,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// The open key file. It is written by a thread of its own: where that fails (a full disk, say) traffic goes on.
 #[derive(Debug)]
 pub struct KeyFile {
-    output: Output,
+    output: LineOutput,
 }
 
 impl KeyFile {
@@ -41,11 +41,11 @@ impl KeyFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = private::append(path)?;
         let path = path.to_owned();
-        let output = Output::start("keys", file, Troubles { path })?;
+        let output = LineOutput::start("keys", file, Troubles { path })?;
         Ok(Self { output })
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> OutputReport {
         self.output.report()
     }
 

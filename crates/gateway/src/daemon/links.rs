@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::cli::Failure;
-use crate::io::xdp::{MTU_MAX, Mode, Program};
+use crate::io::xdp::{MTU_MAX, XdpMode, XdpProgram};
 use crate::net::{Net, link_facts};
 use crate::worker::{LinkQueue, WorkerSockets};
 
@@ -15,7 +15,7 @@ pub async fn open(
     names: &[String],
     net: &Net,
     workers: &mut [WorkerSockets],
-) -> Result<Vec<Program>, Failure> {
+) -> Result<Vec<XdpProgram>, Failure> {
     let mut programs = Vec::with_capacity(names.len());
     for name in names {
         let no_link = |error| failure(name, &io::Error::other(error));
@@ -26,14 +26,14 @@ pub async fn open(
     Ok(programs)
 }
 
-async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<Program> {
+async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<XdpProgram> {
     let facts = link_facts(link)?;
     if facts.mtu > MTU_MAX {
         let what = format!("its MTU is {}, and {MTU_MAX} is the most", facts.mtu);
         return Err(io::Error::other(what));
     }
     let count = workers.len() as u32;
-    let program = once_free(|| Program::attach(link, count)).await?;
+    let program = once_free(|| XdpProgram::attach(link, count)).await?;
     let mut queues = 0;
     for worker in workers {
         match once_free(|| LinkQueue::open(name, link, queues, facts.mtu)).await {
@@ -47,7 +47,7 @@ async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::R
             Err(error) => return Err(error),
         }
     }
-    let is_generic = program.mode == Mode::Generic;
+    let is_generic = program.mode == XdpMode::Generic;
     tracing::info!(
         link = name,
         queues,

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// One worker's load.
 #[derive(Debug, Clone, Copy)]
-struct Load {
+struct WorkerLoad {
     /// When it was looked at last, and how long it had been busy by then.
     seen: (Instant, u64),
     percent: u64,
@@ -30,10 +30,10 @@ struct Load {
 /// The loads of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    workers: Vec<Load>,
+    workers: Vec<WorkerLoad>,
 }
 
-impl Load {
+impl WorkerLoad {
     fn new(now: Instant) -> Self {
         Self {
             seen: (now, 0),
@@ -76,7 +76,8 @@ impl Load {
 impl Loads {
     /// Call it twice a second or so.
     pub fn follow(&mut self, workers: &[Worker], now: Instant) {
-        self.workers.resize_with(workers.len(), || Load::new(now));
+        self.workers
+            .resize_with(workers.len(), || WorkerLoad::new(now));
         for (index, (load, worker)) in self.workers.iter_mut().zip(workers).enumerate() {
             if load.follow(worker.load.busy_ns(), now) {
                 tracing::warn!(
@@ -116,7 +117,7 @@ mod tests {
     /// Half seconds, in each of which the worker was so busy. Gives when it was told.
     fn told(percents: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let start = Instant::now();
-        let (mut load, mut busy_ns) = (Load::new(start), 0);
+        let (mut load, mut busy_ns) = (WorkerLoad::new(start), 0);
         let looks = percents.into_iter().enumerate();
         let told = looks.filter_map(|(look, percent)| {
             busy_ns += percent * 5_000_000;

@@ -42,7 +42,7 @@ use crate::confine::{self, InForce};
 use crate::notify::Manager;
 use crate::vici::Message;
 use crate::vici::server::{Events, Request};
-use crate::worker::{Clock, Datagram};
+use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use join::{Activity, Join};
@@ -211,7 +211,7 @@ impl Daemon {
                 self.repair_at.get_or_insert(now);
             }
             self.look_at_waiters = true;
-            confine::tell_refused();
+            confine::log_refused();
         }
     }
 
@@ -250,7 +250,7 @@ impl Daemon {
         }
     }
 
-    fn on_datagram(&mut self, datagram: &Datagram, now: Instant) {
+    fn on_datagram(&mut self, datagram: &IkeDatagram, now: Instant) {
         self.endpoint
             .handle_datagram(now, datagram.local, datagram.remote, &datagram.payload);
     }

@@ -30,14 +30,14 @@ use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
-use crate::io::xdp::Program;
-use crate::net::nft::{Nft, Table};
+use crate::io::xdp::XdpProgram;
+use crate::net::nft::{Nft, NftTable};
 use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
-use crate::pool::Pool;
+use crate::pool::EnginePool;
 use crate::vici::Message;
 use crate::worker::{
-    AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, EngineSource, Health,
-    IkeSender, ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
+    AnyCore, BindError, Clock, CoreHandle, CoreReport, DummySas, EngineSource, Health, IkeDatagram,
+    IkeSender, ListenConfig, Processing, Sockets, TunQueues, Worker, WorkerConfig, WorkerReports,
 };
 
 /// IKE messages that may wait for the control thread.
@@ -61,9 +61,9 @@ pub(super) struct Plane {
     /// Of each worker. The first is the one of the configuration.
     engines: Vec<EngineSource>,
     /// Behind the workers, which it outlives.
-    pool: Option<Pool>,
+    pool: Option<EnginePool>,
     /// They take ESP off their links for the workers.
-    _links: Vec<Program>,
+    _links: Vec<XdpProgram>,
 }
 
 /// Why the data plane stops.
@@ -84,7 +84,7 @@ impl Ending {
 /// What comes from the data plane.
 #[derive(Debug)]
 pub(super) struct FromPlane {
-    pub ike: mpsc::Receiver<Datagram>,
+    pub ike: mpsc::Receiver<IkeDatagram>,
     pub events: mpsc::Receiver<Event>,
     /// What others change of the network's settings.
     pub watch: NetWatch,
@@ -126,7 +126,7 @@ impl Plane {
 
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
         let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
-        let reports = Reports {
+        let reports = WorkerReports {
             ike: to_ike,
             events: to_events,
         };
@@ -351,7 +351,7 @@ impl Plane {
         let set_up = device.set_up(&self.net, &self.config).await;
         set_up.map_err(net_error)?;
         let TunDevice { link, queues } = device;
-        for (worker, tun) in self.workers.iter().zip(Queues::for_workers(queues)) {
+        for (worker, tun) in self.workers.iter().zip(TunQueues::for_workers(queues)) {
             worker.replace_tun(link.interface, tun);
         }
         let index = link.index;
@@ -376,7 +376,7 @@ impl Plane {
     }
 
     pub fn pool_threads(&self) -> Option<usize> {
-        self.pool.as_ref().map(Pool::threads)
+        self.pool.as_ref().map(EnginePool::threads)
     }
 
     pub fn report_workers(&self, now: Instant) -> Message {
@@ -458,7 +458,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     cleared.map_err(net_failure)?;
     // A kernel without nf_tables has no table.
     if let Ok(nft) = Nft::connect() {
-        match nft.commit(&Table::absent(&shield::name(config))) {
+        match nft.commit(&NftTable::absent(&shield::name(config))) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 let what = format!("cannot delete the table of nf_tables: {error}");
                 return Err(Failure::runtime(what));
@@ -528,7 +528,7 @@ fn open_core() -> Result<AnyCore, Failure> {
 }
 
 /// By default a helper for each processor that no worker has, and one at least.
-fn start_pool(config: &GatewayConfig) -> Result<Pool, Failure> {
+fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
     let spare = || {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         processors.saturating_sub(config.workers).max(1)
@@ -538,12 +538,12 @@ fn start_pool(config: &GatewayConfig) -> Result<Pool, Failure> {
         let delay = config.pool_delay.as_millis();
         tracing::warn!("the pool holds every batch for {delay} ms, which is for trials");
     }
-    let pool = Pool::start(threads, config.pool_delay);
+    let pool = EnginePool::start(threads, config.pool_delay);
     pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
 }
 
 /// The one that the configuration names comes first.
-fn engines(kind: EngineKind, pool: Option<&Pool>) -> Vec<EngineSource> {
+fn engines(kind: EngineKind, pool: Option<&EnginePool>) -> Vec<EngineSource> {
     let mut engines = vec![EngineSource::cpu()];
     if let Some(pool) = pool {
         let at = usize::from(kind != EngineKind::Pool);

@@ -257,7 +257,7 @@ pub fn policy(policy: &Policy) -> Message {
 }
 
 /// Lines on their way to the log or a file.
-pub fn output(report: &output::Report) -> Message {
+pub fn output(report: &output::OutputReport) -> Message {
     let mut message = Message::new();
     message
         .set("lost", report.lost)

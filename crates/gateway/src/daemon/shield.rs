@@ -12,7 +12,7 @@ use esplanade_ipsec::wire::{ah, esp};
 
 use super::join::{ConfiguredPolicy, PolicyKind, ranges, thrown_routes};
 use crate::config::{GatewayConfig, InterfaceConfig};
-use crate::net::nft::{Hook, Keys, Match, Table, Verdict, interface_name};
+use crate::net::nft::{Hook, NftTable, RuleMatch, RuleVerdict, SetKeys, interface_name};
 use crate::net::{self, AddressRange, guarded};
 
 pub use raised::{Outcome, Raised};
@@ -58,7 +58,7 @@ pub fn tables(
     config: &GatewayConfig,
     devices: &[String],
     policies: &[ConfiguredPolicy],
-) -> Result<Vec<Table>, TooMany> {
+) -> Result<Vec<NftTable>, TooMany> {
     let bound = policies.iter().any(|policy| !is_common(&policy));
     let ways = if bound { &[true, false][..] } else { &[false] };
     let table = |way_back: &bool| table(config, devices, policies, *way_back);
@@ -70,14 +70,14 @@ fn table(
     devices: &[String],
     policies: &[ConfiguredPolicy],
     way_back: bool,
-) -> Result<Table, TooMany> {
-    let mut table = Table::new(&name(config));
+) -> Result<NftTable, TooMany> {
+    let mut table = NftTable::new(&name(config));
     let mut names: Vec<_> = devices.iter().map(|name| interface_name(name)).collect();
     names.push(interface_name("lo"));
     names.sort_unstable();
     names.dedup();
     let names: Vec<_> = names.into_iter().map(|name| (name.clone(), name)).collect();
-    table.set(DEVICES, 1, Keys::Names, &names);
+    table.set(DEVICES, 1, SetKeys::Names, &names);
     table.chain(OUTBOUND, None);
     table.chain(INBOUND, None);
     table.chain("input", Some(Hook::Input));
@@ -86,7 +86,7 @@ fn table(
     outbound(&mut table, config, policies);
     exceptions(&mut table, config);
     for chain in ["input", "forward"] {
-        table.rule(chain, &[], Verdict::Jump(INBOUND));
+        table.rule(chain, &[], RuleVerdict::Jump(INBOUND));
     }
     let mut sets = 10..;
     if way_back {
@@ -104,7 +104,7 @@ fn table(
 }
 
 /// What routes lead into the TUN device must not leave by another, unless the gateway itself sends it.
-fn outbound(table: &mut Table, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
+fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
     let guards: Vec<_> = (policies.iter())
         .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
         .map(|policy| (ranges(&policy.local), ranges(&policy.remote)))
@@ -113,47 +113,75 @@ fn outbound(table: &mut Table, config: &GatewayConfig, policies: &[ConfiguredPol
         .map(|change| change.remote)
         .collect();
     let all = guarded(&guards, &thrown);
-    table.rule(OUTBOUND, &[Match::Mark(config.mark)], Verdict::Return);
-    table.rule(OUTBOUND, &[Match::InterfaceOut(DEVICES)], Verdict::Return);
+    table.rule(
+        OUTBOUND,
+        &[RuleMatch::Mark(config.mark)],
+        RuleVerdict::Return,
+    );
+    table.rule(
+        OUTBOUND,
+        &[RuleMatch::InterfaceOut(DEVICES)],
+        RuleVerdict::Return,
+    );
     for (id, (family, source, len)) in (2..).zip(FAMILIES) {
         let of_family = |range: &&AddressRange| range.first.is_ipv4() == (len == 4);
         let keys: Vec<_> = (all.iter().filter(of_family))
             .map(|range| (octets(range.first), octets(range.last)))
             .collect();
         let set = format!("out{id}");
-        table.set(&set, id, Keys::Addresses(len), &keys);
-        let to = Match::Destination(source + len as u32, len, set);
-        table.rule(OUTBOUND, &[Match::Family(family), to], Verdict::Drop);
+        table.set(&set, id, SetKeys::Addresses(len), &keys);
+        let to = RuleMatch::Destination(source + len as u32, len, set);
+        table.rule(
+            OUTBOUND,
+            &[RuleMatch::Family(family), to],
+            RuleVerdict::Drop,
+        );
     }
     // The kernel's own.
     neighbours(table, "output");
     for chain in ["output", "forward"] {
-        table.rule(chain, &[], Verdict::Jump(OUTBOUND));
+        table.rule(chain, &[], RuleVerdict::Jump(OUTBOUND));
     }
 }
 
 /// Neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
-fn neighbours(table: &mut Table, chain: &str) {
-    let discovery = Match::Transport(0, vec![133], vec![137]);
+fn neighbours(table: &mut NftTable, chain: &str) {
+    let discovery = RuleMatch::Transport(0, vec![133], vec![137]);
     table.rule(
         chain,
-        &[Match::Family(IPV6), Match::Protocol(ICMPV6), discovery],
-        Verdict::Accept,
+        &[
+            RuleMatch::Family(IPV6),
+            RuleMatch::Protocol(ICMPV6),
+            discovery,
+        ],
+        RuleVerdict::Accept,
     );
 }
 
 /// What comes in without an SA by right.
-fn exceptions(table: &mut Table, config: &GatewayConfig) {
+fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
     for chain in ["input", "forward"] {
-        table.rule(chain, &[Match::InterfaceIn(DEVICES)], Verdict::Accept);
+        table.rule(
+            chain,
+            &[RuleMatch::InterfaceIn(DEVICES)],
+            RuleVerdict::Accept,
+        );
     }
     for protocol in [esp::PROTOCOL, ah::PROTOCOL] {
-        table.rule("input", &[Match::Protocol(protocol)], Verdict::Accept);
+        table.rule(
+            "input",
+            &[RuleMatch::Protocol(protocol)],
+            RuleVerdict::Accept,
+        );
     }
     for port in [config.ports.ike, config.ports.nat_t] {
         let port = port.to_be_bytes().to_vec();
-        let to = Match::Transport(2, port.clone(), port);
-        table.rule("input", &[Match::Protocol(UDP), to], Verdict::Accept);
+        let to = RuleMatch::Transport(2, port.clone(), port);
+        table.rule(
+            "input",
+            &[RuleMatch::Protocol(UDP), to],
+            RuleVerdict::Accept,
+        );
     }
     // Errors about what the gateway has sent outside: path MTUs are learned from them.
     for (family, protocol, first, last) in [
@@ -161,11 +189,15 @@ fn exceptions(table: &mut Table, config: &GatewayConfig) {
         (IPV4, ICMP, 11, 12),
         (IPV6, ICMPV6, 1, 4),
     ] {
-        let kind = Match::Transport(0, vec![first], vec![last]);
+        let kind = RuleMatch::Transport(0, vec![first], vec![last]);
         table.rule(
             "input",
-            &[Match::Family(family), Match::Protocol(protocol), kind],
-            Verdict::Accept,
+            &[
+                RuleMatch::Family(family),
+                RuleMatch::Protocol(protocol),
+                kind,
+            ],
+            RuleVerdict::Accept,
         );
     }
     neighbours(table, "input");
@@ -173,7 +205,7 @@ fn exceptions(table: &mut Table, config: &GatewayConfig) {
 
 /// Routes decide what the policies of an interface protect: also here, by the way back.
 fn of_interface(
-    table: &mut Table,
+    table: &mut NftTable,
     interface: &InterfaceConfig,
     policies: &[ConfiguredPolicy],
     sets: &mut impl Iterator<Item = u32>,
@@ -181,15 +213,15 @@ fn of_interface(
     let is_bound = |policy: &&ConfiguredPolicy| policy.sa.if_ids.outbound == interface.if_id;
     let chain = format!("interface-{}", interface.if_id);
     table.chain(&chain, None);
-    let way_back = Match::WayBack(interface.name.clone());
-    table.rule(INBOUND, &[way_back], Verdict::Jump(&chain));
+    let way_back = RuleMatch::WayBack(interface.name.clone());
+    table.rule(INBOUND, &[way_back], RuleVerdict::Jump(&chain));
     inbound(table, &chain, policies.iter().filter(is_bound), sets)
 }
 
 /// Packets that no SA has brought, but whose policy says Protect (RFC 4301 section 5.2, step 3b). The first policy that
 /// names a packet decides.
 fn inbound<'a>(
-    table: &mut Table,
+    table: &mut NftTable,
     chain: &str,
     policies: impl Iterator<Item = &'a ConfiguredPolicy>,
     sets: &mut impl Iterator<Item = u32>,
@@ -198,8 +230,8 @@ fn inbound<'a>(
     let mut together: Vec<(AddressRange, AddressRange)> = Vec::new();
     for policy in policies {
         let verdict = match policy.kind {
-            PolicyKind::Bypass => Verdict::Accept,
-            PolicyKind::Protect { .. } => Verdict::Drop,
+            PolicyKind::Bypass => RuleVerdict::Accept,
+            PolicyKind::Protect { .. } => RuleVerdict::Drop,
             PolicyKind::Discard => continue,
         };
         for local in &policy.local {
@@ -211,7 +243,7 @@ fn inbound<'a>(
                 let everything = [local, remote]
                     .iter()
                     .all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
-                if everything && matches!(verdict, Verdict::Drop) {
+                if everything && matches!(verdict, RuleVerdict::Drop) {
                     together.push(pair);
                     continue;
                 }
@@ -231,7 +263,7 @@ fn inbound<'a>(
 
 /// One rule for each family, and a set behind it, however many policies there are.
 fn flush(
-    table: &mut Table,
+    table: &mut NftTable,
     chain: &str,
     together: &mut Vec<(AddressRange, AddressRange)>,
     sets: &mut impl Iterator<Item = u32>,
@@ -254,9 +286,9 @@ fn flush(
                 (first, [octets(from.last), octets(to.last)].concat())
             })
             .collect();
-        table.set(&name, id, Keys::Pairs(len), &keys);
-        let pair = Match::Pair(source, len, name);
-        table.rule(chain, &[Match::Family(family), pair], Verdict::Drop);
+        table.set(&name, id, SetKeys::Pairs(len), &keys);
+        let pair = RuleMatch::Pair(source, len, name);
+        table.rule(chain, &[RuleMatch::Family(family), pair], RuleVerdict::Drop);
     }
     Ok(())
 }
@@ -267,23 +299,23 @@ fn is_common(policy: &&ConfiguredPolicy) -> bool {
 }
 
 /// None for what the header does not show.
-fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<Match>> {
+fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<RuleMatch>> {
     let (family, source, len) = FAMILIES[usize::from(remote.addresses.first().is_ipv6())];
     let address = |offset, ts: &TrafficSelector| {
-        Match::Network(
+        RuleMatch::Network(
             offset,
             octets(ts.addresses.first()),
             octets(ts.addresses.last()),
         )
     };
     let mut matches = vec![
-        Match::Family(family),
+        RuleMatch::Family(family),
         address(source, remote),
         address(source + len as u32, local),
     ];
     let protocol = remote.protocol.max(local.protocol);
     if protocol != 0 {
-        matches.push(Match::Protocol(protocol));
+        matches.push(RuleMatch::Protocol(protocol));
     }
     // Type and code of ICMP stand where a source port would.
     let is_icmp = [ICMP, ICMPV6].contains(&protocol);
@@ -295,7 +327,7 @@ fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<Match
             PortRange::Any => {}
             PortRange::Range(first, last) if is_icmp || WITH_PORTS.contains(&protocol.into()) => {
                 let (first, last) = (first.to_be_bytes().to_vec(), last.to_be_bytes().to_vec());
-                matches.push(Match::Transport(offset, first, last));
+                matches.push(RuleMatch::Transport(offset, first, last));
             }
             _ => return None,
         }

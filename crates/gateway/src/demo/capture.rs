@@ -1,9 +1,9 @@
-//! Watches a link: counts what crosses it, keeps the IKE messages, writes a capture file.
+//! Watches a link: counts the packets on it, keeps the IKE messages, and writes a capture file.
 //!
-//! Two sockets look at the link between the sites. The *recorder* sees everything, whole frames as long as
-//! the present budget lasts and only headers of ESP afterwards; under load it may miss frames, and counts them. The
-//! *sentry* lets the kernel pass over ESP and IKE, so that it has next to nothing to do and misses nothing:
-//! a single packet in clear is found, whatever the load.
+//! Two sockets watch the link between the sites. The *recorder* sees every frame. It stores whole
+//! frames while its budget lasts, and only the headers of ESP afterwards. Under load it may miss
+//! frames, and counts them. For the *sentry*, the kernel filters out ESP and IKE, so it has almost
+//! nothing to do and misses nothing. It finds a single clear packet under any load.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, Kind, View, wire_frames};
+use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, FrameKind, FrameView, wire_frames};
 use super::lab::Namespace;
 use super::pcap::PcapWriter;
-use crate::io::watch::{Instruction, Watch};
+use crate::io::packet_socket::{FilterInstruction, PacketSocket};
 
-/// Stands in every packet that the demo's hosts send; finding it outside means that content leaked.
+/// Every packet of the demo's hosts contains this marker. A marker on the link means that content
+/// leaked.
 pub const MARKER: &[u8; 16] = b"ESPLANADE-INSIDE";
 
 const BUFFER_LEN: usize = 68 << 10;
@@ -32,7 +33,7 @@ const EXCERPT_LEN: usize = 64;
 pub struct IkeMessage {
     pub at: SystemTime,
     pub source: IpAddr,
-    /// The UDP port that carried it.
+    /// The UDP port that carried the message.
     pub port: u16,
     pub bytes: Vec<u8>,
 }
@@ -40,34 +41,35 @@ pub struct IkeMessage {
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub summary: String,
-    /// The start of the IP packet.
+    /// The first bytes of the IP packet.
     pub excerpt: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     pub ike: u64,
-    /// Frames with ESP that the recorder saw; a super-frame counts once.
+    /// Number of ESP frames that the recorder saw. A super-frame counts once.
     pub esp_frames: u64,
-    /// Frames that came while the recorder's queue was full.
+    /// Number of frames that found the recorder's queue full.
     pub missed: u64,
-    /// Neither ESP nor IKE, but the link itself (ARP, neighbour discovery).
+    /// Number of frames that belong to the link itself, such as ARP and neighbour discovery.
     pub link: u64,
-    /// Packets in clear, by the sentry.
+    /// Number of clear packets that the sentry saw.
     pub clear: u64,
-    /// Frames that the sentry missed. With any of these the wire check proves nothing.
+    /// Number of frames that the sentry missed. If it is not zero, the check proves nothing.
     pub sentry_missed: u64,
-    /// Recorded packets with the marker of the inner traffic in them.
+    /// Number of recorded packets that contain the marker of the inner traffic.
     pub marked: u64,
     pub recorded: u64,
     pub clear_samples: Vec<Sample>,
     pub write_error: Option<String>,
-    /// Last sequence number seen of each ESP SA.
+    /// Last sequence number of each ESP SA, by SPI.
     sequences: HashMap<u32, u32>,
 }
 
 impl Totals {
-    /// ESP packets sent, by their sequence numbers: holds whatever the capture missed in between.
+    /// Returns the number of ESP packets that were sent, from their sequence numbers. Frames that
+    /// the capture missed do not change it.
     pub fn esp_packets(&self) -> u64 {
         self.sequences.values().map(|&last| u64::from(last)).sum()
     }
@@ -86,7 +88,7 @@ pub enum Scope {
 }
 
 #[derive(Debug)]
-struct State {
+struct CaptureState {
     writer: PcapWriter,
     budget: usize,
     sparse: bool,
@@ -96,26 +98,26 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct CaptureShared {
+    state: Mutex<CaptureState>,
     stop: AtomicBool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CaptureShared {
+    fn lock(&self) -> MutexGuard<'_, CaptureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
 pub struct Recorder {
-    shared: Arc<Shared>,
-    watch: Arc<Watch>,
+    shared: Arc<CaptureShared>,
+    watch: Arc<PacketSocket>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Recorder {
-    /// Starts to watch an interface; what crosses it from now on is seen.
+    /// Starts to watch an interface. Every later frame is seen.
     pub fn start(
         place: &Namespace,
         interface: &str,
@@ -126,8 +128,8 @@ impl Recorder {
             Scope::Wire => EVERYTHING,
             Scope::Pings => PINGS,
         };
-        let watch = Arc::new(place.run(|| Watch::open(interface, filter))?);
-        let state = State {
+        let watch = Arc::new(place.run(|| PacketSocket::open(interface, filter))?);
+        let state = CaptureState {
             writer: PcapWriter::create(path)?,
             budget: 1 << 20,
             sparse: false,
@@ -135,7 +137,7 @@ impl Recorder {
             ike: Vec::new(),
             samples: Vec::new(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CaptureShared {
             state: Mutex::new(state),
             stop: AtomicBool::new(false),
         });
@@ -145,11 +147,11 @@ impl Recorder {
             threads: Vec::new(),
         };
         if scope == Scope::Wire {
-            let sentry = place.run(|| Watch::open(interface, NEITHER_ESP_NOR_IKE))?;
+            let sentry = place.run(|| PacketSocket::open(interface, NEITHER_ESP_NOR_IKE))?;
             let shared = Arc::clone(&shared);
             recorder
                 .threads
-                .push(std::thread::spawn(move || stand_sentry(&sentry, &shared)));
+                .push(std::thread::spawn(move || run_sentry(&sentry, &shared)));
         }
         recorder
             .threads
@@ -157,7 +159,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Allows that many more bytes of whole frames in the file.
+    /// Allows `bytes` more bytes of whole frames in the file.
     pub fn allow(&self, bytes: usize) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.budget = bytes;
@@ -167,7 +169,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The IKE messages from number `from` on.
+    /// Returns the IKE messages from number `from` on.
     pub fn ike_messages(&self, from: usize) -> Vec<IkeMessage> {
         self.shared
             .lock()
@@ -177,7 +179,7 @@ impl Recorder {
             .to_vec()
     }
 
-    /// Forgets the samples so far and collects new ones.
+    /// Drops the samples, so that new ones are collected.
     pub fn clear_samples(&self) {
         self.shared.lock().samples.clear();
     }
@@ -186,7 +188,7 @@ impl Recorder {
         self.shared.lock().samples.clone()
     }
 
-    /// Takes in what is queued, closes the file and gives the totals.
+    /// Processes the queued frames, closes the file and returns the totals.
     pub fn finish(mut self) -> io::Result<Totals> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in std::mem::take(&mut self.threads) {
@@ -208,7 +210,7 @@ impl Drop for Recorder {
     }
 }
 
-fn record(watch: &Watch, shared: &Shared) -> io::Result<()> {
+fn record(watch: &PacketSocket, shared: &CaptureShared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
@@ -229,12 +231,12 @@ fn record(watch: &Watch, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn stand_sentry(watch: &Watch, shared: &Shared) -> io::Result<()> {
+fn run_sentry(watch: &PacketSocket, shared: &CaptureShared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
         match watch.receive(&mut buffer)? {
-            Some(frame) => shared.lock().challenge(frame),
+            Some(frame) => shared.lock().count_unexpected(frame),
             None if shared.stop.load(Ordering::Relaxed) => break,
             None => {}
         }
@@ -243,29 +245,31 @@ fn stand_sentry(watch: &Watch, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-impl State {
+impl CaptureState {
     fn take(&mut self, frame: &[u8]) {
-        let view = View::of(frame);
+        let view = FrameView::of(frame);
         match view.kind {
-            Kind::Ike(message) => self.note_ike(&view, message),
-            Kind::Esp(_) => {
+            FrameKind::Ike(message) => self.note_ike(&view, message),
+            FrameKind::Esp(_) => {
                 self.totals.esp_frames += 1;
                 self.note_sequence(&view);
             }
             _ => {}
         }
-        let ike = matches!(view.kind, Kind::Ike(_));
+        let ike = matches!(view.kind, FrameKind::Ike(_));
         let whole = frame.len() >= ETHERNET_LEN + view.packet_len;
         if !whole || (self.budget == 0 && !ike) {
             return;
         }
         for wire in wire_frames(frame) {
-            // A super-frame of something that we do not split.
+            // A super-frame of a kind that is not split here.
             if wire.len() > FRAME_LEN_MAX {
                 continue;
             }
-            self.note_sequence(&View::of(&wire));
-            if matches!(view.kind, Kind::Esp(_) | Kind::Clear) && self.samples.len() < SAMPLES_MAX {
+            self.note_sequence(&FrameView::of(&wire));
+            if matches!(view.kind, FrameKind::Esp(_) | FrameKind::Clear)
+                && self.samples.len() < SAMPLES_MAX
+            {
                 self.samples.push(Sample::of(&wire));
             }
             if wire.windows(MARKER.len()).any(|window| window == MARKER) {
@@ -281,7 +285,7 @@ impl State {
         }
     }
 
-    fn note_ike(&mut self, view: &View<'_>, message: &[u8]) {
+    fn note_ike(&mut self, view: &FrameView<'_>, message: &[u8]) {
         self.totals.ike += 1;
         let (Some(source), Some((port, _))) = (view.source, view.ports) else {
             return;
@@ -296,7 +300,7 @@ impl State {
         }
     }
 
-    fn note_sequence(&mut self, view: &View<'_>) {
+    fn note_sequence(&mut self, view: &FrameView<'_>) {
         let Some((spi, sequence)) = view.esp_header() else {
             return;
         };
@@ -306,10 +310,10 @@ impl State {
         }
     }
 
-    /// Who goes there?
-    fn challenge(&mut self, frame: &[u8]) {
-        match View::of(frame).kind {
-            Kind::Link => self.totals.link += 1,
+    /// Counts a frame that the sentry's filter let through.
+    fn count_unexpected(&mut self, frame: &[u8]) {
+        match FrameView::of(frame).kind {
+            FrameKind::Link => self.totals.link += 1,
             _ => {
                 self.totals.clear += 1;
                 if self.totals.clear_samples.len() < SAMPLES_MAX {
@@ -322,7 +326,7 @@ impl State {
 
 impl Sample {
     fn of(frame: &[u8]) -> Self {
-        let view = View::of(frame);
+        let view = FrameView::of(frame);
         let packet = frame.get(ETHERNET_LEN..).unwrap_or_default();
         Self {
             summary: view.describe(),
@@ -331,45 +335,46 @@ impl Sample {
     }
 }
 
-// Classic BPF programs (Linux, Documentation/networking/filter.rst). A jump's targets are given as the number of
+// Classic BPF programs (Linux, Documentation/networking/filter.rst). A jump states the number of
 // instructions to skip.
 
-const WHOLE: Instruction = Instruction::new(0x06, 0, 0, 0x4_0000);
-const NOTHING: Instruction = Instruction::new(0x06, 0, 0, 0);
-/// Ethernet, IPv4 with options, UDP, and the ESP header.
-const HEADERS: Instruction = Instruction::new(0x06, 0, 0, 96);
+const WHOLE: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 0x4_0000);
+const NOTHING: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 0);
+/// Accepts 96 bytes: Ethernet, IPv4 with options, UDP, and the ESP header.
+const HEADERS: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 96);
 
-const fn load_u8(at: u32) -> Instruction {
-    Instruction::new(0x30, 0, 0, at)
+const fn load_u8(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x30, 0, 0, at)
 }
 
-const fn load_u16(at: u32) -> Instruction {
-    Instruction::new(0x28, 0, 0, at)
+const fn load_u16(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x28, 0, 0, at)
 }
 
-/// Relative to the index register.
-const fn load_u16_at_x(at: u32) -> Instruction {
-    Instruction::new(0x48, 0, 0, at)
+/// The offset is relative to the index register.
+const fn load_u16_at_x(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x48, 0, 0, at)
 }
 
-const fn load_u32_at_x(at: u32) -> Instruction {
-    Instruction::new(0x40, 0, 0, at)
+const fn load_u32_at_x(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x40, 0, 0, at)
 }
 
-/// The index register becomes the length of the IPv4 header.
-const LOAD_X_IPV4_HEADER_LEN: Instruction = Instruction::new(0xb1, 0, 0, ETHERNET_LEN as u32);
+/// Loads the length of the IPv4 header into the index register.
+const LOAD_X_IPV4_HEADER_LEN: FilterInstruction =
+    FilterInstruction::new(0xb1, 0, 0, ETHERNET_LEN as u32);
 
-const fn if_equal(value: u32, skip_then: u8, skip_else: u8) -> Instruction {
-    Instruction::new(0x15, skip_then, skip_else, value)
+const fn if_equal(value: u32, skip_then: u8, skip_else: u8) -> FilterInstruction {
+    FilterInstruction::new(0x15, skip_then, skip_else, value)
 }
 
-const fn if_any_bit(bits: u32, skip_then: u8, skip_else: u8) -> Instruction {
-    Instruction::new(0x45, skip_then, skip_else, bits)
+const fn if_any_bit(bits: u32, skip_then: u8, skip_else: u8) -> FilterInstruction {
+    FilterInstruction::new(0x45, skip_then, skip_else, bits)
 }
 
-const EVERYTHING: &[Instruction] = &[WHOLE];
+const EVERYTHING: &[FilterInstruction] = &[WHOLE];
 
-const PINGS: &[Instruction] = &[
+const PINGS: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 3),
     load_u8(23),
@@ -378,8 +383,8 @@ const PINGS: &[Instruction] = &[
     NOTHING,
 ];
 
-/// Everything whole but ESP, of which the headers do.
-const ESP_HEADERS: &[Instruction] = &[
+/// Accepts whole frames, except for ESP, of which it accepts the headers.
+const ESP_HEADERS: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 13),
     load_u8(23),
@@ -398,7 +403,7 @@ const ESP_HEADERS: &[Instruction] = &[
     WHOLE,
 ];
 
-const NEITHER_ESP_NOR_IKE: &[Instruction] = &[
+const NEITHER_ESP_NOR_IKE: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 13),
     load_u8(23),

@@ -1,4 +1,4 @@
-//! The output directory: which files lie there, and which stay.
+//! The output directory of the demo: it decides which files are created and which are kept.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -6,26 +6,26 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::gateway::{Files, Side, write_private};
-use super::{Error, Options};
+use super::gateway::{GatewayFiles, GatewaySide, write_private};
+use super::{DemoOptions, Error};
 
 pub const WIRE_CAPTURE: &str = "wire.pcap";
 pub const INSIDE_CAPTURE: &str = "inside.pcap";
-/// A configuration directory for Wireshark with the session keys.
+/// A configuration directory for Wireshark, with the session keys.
 pub const WIRESHARK: &str = "wireshark";
 const DIRECTORY_LEN_MAX: usize = 90;
 const WIRESHARK_TABLES: [&str; 2] = ["ikev2_decryption_table", "esp_sa"];
 
-/// The directory; a temporary one is removed on drop unless it is to be kept.
+/// The output directory. A temporary directory is removed on drop, unless it shall be kept.
 #[derive(Debug)]
-pub struct Output {
+pub struct OutputDirectory {
     path: PathBuf,
     temporary: bool,
     remove: bool,
 }
 
-impl Output {
-    pub fn create(options: &Options) -> Result<Self, Error> {
+impl OutputDirectory {
+    pub fn create(options: &DemoOptions) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let doing = format!("cannot use the output directory {}", path.display());
             move |source| Error::system(doing, source)
@@ -37,7 +37,8 @@ impl Output {
                 .create(path)
                 .map_err(failed(path))?;
             let path = path.canonicalize().map_err(failed(path))?;
-            // The control sockets lie there, and unix(7) leaves 107 bytes for their path.
+            // The directory contains the control sockets, and unix(7) permits 107 bytes for their
+            // paths.
             if path.as_os_str().len() > DIRECTORY_LEN_MAX {
                 let reason = format!("its path has more than {DIRECTORY_LEN_MAX} bytes");
                 return Err(failed(&path)(io::Error::other(reason)));
@@ -81,12 +82,13 @@ impl Output {
         self.remove = false;
     }
 
-    /// Keeps what the summary points at; of a temporary directory the logs and raw key files go.
+    /// Keeps the files that the summary names. In a temporary directory, removes the logs and the
+    /// raw key files.
     pub fn keep_results(&mut self) {
         self.remove = false;
         if self.temporary {
-            for side in [Side::A, Side::B] {
-                let files = Files::of(side, &self.path);
+            for side in [GatewaySide::A, GatewaySide::B] {
+                let files = GatewayFiles::of(side, &self.path);
                 for path in [files.log, files.keys, files.socket] {
                     let _ = fs::remove_file(path);
                 }
@@ -94,7 +96,8 @@ impl Output {
         }
     }
 
-    /// Writes the gateways' session keys as Wireshark reads them; gives the command that uses them.
+    /// Writes the session keys of the gateways in Wireshark's format. Returns the command that uses
+    /// them.
     pub fn write_wireshark_tables(&self) -> Result<String, Error> {
         let failed = |source| Error::system("cannot write the keys for Wireshark", source);
         let directory = self.file(WIRESHARK);
@@ -104,9 +107,10 @@ impl Output {
             .create(&directory)
             .map_err(failed)?;
         let mut lines = BTreeSet::new();
-        for side in [Side::A, Side::B] {
-            let keys = fs::read_to_string(Files::of(side, &self.path).keys).map_err(failed)?;
-            // Both ends know the same keys.
+        for side in [GatewaySide::A, GatewaySide::B] {
+            let keys =
+                fs::read_to_string(GatewayFiles::of(side, &self.path).keys).map_err(failed)?;
+            // Both gateways export the same keys, so keep each line once.
             lines.extend(keys.lines().map(str::to_owned));
         }
         for table in WIRESHARK_TABLES {
@@ -131,7 +135,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for OutputDirectory {
     fn drop(&mut self) {
         if self.remove {
             let _ = fs::remove_dir_all(&self.path);
@@ -139,16 +143,16 @@ impl Drop for Output {
     }
 }
 
-/// Removes what an earlier run has left in a directory, and nothing else.
+/// Removes the files of an earlier run from a directory, and no other file.
 fn clear(directory: &Path) -> io::Result<()> {
     let mut files = vec![directory.join(WIRE_CAPTURE), directory.join(INSIDE_CAPTURE)];
-    for side in [Side::A, Side::B] {
-        let Files {
+    for side in [GatewaySide::A, GatewaySide::B] {
+        let GatewayFiles {
             config,
             keys,
             log,
             socket,
-        } = Files::of(side, directory);
+        } = GatewayFiles::of(side, directory);
         files.extend([config, keys, log, socket]);
     }
     for file in files {

@@ -1,12 +1,13 @@
-//! Ethernet frames as captured on a link: what they are, and what they were on the wire.
+//! Parses Ethernet frames as captured on a link, and reconstructs the frames of a real wire.
 //!
-//! A veth pair carries super-frames: the kernel leaves segmentation and checksums to "hardware" that never
-//! comes. [`wire_frames`] carries both out, so that the capture file shows packets as a real link would.
+//! A veth pair carries super-frames: the kernel leaves segmentation and checksums to hardware that
+//! does not exist. [`wire_frames`] does both, so that the capture file shows packets as a real link
+//! would.
 
 use std::net::IpAddr;
 
 pub const ETHERNET_LEN: usize = 14;
-/// The largest frame that a link of the demo takes.
+/// The largest frame of the demo's links, in bytes.
 pub const FRAME_LEN_MAX: usize = ETHERNET_LEN + 1500;
 const UDP_LEN: usize = 8;
 const IKE_PORT: u16 = 500;
@@ -18,47 +19,47 @@ const PROTOCOL_ESP: u8 = 50;
 const PROTOCOL_ICMPV6: u8 = 58;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind<'a> {
-    /// An IKE message, without the non-ESP marker.
+pub enum FrameKind<'a> {
+    /// An IKE message without the non-ESP marker.
     Ike(&'a [u8]),
-    /// An ESP packet from its SPI on.
+    /// An ESP packet, starting with its SPI.
     Esp(&'a [u8]),
-    /// The one octet that keeps a NAT mapping (RFC 3948 section 2.3).
+    /// The single octet that keeps a NAT mapping (RFC 3948 §2.3).
     Keepalive,
-    /// ARP and IPv6 neighbour discovery: the link itself.
+    /// ARP and IPv6 neighbour discovery, which belong to the link itself.
     Link,
-    /// Anything else that has an IP header: in clear.
+    /// Any other packet with an IP header. It is in clear.
     Clear,
     Unreadable,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    pub kind: Kind<'a>,
+pub struct FrameView<'a> {
+    pub kind: FrameKind<'a>,
     pub source: Option<IpAddr>,
     pub destination: Option<IpAddr>,
     pub ports: Option<(u16, u16)>,
     protocol: u8,
-    /// What follows the IP header.
+    /// The bytes after the IP header.
     body: &'a [u8],
-    /// Length of the IP packet by its header.
+    /// Length in bytes of the IP packet, by its header.
     pub packet_len: usize,
 }
 
-impl<'a> View<'a> {
+impl<'a> FrameView<'a> {
     pub fn of(frame: &'a [u8]) -> Self {
         let ethertype = read_u16(frame, 12);
         let packet = frame.get(ETHERNET_LEN..).unwrap_or_default();
         let view = match ethertype {
             Some(0x0800) => ipv4(packet),
             Some(0x86dd) => ipv6(packet),
-            Some(0x0806) => Some(Self::without_ip(Kind::Link)),
+            Some(0x0806) => Some(Self::without_ip(FrameKind::Link)),
             _ => None,
         };
-        view.unwrap_or(Self::without_ip(Kind::Unreadable))
+        view.unwrap_or(Self::without_ip(FrameKind::Unreadable))
     }
 
-    fn without_ip(kind: Kind<'a>) -> Self {
+    fn without_ip(kind: FrameKind<'a>) -> Self {
         Self {
             kind,
             source: None,
@@ -70,18 +71,18 @@ impl<'a> View<'a> {
         }
     }
 
-    /// SPI and sequence number of an ESP packet.
+    /// Returns the SPI and the sequence number of an ESP packet.
     pub fn esp_header(&self) -> Option<(u32, u32)> {
         match self.kind {
-            Kind::Esp(esp) => Some((read_u32(esp, 0)?, read_u32(esp, 4)?)),
+            FrameKind::Esp(esp) => Some((read_u32(esp, 0)?, read_u32(esp, 4)?)),
             _ => None,
         }
     }
 
-    /// What the packet is, in one line.
+    /// Describes the packet in one line.
     pub fn describe(&self) -> String {
         let what = match (self.kind, self.protocol) {
-            (Kind::Esp(_), _) => {
+            (FrameKind::Esp(_), _) => {
                 let (spi, sequence) = self.esp_header().unwrap_or_default();
                 let carrier = if self.ports.is_some() {
                     "ESP in UDP"
@@ -90,18 +91,18 @@ impl<'a> View<'a> {
                 };
                 format!("{carrier}, SPI {spi:08x}, sequence {sequence}")
             }
-            (Kind::Ike(_), _) => "IKE".into(),
-            (Kind::Keepalive, _) => "NAT keepalive".into(),
-            (Kind::Link, _) => "link housekeeping".into(),
-            (Kind::Unreadable, _) => "unreadable".into(),
-            (Kind::Clear, PROTOCOL_ICMP) => match self.body.first() {
+            (FrameKind::Ike(_), _) => "IKE".into(),
+            (FrameKind::Keepalive, _) => "NAT keepalive".into(),
+            (FrameKind::Link, _) => "link housekeeping".into(),
+            (FrameKind::Unreadable, _) => "unreadable".into(),
+            (FrameKind::Clear, PROTOCOL_ICMP) => match self.body.first() {
                 Some(8) => "ICMP echo request".into(),
                 Some(0) => "ICMP echo reply".into(),
                 _ => "ICMP".into(),
             },
-            (Kind::Clear, PROTOCOL_TCP) => "TCP".into(),
-            (Kind::Clear, PROTOCOL_UDP) => "UDP".into(),
-            (Kind::Clear, protocol) => format!("IP protocol {protocol}"),
+            (FrameKind::Clear, PROTOCOL_TCP) => "TCP".into(),
+            (FrameKind::Clear, PROTOCOL_UDP) => "UDP".into(),
+            (FrameKind::Clear, protocol) => format!("IP protocol {protocol}"),
         };
         match (self.source, self.destination) {
             (Some(source), Some(destination)) => {
@@ -115,15 +116,15 @@ impl<'a> View<'a> {
     }
 }
 
-fn ipv4(packet: &[u8]) -> Option<View<'_>> {
+fn ipv4(packet: &[u8]) -> Option<FrameView<'_>> {
     let header_len = usize::from(packet.first()? & 0x0f) * 4;
     let packet_len = usize::from(read_u16(packet, 2)?);
     let fragment = read_u16(packet, 6)? & 0x1fff != 0;
     let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
     let destination: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     let end = packet_len.min(packet.len());
-    let mut view = View {
-        kind: Kind::Clear,
+    let mut view = FrameView {
+        kind: FrameKind::Clear,
         source: Some(source.into()),
         destination: Some(destination.into()),
         ports: None,
@@ -137,12 +138,12 @@ fn ipv4(packet: &[u8]) -> Option<View<'_>> {
     Some(view)
 }
 
-fn ipv6(packet: &[u8]) -> Option<View<'_>> {
+fn ipv6(packet: &[u8]) -> Option<FrameView<'_>> {
     let source: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
     let destination: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
     let packet_len = 40 + usize::from(read_u16(packet, 4)?);
-    let mut view = View {
-        kind: Kind::Clear,
+    let mut view = FrameView {
+        kind: FrameKind::Clear,
         source: Some(source.into()),
         destination: Some(destination.into()),
         ports: None,
@@ -154,10 +155,10 @@ fn ipv6(packet: &[u8]) -> Option<View<'_>> {
     Some(view)
 }
 
-fn classify(view: &mut View<'_>) {
+fn classify(view: &mut FrameView<'_>) {
     let body = view.body;
     match view.protocol {
-        PROTOCOL_ESP => view.kind = Kind::Esp(body),
+        PROTOCOL_ESP => view.kind = FrameKind::Esp(body),
         PROTOCOL_UDP => {
             let (Some(source), Some(destination)) = (read_u16(body, 0), read_u16(body, 2)) else {
                 return;
@@ -165,29 +166,30 @@ fn classify(view: &mut View<'_>) {
             view.ports = Some((source, destination));
             let payload = body.get(UDP_LEN..).unwrap_or_default();
             match (source, destination) {
-                (IKE_PORT, IKE_PORT) => view.kind = Kind::Ike(payload),
+                (IKE_PORT, IKE_PORT) => view.kind = FrameKind::Ike(payload),
                 (NAT_T_PORT, NAT_T_PORT) => view.kind = udp_encapsulated(payload),
                 _ => {}
             }
         }
-        // Multicast listener reports (a hop-by-hop header comes first) and neighbour discovery.
+        // Neighbour discovery, and multicast listener reports, which start with a hop-by-hop
+        // header.
         PROTOCOL_ICMPV6 | 0
             if view
                 .source
                 .is_some_and(|source| source.is_ipv6() && !global(source)) =>
         {
-            view.kind = Kind::Link;
+            view.kind = FrameKind::Link;
         }
         _ => {}
     }
 }
 
-/// RFC 3948 section 2: a zero SPI is the non-ESP marker.
-fn udp_encapsulated(payload: &[u8]) -> Kind<'_> {
+/// Classifies a UDP payload. An SPI of zero is the non-ESP marker (RFC 3948 §2).
+fn udp_encapsulated(payload: &[u8]) -> FrameKind<'_> {
     match payload {
-        [0xff] => Kind::Keepalive,
-        [0, 0, 0, 0, ike @ ..] => Kind::Ike(ike),
-        esp => Kind::Esp(esp),
+        [0xff] => FrameKind::Keepalive,
+        [0, 0, 0, 0, ike @ ..] => FrameKind::Ike(ike),
+        esp => FrameKind::Esp(esp),
     }
 }
 
@@ -198,10 +200,10 @@ fn global(address: IpAddr) -> bool {
     }
 }
 
-/// The frames that the wire would carry for one captured frame.
+/// Returns the frames that a wire would carry for one captured frame.
 ///
-/// The segments of a super-frame with ESP in UDP are found by their ESP headers. A super-frame of
-/// anything else stays whole.
+/// The ESP headers show where a super-frame of ESP in UDP is divided. Any other super-frame stays
+/// whole.
 pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
     let Some(at) = udp_payload_offset(frame) else {
         return vec![frame.to_vec()];
@@ -219,7 +221,7 @@ pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
         segment.extend_from_slice(part);
         let total = segment.len() - ETHERNET_LEN;
         write_u16(&mut segment, ETHERNET_LEN + 2, total as u16);
-        // As the kernel's own segmentation does.
+        // The kernel's own segmentation counts the identification up too.
         write_u16(
             &mut segment,
             ETHERNET_LEN + 4,
@@ -235,12 +237,12 @@ pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(segment).collect()
 }
 
-/// Where the payload of an unfragmented IPv4 UDP packet begins.
+/// Returns the offset of the payload of an unfragmented IPv4 UDP packet.
 fn udp_payload_offset(frame: &[u8]) -> Option<usize> {
     if read_u16(frame, 12)? != 0x0800 || *frame.get(ETHERNET_LEN + 9)? != PROTOCOL_UDP {
         return None;
     }
-    // Neither an offset nor "more fragments".
+    // The packet has neither a fragment offset nor "more fragments".
     if read_u16(frame, ETHERNET_LEN + 6)? & 0x3fff != 0 {
         return None;
     }
@@ -248,15 +250,16 @@ fn udp_payload_offset(frame: &[u8]) -> Option<usize> {
     (at <= frame.len()).then_some(at)
 }
 
-/// The size of the segments if the payload is that of a super-frame: the distance to the next ESP header with the
-/// same SPI and a later sequence number. That ciphertext looks so by chance does not happen.
+/// Returns the size of the segments if the payload belongs to a super-frame. The size is the
+/// distance to the next ESP header, with the same SPI and a later sequence number. Ciphertext
+/// practically never looks like this by chance.
 fn esp_segment_size(payload: &[u8]) -> Option<usize> {
     const GAP_MAX: u32 = 4096;
     let (spi, first) = (read_u32(payload, 0)?, read_u32(payload, 4)?);
     if spi == 0 {
         return None;
     }
-    // An ESP packet is a multiple of four bytes long (RFC 4303 section 2.4).
+    // The length of an ESP packet is a multiple of four bytes (RFC 4303 §2.4).
     (16..payload.len()).step_by(4).find(|&at| {
         read_u32(payload, at) == Some(spi)
             && read_u32(payload, at + 4)
@@ -264,7 +267,8 @@ fn esp_segment_size(payload: &[u8]) -> Option<usize> {
     })
 }
 
-/// Fills in the checksum that the sender left to offload. Zero means "none" and stays.
+/// Completes the checksum that the sender left to the hardware. A checksum of zero means "none" and
+/// stays.
 fn fill_udp_checksum(frame: &mut [u8], payload_at: usize) {
     let udp_at = payload_at - UDP_LEN;
     if read_u16(frame, udp_at + 6).unwrap_or_default() == 0 {
@@ -285,7 +289,8 @@ fn fill_udp_checksum(frame: &mut [u8], payload_at: usize) {
     write_u16(frame, udp_at + 6, sum);
 }
 
-/// The Internet checksum (RFC 1071) over parts of even length; the last may be odd.
+/// Computes the Internet checksum (RFC 1071) over several parts. Only the last part may have an odd
+/// length.
 pub fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
@@ -321,7 +326,7 @@ fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
 mod tests {
     use super::*;
 
-    /// An Ethernet frame with IPv4 and UDP between the NAT-T ports.
+    /// Makes an Ethernet frame with IPv4 and UDP between the NAT traversal ports.
     fn udp_frame(payload: &[u8], checksum: u16) -> Vec<u8> {
         let total = (20 + 8 + payload.len()) as u16;
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
@@ -361,7 +366,7 @@ mod tests {
         let frames = wire_frames(&udp_frame(&payload, 0xbeef));
         assert_eq!(frames.len(), 11);
         for (index, frame) in frames.iter().enumerate() {
-            let view = View::of(frame);
+            let view = FrameView::of(frame);
             assert_eq!(view.esp_header(), Some((0xc0ff_ee01, 7 + index as u32)));
             assert_eq!(view.packet_len, frame.len() - ETHERNET_LEN);
             assert_eq!(checksum(&[&frame[14..34]]), 0, "IP header checksum");
@@ -389,7 +394,7 @@ mod tests {
 
     #[test]
     fn udp_payloads_are_told_apart() {
-        let kind = |payload: &[u8]| format!("{:?}", View::of(&udp_frame(payload, 0)).kind);
+        let kind = |payload: &[u8]| format!("{:?}", FrameView::of(&udp_frame(payload, 0)).kind);
         assert_eq!(kind(&[0xff]), "Keepalive");
         assert_eq!(kind(&[0, 0, 0, 0, 9]), "Ike([9])");
         assert_eq!(kind(&[0, 0, 1, 0, 9]), "Esp([0, 0, 1, 0, 9])");
@@ -399,17 +404,17 @@ mod tests {
     fn a_fragment_or_other_protocol_is_clear() {
         let mut fragment = udp_frame(&[1; 64], 0);
         fragment[21] = 1;
-        assert_eq!(View::of(&fragment).kind, Kind::Clear);
+        assert_eq!(FrameView::of(&fragment).kind, FrameKind::Clear);
         let mut tcp = udp_frame(&[1; 64], 0);
         tcp[23] = PROTOCOL_TCP;
-        assert_eq!(View::of(&tcp).kind, Kind::Clear);
+        assert_eq!(FrameView::of(&tcp).kind, FrameKind::Clear);
     }
 
     #[test]
     fn no_truncation_panics() {
         let whole = udp_frame(&esp(5, 6, 64), 1);
         for len in 0..whole.len() {
-            let _ = View::of(&whole[..len]).describe();
+            let _ = FrameView::of(&whole[..len]).describe();
             let _ = wire_frames(&whole[..len]);
         }
     }

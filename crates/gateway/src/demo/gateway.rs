@@ -1,4 +1,4 @@
-//! The two gateways: their configurations, their processes and their control sockets.
+//! The two gateways of the demo: their configurations, their processes and their control sockets.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,21 +20,21 @@ use crate::vici::client::Client;
 pub const CONNECTION: &str = "site";
 pub const CHILD: &str = "net";
 const IKE_PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
-// Without ESN, because Wireshark before 4.2 cannot check the ICVs of 64-bit sequence numbers.
+// The proposal has no ESN: Wireshark before 4.2 cannot verify ICVs with 64-bit sequence numbers.
 const ESP_PROPOSAL: &str = "aes128gcm16-x25519-noesn";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 const LOG_LINES: usize = 15;
 
-/// Which of the two.
+/// One of the two gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum GatewaySide {
     A,
     B,
 }
 
-impl Side {
+impl GatewaySide {
     pub const fn name(self) -> &'static str {
         match self {
             Self::A => "gw-a",
@@ -66,15 +66,15 @@ impl Side {
 
 /// The files of one gateway.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct GatewayFiles {
     pub config: PathBuf,
     pub keys: PathBuf,
     pub log: PathBuf,
     pub socket: PathBuf,
 }
 
-impl Files {
-    pub fn of(side: Side, directory: &Path) -> Self {
+impl GatewayFiles {
+    pub fn of(side: GatewaySide, directory: &Path) -> Self {
         let file = |suffix: &str| directory.join(format!("{}.{suffix}", side.name()));
         Self {
             config: file("conf"),
@@ -85,7 +85,7 @@ impl Files {
     }
 }
 
-pub fn configuration(side: Side, socket: &Path, psk: &str) -> String {
+pub fn configuration(side: GatewaySide, socket: &Path, psk: &str) -> String {
     let (own, peer) = (side, side.other());
     format!(
         r#"# {name} of the demo
@@ -135,7 +135,7 @@ secrets {{
     )
 }
 
-/// 256 random bits in hexadecimal.
+/// Returns 256 random bits in hexadecimal.
 pub fn random_psk() -> Result<String, Error> {
     let mut bytes = [0; 32];
     random::fill(&mut bytes)
@@ -150,29 +150,29 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
         .map_err(|source| Error::system(format!("cannot write {}", path.display()), source))
 }
 
-/// A running gateway; dropped, it is ended.
+/// A running gateway. Dropping it ends the process.
 #[derive(Debug)]
-pub struct Gateway {
-    pub side: Side,
-    pub files: Files,
+pub struct GatewayProcess {
+    pub side: GatewaySide,
+    pub files: GatewayFiles,
     child: Child,
 }
 
-/// What tells one security association from the one that replaces it.
+/// The identifiers that distinguish security associations from their successors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaNames {
-    /// The initiator's SPI of the IKE SA.
+    /// The initiator's SPIs of the IKE SAs.
     pub ike: BTreeSet<String>,
-    /// Inbound SPIs of installed child SAs.
+    /// The inbound SPIs of the installed child SAs.
     pub children: BTreeSet<String>,
 }
 
-impl Gateway {
-    /// Starts `esplanade run` in the namespace. Call it from a thread that lives as long as the gateway should.
+impl GatewayProcess {
+    /// Starts `esplanade run` in the namespace. The gateway ends with the calling thread.
     pub fn start(
-        side: Side,
+        side: GatewaySide,
         place: &Namespace,
-        files: Files,
+        files: GatewayFiles,
         log_level: &str,
     ) -> Result<Self, Error> {
         let failed = |source| Error::system(format!("cannot start {}", side.name()), source);
@@ -198,7 +198,9 @@ impl Gateway {
         Ok(Self { side, files, child })
     }
 
-    /// Waits until a command is answered: the control socket is there before the ports are bound. `pause` waits a moment, and fails if the demo was interrupted.
+    /// Waits until the gateway answers a command. The control socket exists before the ports are
+    /// bound, so its existence is not enough. `pause` waits a moment, and fails if the demo was
+    /// interrupted.
     pub fn wait_ready(
         &mut self,
         mut pause: impl FnMut() -> Result<(), Error>,
@@ -234,7 +236,7 @@ impl Gateway {
         }
     }
 
-    /// An error about this gateway that ends with the last lines of its log.
+    /// Makes an error about this gateway. The error ends with the last lines of the gateway's log.
     pub fn failure(&self, message: &str) -> Error {
         let mut text = format!("{message}; the end of {}:", self.files.log.display());
         for line in tail(&self.files.log).unwrap_or_default().lines() {
@@ -257,7 +259,7 @@ impl Gateway {
             .and_then(|mut client| client.command(command, message))
     }
 
-    /// Sends a vici command; `success = no` in the answer is an error.
+    /// Sends a vici command. An answer with `success = no` is an error.
     fn command(&self, command: &str, message: Message) -> Result<(), Error> {
         let answer = self.asked(command, message).map_err(|error| {
             self.failure(&format!("{} on {}: {error}", command, self.side.name()))
@@ -293,7 +295,7 @@ impl Gateway {
         self.command("rekey", message)
     }
 
-    /// The security associations that are in place.
+    /// Returns the identifiers of the current security associations.
     pub fn associations(&self) -> Result<SaNames, Error> {
         let mut names = SaNames::default();
         let note = |event: Message| {
@@ -318,7 +320,8 @@ impl Gateway {
         Ok(names)
     }
 
-    /// Asks the process to end, and makes it after a while. True if it went by itself and in order.
+    /// Asks the process to end, and kills it after [`STOP_TIMEOUT`]. Returns true if it ended by
+    /// itself without an error.
     pub fn stop(&mut self) -> bool {
         if let Ok(Some(status)) = self.child.try_wait() {
             return status.success();
@@ -337,13 +340,13 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// The last lines of a file, of which no more than the last 16 KiB are read.
+/// Returns the last lines of a file. Reads at most the last 16 KiB.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
@@ -356,7 +359,7 @@ fn tail(path: &Path) -> io::Result<String> {
     Ok(lines.get(start..).unwrap_or_default().join("\n"))
 }
 
-/// Level and message of a JSON log line; any other line as it is.
+/// Returns the level and the message of a JSON log line. Any other line is returned unchanged.
 pub fn readable(line: &str) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(line) else {
         return line.to_owned();

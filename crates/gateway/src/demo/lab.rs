@@ -1,11 +1,13 @@
-//! The network of the demo: two sites behind gateways, and a router between them that knows neither site.
+//! Builds the network of the demo: two sites behind gateways, and a router between them that has no
+//! route to the sites.
 //!
 //! ```text
 //!  host-a ------- gw-a ------- internet ------- gw-b ------- host-b
 //!     10.1.0.0/24    192.0.2.0/24   198.51.100.0/24   10.2.0.0/24
 //! ```
 //!
-//! Every name is a network namespace. Nothing has a name outside this process: the namespaces end with it.
+//! Every name is a network namespace. The namespaces have no name outside this process, and they
+//! end with it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,23 +29,23 @@ const INTERNET_A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const INTERNET_B: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const PREFIX_LEN: u8 = 24;
 
-/// The interface of the internet router on which every packet between the sites passes.
+/// The router's interface that every packet between the sites passes.
 pub const WIRE: &str = "to-a";
-/// The interface of a gateway to the internet.
+/// A gateway's interface to the internet.
 const OUTSIDE: &str = "outside";
-/// The interface of a gateway to its site; in the host, `lan`.
+/// A gateway's interface to its site. The host at the other end calls its interface `lan`.
 const INSIDE: &str = "inside";
 pub const LAN: &str = "lan";
 
 #[derive(Debug)]
 pub struct Namespace {
     pub name: &'static str,
-    pub network: netns::Namespace,
+    pub network: netns::NetworkNamespace,
 }
 
 impl Namespace {
     fn new(name: &'static str) -> Result<Self, Error> {
-        let network = netns::Namespace::create()
+        let network = netns::NetworkNamespace::create()
             .map_err(|source| Error::system(format!("cannot make the namespace {name}"), source))?;
         let namespace = Self { name, network };
         namespace
@@ -51,7 +53,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs a closure in a thread inside the namespace. Sockets that it opens stay in the namespace.
+    /// Runs a closure in a thread inside the namespace. Sockets that it opens stay in the
+    /// namespace.
     pub fn run<T: Send, E: Send + From<io::Error>>(
         &self,
         work: impl FnOnce() -> Result<T, E> + Send,
@@ -117,7 +120,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Makes the internet know the sites: packets cross it in clear.
+    /// Gives the router routes to the sites, so that packets cross it in clear.
     pub fn route_in_clear(&self) -> Result<(), Error> {
         add_route(
             &self.internet,
@@ -138,7 +141,8 @@ impl Lab {
 
 type End<'a> = (&'a Namespace, &'a str, Ipv4Addr);
 
-/// Joins two namespaces by a veth pair. The pair is made in the first and its other end moved.
+/// Joins two namespaces by a veth pair. The pair is created in the first namespace, and one end is
+/// moved to the second.
 fn join(first: End<'_>, second: End<'_>) -> Result<(), Error> {
     first.0.run(|| {
         block_on(async |net| {
@@ -192,7 +196,7 @@ fn add_route(
     })
 }
 
-/// Speaks netlink in the calling thread's namespace.
+/// Runs netlink operations in the namespace of the calling thread.
 fn block_on<T>(work: impl AsyncFnOnce(&Net) -> crate::net::Result<T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,7 +1,8 @@
-//! `esplanade demo`: two sites, an internet between them, and the proof that only ESP crosses it.
+//! `esplanade demo`: two sites and an internet between them, and the proof that only ESP crosses
+//! it.
 //!
-//! Everything happens in network namespaces of this one process, so that it needs no other program, leaves the
-//! machine's own network alone, and leaves nothing behind however it ends.
+//! Everything happens in network namespaces of this process. So the demo needs no other program,
+//! does not touch the machine's own network, and leaves nothing behind when it ends.
 
 mod capture;
 mod files;
@@ -20,9 +21,9 @@ mod ui;
 use std::io;
 use std::path::PathBuf;
 
-/// What the command line offers.
+/// Options of the command line.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// How long to move bulk TCP, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub duration: u64,
@@ -48,20 +49,21 @@ pub struct Options {
     pub without_tunnel: bool,
 }
 
-/// Why the demo ended without success.
+/// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system does not let us make namespaces or a TUN device; the text says what and the way out.
+    /// The system does not permit namespaces or a TUN device. The text says what is missing and
+    /// what to do.
     #[error("{0}")]
     Forbidden(String),
     #[error("{doing}: {source}")]
     System { doing: String, source: io::Error },
-    /// A gateway process did not do its part; the text ends with its last log lines.
+    /// A gateway process failed. The text ends with the last lines of its log.
     #[error("{0}")]
     Gateway(String),
     #[error("interrupted")]
     Interrupted,
-    /// The demo ran to its end and these checks failed.
+    /// The demo reached its end, and these checks failed.
     #[error("failed: {}", .0.join("\n        "))]
     Checks(Vec<String>),
 }
@@ -81,14 +83,13 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Runs the demo; `Ok` only when every check passed.
+/// Runs the demo. Returns `Ok` only if every check passed.
 ///
-/// Call it before the process has started any thread: the kernel gives a user namespace only to a process with
-/// a single thread.
-pub fn run(options: Options) -> Result<(), Error> {
+/// The process must have only one thread: the kernel refuses a user namespace to any other process.
+pub fn run(options: DemoOptions) -> Result<(), Error> {
     let isolation = system::isolate(!options.without_tunnel)?;
     let interrupt = system::Interrupt::install()?;
-    let mut output = files::Output::create(&options)?;
+    let mut output = files::OutputDirectory::create(&options)?;
     let mut ui = ui::Ui::new(options.plain);
     let result = steps::run(&options, isolation, &interrupt, &output, &mut ui);
     match &result {
@@ -98,7 +99,7 @@ pub fn run(options: Options) -> Result<(), Error> {
                 .map_err(|source| Error::system("cannot write to standard output", source))?;
         }
         Err(Error::Interrupted | Error::Forbidden(_)) => {}
-        // The summary has said where the files are.
+        // The summary has already named the files.
         Err(Error::Checks(_)) => output.keep_all(),
         Err(_) => {
             output.keep_all();

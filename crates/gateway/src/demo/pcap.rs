@@ -1,4 +1,4 @@
-//! Classic pcap files with microsecond time stamps.
+//! Writes classic pcap files with timestamps in microseconds.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,7 +21,7 @@ impl PcapWriter {
         file.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
         file.write_all(&2u16.to_le_bytes())?;
         file.write_all(&4u16.to_le_bytes())?;
-        // Time zone and accuracy, by convention zero.
+        // Time zone and accuracy are zero by convention.
         file.write_all(&[0; 8])?;
         file.write_all(&SNAPLEN.to_le_bytes())?;
         file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())?;

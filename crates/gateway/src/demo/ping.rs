@@ -1,4 +1,4 @@
-//! ICMP echo from inside a namespace (RFC 792).
+//! Sends ICMP echo requests from inside a namespace (RFC 792).
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,20 +16,21 @@ const ECHO_REPLY: u8 = 0;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply {
+pub struct EchoReply {
     pub sequence: u16,
     pub len: usize,
     pub ttl: u8,
     pub rtt: Duration,
 }
 
-/// Sends echo requests one after the other and calls `each` with the reply, or `None` after a second without.
+/// Sends echo requests one after the other. Calls `each` with the reply, or with `None` after a
+/// second without one.
 pub fn ping(
     from: &Namespace,
     to: Ipv4Addr,
     count: u16,
     interval: Duration,
-    mut each: impl FnMut(u16, Option<Reply>),
+    mut each: impl FnMut(u16, Option<EchoReply>),
 ) -> io::Result<()> {
     let socket = from.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))?;
     let identifier = std::process::id() as u16;
@@ -45,7 +46,7 @@ pub fn ping(
     Ok(())
 }
 
-fn await_reply(socket: &Socket, request: &[u8], sent: Instant) -> io::Result<Option<Reply>> {
+fn await_reply(socket: &Socket, request: &[u8], sent: Instant) -> io::Result<Option<EchoReply>> {
     let mut buffer = [0; 2048];
     loop {
         let left = TIMEOUT.saturating_sub(sent.elapsed());
@@ -82,13 +83,13 @@ fn echo_request(identifier: u16, sequence: u16) -> Vec<u8> {
     packet
 }
 
-/// A reply counts only if it brings identifier, sequence number and content back unchanged.
-fn parse_reply(packet: &[u8], request: &[u8], rtt: Duration) -> Option<Reply> {
+/// Parses a reply. It must return the identifier, the sequence number and the content unchanged.
+fn parse_reply(packet: &[u8], request: &[u8], rtt: Duration) -> Option<EchoReply> {
     let header_len = usize::from(packet.first()? & 0x0f) * 4;
     let icmp = packet.get(header_len..)?;
     let same = icmp.first() == Some(&ECHO_REPLY) && icmp.get(4..)? == request.get(4..)?;
     let sequence = u16::from_be_bytes(request.get(6..8)?.try_into().ok()?);
-    same.then_some(Reply {
+    same.then_some(EchoReply {
         sequence,
         len: icmp.len(),
         ttl: *packet.get(8)?,

@@ -1,7 +1,7 @@
-//! The IKE messages on the wire as a readable sequence.
+//! Shows the IKE messages on the wire as a readable sequence.
 //!
-//! Everything comes from captured packets. What is inside the Encrypted payload is opened with the keys that
-//! the gateways have exported; without a fitting key it stays "encrypted".
+//! Everything comes from captured packets. The keys that the gateways exported decrypt the
+//! Encrypted payloads. Without the right key, a payload is shown as "encrypted".
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,9 +20,9 @@ use super::ui::{Ui, wrap};
 const ARROW_LEN: usize = 36;
 const DETAIL_WIDTH: usize = 62;
 
-/// The keys of IKE SAs, from the gateways' key files.
+/// The keys of IKE SAs, from the key files of the gateways.
 #[derive(Default)]
-pub struct Keys {
+pub struct IkeKeys {
     sas: Vec<SaKeys>,
 }
 
@@ -33,14 +33,14 @@ struct SaKeys {
     from_responder: SkKey,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for IkeKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Keys({} IKE SAs, keys withheld)", self.sas.len())
     }
 }
 
-impl Keys {
-    /// Reads the `ikev2_decryption_table` lines of a key file; those it can make nothing of are left out.
+impl IkeKeys {
+    /// Reads the `ikev2_decryption_table` lines of a key file. Malformed lines are skipped.
     pub fn read(path: &Path) -> std::io::Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let lines = text
@@ -114,20 +114,20 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// What one message says.
+/// The readable content of one message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     pub title: String,
     pub exchange: Option<ExchangeType>,
     pub response: bool,
     pub payloads: Vec<String>,
-    /// The algorithms that a responder has chosen.
+    /// The algorithms that the responder chose.
     pub chosen: Option<String>,
-    /// Whether the Encrypted payload was there and could be opened.
+    /// The message had an Encrypted payload, and it was decrypted.
     pub opened: bool,
 }
 
-pub fn read(datagram: &[u8], keys: &Keys) -> Reading {
+pub fn read(datagram: &[u8], keys: &IkeKeys) -> Reading {
     let message = match Message::decode(datagram) {
         Ok(message) => message,
         Err(error) => {
@@ -184,7 +184,7 @@ pub fn read(datagram: &[u8], keys: &Keys) -> Reading {
     reading
 }
 
-/// A payload in the notation of RFC 7296 section 1.2.
+/// Names a payload in the notation of RFC 7296 §1.2.
 fn name(payload: &Payload, header: &Header) -> Option<String> {
     let role = if header.response { 'r' } else { 'i' };
     let stage = match header.exchange {
@@ -263,8 +263,8 @@ fn transform(transform: &Transform) -> String {
     }
 }
 
-/// Draws the messages between the two gateways, the first of which has the address `left`.
-pub fn draw(ui: &mut Ui, messages: &[IkeMessage], keys: &Keys, left: IpAddr) {
+/// Draws the messages between the two gateways. `left` is the address of the first gateway.
+pub fn draw(ui: &mut Ui, messages: &[IkeMessage], keys: &IkeKeys, left: IpAddr) {
     let Some(first) = messages.first() else {
         return;
     };
@@ -363,7 +363,7 @@ mod tests {
                 )),
             ],
         };
-        let reading = read(&message.encode().unwrap(), &Keys::default());
+        let reading = read(&message.encode().unwrap(), &IkeKeys::default());
         assert_eq!(reading.title, "IKE_SA_INIT response 0");
         assert_eq!(
             reading.payloads.join(" "),
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn an_encrypted_message_is_opened_only_with_its_key() {
         let datagram = sealed_auth(&[0x42; 20]);
-        let closed = read(&datagram, &Keys::default());
+        let closed = read(&datagram, &IkeKeys::default());
         assert!(!closed.opened);
         assert!(
             closed.payloads[0].starts_with("SK { "),
@@ -396,7 +396,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
         std::fs::write(&path, format!("nonsense\n{}", line(&"42".repeat(20)))).unwrap();
-        let opened = read(&datagram, &Keys::read(&path).unwrap());
+        let opened = read(&datagram, &IkeKeys::read(&path).unwrap());
         assert!(opened.opened);
         assert_eq!(
             opened.payloads.join(", "),
@@ -404,7 +404,7 @@ mod tests {
         );
 
         std::fs::write(&path, line(&"43".repeat(20))).unwrap();
-        assert!(!read(&datagram, &Keys::read(&path).unwrap()).opened);
+        assert!(!read(&datagram, &IkeKeys::read(&path).unwrap()).opened);
     }
 
     fn sealed_auth(sk_ei: &[u8]) -> Vec<u8> {
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn garbage_is_unreadable_and_no_panic() {
         for len in 0..64 {
-            let reading = read(&vec![0xa5; len], &Keys::default());
+            let reading = read(&vec![0xa5; len], &IkeKeys::default());
             assert_eq!(reading.title, "unreadable");
         }
     }

@@ -1,4 +1,4 @@
-//! The demo step by step.
+//! The steps of the demo, in order.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use esplanade_ike::wire::ExchangeType;
 
 use super::capture::{Recorder, Sample, Scope, Totals};
-use super::files::{INSIDE_CAPTURE, Output, WIRE_CAPTURE};
-use super::gateway::{self, Files, Gateway, SaNames, Side};
+use super::files::{INSIDE_CAPTURE, OutputDirectory, WIRE_CAPTURE};
+use super::gateway::{self, GatewayFiles, GatewayProcess, GatewaySide, SaNames};
 use super::lab::{GATEWAY_A, HOST_A, HOST_B, LAN, Lab, Namespace, WIRE};
 use super::ping::ping;
-use super::sequence::{self, Keys};
-use super::summary::{self, Results};
+use super::sequence::{self, IkeKeys};
+use super::summary::{self, DemoResults};
 use super::system::Interrupt;
 use super::traffic::{TcpFlow, UdpFlow};
 use super::ui::{Ui, bits_per_second, hex_dump};
-use super::{Error, Options};
+use super::{DemoOptions, Error};
 use crate::io::ns::Isolation;
 
 const PINGS: u16 = 4;
@@ -28,30 +28,31 @@ const LIGHT_LOAD_SHARE: f64 = 0.25;
 const CAPTURE_TCP: usize = 4 << 20;
 const CAPTURE_UDP: usize = 1 << 20;
 const CAPTURE_REKEY: usize = 2 << 20;
-/// The streams under which the SAs are rekeyed. TCP is held back, so that no queue is full and any loss is
-/// the rekeying's own.
+/// The streams during which the SAs are rekeyed. TCP is limited so that no queue is full: any loss
+/// then comes from the rekeying.
 const REKEY_UDP_PACKETS_PER_SECOND: u32 = 2_000;
 const REKEY_UDP_PAYLOAD_LEN: usize = 256;
 const REKEY_TIMEOUT: Duration = Duration::from_secs(10);
 const REKEY_PAUSE: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
-/// The loss that the UDP stream before the rekeying may have, in percent: a busy machine overruns queues.
+/// Greatest loss of the UDP stream before the rekeying, in percent. A busy machine overflows
+/// queues.
 const UDP_LOSS_MAX_PERCENT: f64 = 10.0;
 
 struct Demo<'a> {
-    options: &'a Options,
+    options: &'a DemoOptions,
     interrupt: &'a Interrupt,
-    output: &'a Output,
+    output: &'a OutputDirectory,
     ui: &'a mut Ui,
     lab: &'a Lab,
-    results: Results,
+    results: DemoResults,
 }
 
 pub fn run(
-    options: &Options,
+    options: &DemoOptions,
     isolation: Isolation,
     interrupt: &Interrupt,
-    output: &Output,
+    output: &OutputDirectory,
     ui: &mut Ui,
 ) -> Result<(), Error> {
     ui.line("Esplanade demo: two sites, an internet between them, and ESP on the wire.");
@@ -72,7 +73,7 @@ pub fn run(
         output,
         ui,
         lab: &lab,
-        results: Results::default(),
+        results: DemoResults::default(),
     };
     let recorder = watch(&lab.internet, WIRE, Scope::Wire, &output.file(WIRE_CAPTURE))?;
     if options.without_tunnel {
@@ -112,7 +113,7 @@ fn watch(place: &Namespace, interface: &str, scope: Scope, path: &Path) -> Resul
 }
 
 impl Demo<'_> {
-    fn start_gateways(&mut self) -> Result<[Gateway; 2], Error> {
+    fn start_gateways(&mut self) -> Result<[GatewayProcess; 2], Error> {
         self.ui.step("Two gateways");
         let psk = gateway::random_psk()?;
         let log_level = if self.options.verbose {
@@ -121,17 +122,17 @@ impl Demo<'_> {
             "info"
         };
         let start = |demo: &mut Self, side, place| {
-            let files = Files::of(side, demo.output.path());
+            let files = GatewayFiles::of(side, demo.output.path());
             let text = gateway::configuration(side, &files.socket, &psk);
             gateway::write_private(&files.config, &text)?;
             if demo.options.verbose {
                 demo.ui.faint(text.replace(&psk, "(random)"));
             }
-            Gateway::start(side, place, files, log_level)
+            GatewayProcess::start(side, place, files, log_level)
         };
         let mut gateways = [
-            start(self, Side::A, &self.lab.gw_a)?,
-            start(self, Side::B, &self.lab.gw_b)?,
+            start(self, GatewaySide::A, &self.lab.gw_a)?,
+            start(self, GatewaySide::B, &self.lab.gw_b)?,
         ];
         for gateway in &mut gateways {
             gateway.wait_ready(|| self.interrupt.pause(POLL))?;
@@ -147,19 +148,23 @@ impl Demo<'_> {
         Ok(gateways)
     }
 
-    fn negotiate(&mut self, recorder: &Recorder, gateways: &[Gateway; 2]) -> Result<(), Error> {
+    fn negotiate(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &[GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui
             .step("The negotiation, as captured between the gateways");
         let [gw_a, gw_b] = gateways;
         gw_a.initiate()?;
-        // The responder has what the initiator has once it is listed there, too.
+        // The responder is ready once it lists the child SA as well.
         self.until(REKEY_TIMEOUT, || {
             Ok(!gw_b.associations()?.children.is_empty())
         })?
         .ok_or_else(|| gw_b.failure("gw-b has no child SA"))?;
         self.interrupt.pause(Duration::from_millis(200))?;
         let messages = recorder.ike_messages(0);
-        let keys = Keys::read(&gw_a.files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gw_a.files.keys).unwrap_or_default();
         sequence::draw(self.ui, &messages, &keys, IpAddr::V4(GATEWAY_A));
         for message in &messages {
             let reading = sequence::read(&message.bytes, &keys);
@@ -183,7 +188,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn show_logs(&mut self, gateways: &[Gateway]) {
+    fn show_logs(&mut self, gateways: &[GatewayProcess]) {
         for gateway in gateways {
             self.ui
                 .text(format_args!("\n{} logs:", gateway.side.name()));
@@ -268,7 +273,7 @@ impl Demo<'_> {
         }
     }
 
-    fn bulk(&mut self, recorder: &Recorder, gateways: &mut [Gateway]) -> Result<(), Error> {
+    fn bulk(&mut self, recorder: &Recorder, gateways: &mut [GatewayProcess]) -> Result<(), Error> {
         self.ui.step("Bulk TCP and UDP");
         let lab = self.lab;
         let allow = |bytes| {
@@ -334,7 +339,8 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Bytes a second at which no queue should be full: a part of what the machine has just shown it can do.
+    /// Returns a rate in bytes per second at which no queue should be full: a fraction of the
+    /// measured TCP rate.
     fn light_load(&self) -> f64 {
         let bulk = self
             .results
@@ -343,17 +349,19 @@ impl Demo<'_> {
         (bulk * LIGHT_LOAD_SHARE).max(1e6)
     }
 
-    /// Ten thousand, or fewer on a machine whose TCP rate says that this would be too many.
+    /// Returns ten thousand packets per second, or fewer if the measured TCP rate shows that the
+    /// machine is too slow.
     fn udp_packets_per_second(&self) -> u32 {
         let share = self.light_load() / UDP_PAYLOAD_LEN as f64;
         (share as u32).clamp(100, UDP_PACKETS_PER_SECOND_MAX)
     }
 
-    /// Shows the rate of a flow for some seconds; `received` gives `None` when the flow has ended early.
+    /// Shows the rate of a flow for some seconds. `received` returns `None` if the flow ended
+    /// early.
     fn follow(
         &mut self,
         seconds: f64,
-        gateways: &mut [Gateway],
+        gateways: &mut [GatewayProcess],
         name: &str,
         received: impl Fn() -> Option<u64>,
     ) -> Result<(), Error> {
@@ -386,7 +394,11 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn rekey(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+    fn rekey(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &mut [GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui.step("Fresh keys under load");
         let lab = self.lab;
         let before = recorder.ike_messages(0).len();
@@ -413,7 +425,7 @@ impl Demo<'_> {
             gateway.check_alive()?;
         }
         self.ui.line("");
-        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gateways[0].files.keys).unwrap_or_default();
         sequence::draw(
             self.ui,
             &recorder.ike_messages(before),
@@ -447,15 +459,25 @@ impl Demo<'_> {
     fn replace_associations(
         &mut self,
         recorder: &Recorder,
-        gateways: &[Gateway; 2],
+        gateways: &[GatewayProcess; 2],
     ) -> Result<(), Error> {
         let [gw_a, gw_b] = gateways;
-        type Ask = fn(&Gateway) -> Result<(), Error>;
-        let exchanges: [(&'static str, &Gateway, Ask, bool); 4] = [
-            ("child SA, by gw-a", gw_a, Gateway::rekey_child, false),
-            ("IKE SA, by gw-a", gw_a, Gateway::rekey_ike, true),
-            ("child SA, by gw-b", gw_b, Gateway::rekey_child, false),
-            ("IKE SA, by gw-b", gw_b, Gateway::rekey_ike, true),
+        type Ask = fn(&GatewayProcess) -> Result<(), Error>;
+        let exchanges: [(&'static str, &GatewayProcess, Ask, bool); 4] = [
+            (
+                "child SA, by gw-a",
+                gw_a,
+                GatewayProcess::rekey_child,
+                false,
+            ),
+            ("IKE SA, by gw-a", gw_a, GatewayProcess::rekey_ike, true),
+            (
+                "child SA, by gw-b",
+                gw_b,
+                GatewayProcess::rekey_child,
+                false,
+            ),
+            ("IKE SA, by gw-b", gw_b, GatewayProcess::rekey_ike, true),
         ];
         for (name, gateway, ask, ike) in exchanges {
             self.interrupt.pause(REKEY_PAUSE)?;
@@ -477,7 +499,11 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+    fn stop(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &mut [GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui.step("The end");
         let before = recorder.ike_messages(0).len();
         for gateway in &mut *gateways {
@@ -488,7 +514,7 @@ impl Demo<'_> {
             );
         }
         self.interrupt.pause(Duration::from_millis(100))?;
-        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gateways[0].files.keys).unwrap_or_default();
         sequence::draw(
             self.ui,
             &recorder.ike_messages(before),
@@ -518,7 +544,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Asks again and again until the answer is yes; `None` after the time.
+    /// Repeats the question until the answer is yes. Returns `None` if the time ran out.
     fn until(
         &self,
         time: Duration,
@@ -537,7 +563,7 @@ impl Demo<'_> {
     }
 }
 
-/// Whether none of the old SAs is left and there is a new one.
+/// Tells whether none of the old SAs is left and there is a new SA.
 fn is_replaced(old: &SaNames, new: &SaNames, ike: bool) -> bool {
     let (old, new) = if ike {
         (&old.ike, &new.ike)

@@ -1,4 +1,4 @@
-//! The end of the demo: what was found on the wire, the figures, and where the files lie.
+//! The end of the demo: the findings on the wire, the figures, and the places of the files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::capture::Totals;
 use super::traffic::{TcpResult, UdpResult};
 use super::ui::{Ui, bits_per_second};
 
-/// What the summary says.
+/// The figures of the summary.
 #[derive(Debug, Default)]
-pub struct Results {
+pub struct DemoResults {
     pub suite: Option<String>,
     pub esp_suite: Option<String>,
     pub rtts: Vec<Duration>,
@@ -19,8 +19,8 @@ pub struct Results {
     pub rekey_udp: Option<UdpResult>,
 }
 
-impl Results {
-    /// Name and value of each figure.
+impl DemoResults {
+    /// Returns the name and the value of each figure.
     pub fn rows(&self, totals: &Totals) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         if self.suite.is_some() || self.esp_suite.is_some() {
@@ -76,7 +76,7 @@ impl Results {
     }
 }
 
-/// The checks that nothing crossed between the gateways but ESP and IKE.
+/// Checks that only ESP and IKE crossed between the gateways.
 pub fn check_wire(ui: &mut Ui, totals: &Totals) {
     let esp = totals.esp_frames > 0;
     ui.check(
@@ -109,7 +109,7 @@ pub fn check_wire(ui: &mut Ui, totals: &Totals) {
     }
 }
 
-/// Where the files lie, and the command that reads the capture, if there are keys for it.
+/// Shows the places of the files. If there are keys, also shows the command that reads the capture.
 pub fn show_files(ui: &mut Ui, directory: &Path, tshark: Option<String>) {
     let mut files = vec![
         (

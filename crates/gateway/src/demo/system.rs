@@ -1,4 +1,4 @@
-//! What the demo asks of the system, and what to do where the system refuses.
+//! What the demo needs from the system. If the system refuses, an error says what to do.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,7 +15,7 @@ use crate::io::ns::{self, Isolation};
 const TUN: &str = "/dev/net/tun";
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Goes into namespaces of our own, with a TUN device at hand.
+/// Moves the process into its own namespaces, and checks that a TUN device is available.
 pub fn isolate(need_tun: bool) -> Result<Isolation, Error> {
     let isolation = ns::isolate().map_err(forbidden)?;
     if need_tun {
@@ -45,7 +45,7 @@ fn check_tun() -> Result<(), Error> {
     Err(Error::Forbidden(way_out))
 }
 
-/// What stands in the way of namespaces, as far as the system tells.
+/// Explains, as far as the system tells, why namespaces are not permitted.
 fn forbidden(error: io::Error) -> Error {
     let mut text = format!("this system does not let us make network namespaces ({error}).");
     if error.raw_os_error() == Some(libc::EINVAL) && thread_count() > 1 {
@@ -94,7 +94,8 @@ fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
-/// Set by SIGINT and SIGTERM. A second signal ends the process at once; the gateways go with it.
+/// Records SIGINT and SIGTERM. A second signal ends the process at once, and the gateways end with
+/// it.
 #[derive(Debug)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
@@ -132,7 +133,7 @@ impl Interrupt {
         Ok(Self { flag })
     }
 
-    /// Fails if a signal has come.
+    /// Fails if a signal has arrived.
     pub fn check(&self) -> Result<(), Error> {
         if self.flag.load(Ordering::Relaxed) {
             Err(Error::Interrupted)
@@ -141,7 +142,7 @@ impl Interrupt {
         }
     }
 
-    /// Waits, but not after a signal.
+    /// Waits for `time`. Fails at once if a signal arrives.
     pub fn pause(&self, time: Duration) -> Result<(), Error> {
         let end = Instant::now() + time;
         loop {

@@ -1,4 +1,4 @@
-//! TCP and UDP between the hosts, every byte compared with what was sent.
+//! Sends TCP and UDP between the hosts. Every received byte is compared with what was sent.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,22 +12,23 @@ use super::capture::MARKER;
 use super::lab::Namespace;
 use super::ui::bits_per_second;
 
-/// Not a multiple of any segment or buffer size, so that a lost or doubled piece shifts the pattern.
+/// Length of the pattern in bytes. It is no multiple of a segment or buffer size, so a lost or
+/// duplicated piece shifts the pattern.
 const PATTERN_LEN: usize = 262_139;
 const CHUNK_LEN: usize = 128 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A flow that stands still this long is given up.
+/// A flow that makes no progress for this long is given up.
 const STALL: Duration = Duration::from_secs(10);
-/// How long after the last datagram was sent late ones are waited for.
+/// How long to wait for late datagrams after the last one was sent.
 const LINGER: Duration = Duration::from_millis(500);
 const DATAGRAM_HEADER_LEN: usize = 8;
 
-/// The content of every flow: a cheap random sequence with the marker in each kibibyte, twice over, so that
-/// any window of one period is one slice.
+/// Returns the content of every flow: a pseudo-random sequence that contains the marker in each
+/// kibibyte. It is returned twice in a row, so that any window of one period is one slice.
 fn pattern() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut once: Vec<u8> = std::iter::repeat_with(|| {
-        // xorshift64
+        // The generator is xorshift64.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -49,7 +50,7 @@ struct FlowState {
     received: AtomicU64,
 }
 
-/// A TCP flow in progress.
+/// A running TCP flow.
 #[derive(Debug)]
 pub struct TcpFlow {
     state: Arc<FlowState>,
@@ -71,7 +72,7 @@ impl TcpResult {
 }
 
 impl TcpFlow {
-    /// Connects and starts to send; `bytes_per_second` bounds the rate.
+    /// Connects and starts to send. `bytes_per_second` bounds the rate.
     pub fn start(
         from: &Namespace,
         to: &Namespace,
@@ -110,7 +111,7 @@ impl TcpFlow {
         self.sender.is_finished() || self.receiver.is_finished()
     }
 
-    /// Ends the flow in order: every byte that was sent must arrive.
+    /// Ends the flow. Fails unless every sent byte arrived.
     pub fn finish(self) -> io::Result<TcpResult> {
         self.state.stop.store(true, Ordering::Relaxed);
         let sent = joined(self.sender)?;
@@ -166,7 +167,7 @@ fn receive_tcp(mut stream: TcpStream, state: &FlowState) -> io::Result<u64> {
     }
 }
 
-/// Numbered datagrams in progress.
+/// A running flow of numbered datagrams.
 #[derive(Debug)]
 pub struct UdpFlow {
     state: Arc<FlowState>,
@@ -217,7 +218,7 @@ impl fmt::Display for UdpResult {
 
 #[derive(Debug, Default)]
 struct Tally {
-    /// One bit per sequence number.
+    /// One bit for each sequence number.
     seen: Vec<u64>,
     received: u64,
     duplicates: u64,
@@ -326,7 +327,8 @@ fn send_udp(
     let mut sent: u64 = 0;
     while !state.stop.load(Ordering::Relaxed) {
         let due = (started.elapsed().as_secs_f64() * f64::from(packets_per_second)) as u64;
-        // After a pause of the scheduler the arrears go out in small groups, so that no queue overflows.
+        // If the scheduler paused this thread, send the overdue datagrams in small groups, so that
+        // no queue overflows.
         let group_end = due.min(sent + 16);
         while sent < group_end {
             fill(&mut datagram, sent, &pattern);
@@ -368,7 +370,7 @@ fn receive_udp(socket: &UdpSocket, state: &FlowState, payload_len: usize) -> io:
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) =>
             {
-                // Silence for the whole time-out after the sender has stopped.
+                // The sender has stopped, and nothing arrived for a whole timeout.
                 if state.stop.load(Ordering::Relaxed) {
                     return Ok(tally);
                 }
@@ -378,7 +380,7 @@ fn receive_udp(socket: &UdpSocket, state: &FlowState, payload_len: usize) -> io:
     }
 }
 
-/// A datagram: its number, the marker, then a piece of the pattern that depends on the number.
+/// Fills a datagram: its number, the marker, and a piece of the pattern that depends on the number.
 fn fill(datagram: &mut [u8], sequence: u64, pattern: &[u8]) {
     let Some((number, content)) = datagram.split_first_chunk_mut::<DATAGRAM_HEADER_LEN>() else {
         return;

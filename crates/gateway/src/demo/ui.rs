@@ -1,4 +1,5 @@
-//! What the demo prints: steps, checks, a live line and tables, at 80 columns, plain where it is not a terminal.
+//! Prints the demo's output: steps, checks, a live line and tables, at 80 columns. Output that is
+//! no terminal is plain.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -12,7 +13,7 @@ pub struct Ui {
     steps: u32,
     live_shown: bool,
     failures: Vec<String>,
-    /// The first time that standard output took nothing.
+    /// The first error of standard output.
     unwritten: io::Result<()>,
 }
 
@@ -31,7 +32,7 @@ impl Ui {
         }
     }
 
-    /// Whether [`Self::live`] shows anything.
+    /// Tells whether [`Self::live`] shows anything.
     pub fn is_live(&self) -> bool {
         self.live
     }
@@ -45,14 +46,15 @@ impl Ui {
 
     pub fn line(&mut self, text: impl Display) {
         self.end_live();
-        // A standard output that takes nothing is no reason to leave anything half done.
+        // Remember the error and continue: the demo must still clean up.
         let written = writeln!(io::stdout(), "{text}");
         if self.unwritten.is_ok() {
             self.unwritten = written;
         }
     }
 
-    /// What could not be printed. A reader that has seen enough (`| head`) is no failure.
+    /// Returns the error of standard output, if any. A reader that closed its pipe early (`| head`)
+    /// is no error.
     pub fn finish(self) -> io::Result<()> {
         match self.unwritten {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
@@ -60,7 +62,7 @@ impl Ui {
         }
     }
 
-    /// Indented, as all that belongs to a step.
+    /// Prints indented text that belongs to a step.
     pub fn text(&mut self, text: impl Display) {
         for line in text.to_string().lines() {
             self.line(format_args!("  {line}").to_string().trim_end());
@@ -74,7 +76,7 @@ impl Ui {
         }
     }
 
-    /// Replaces the live line; on anything but a terminal nothing happens.
+    /// Replaces the live line. Does nothing unless the output is a terminal.
     pub fn live(&mut self, text: impl Display) {
         if self.live {
             self.live_shown = true;
@@ -108,7 +110,7 @@ impl Ui {
         &self.failures
     }
 
-    /// Name and value, aligned.
+    /// Prints rows of a name and a value, aligned.
     pub fn table(&mut self, rows: &[(&str, String)]) {
         let width = rows
             .iter()
@@ -137,7 +139,7 @@ impl Ui {
     }
 }
 
-/// Breaks at spaces, where there are any.
+/// Breaks text at spaces. A word longer than `width` stays whole.
 pub fn wrap(text: &str, width: usize) -> impl Iterator<Item = String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -153,7 +155,7 @@ pub fn wrap(text: &str, width: usize) -> impl Iterator<Item = String> {
     lines.into_iter()
 }
 
-/// Sixteen bytes a line, with what is printable beside.
+/// Formats bytes in hexadecimal, sixteen in a line, with the printable characters beside them.
 pub fn hex_dump(bytes: &[u8]) -> String {
     let line = |(index, part): (usize, &[u8])| {
         let hex: String = part.iter().map(|byte| format!("{byte:02x} ")).collect();
@@ -172,7 +174,7 @@ pub fn hex_dump(bytes: &[u8]) -> String {
     bytes.chunks(16).enumerate().map(line).collect()
 }
 
-/// With three significant digits.
+/// Formats a rate with three significant digits.
 pub fn bits_per_second(rate: f64) -> String {
     let (value, unit) = match rate {
         r if r >= 1e9 => (r / 1e9, "Gbit/s"),

@@ -1,4 +1,5 @@
-//! Raw sockets for AH (protocol 51). Its ICV covers the IP header, so packets come and go whole.
+//! Raw sockets for AH (IP protocol 51). AH's ICV covers the IP header, so the sockets send and
+//! deliver whole packets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,17 +8,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use esplanade_ipsec::wire::ah::PROTOCOL;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::{Outgoing, Received};
-use super::steer::{self, Share};
+use super::message::{Outgoing, ReceivedDatagram};
+use super::steer::{self, SpiShare};
 use super::sys::set_option;
 use super::udp::{SendReport, SocketOptions, open, send_items};
 
 const IPV6_HEADER_LEN: usize = 40;
-/// In AH's header (RFC 4302 §2).
+/// Offset of the SPI in AH's header (RFC 4302 §2).
 const SPI_AT: u32 = 4;
 
-/// A raw socket for protocol 51 of one IP version. On send it takes whole IP packets as they are, but that the kernel
-/// writes IPv4's header checksum, and an identification of its own where ours is zero, which would spoil the ICV.
+/// A raw socket for IP protocol 51 of one IP version. On send it takes whole IP packets. The kernel
+/// changes two IPv4 fields: it writes the header checksum, and an identification where ours is
+/// zero. A changed identification would break the ICV, so senders never use zero.
 #[derive(Debug)]
 pub struct AhSocket {
     socket: Socket,
@@ -25,7 +27,8 @@ pub struct AhSocket {
 }
 
 impl AhSocket {
-    /// For one local address, or for all of its family if it is unspecified.
+    /// Opens a socket for one local address. An unspecified address stands for all addresses of its
+    /// IP version.
     pub fn open(local: IpAddr, options: &SocketOptions) -> io::Result<Self> {
         let (domain, level, name) = match local {
             IpAddr::V4(_) => (Domain::IPV4, libc::IPPROTO_IP, libc::IP_HDRINCL),
@@ -38,12 +41,13 @@ impl AhSocket {
         Ok(Self { socket, local })
     }
 
-    /// From now on it receives its share of the SPIs only. Sockets for the same address must have different ones.
-    pub fn take_share(&self, share: Share) -> io::Result<()> {
+    /// From now on the socket receives only the SPIs of its share. Sockets for one address must
+    /// have different shares.
+    pub fn take_share(&self, share: SpiShare) -> io::Result<()> {
         steer::take_share(self.as_fd(), self.local.is_ipv4(), SPI_AT, share)
     }
 
-    /// Whether packets of this IP version from this local address go out here.
+    /// Tells whether this socket can send packets of this IP version from this local address.
     pub fn serves(&self, local: IpAddr, v4: bool) -> bool {
         self.local.is_ipv4() == v4 && (self.local.is_unspecified() || self.local == local)
     }
@@ -65,12 +69,13 @@ impl AsFd for AhSocket {
     }
 }
 
-/// Makes what was received at the start of `slot` a whole packet again, and gives the lengths of its IP header and of
-/// all of it. None if that cannot be.
+/// Restores the whole packet from what was received at the start of `slot`. Returns the length of
+/// its IP header and of the packet, or `None` if the packet cannot be restored.
 ///
-/// The kernel keeps IPv6 headers for itself. One without extension headers can be made up: what AH covers of it is known
-/// (RFC 4302 §3.3.3.1.2), the flow label and the hop limit count as zero.
-pub fn restore(meta: &Received, slot: &mut [u8]) -> Option<(usize, usize)> {
+/// The kernel does not deliver IPv6 headers. A header without extension headers can be rebuilt,
+/// because AH covers only fields that are known: the flow label and the hop limit count as zero
+/// (RFC 4302 §3.3.3.1.2).
+pub fn restore(meta: &ReceivedDatagram, slot: &mut [u8]) -> Option<(usize, usize)> {
     match (meta.remote.ip(), meta.local) {
         (IpAddr::V4(_), _) => {
             let packet = slot.get(..meta.len)?;
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_header_comes_back() {
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         meta.remote = "[2001:db8::1]:0".parse().unwrap();
         meta.local = Some("2001:db8::2".parse().unwrap());
         (meta.len, meta.tos) = (5, 0xb9);
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_header_is_checked() {
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         meta.remote = "192.0.2.1:0".parse().unwrap();
         let mut slot = [0x46; 64];
         for (len, expected) in [(23, None), (24, Some((24, 24))), (60, Some((24, 60)))] {

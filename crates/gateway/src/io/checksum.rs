@@ -1,25 +1,28 @@
-//! The Internet checksum (RFC 1071) with wide loads.
+//! The Internet checksum (RFC 1071), computed with wide loads.
 //!
-//! Sums are taken over native-endian words. The one's complement sum does not care about byte order (RFC 1071 §2 (B)),
-//! so a folded sum stored with `to_ne_bytes` is right on either kind of machine.
+//! Sums are taken over native-endian words. The one's complement sum does not depend on byte order
+//! (RFC 1071 §2 (B)). So a folded sum that is stored with `to_ne_bytes` is correct on every
+//! machine.
 
-/// Adds up the 16-bit words of `bytes`; an odd last byte is padded with zero.
+/// Adds up the 16-bit words of `bytes`. An odd last byte is padded with zero.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if bytes.len() >= 64 && is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the only obligation of `sum_avx2` is that the processor has AVX2, which was
+        // checked above.
         return unsafe { sum_avx2(bytes) };
     }
     sum_generic(bytes)
 }
 
-/// Copies `source` to `target` (of the same length) and returns the sum of what it copied.
+/// Copies `source` to `target`, which has the same length, and returns the sum of the copied bytes.
 #[inline]
 pub fn copy_and_sum(target: &mut [u8], source: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if source.len() >= 64 && is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the only obligation of `copy_and_sum_avx2` is that the processor has AVX2, which
+        // was checked above.
         return unsafe { copy_and_sum_avx2(target, source) };
     }
     copy_and_sum_generic(target, source)
@@ -34,21 +37,21 @@ pub fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// The sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1) without the length.
+/// Returns the sum of the pseudo-header without its length field (RFC 9293 §3.1, RFC 8200 §8.1).
 #[inline]
 pub fn pseudo_header(addresses: &[u8], protocol: u8) -> u64 {
     sum_generic(addresses) + u64::from(u16::from(protocol).to_be())
 }
 
-/// A length of the pseudo-header as a term of a sum.
+/// Returns the length field of the pseudo-header as a term of a sum.
 #[inline]
 pub fn length_term(length: usize) -> u64 {
-    // Upper-layer lengths of IPv6 are 32 bits wide; here they fit 16.
+    // IPv6 has 32 bits for this length, but our packets are shorter than 64 KiB.
     u64::from((length as u16).to_be())
 }
 
-// Eight independent 64-bit accumulators of 32-bit words: the compiler turns the loops into vector adds, and no carry
-// is lost before 2^32 words.
+// Adds 32-bit words to eight independent 64-bit accumulators, which the compiler turns into vector
+// adds. No carry is lost before 2^32 words.
 
 #[inline(always)]
 fn add_block(lanes: &mut [u64; 8], block: &[u8; 64]) {
@@ -113,7 +116,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The checksum as RFC 1071 §1 words it, over big-endian words.
+    /// Computes the checksum as RFC 1071 §1 describes it, over big-endian words.
     pub fn naive(bytes: &[u8], initial: u32) -> u16 {
         let mut total = initial;
         for pair in bytes.chunks(2) {
@@ -128,7 +131,7 @@ pub(super) mod tests {
         fn wide_sums_equal_the_naive_one(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
             let expected = naive(&bytes, 0);
             let same = |sum: u64| {
-                // 0 and 0xffff are both zero in one's complement.
+                // 0 and 0xffff both stand for zero in one's complement.
                 let folded = u16::from_be(fold(sum));
                 folded == expected || (folded.is_multiple_of(0xffff) && expected.is_multiple_of(0xffff))
             };

@@ -1,10 +1,11 @@
-//! Coalesces what a burst delivered: consecutive TCP segments of a flow, and equal UDP datagrams of a flow, become one
-//! super-segment that the kernel's stack handles once. Payloads stay where they are; the write gathers them.
+//! Coalesces the packets of one burst. Consecutive TCP segments of a flow, or UDP datagrams of
+//! equal length, become one super-segment, which the kernel's stack handles once. Payloads are not
+//! copied: the write gathers them.
 //!
-//! The kernel gets a super-segment with its checksum "still to be completed", so every packet that enters one has its
-//! own checksum verified first: a damaged inner packet is written alone and unrepaired, for the receiver to reject.
-//! The rules for what may be merged are those of the kernel's GRO (net/ipv4/tcp_offload.c, udp_offload.c): splitting
-//! the super-segment again gives the packets that went in.
+//! A super-segment reaches the kernel with an unfinished checksum. So the checksum of every packet
+//! is verified before it joins: a damaged packet is written alone and unchanged, and its receiver
+//! rejects it. The rules of merging are those of the kernel's GRO (net/ipv4/tcp_offload.c,
+//! udp_offload.c). If the kernel splits the super-segment again, the original packets result.
 
 use std::io::IoSlice;
 
@@ -22,67 +23,67 @@ const TCP_ACK: u8 = 0x10;
 const TCP_PSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;
 
-/// Segments of a super-segment: the kernel's limit for UDP (UDP_MAX_SEGMENTS of older kernels).
+/// Most segments of a super-segment. This is the limit of older kernels for UDP (UDP_MAX_SEGMENTS).
 const SEGMENTS_MAX: u16 = 64;
-/// A super-segment is one IP packet.
+/// Most bytes of a super-segment, which is one IP packet.
 const LENGTH_MAX: usize = 65_535;
-/// How many of the newest groups are looked at for a packet's flow.
+/// How many of the newest groups are searched for a packet's flow.
 const OPEN_GROUPS: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// A packet that could join others.
+/// The header fields of a packet that decide whether it can join others.
 #[derive(Debug, Clone, Copy)]
-struct View {
+struct FlowHeaders {
     v4: bool,
     protocol: u8,
     transport: usize,
     headers: usize,
     sequence: u32,
     push: bool,
-    /// Whether it may be appended to, or start, a super-segment at all.
+    /// The packet may start a super-segment or join one.
     mergeable: bool,
 }
 
-/// The packets of a burst, in order of arrival: IP packets without padding.
+/// The packets of a burst in order of arrival. Each is an IP packet without padding.
 pub trait Packets {
     fn packet(&self, index: usize) -> &[u8];
     fn packet_mut(&mut self, index: usize) -> &mut [u8];
 }
 
-/// A packet's place in its group.
+/// An element of the linked list of a group's packets.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct PacketLink {
     packet: u32,
     next: u32,
 }
 
 /// Packets that are written together, in order of arrival.
 #[derive(Debug)]
-struct Group {
+struct PacketGroup {
     first: u32,
     last: u32,
     count: u16,
-    view: Option<View>,
-    /// Payload length of every segment but the last.
+    view: Option<FlowHeaders>,
+    /// Payload bytes of every segment except the last.
     segment: usize,
-    /// Length of the super-segment.
+    /// Length of the super-segment in bytes.
     length: usize,
     next_sequence: u32,
-    /// The first packet's checksum was found right.
+    /// The checksum of the first packet was verified.
     verified: bool,
     closed: bool,
 }
 
-/// Collects the packets of a burst; [`Coalescer::flush`] writes them.
+/// Collects the packets of a burst. [`Coalescer::flush`] writes them.
 #[derive(Debug)]
 pub struct Coalescer {
     udp: bool,
-    links: Vec<Link>,
-    groups: Vec<Group>,
+    links: Vec<PacketLink>,
+    groups: Vec<PacketGroup>,
 }
 
 impl Coalescer {
-    /// `udp`: the TUN takes UDP super-segments too.
+    /// Creates an empty coalescer. `udp` means that the TUN device accepts UDP super-segments.
     pub fn new(udp: bool) -> Self {
         Self {
             udp,
@@ -95,7 +96,7 @@ impl Coalescer {
         self.links.is_empty()
     }
 
-    /// Takes packet `index` of the burst.
+    /// Adds packet `index` of the burst.
     pub fn push(&mut self, packets: &impl Packets, index: usize) {
         let bytes = packets.packet(index);
         let view = parse(bytes);
@@ -105,11 +106,13 @@ impl Coalescer {
             if self.append(packets, found, index, &view) {
                 return;
             }
-            // Nothing may overtake this packet, so the flow's older group takes no more.
+            // The packet starts a new group. Close the old group of the flow, so that no later
+            // packet overtakes this one.
             self.groups[found].closed = true;
         }
         if view.is_none() {
-            // A fragment, say: its flow is not known, so nothing later may join what came before it.
+            // The flow of this packet is unknown; it may be a fragment. Close the open groups, so
+            // that no later packet overtakes it.
             let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
             self.groups[newest..]
                 .iter_mut()
@@ -118,7 +121,7 @@ impl Coalescer {
         let link = self.add_link(index);
         let len = bytes.len();
         let segment = view.map_or(0, |view| len - view.headers);
-        self.groups.push(Group {
+        self.groups.push(PacketGroup {
             first: link,
             last: link,
             count: 1,
@@ -134,20 +137,21 @@ impl Coalescer {
     }
 
     fn add_link(&mut self, packet: usize) -> u32 {
-        self.links.push(Link {
+        self.links.push(PacketLink {
             packet: packet as u32,
             next: NONE,
         });
         (self.links.len() - 1) as u32
     }
 
-    /// The first packet of a group.
-    fn head<'a>(&self, packets: &'a impl Packets, group: &Group) -> &'a [u8] {
+    /// Returns the first packet of a group.
+    fn head<'a>(&self, packets: &'a impl Packets, group: &PacketGroup) -> &'a [u8] {
         packets.packet(self.links[group.first as usize].packet as usize)
     }
 
-    /// The newest group of the packet's flow. Older ones behind it stay closed to the flow, which keeps its order.
-    fn find(&self, packets: &impl Packets, bytes: &[u8], view: &View) -> Option<usize> {
+    /// Returns the newest group of the packet's flow. Older groups of the flow stay closed, which
+    /// keeps its order.
+    fn find(&self, packets: &impl Packets, bytes: &[u8], view: &FlowHeaders) -> Option<usize> {
         let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
         (newest..self.groups.len()).rev().find(|&index| {
             let group = &self.groups[index];
@@ -161,7 +165,13 @@ impl Coalescer {
         })
     }
 
-    fn append(&mut self, packets: &impl Packets, found: usize, index: usize, view: &View) -> bool {
+    fn append(
+        &mut self,
+        packets: &impl Packets,
+        found: usize,
+        index: usize,
+        view: &FlowHeaders,
+    ) -> bool {
         let group = &self.groups[found];
         let Some(first_view) = group.view else {
             return false;
@@ -192,13 +202,13 @@ impl Coalescer {
         group.count += 1;
         group.length += payload;
         group.next_sequence = view.sequence.wrapping_add(payload as u32);
-        // A short segment is the last one, and PSH stays on the last one.
+        // A short segment ends a super-segment. So does PSH, which must stay on the last segment.
         group.closed = payload < group.segment || view.push;
         true
     }
 
-    /// Hands every packet or super-segment to `write`, as a virtio header and slices of the packets, in the order in
-    /// which their first packets came. The packets' headers are rewritten on the way.
+    /// Passes every packet or super-segment to `write`, as a virtio header and slices of the
+    /// packets. The order is that of the first packets. Rewrites the headers of the packets.
     pub fn flush(
         &mut self,
         packets: &mut impl Packets,
@@ -239,11 +249,12 @@ impl Coalescer {
     }
 }
 
-/// None: not TCP or UDP in a form that could ever be merged; such packets have no flow here.
-fn parse(bytes: &[u8]) -> Option<View> {
+/// Parses a packet. Returns `None` for anything except TCP or UDP in a form that can be merged;
+/// such a packet has no flow here.
+fn parse(bytes: &[u8]) -> Option<FlowHeaders> {
     let ip = FixedHeader::of(bytes)?;
     let (v4, transport) = (ip.version == IpVersion::V4, ip.header_len);
-    // No options, no fragment, no padding.
+    // Options, fragments and padding are never merged.
     let has_options = v4 && transport != IPV4_HEADER;
     if has_options || ip.fragment || ip.total_len != bytes.len() {
         return None;
@@ -259,7 +270,7 @@ fn parse(bytes: &[u8]) -> Option<View> {
             let plain = flags & !(TCP_ACK | TCP_PSH | TCP_ECE) == 0
                 && flags & TCP_ACK != 0
                 && header[12] & 15 == 0;
-            Some(View {
+            Some(FlowHeaders {
                 v4,
                 protocol,
                 transport,
@@ -272,7 +283,7 @@ fn parse(bytes: &[u8]) -> Option<View> {
         UDP if header.len() >= UDP_HEADER => {
             let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
             let checksummed = header[6] | header[7] != 0;
-            Some(View {
+            Some(FlowHeaders {
                 v4,
                 protocol,
                 transport,
@@ -286,24 +297,25 @@ fn parse(bytes: &[u8]) -> Option<View> {
     }
 }
 
-/// Same addresses and ports; the views agree on versions and protocol already.
-fn same_flow(first: &[u8], other: &[u8], view: &View) -> bool {
+/// Tells whether addresses and ports are equal. The caller has compared IP version and protocol.
+fn same_flow(first: &[u8], other: &[u8], view: &FlowHeaders) -> bool {
     let addresses = if view.v4 { 12..20 } else { 8..40 };
     let ports = view.transport..view.transport + 4;
     first[ports.clone()] == other[ports] && first[addresses.clone()] == other[addresses]
 }
 
-/// Whether segmentation of a super-segment under the first packet's headers would give the other's headers.
-fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
+/// Tells whether the kernel, splitting a super-segment with the headers `first`, would produce the
+/// headers `other`.
+fn headers_agree(first: &[u8], other: &[u8], view: &FlowHeaders, count: u16) -> bool {
     let ip = if view.v4 {
         let identification = |bytes: &[u8]| u16::from_be_bytes([bytes[4], bytes[5]]);
-        // With DF set the identification means nothing (RFC 6864 §4.1).
+        // With DF set, the identification has no meaning (RFC 6864 §4.1).
         let in_sequence = first[6] & 0x40 != 0
             || identification(other) == identification(first).wrapping_add(count);
-        // TOS; flags; TTL
+        // The fields are TOS, flags and TTL.
         first[1] == other[1] && first[6] == other[6] && first[8] == other[8] && in_sequence
     } else {
-        // traffic class and flow label; hop limit
+        // The fields are traffic class with flow label, and hop limit.
         first[..4] == other[..4] && first[7] == other[7]
     };
     if view.protocol == UDP {
@@ -313,14 +325,15 @@ fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
         &first[view.transport..view.headers],
         &other[view.transport..view.headers],
     );
-    // Acknowledgement, data offset, flags (PSH aside), window, urgent pointer, options.
+    // The fields are acknowledgement, data offset, flags without PSH, window, urgent pointer and
+    // options.
     ip && a[8..13] == b[8..13]
         && (a[13] ^ b[13]) & !TCP_PSH == 0
         && a[14..16] == b[14..16]
         && a[18..] == b[18..]
 }
 
-fn checksum_holds(bytes: &[u8], view: &View) -> bool {
+fn checksum_holds(bytes: &[u8], view: &FlowHeaders) -> bool {
     let addresses = if view.v4 {
         &bytes[12..20]
     } else {
@@ -329,11 +342,17 @@ fn checksum_holds(bytes: &[u8], view: &View) -> bool {
     let transport = &bytes[view.transport..];
     let total =
         pseudo_header(addresses, view.protocol) + length_term(transport.len()) + sum(transport);
-    // The kernel writes a fresh IPv4 header checksum on segmentation, so that one must be right too.
+    // On splitting, the kernel writes a new IPv4 header checksum. A damaged header would be
+    // repaired, so verify it too.
     fold(total) == 0xffff && (!view.v4 || fold(sum(&bytes[..IPV4_HEADER])) == 0xffff)
 }
 
-fn merge_headers(bytes: &mut [u8], view: &View, group: &Group, push: bool) -> VnetHeader {
+fn merge_headers(
+    bytes: &mut [u8],
+    view: &FlowHeaders,
+    group: &PacketGroup,
+    push: bool,
+) -> VnetHeader {
     if view.v4 {
         bytes[2..4].copy_from_slice(&(group.length as u16).to_be_bytes());
         bytes[10..12].fill(0);

@@ -1,5 +1,6 @@
-//! Splits what one TUN read gave (a TCP or UDP super-segment, or one packet with an unfinished checksum) into complete
-//! packets, each written once, straight into the place where it will be sealed.
+//! Splits one TUN read into complete packets. The read is a super-segment of TCP or UDP, or one
+//! packet with an unfinished checksum. Each packet is written once, directly into the place where
+//! it will be sealed.
 
 use super::checksum::{copy_and_sum, fold, length_term, sum};
 use super::virtio::{GsoKind, VnetHeader};
@@ -30,81 +31,89 @@ pub enum GsoError {
     Protocol,
 }
 
-/// A TUN read, ready to be written out packet by packet.
+/// One TUN read that can be written packet by packet.
 #[derive(Debug)]
-pub struct Segments<'a> {
+pub struct GsoSegments<'a> {
     packet: &'a [u8],
-    kind: Kind,
+    kind: ReadKind,
 }
 
 #[derive(Debug)]
-enum Kind {
-    /// One packet, with the place of a checksum to complete.
+enum ReadKind {
+    /// One packet, with the start of the checksummed bytes and the offset of the checksum to
+    /// complete.
     Whole {
         checksum: Option<(usize, usize)>,
     },
-    Split(Split),
+    SuperSegment(SuperSegment),
 }
 
 #[derive(Debug)]
-struct Split {
+struct SuperSegment {
     tcp: bool,
     v4: bool,
     transport: usize,
-    /// Length of all headers, repeated before each segment's payload.
+    /// Length of all headers in bytes. They are repeated before the payload of each segment.
     headers: usize,
     segment: usize,
     count: usize,
-    /// Sum over the pseudo-header without its length, which the kernel knows better than the headers say: it holds the
-    /// final destination of a source route or routing header (RFC 8200 §8.1), and a home address (RFC 6275 §11.3.1).
+    /// Sum over the pseudo-header without its length. It comes from the kernel and not from the IP
+    /// header. The kernel uses the final destination of a source route or routing header (RFC 8200
+    /// §8.1), and a home address (RFC 6275 §11.3.1).
     pseudo: u64,
     sequence: u32,
     identification: u16,
 }
 
-impl<'a> Segments<'a> {
+impl<'a> GsoSegments<'a> {
     pub fn new(header: &VnetHeader, packet: &'a [u8]) -> Result<Self, GsoError> {
         let kind = match header.gso {
-            None => Kind::Whole {
+            None => ReadKind::Whole {
                 checksum: whole_checksum(header, packet)?,
             },
-            Some((kind, size)) => Kind::Split(Split::new(kind, size, header, packet)?),
+            Some((kind, size)) => {
+                ReadKind::SuperSegment(SuperSegment::new(kind, size, header, packet)?)
+            }
         };
         Ok(Self { packet, kind })
     }
 
-    /// Number of packets, at least 1.
+    /// Returns the number of packets, at least 1.
     pub fn count(&self) -> usize {
         match &self.kind {
-            Kind::Whole { .. } => 1,
-            Kind::Split(split) => split.count,
+            ReadKind::Whole { .. } => 1,
+            ReadKind::SuperSegment(split) => split.count,
         }
     }
 
-    /// Length of packet `index`. All but the last are equally long.
+    /// Returns the length of packet `index` in bytes. All packets except the last have the same
+    /// length.
     pub fn len(&self, index: usize) -> usize {
         match &self.kind {
-            Kind::Whole { .. } => self.packet.len(),
-            Kind::Split(split) => split.headers + split.payload(self.packet, index).len(),
+            ReadKind::Whole { .. } => self.packet.len(),
+            ReadKind::SuperSegment(split) => {
+                split.headers + split.payload(self.packet, index).len()
+            }
         }
     }
 
-    /// Writes packet `index` (less than [`Segments::count`]) into `out`, which is [`Segments::len`] bytes long.
+    /// Writes packet `index` into `out`. The caller guarantees that `index` is less than
+    /// [`GsoSegments::count`], and that `out` has [`GsoSegments::len`] bytes.
     pub fn write(&self, index: usize, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.len(index));
         match &self.kind {
-            Kind::Whole { checksum: None } => out.copy_from_slice(self.packet),
-            Kind::Whole {
+            ReadKind::Whole { checksum: None } => out.copy_from_slice(self.packet),
+            ReadKind::Whole {
                 checksum: Some((start, field)),
             } => {
                 let (before, after) = self.packet.split_at(*start);
                 out[..*start].copy_from_slice(before);
-                // The field holds the pseudo-header's sum already.
+                // The checksum field already holds the sum of the pseudo-header.
                 let total = copy_and_sum(&mut out[*start..], after);
                 let udp = *field == *start + 6;
                 out[*field..*field + 2].copy_from_slice(&finish(total, udp).to_ne_bytes());
             }
-            Kind::Split(split) => split.write(self.packet, index, out),
+            ReadKind::SuperSegment(split) => split.write(self.packet, index, out),
         }
     }
 }
@@ -120,7 +129,8 @@ fn whole_checksum(header: &VnetHeader, packet: &[u8]) -> Result<Option<(usize, u
     Ok(Some((start, field)))
 }
 
-/// The checksum for a sum. UDP sends all ones for zero, which there means "none" (RFC 768).
+/// Returns the checksum for a sum. UDP sends all ones instead of zero, because zero means "no
+/// checksum" (RFC 768).
 fn finish(sum: u64, udp: bool) -> u16 {
     match !fold(sum) {
         0 if udp => 0xffff,
@@ -128,7 +138,7 @@ fn finish(sum: u64, udp: bool) -> u16 {
     }
 }
 
-impl Split {
+impl SuperSegment {
     fn new(kind: GsoKind, size: u16, header: &VnetHeader, packet: &[u8]) -> Result<Self, GsoError> {
         let (start, offset) = header.checksum.ok_or(GsoError::NoChecksum)?;
         let transport = usize::from(start);
@@ -151,7 +161,8 @@ impl Split {
             if packet.len() < IPV6_HEADER || transport < IPV6_HEADER {
                 return Err(GsoError::Truncated);
             }
-            // With extension headers the last of the chain names the protocol; the kernel vouches for it.
+            // With extension headers, the last of them names the protocol. We rely on the kernel
+            // for it.
             if transport == IPV6_HEADER {
                 packet[6]
             } else {
@@ -185,7 +196,8 @@ impl Split {
         let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
         let partial =
             u16::from_ne_bytes([packet[transport + field], packet[transport + field + 1]]);
-        // As the kernel's own segmentation: TCP's length is the packet's, UDP's is its header's.
+        // As in the kernel's own segmentation: TCP's length comes from the packet, UDP's length
+        // from its header.
         let length = match tcp {
             true => packet.len() - transport,
             false => usize::from(word(transport + 4)),

@@ -1,7 +1,8 @@
-//! ICMP errors that the network sends about our outer packets.
+//! Receives ICMP errors that the network sends about our outer packets. It does not decide whether
+//! to believe them.
 //!
-//! A raw socket of its own, not the error queues of the sockets that send: with those, every error that a stranger
-//! makes up fails one of our sends.
+//! It uses raw sockets and not the error queues of the sending sockets: there, every forged error
+//! makes one of our sends fail.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -14,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::sys::{check, set_option, would_block};
 
-/// Level and name of the type filters, which libc does not have (linux/icmp.h, linux/icmpv6.h).
+/// Level and names of the type filters, from linux/icmp.h and linux/icmpv6.h. `libc` lacks them.
 const SOL_RAW: i32 = 255;
 const ICMP_FILTER: i32 = 1;
 const ICMPV6_FILTER: i32 = 1;
@@ -22,10 +23,10 @@ const ICMPV6_FILTER: i32 = 1;
 const V4_UNREACHABLE: u8 = 3;
 const V6_TOO_BIG: u8 = 2;
 
-/// The longest error is 1280 bytes (RFC 4443 §2.4); longer ones are cut off.
+/// An ICMPv6 error has at most 1280 bytes (RFC 4443 §2.4). A longer message is truncated.
 const MESSAGE_MAX: usize = 1500;
 
-/// Receives "destination unreachable" (IPv4) or "packet too big" (IPv6).
+/// A socket that receives "destination unreachable" of IPv4, or "packet too big" of IPv6.
 #[derive(Debug)]
 pub struct IcmpSocket {
     socket: Socket,
@@ -33,7 +34,7 @@ pub struct IcmpSocket {
 }
 
 impl IcmpSocket {
-    /// Needs CAP_NET_RAW.
+    /// Opens the socket. It needs CAP_NET_RAW.
     pub fn open(v4: bool) -> io::Result<Self> {
         let (domain, protocol) = if v4 {
             (Domain::IPV4, Protocol::ICMPV4)
@@ -41,7 +42,7 @@ impl IcmpSocket {
             (Domain::IPV6, Protocol::ICMPV6)
         };
         let socket = Socket::new(domain, Type::RAW.nonblocking().cloexec(), Some(protocol))?;
-        // One bit for each type that is not wanted.
+        // A set bit blocks its type.
         if v4 {
             let blocked = !(1u32 << V4_UNREACHABLE);
             set_option(socket.as_fd(), SOL_RAW, ICMP_FILTER, blocked as i32)?;
@@ -53,8 +54,12 @@ impl IcmpSocket {
         Ok(Self { socket, v4 })
     }
 
-    /// The next error that names a packet; outer none when nothing is waiting.
-    pub fn receive<'a>(&self, buffer: &'a mut Message) -> io::Result<Option<Option<Reported<'a>>>> {
+    /// Receives the next message. The outer `None` means that no message waits; the inner `None`
+    /// means that the message does not name a packet.
+    pub fn receive<'a>(
+        &self,
+        buffer: &'a mut IcmpBuffer,
+    ) -> io::Result<Option<Option<Reported<'a>>>> {
         let len = match (&self.socket).read(&mut buffer.0) {
             Ok(len) => len,
             Err(error) if would_block(&error) => return Ok(None),
@@ -62,7 +67,8 @@ impl IcmpSocket {
         };
         let bytes = buffer.0.get(..len).unwrap_or_default();
         if !self.v4 {
-            // Without the IP header; the kernel has verified the checksum (RFC 3542 §3.1).
+            // The message comes without its IP header, and the kernel verified its checksum (RFC
+            // 3542 §3.1).
             return Ok(Some(icmp::read_error(IpVersion::V6, bytes)));
         }
         let reported = IpView::parse(bytes)
@@ -78,18 +84,19 @@ impl AsFd for IcmpSocket {
     }
 }
 
-/// Room for one message.
+/// Buffer for one message.
 #[derive(Debug)]
-pub struct Message([u8; MESSAGE_MAX]);
+pub struct IcmpBuffer([u8; MESSAGE_MAX]);
 
-impl Default for Message {
+impl Default for IcmpBuffer {
     fn default() -> Self {
         Self([0; MESSAGE_MAX])
     }
 }
 
 fn set_filter(fd: BorrowedFd<'_>, blocked: &[u32; 8]) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `blocked`, which outlives the call.
+    // SAFETY: the pointer and the length describe `blocked`, which outlives the call. The kernel
+    // only reads it.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -102,7 +109,7 @@ fn set_filter(fd: BorrowedFd<'_>, blocked: &[u32; 8]) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// What the route to `remote` takes at once, by the kernel's routing table.
+/// Returns the MTU in bytes of the route to `remote`, from the kernel's routing table.
 pub fn route_mtu(remote: IpAddr, mark: Option<u32>) -> io::Result<u32> {
     let (domain, level, name) = match remote {
         IpAddr::V4(_) => (Domain::IPV4, libc::IPPROTO_IP, libc::IP_MTU),
@@ -115,7 +122,8 @@ pub fn route_mtu(remote: IpAddr, mark: Option<u32>) -> io::Result<u32> {
     socket.connect(&SocketAddr::new(remote, 9).into())?;
     let mut value = MaybeUninit::<i32>::uninit();
     let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, the size of `value`; both outlive the call.
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of `value`. `value` and
+    // `len` outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -126,7 +134,7 @@ pub fn route_mtu(remote: IpAddr, mark: Option<u32>) -> io::Result<u32> {
         )
     };
     check(result)?;
-    // SAFETY: the call succeeded, so the kernel wrote an int.
+    // SAFETY: the call succeeded, so the kernel initialised the whole integer.
     let value = unsafe { value.assume_init() };
     u32::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }

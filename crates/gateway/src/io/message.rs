@@ -1,31 +1,32 @@
-//! `recvmmsg` and `sendmmsg` with their addresses and control messages.
+//! Sends and receives many datagrams per system call (`recvmmsg`, `sendmmsg`), with their addresses
+//! and control messages.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZeroU8;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::slots::Slots;
+use super::slots::ReceiveSlots;
 use super::sys::check;
 
 /// What the kernel says about a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
-    /// Where it begins in the buffer.
+pub struct ReceivedDatagram {
+    /// Offset of the datagram in the buffer.
     pub at: usize,
     pub len: usize,
     pub remote: SocketAddr,
-    /// The address it was sent to.
+    /// The destination address of the datagram, if the kernel reports it.
     pub local: Option<IpAddr>,
-    /// TOS or traffic class, with the ECN bits.
+    /// TOS or traffic class, including the ECN bits.
     pub tos: u8,
-    /// Length of the coalesced datagrams (UDP_GRO); `len` if there is only one.
+    /// Length in bytes of each coalesced datagram (UDP_GRO). It equals `len` if there is only one.
     pub segment: usize,
-    /// It did not fit its buffer.
+    /// The datagram did not fit into its buffer.
     pub truncated: bool,
 }
 
-impl Received {
+impl ReceivedDatagram {
     pub(super) const NONE: Self = Self {
         at: 0,
         len: 0,
@@ -37,23 +38,23 @@ impl Received {
     };
 }
 
-/// A datagram to send, cut into pieces of `segment` bytes if that is not zero.
+/// A datagram to send. If `segment` is not zero, the kernel cuts it into pieces of `segment` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     pub remote: SocketAddr,
-    /// The source address; None lets the kernel choose.
+    /// The source address. `None` lets the kernel choose.
     pub local: Option<IpAddr>,
     pub tos: u8,
-    /// TTL or hop limit; None leaves it to the kernel.
+    /// TTL or hop limit. `None` leaves it to the kernel.
     pub ttl: Option<NonZeroU8>,
-    /// Don't Fragment.
+    /// Sets the Don't Fragment bit.
     pub df: bool,
     pub payload: &'a [u8],
     pub segment: u16,
 }
 
 impl Outgoing<'_> {
-    /// Fills up arrays.
+    /// A value that fills arrays.
     pub const NONE: Self = Self {
         remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
         local: None,
@@ -64,7 +65,7 @@ impl Outgoing<'_> {
         segment: 0,
     };
 
-    /// The number of packets that leave.
+    /// Returns the number of packets that leave.
     pub fn packets(&self) -> u64 {
         match usize::from(self.segment) {
             0 => 1,
@@ -75,15 +76,15 @@ impl Outgoing<'_> {
 
 const CONTROL_LEN: usize = 128;
 
-/// A control buffer with the alignment of `struct cmsghdr`.
+/// A buffer for control messages, with the alignment of `struct cmsghdr`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_LEN]);
+struct ControlBuffer([u8; CONTROL_LEN]);
 
-/// Room for a `sockaddr_in` or `sockaddr_in6`, aligned as both.
+/// A buffer for a `sockaddr_in` or a `sockaddr_in6`, with the alignment of both.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Name([u8; NAME_LEN]);
+struct SocketName([u8; NAME_LEN]);
 
 const NAME_LEN: usize = size_of::<libc::sockaddr_in6>();
 const CMSG_HEADER: usize = size_of::<libc::cmsghdr>();
@@ -93,8 +94,8 @@ const fn align(length: usize) -> usize {
     (length + WORD - 1) & !(WORD - 1)
 }
 
-fn encode_name(address: &SocketAddr) -> (Name, u32) {
-    let mut name = Name([0; NAME_LEN]);
+fn encode_name(address: &SocketAddr) -> (SocketName, u32) {
+    let mut name = SocketName([0; NAME_LEN]);
     let bytes = &mut name.0;
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
     match address {
@@ -113,7 +114,7 @@ fn encode_name(address: &SocketAddr) -> (Name, u32) {
     }
 }
 
-fn decode_name(name: &Name) -> Option<SocketAddr> {
+fn decode_name(name: &SocketName) -> Option<SocketAddr> {
     let bytes = &name.0;
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
@@ -130,8 +131,14 @@ fn decode_name(name: &Name) -> Option<SocketAddr> {
     }
 }
 
-/// Appends one control message at `at`; returns where the next one goes.
-fn put_control(control: &mut Control, at: usize, level: i32, kind: i32, data: &[u8]) -> usize {
+/// Appends one control message at `at`. Returns the offset of the next message.
+fn put_control(
+    control: &mut ControlBuffer,
+    at: usize,
+    level: i32,
+    kind: i32,
+    data: &[u8],
+) -> usize {
     let end = at + CMSG_HEADER + data.len();
     let bytes = &mut control.0[at..end];
     bytes[..WORD].copy_from_slice(&(CMSG_HEADER + data.len()).to_ne_bytes());
@@ -141,7 +148,7 @@ fn put_control(control: &mut Control, at: usize, level: i32, kind: i32, data: &[
     at + align(CMSG_HEADER + data.len())
 }
 
-/// Walks control messages; a length that does not fit ends the walk.
+/// Visits the control messages in order. A length that does not fit ends the walk.
 fn each_control(mut bytes: &[u8], mut visit: impl FnMut(i32, i32, &[u8])) {
     while let Some((header, _)) = bytes.split_first_chunk::<CMSG_HEADER>() {
         let mut length = [0; WORD];
@@ -158,7 +165,7 @@ fn each_control(mut bytes: &[u8], mut visit: impl FnMut(i32, i32, &[u8])) {
     }
 }
 
-fn read_control(bytes: &[u8], meta: &mut Received) {
+fn read_control(bytes: &[u8], meta: &mut ReceivedDatagram) {
     each_control(bytes, |level, kind, data| match (level, kind) {
         (libc::SOL_UDP, libc::UDP_GRO) => {
             if let Some(size) = data.first_chunk::<4>() {
@@ -171,7 +178,7 @@ fn read_control(bytes: &[u8], meta: &mut Received) {
                 meta.tos = i32::from_ne_bytes(*class) as u8;
             }
         }
-        // struct in_pktinfo: interface, the local address, the packet's destination.
+        // `struct in_pktinfo` holds the interface, the local address and the packet's destination.
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
             if let Some(Ok(address)) = data.get(8..12).map(<[u8; 4]>::try_from) {
                 meta.local = Some(Ipv4Addr::from(address).into());
@@ -186,7 +193,7 @@ fn read_control(bytes: &[u8], meta: &mut Received) {
     });
 }
 
-fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
+fn write_control(control: &mut ControlBuffer, item: &Outgoing<'_>) -> usize {
     let mut used = 0;
     match item.local {
         Some(IpAddr::V4(address)) => {
@@ -223,21 +230,21 @@ fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
     used
 }
 
-/// Preallocated room for one `recvmmsg`.
+/// Preallocated memory for one `recvmmsg`.
 #[derive(Debug)]
-pub struct Receiver {
-    names: Vec<Name>,
-    controls: Vec<Control>,
-    metas: Vec<Received>,
+pub struct DatagramReceiver {
+    names: Vec<SocketName>,
+    controls: Vec<ControlBuffer>,
+    metas: Vec<ReceivedDatagram>,
 }
 
-impl Receiver {
-    /// For at most `burst` datagrams at a time.
+impl DatagramReceiver {
+    /// Creates a receiver for at most `burst` datagrams per call.
     pub fn new(burst: usize) -> Self {
         Self {
-            names: vec![Name([0; NAME_LEN]); burst],
-            controls: vec![Control([0; CONTROL_LEN]); burst],
-            metas: vec![Received::NONE; burst],
+            names: vec![SocketName([0; NAME_LEN]); burst],
+            controls: vec![ControlBuffer([0; CONTROL_LEN]); burst],
+            metas: vec![ReceivedDatagram::NONE; burst],
         }
     }
 
@@ -245,21 +252,21 @@ impl Receiver {
         self.names.len()
     }
 
-    /// Receives datagrams into `buffer`, as many as it and the slots have room for, and says what came. An empty slice
-    /// means that nothing is waiting.
+    /// Receives as many datagrams as `buffer` and `slots` have room for, and returns their
+    /// descriptions. An empty slice means that no datagram waits.
     pub fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
         buffer: &mut [u8],
-        slots: Slots,
-    ) -> io::Result<&[Received]> {
+        slots: ReceiveSlots,
+    ) -> io::Result<&[ReceivedDatagram]> {
         const BURST_MAX: usize = 64;
         let slots = slots.within(buffer.len());
         let mut vectors = [[libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
         }; 2]; BURST_MAX];
-        // SAFETY: mmsghdr is plain integers and pointers, for which zero is valid.
+        // SAFETY: `mmsghdr` consists of integers and pointers, for which zero is a valid value.
         let mut headers: [libc::mmsghdr; BURST_MAX] = unsafe { std::mem::zeroed() };
         let mut count = 0;
         let places = slots
@@ -281,8 +288,8 @@ impl Receiver {
             header.msg_hdr.msg_controllen = CONTROL_LEN as _;
             count += 1;
         }
-        // SAFETY: `count` headers point to distinct places, names and controls of the lengths stated, all of which
-        // outlive the call.
+        // SAFETY: `count` headers are valid. Each points to its own slot, name and control buffer
+        // with the stated length. All of them outlive the call.
         let result = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -299,7 +306,7 @@ impl Receiver {
         };
         for (index, header) in headers[..received].iter().enumerate() {
             let meta = &mut self.metas[index];
-            *meta = Received::NONE;
+            *meta = ReceivedDatagram::NONE;
             meta.len = header.msg_len as usize;
             meta.at = slots.join(buffer, index, meta.len);
             meta.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
@@ -327,17 +334,17 @@ impl Receiver {
 /// Most messages of one `sendmmsg`.
 pub const SEND_MAX: usize = 32;
 
-/// Sends `items` (the first [`SEND_MAX`] of them); returns how many went out before the first error, and the error if
-/// it hit the first one.
+/// Sends the first [`SEND_MAX`] of `items`. Returns how many left before the first error. Returns
+/// the error itself only if the first item caused it.
 pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
     let items = &items[..items.len().min(SEND_MAX)];
-    let mut names = [Name([0; NAME_LEN]); SEND_MAX];
-    let mut controls = [Control([0; CONTROL_LEN]); SEND_MAX];
+    let mut names = [SocketName([0; NAME_LEN]); SEND_MAX];
+    let mut controls = [ControlBuffer([0; CONTROL_LEN]); SEND_MAX];
     let mut vectors = [libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     }; SEND_MAX];
-    // SAFETY: mmsghdr is plain integers and pointers, for which zero is valid.
+    // SAFETY: `mmsghdr` consists of integers and pointers, for which zero is a valid value.
     let mut headers: [libc::mmsghdr; SEND_MAX] = unsafe { std::mem::zeroed() };
     for (index, item) in items.iter().enumerate() {
         let payload = item.payload;
@@ -356,8 +363,9 @@ pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
         header.msg_control = controls[index].0.as_mut_ptr().cast();
         header.msg_controllen = control_len as _;
     }
-    // SAFETY: the headers point to names, controls and payloads of the lengths stated, all of which outlive the call;
-    // sendmmsg only reads the payloads.
+    // SAFETY: `items.len()` headers are valid. Each points to a name, a control buffer and a
+    // payload with the stated length. All of them outlive the call, and the kernel only reads the
+    // payloads.
     let result = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),
@@ -380,7 +388,7 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(decode_name(&encode_name(&address).0), Some(address));
         }
-        assert_eq!(decode_name(&Name([0; NAME_LEN])), None);
+        assert_eq!(decode_name(&SocketName([0; NAME_LEN])), None);
     }
 
     #[test]
@@ -394,9 +402,9 @@ mod tests {
             payload: &[],
             segment: 1400,
         };
-        let mut control = Control([0; CONTROL_LEN]);
+        let mut control = ControlBuffer([0; CONTROL_LEN]);
         let used = write_control(&mut control, &item);
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         read_control(&control.0[..used], &mut meta);
         assert_eq!((meta.local, meta.tos), (item.local, item.tos));
         let mut kinds = Vec::new();
@@ -416,7 +424,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_control_messages_end_the_walk(bytes in proptest::collection::vec(any::<u8>(), 0..200), length: usize) {
-            let mut meta = Received::NONE;
+            let mut meta = ReceivedDatagram::NONE;
             read_control(&bytes, &mut meta);
             let mut bytes = bytes;
             if let Some(prefix) = bytes.get_mut(..WORD) {
@@ -430,7 +438,7 @@ mod tests {
             let mut bytes = length.to_ne_bytes().to_vec();
             bytes.extend_from_slice(&libc::IPPROTO_IP.to_ne_bytes());
             bytes.extend_from_slice(&tail);
-            read_control(&bytes, &mut Received::NONE.clone());
+            read_control(&bytes, &mut ReceivedDatagram::NONE.clone());
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Packet I/O: TUN, UDP and raw ESP sockets, and the splitting and coalescing of super-segments.
+//! Packet I/O: TUN, UDP and raw sockets, AF_XDP, and the splitting and coalescing of
+//! super-segments. It decides nothing about packets.
 //!
-//! The only module of the gateway with unsafe code: system calls whose buffers the safe types here own.
+//! This is the only module of the gateway with unsafe code. The code makes system calls, whose
+//! buffers belong to the safe types here.
 
 #![allow(unsafe_code)]
 
@@ -11,6 +13,7 @@ pub mod gso;
 pub mod icmp;
 pub mod netns;
 pub mod ns;
+pub mod packet_socket;
 pub mod raw;
 pub mod signals;
 pub mod slots;
@@ -20,7 +23,6 @@ pub mod trap;
 pub mod tun;
 pub mod udp;
 pub mod virtio;
-pub mod watch;
 pub mod xdp;
 
 mod message;

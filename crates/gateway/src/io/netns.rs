@@ -1,4 +1,5 @@
-//! Network namespaces of threads: a socket or TUN belongs to the namespace that its thread was in when it was made.
+//! Network namespaces of threads. A socket or TUN device belongs to the namespace that its thread
+//! was in when it was created.
 
 use std::fs::File;
 use std::io;
@@ -9,28 +10,29 @@ use super::sys::check;
 
 /// An open network namespace.
 #[derive(Debug)]
-pub struct Namespace {
+pub struct NetworkNamespace {
     file: File,
 }
 
-impl Namespace {
-    /// The namespace of the calling thread.
+impl NetworkNamespace {
+    /// Opens the namespace of the calling thread.
     pub fn current() -> io::Result<Self> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// A namespace by its file: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    /// Opens a namespace by its file, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: File::open(path)?,
         })
     }
 
-    /// Makes a new namespace, which lives as long as it is held open or a thread is in it.
+    /// Creates a namespace. It exists as long as it is open or a thread is in it.
     pub fn create() -> io::Result<Self> {
-        // A thread of its own, so that the caller's namespace is left alone.
+        // Use a new thread, because `unshare` moves the thread that calls it.
         std::thread::spawn(|| {
-            // SAFETY: no pointers; only the calling thread changes its namespace.
+            // SAFETY: the call takes no pointers. It changes the namespace of the calling thread
+            // only.
             check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
             Self::current()
         })
@@ -40,12 +42,12 @@ impl Namespace {
 
     /// Moves the calling thread into this namespace.
     pub fn enter(&self) -> io::Result<()> {
-        // SAFETY: no pointers; only the calling thread changes its namespace.
+        // SAFETY: the call takes no pointers. It changes the namespace of the calling thread only.
         check(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
     }
 }
 
-impl AsFd for Namespace {
+impl AsFd for NetworkNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -1,4 +1,5 @@
-//! Raw sockets: ESP without UDP (protocol 50), and packets that bypass IPsec.
+//! Raw sockets: one kind for ESP without UDP (IP protocol 50), and one for packets that bypass
+//! IPsec.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,14 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::message::{self, Outgoing};
-use super::steer::{self, Share};
+use super::steer::{self, SpiShare};
 use super::sys::set_option;
 use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
 
 const PROTOCOL_ESP: i32 = 50;
 
-/// A raw socket for protocol 50 of one IP version. The kernel writes the outer IP header on send. On receive an IPv4
-/// packet comes with its header, an IPv6 one without; [`payload`] hides that.
+/// A raw socket for IP protocol 50 of one IP version. On send, the kernel writes the outer IP
+/// header. On receive, an IPv4 packet has its header and an IPv6 packet does not; [`payload`] hides
+/// the difference.
 #[derive(Debug)]
 pub struct EspSocket {
     socket: Socket,
@@ -25,7 +27,8 @@ pub struct EspSocket {
 }
 
 impl EspSocket {
-    /// For one local address, or for all of its family if it is unspecified.
+    /// Opens a socket for one local address. An unspecified address stands for all addresses of its
+    /// IP version.
     pub fn open(local: IpAddr, options: &SocketOptions) -> io::Result<Self> {
         let v4 = local.is_ipv4();
         let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
@@ -39,17 +42,19 @@ impl EspSocket {
         })
     }
 
-    /// From now on it receives its share of the SPIs only. Sockets for the same address must have different ones.
-    pub fn take_share(&self, share: Share) -> io::Result<()> {
+    /// From now on the socket receives only the SPIs of its share. Sockets for one address must
+    /// have different shares.
+    pub fn take_share(&self, share: SpiShare) -> io::Result<()> {
         steer::take_share(self.as_fd(), self.v4, 0, share)
     }
 
-    /// Whether packets of this IP version from this local address go out here.
+    /// Tells whether this socket can send packets of this IP version from this local address.
     pub fn serves(&self, local: IpAddr, v4: bool) -> bool {
         self.v4 == v4 && (self.local.is_unspecified() || self.local == local)
     }
 
-    /// Sends ESP packets in order. A raw socket's address has no port: IPv6 refuses any but zero.
+    /// Sends ESP packets in order. The port of every remote address must be zero: a raw IPv6 socket
+    /// refuses any other.
     pub fn send(&self, items: &[Outgoing<'_>]) -> SendReport {
         let mut report = SendReport::default();
         let mut df = self.df.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +72,8 @@ impl EspSocket {
     }
 }
 
-/// The range of the ESP packet in what was received, perhaps behind its IPv4 header.
+/// Returns the range of the ESP packet in a received datagram. With `with_header`, it follows an
+/// IPv4 header.
 pub fn payload(with_header: bool, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
     if !with_header {
         return Some(0..datagram.len());
@@ -82,7 +88,7 @@ impl AsFd for EspSocket {
     }
 }
 
-/// Sends whole IP packets that a Bypass policy lets pass, headers and all.
+/// Sends whole IP packets, with their headers, that a bypass policy lets pass.
 #[derive(Debug)]
 pub struct BypassSocket {
     v4: Socket,

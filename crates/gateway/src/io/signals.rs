@@ -1,10 +1,12 @@
-//! Signals that mean nothing to the gateway.
+//! Ignores the signals that have no meaning for the gateway. The daemon handles the others.
 
-/// Ignores every signal that would end or stop the process and that says nothing about a fault in it. Those that
-/// the daemon watches are left to it; so are SIGTERM, SIGINT and SIGQUIT, which always end something.
+/// Ignores every signal that would end or stop the process and that reports no fault in it. Two
+/// groups are not touched: those that the daemon watches, and SIGTERM, SIGINT and SIGQUIT, which
+/// always end the process.
 ///
-/// Writing brings some of them: SIGPIPE (Rust ignores it already), SIGXFSZ at a limit on the size of files,
-/// SIGTTOU on a terminal in whose background the gateway runs. Ignored, the write fails or goes through.
+/// A write can raise some of these signals. SIGPIPE is one, which Rust ignores already. SIGXFSZ
+/// comes at a limit on file sizes, and SIGTTOU when the gateway runs in the background of a
+/// terminal. When they are ignored, the write fails or succeeds.
 pub fn ignore_meaningless() {
     let named = [
         libc::SIGHUP,
@@ -23,7 +25,8 @@ pub fn ignore_meaningless() {
         libc::SIGPWR,
     ];
     for signal in named.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
-        // SAFETY: SIG_IGN runs no code of ours. It fails for no signal of this list.
+        // SAFETY: SIG_IGN runs no code of ours, and the call takes no pointers. Every signal of
+        // this list may be ignored.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }

@@ -1,28 +1,30 @@
-//! Where the datagrams of one receive lie in an arena.
+//! The layout of the datagrams of one receive in an arena.
 
 use std::ops::Range;
 
-use super::message::Received;
+use super::message::ReceivedDatagram;
 
-/// Free room behind every datagram: AH's IPv6 header is put in front of one, which then moves.
+/// Bytes of free space after every datagram. AH puts an IPv6 header before its datagram, which
+/// moves the datagram back.
 const SPARE: usize = 64;
 
-/// Slots side by side, one for each datagram. What exceeds its slot goes on in a place of its own behind all of them. Those
-/// places take memory only once long datagrams come; then the part in the slot is moved in front of the rest.
+/// Slots that lie side by side, one for each datagram. The part of a datagram that exceeds its slot
+/// goes to an overflow area after all slots. So long datagrams take memory only when they occur.
+/// `join` then moves the part from the slot in front of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slots {
-    /// Datagrams of one receive.
+pub struct ReceiveSlots {
+    /// Number of datagrams of one receive.
     pub count: usize,
-    /// Bytes of a datagram in its slot.
+    /// Bytes of a datagram that fit into its slot.
     pub len: usize,
-    /// Further bytes that a datagram may have.
+    /// Further bytes that a datagram may have, in the overflow area.
     pub more: usize,
 }
 
-/// A datagram's part of the buffer: its slot, and where the rest goes.
-pub(super) type Place<'a> = (&'a mut [u8], &'a mut [u8]);
+/// The memory of one datagram: its slot and its overflow.
+pub(super) type SlotMemory<'a> = (&'a mut [u8], &'a mut [u8]);
 
-impl Slots {
+impl ReceiveSlots {
     const fn stride(&self) -> usize {
         self.len + SPARE
     }
@@ -34,12 +36,12 @@ impl Slots {
         }
     }
 
-    /// Bytes of the buffer that they need.
+    /// Returns the number of bytes that the layout needs.
     pub const fn total(&self) -> usize {
         self.count * (self.stride() + self.long_stride())
     }
 
-    /// As many of them as a buffer has room for.
+    /// Returns the layout with as many slots as fit into a buffer of this length.
     pub(super) fn within(self, buffer: usize) -> Self {
         let each = self.stride() + self.long_stride();
         Self {
@@ -48,8 +50,9 @@ impl Slots {
         }
     }
 
-    /// One place for each slot; the buffer is at least [`Slots::total`] bytes long.
-    pub(super) fn places<'a>(&self, buffer: &'a mut [u8]) -> impl Iterator<Item = Place<'a>> {
+    /// Returns the memory of each datagram. The caller guarantees that the buffer has at least
+    /// [`ReceiveSlots::total`] bytes.
+    pub(super) fn places<'a>(&self, buffer: &'a mut [u8]) -> impl Iterator<Item = SlotMemory<'a>> {
         let Self { count, len, more } = *self;
         let at = (count * self.stride()).min(buffer.len());
         let (slots, rests) = buffer.split_at_mut(at);
@@ -64,7 +67,7 @@ impl Slots {
         })
     }
 
-    /// Puts the two parts of a datagram together. Where it begins.
+    /// Joins the two parts of a datagram. Returns the offset at which the datagram begins.
     pub(super) fn join(&self, buffer: &mut [u8], index: usize, datagram: usize) -> usize {
         let slot = index * self.stride();
         if datagram <= self.len {
@@ -76,15 +79,15 @@ impl Slots {
     }
 }
 
-/// The bytes of a datagram with the spare room behind it.
-pub fn with_spare(meta: &Received) -> Range<usize> {
+/// Returns the range of a datagram with the free space after it.
+pub fn with_spare(meta: &ReceivedDatagram) -> Range<usize> {
     meta.at..meta.at + meta.len + SPARE
 }
 
-/// How much of the buffer a receive has taken.
-pub fn used(received: &[Received]) -> usize {
+/// Returns the number of bytes that a receive used.
+pub fn used(received: &[ReceivedDatagram]) -> usize {
     let ends = received.iter().map(|meta| with_spare(meta).end);
-    // What is received next begins at a cache line, as this did.
+    // The next receive then begins at a cache line, as this one did.
     ends.max().unwrap_or(0).next_multiple_of(64)
 }
 
@@ -93,35 +96,40 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
-    use super::super::message::Receiver;
+    use super::super::message::DatagramReceiver;
     use super::*;
 
     fn datagram(number: u8, len: usize) -> Vec<u8> {
         (0..len).map(|at| number.wrapping_add(at as u8)).collect()
     }
 
-    /// What comes of datagrams with these lengths in one receive, and whether it is whole.
-    fn receive(slots: Slots, buffer: &mut [u8], lens: &[usize]) -> (Vec<(Vec<u8>, bool)>, usize) {
+    /// Sends datagrams of these lengths and receives them in one call. Returns each with whether it
+    /// is whole.
+    fn receive(
+        slots: ReceiveSlots,
+        buffer: &mut [u8],
+        lens: &[usize],
+    ) -> (Vec<(Vec<u8>, bool)>, usize) {
         let receiving = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sending = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (number, len) in lens.iter().enumerate() {
             let to = receiving.local_addr().unwrap();
             sending.send_to(&datagram(number as u8, *len), to).unwrap();
         }
-        let mut receiver = Receiver::new(slots.count);
+        let mut receiver = DatagramReceiver::new(slots.count);
         let got = receiver.receive(receiving.as_fd(), buffer, slots).unwrap();
         let mut ranges: Vec<_> = got.iter().map(with_spare).collect();
         ranges.sort_by_key(|range| range.start);
         assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start));
         assert!(ranges.iter().all(|range| range.end <= used(got)));
-        let bytes = |meta: &Received| buffer[meta.at..][..meta.len].to_vec();
+        let bytes = |meta: &ReceivedDatagram| buffer[meta.at..][..meta.len].to_vec();
         let got = got.iter().map(|meta| (bytes(meta), !meta.truncated));
         let got: Vec<_> = got.collect();
         let ends = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         (got, ends)
     }
 
-    const SLOTS: Slots = Slots {
+    const SLOTS: ReceiveSlots = ReceiveSlots {
         count: 6,
         len: 100,
         more: 900,
@@ -145,7 +153,7 @@ mod tests {
         let (got, _) = receive(SLOTS, &mut buffer, &[1001, 7]);
         assert_eq!(got[0], (datagram(0, 1000), false));
         assert_eq!(got[1], (datagram(1, 7), true));
-        let short = Slots { more: 0, ..SLOTS };
+        let short = ReceiveSlots { more: 0, ..SLOTS };
         let (got, _) = receive(short, &mut buffer, &[101, 100]);
         assert_eq!(got[0], (datagram(0, 100), false));
         assert_eq!(got[1], (datagram(1, 100), true));

@@ -1,23 +1,25 @@
-//! Which worker's socket the kernel gives a packet to: classic BPF, which needs no right and no eBPF.
+//! Tells the kernel which worker's socket gets a packet. Classic BPF does this without a privilege,
+//! and without eBPF.
 //!
-//! The SPI decides, so an SA stays on a worker. Our SPIs are even in their low bits for any number of workers.
+//! The SPI decides, so an SA stays on one worker. The low bits of our SPIs are evenly distributed,
+//! for any number of workers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::sock_filter as Instruction;
+use libc::sock_filter as FilterInstruction;
 
 use super::sys::check;
 
-/// A worker's part of all SPIs.
+/// The part of all SPIs that belongs to one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct SpiShare {
     pub index: u32,
     pub of: u32,
 }
 
-impl Share {
-    /// The worker that takes an SPI.
+impl SpiShare {
+    /// Returns the number of the worker that gets an SPI.
     pub fn worker(spi: u32, workers: u32) -> u32 {
         spi % workers.max(1)
     }
@@ -26,7 +28,7 @@ impl Share {
 const LOAD_LEN: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const LOAD_WORD_BEHIND_X: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_IND;
-/// Four times the low half of a byte: the length of an IPv4 header.
+/// Loads four times the low half of a byte into X: the length of an IPv4 header.
 const HEADER_LEN_TO_X: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
 const NUMBER_TO_X: u32 = libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM;
 const SUBTRACT_X: u32 = libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X;
@@ -36,17 +38,17 @@ const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 const RETURN_A: u32 = libc::BPF_RET | libc::BPF_A;
 
-/// For a filter: the whole packet, and none of it.
+/// Results of a filter: accept the whole packet, or none of it.
 const TAKE: u32 = u32::MAX;
 const LEAVE: u32 = 0;
 
-const fn step(code: u32, k: u32) -> Instruction {
+const fn step(code: u32, k: u32) -> FilterInstruction {
     branch(code, k, 0, 0)
 }
 
-/// `yes` and `no` count the instructions to skip.
-const fn branch(code: u32, k: u32, yes: u8, no: u8) -> Instruction {
-    Instruction {
+/// Makes a jump. `yes` and `no` are the numbers of instructions to skip.
+const fn branch(code: u32, k: u32, yes: u8, no: u8) -> FilterInstruction {
+    FilterInstruction {
         code: code as u16,
         jt: yes,
         jf: no,
@@ -54,17 +56,18 @@ const fn branch(code: u32, k: u32, yes: u8, no: u8) -> Instruction {
     }
 }
 
-/// Lets a raw socket have its share only: each socket of a protocol gets a copy of every packet. `spi_at` is the SPI's
-/// place in the protocol's header. What is too short for an SPI goes to the first worker, which counts it.
+/// Restricts a raw socket to its share, because each socket of a protocol gets a copy of every
+/// packet. `spi_at` is the offset of the SPI in the protocol's header. A packet that is too short
+/// for an SPI goes to the first worker, which counts it.
 pub(super) fn take_share(
     fd: BorrowedFd<'_>,
     v4: bool,
     spi_at: u32,
-    share: Share,
+    share: SpiShare,
 ) -> io::Result<()> {
     let short = if share.index == 0 { TAKE } else { LEAVE };
     let program = [
-        // A raw socket sees the header of IPv4 and not that of IPv6.
+        // A raw socket gets the IPv4 header but not the IPv6 header.
         match v4 {
             true => step(HEADER_LEN_TO_X, 0),
             false => step(NUMBER_TO_X, 0),
@@ -82,11 +85,12 @@ pub(super) fn take_share(
     attach(fd, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Spreads what comes to a group of UDP sockets that share a port, in the order in which they were bound. IKE, whose
-/// first word is zero (RFC 3948 §2.2), and what has no word at all go to the first.
+/// Spreads packets over a group of UDP sockets that share a port, in the order in which they were
+/// bound. The first socket gets IKE, whose first word is zero (RFC 3948 §2.2), and packets shorter
+/// than a word.
 pub(super) fn spread(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
     let program = [
-        // Beyond the end a load ends the program with 0.
+        // A load beyond the end of the packet ends the program with result 0.
         step(LOAD_WORD, 0),
         step(MODULO, sockets.max(1)),
         step(RETURN_A, 0),
@@ -94,13 +98,13 @@ pub(super) fn spread(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[Instruction]) -> io::Result<()> {
+fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[FilterInstruction]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the kernel copies a sock_fprog, and `len` instructions that it points to and does not write to. Both
-    // outlive the call.
+    // SAFETY: the kernel copies the `sock_fprog` and the `len` instructions that it points to, and
+    // writes to neither. Both outlive the call.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

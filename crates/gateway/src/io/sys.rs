@@ -1,24 +1,25 @@
-//! Small safe wrappers of system calls: epoll, eventfd, thread affinity.
+//! Safe wrappers of small system calls: epoll, eventfd, socket options and thread affinity.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The result of a system call that returns −1 and sets `errno` on failure.
+/// Converts the result of a system call that returns −1 and sets `errno` on failure.
 pub(super) fn check(result: impl Into<i64>) -> io::Result<usize> {
     let result = result.into();
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// A new descriptor returned by a system call.
+/// Takes ownership of a new descriptor that a system call returned.
 pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
     check(descriptor)?;
-    // SAFETY: the kernel just made this descriptor for us and nothing else owns it.
+    // SAFETY: the kernel just created this descriptor for us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 pub(crate) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `value`, which outlives the call.
+    // SAFETY: the pointer and the length describe `value`, which outlives the call. The kernel only
+    // reads it.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -31,23 +32,23 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) 
     check(result).map(drop)
 }
 
-/// True for the errors that mean "try later".
+/// Tells whether the error means "try again later".
 pub fn would_block(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
 }
 
-/// A level-triggered epoll instance whose events carry a token.
+/// A level-triggered epoll instance. Each event carries a token.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
 }
 
-/// Most events returned by one wait.
+/// Most events that one wait returns.
 pub const EVENTS_MAX: usize = 16;
 
 impl Epoll {
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         Ok(Self { fd: owned(fd)? })
     }
@@ -58,7 +59,7 @@ impl Epoll {
             events: libc::EPOLLIN as u32,
             u64: token,
         };
-        // SAFETY: `event` outlives the call.
+        // SAFETY: `event` is a valid epoll_event that outlives the call.
         let result = unsafe {
             libc::epoll_ctl(
                 self.fd.as_raw_fd(),
@@ -70,9 +71,9 @@ impl Epoll {
         check(result).map(drop)
     }
 
-    /// Reports it no longer.
+    /// Stops reporting `fd`.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: EPOLL_CTL_DEL looks at no event.
+        // SAFETY: EPOLL_CTL_DEL ignores the event pointer, so it may be null.
         let result = unsafe {
             libc::epoll_ctl(
                 self.fd.as_raw_fd(),
@@ -84,7 +85,7 @@ impl Epoll {
         check(result).map(drop)
     }
 
-    /// Waits at most so long and returns the tokens that are ready.
+    /// Waits at most `timeout` and returns how many `tokens` are ready.
     pub fn wait(&self, tokens: &mut [u64; EVENTS_MAX], timeout: Duration) -> io::Result<usize> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
@@ -105,7 +106,7 @@ impl Epoll {
     }
 
     fn wait_ms(&self, events: &mut [libc::epoll_event; EVENTS_MAX], timeout_ms: i32) -> i32 {
-        // SAFETY: `events` has room for EVENTS_MAX entries.
+        // SAFETY: `events` has room for EVENTS_MAX entries and outlives the call.
         unsafe {
             libc::epoll_wait(
                 self.fd.as_raw_fd(),
@@ -116,7 +117,8 @@ impl Epoll {
         }
     }
 
-    /// None where the kernel (before Linux 5.11) knows milliseconds only.
+    /// Waits with a resolution of nanoseconds. Returns `None` if the kernel, before Linux 5.11,
+    /// cannot.
     fn wait_ns(
         &self,
         events: &mut [libc::epoll_event; EVENTS_MAX],
@@ -126,7 +128,8 @@ impl Epoll {
             tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: `events` has room for EVENTS_MAX entries, `timeout` outlives the call, and no mask is given.
+        // SAFETY: `events` has room for EVENTS_MAX entries. `events` and `timeout` outlive the
+        // call. The null pointer means that there is no signal mask.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -150,7 +153,7 @@ impl AsFd for Epoll {
     }
 }
 
-/// Wakes a thread out of its epoll wait.
+/// Wakes a thread from its epoll wait.
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
@@ -158,20 +161,22 @@ pub struct EventFd {
 
 impl EventFd {
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         Ok(Self { fd: owned(fd)? })
     }
 
     pub fn notify(&self) {
         let one = 1u64;
-        // SAFETY: eight bytes of `one`. A full counter means that the reader is already awake.
+        // SAFETY: the kernel reads the eight bytes of `one`. An error is harmless: a full counter
+        // means that the reader is already awake.
         let _ = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     pub fn clear(&self) {
         let mut count = 0u64;
-        // SAFETY: eight bytes into `count`. Nothing to read is fine.
+        // SAFETY: the kernel writes the eight bytes of `count`. An error is harmless: there was
+        // nothing to read.
         let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
@@ -182,18 +187,19 @@ impl AsFd for EventFd {
     }
 }
 
-/// The user that the process acts as.
+/// Returns the user as which the process acts.
 pub fn effective_uid() -> u32 {
-    // SAFETY: no arguments, and it does not fail.
+    // SAFETY: the call takes no arguments, touches no memory and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Binds the calling thread to one processor.
+/// Binds the calling thread to one CPU.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: an all-zero cpu_set_t is an empty set; `cpu` was checked against its size.
+    // SAFETY: an all-zero cpu_set_t is a valid, empty set. `cpu` was checked against its size. The
+    // set outlives the call.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -202,10 +208,11 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// The interface's name, or its number where it has gone meanwhile.
+/// Returns the name of an interface, or its number if the interface no longer exists.
 pub fn link_name(index: u32) -> String {
     let mut name = [0_u8; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has room for the longest name and its final zero.
+    // SAFETY: the buffer has IF_NAMESIZE bytes, which is room for the longest name and its final
+    // zero.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
     let name = std::ffi::CStr::from_bytes_until_nul(&name).ok();
     match name.filter(|_| !found.is_null()) {

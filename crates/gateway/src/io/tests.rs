@@ -1,10 +1,11 @@
-//! Splitting and coalescing against each other, against naive checksums and against hostile headers.
+//! Tests splitting and coalescing against each other, against a simple checksum, and with hostile
+//! headers.
 
 use proptest::prelude::*;
 
 use super::checksum::tests::naive;
 use super::gro::{Coalescer, Packets};
-use super::gso::{GsoError, Segments};
+use super::gso::{GsoError, GsoSegments};
 use super::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 
 const TCP_ACK: u8 = 0x10;
@@ -12,7 +13,8 @@ const TCP_PSH: u8 = 0x08;
 const TCP_FIN: u8 = 0x01;
 const TCP_CWR: u8 = 0x80;
 
-/// A super-segment as the kernel hands it out: pseudo-header sum in the checksum field.
+/// A super-segment as the kernel delivers it: its checksum field holds the sum of the
+/// pseudo-header.
 #[derive(Debug, Clone)]
 struct Super {
     v4: bool,
@@ -112,7 +114,7 @@ fn assert_checksums(packet: &[u8], transport: usize) {
 
 fn split(packet: &Super) -> Vec<Vec<u8>> {
     let bytes = packet.packet();
-    let segments = Segments::new(&packet.header(), &bytes).unwrap();
+    let segments = GsoSegments::new(&packet.header(), &bytes).unwrap();
     (0..segments.count())
         .map(|index| {
             let mut out = vec![0xaa; segments.len(index)];
@@ -132,7 +134,7 @@ impl Packets for Vec<Vec<u8>> {
     }
 }
 
-/// Writes of the coalescer as (virtio header, packet).
+/// Coalesces the packets, and returns each write as its virtio header and its packet.
 fn coalesce(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
     let mut coalescer = Coalescer::new(true);
     let mut packets = packets.to_vec();
@@ -205,10 +207,10 @@ proptest! {
         let place = packet.transport() + place.index(length - packet.transport());
         segments[victim][place] ^= 1 << bit;
         let damaged = segments[victim].clone();
-        // However the rest was merged, splitting it again gives exactly what went in.
+        // Whatever was merged, splitting it again yields exactly the packets that went in.
         let mut out = Vec::new();
         for (header, bytes) in coalesce(&segments) {
-            let again = Segments::new(&header, &bytes).unwrap();
+            let again = GsoSegments::new(&header, &bytes).unwrap();
             for index in 0..again.count() {
                 let mut segment = vec![0; again.len(index)];
                 again.write(index, &mut segment);
@@ -216,7 +218,7 @@ proptest! {
             }
         }
         prop_assert!(out.contains(&damaged));
-        // A damaged port makes another flow, which may be written later.
+        // A damaged port belongs to another flow, which may be written later.
         out.sort();
         segments.sort();
         prop_assert_eq!(out, segments);
@@ -236,7 +238,7 @@ proptest! {
             *first = version;
         }
         if let Ok(header) = VnetHeader::decode(&header)
-            && let Ok(segments) = Segments::new(&header, &packet)
+            && let Ok(segments) = GsoSegments::new(&header, &packet)
         {
             for index in 0..segments.count() {
                 let mut out = vec![0; segments.len(index)];
@@ -288,7 +290,8 @@ fn flags_and_identification_follow_the_segments() {
     assert_eq!(identifications, [0xfffe, 0xffff, 0, 1, 2]);
 }
 
-/// `sample` with headers between IP and transport, for which the pseudo-header has other addresses than the IP header.
+/// Inserts headers between IP and transport. With them, the pseudo-header has other addresses than
+/// the IP header.
 fn routed(
     sample: &Super,
     between: &[u8],
@@ -323,11 +326,11 @@ fn routed(
 fn segments_on_a_route_are_summed_for_their_last_destination() {
     let last4 = [192, 0, 2, 77];
     let (last6, home) = ([0x20; 16], [0x3f; 16]);
-    // RFC 791: NOP and a loose or strict source route with one address still to come.
+    // RFC 791: a NOP, then a loose or strict source route with one address left.
     let source_route = |kind| [&[1, kind, 7, 4][..], &last4].concat();
     for tcp in [true, false] {
         let protocol = if tcp { 6 } else { 17 };
-        // RFC 8754 with one segment left, and RFC 6275's home address option.
+        // RFC 8754 with one segment left, and the home address option of RFC 6275.
         let segment_routing = [&[protocol, 2, 4, 1, 0, 0, 0, 0][..], &last6].concat();
         let home_address = [&[protocol, 2, 1, 2, 0, 0, 201, 16][..], &home].concat();
         let v4 = sample(tcp, TCP_ACK);
@@ -349,7 +352,7 @@ fn segments_on_a_route_are_summed_for_their_last_destination() {
                 packet[6] = next;
             }
             let transport = sample.transport() + between.len();
-            let segments = Segments::new(&header, &packet).unwrap();
+            let segments = GsoSegments::new(&header, &packet).unwrap();
             assert_eq!(segments.count(), 5);
             for index in 0..segments.count() {
                 let mut out = vec![0; segments.len(index)];
@@ -373,7 +376,7 @@ fn an_unfinished_checksum_of_one_packet_is_completed() {
             ..packet.header()
         };
         let bytes = packet.packet();
-        let segments = Segments::new(&header, &bytes).unwrap();
+        let segments = GsoSegments::new(&header, &bytes).unwrap();
         let mut out = vec![0; segments.len(0)];
         segments.write(0, &mut out);
         assert_checksums(&out, 20);
@@ -382,7 +385,7 @@ fn an_unfinished_checksum_of_one_packet_is_completed() {
             ..header
         };
         assert_eq!(
-            Segments::new(&outside, &bytes).unwrap_err(),
+            GsoSegments::new(&outside, &bytes).unwrap_err(),
             GsoError::ChecksumOutside
         );
     }
@@ -409,7 +412,8 @@ fn what_may_not_be_merged_is_not_and_keeps_its_order() {
     check(&|_| {}, 1);
     check(&|segments| drop(segments.remove(2)), 2);
     check(&|segments| segments.swap(1, 2), 4);
-    // A changed header with a right checksum: TTL, TOS, window, acknowledgement, option.
+    // Each changes one field and keeps the checksums right: TTL, TOS, window, acknowledgement,
+    // option.
     for place in [8, 1, 35, 28, 45] {
         check(
             &|segments| {

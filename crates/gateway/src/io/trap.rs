@@ -1,18 +1,19 @@
-//! System calls that the confinement refuses: SIGSYS becomes EPERM, and a note of the call's number.
+//! Handles system calls that the confinement refuses. The signal SIGSYS becomes the error EPERM,
+//! and the number of the call is recorded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = 16;
-/// Higher numbers share the last place.
+/// The last bit. All numbers above it share it.
 const LAST: usize = WORDS * 64 - 1;
 
-/// A bit for each call that was refused.
+/// One bit for each number of a refused call.
 static REFUSED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// From now on SIGSYS refuses one call and does no more.
+/// Installs the handler of SIGSYS, which makes a refused call return EPERM.
 pub fn catch() {
-    // SAFETY: an all-zero sigaction is valid. The handler only uses atomics and the frame that it is given; it has the
-    // form that SA_SIGINFO asks for.
+    // SAFETY: an all-zero sigaction is valid. The handler has the signature that SA_SIGINFO
+    // demands. It is async-signal-safe: it uses only atomics and the frame that the kernel passes.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = refuse as *const () as usize;
@@ -21,7 +22,7 @@ pub fn catch() {
     }
 }
 
-/// Calls that were refused since the last time, by number.
+/// Returns the numbers of the calls that were refused since the last time.
 pub fn take_refused() -> Vec<usize> {
     let mut calls = Vec::new();
     for (index, word) in REFUSED.iter().enumerate() {
@@ -34,7 +35,7 @@ pub fn take_refused() -> Vec<usize> {
     calls
 }
 
-/// What siginfo_t has for SIGSYS.
+/// The start of siginfo_t as the kernel fills it for SIGSYS.
 #[repr(C)]
 struct Sigsys {
     signal: libc::c_int,
@@ -45,18 +46,21 @@ struct Sigsys {
     machine: libc::c_uint,
 }
 
-/// `si_code` of a call that a filter traps. Anybody may send the signal otherwise.
+/// The `si_code` of a call that a seccomp filter traps. Other codes mean that somebody sent the
+/// signal.
 const SYS_SECCOMP: libc::c_int = 1;
 
 extern "C" fn refuse(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands over a siginfo_t, which begins as `Sigsys` says for this signal.
+    // SAFETY: the kernel passes a valid siginfo_t, and for this signal it starts with the fields of
+    // `Sigsys`.
     let info = unsafe { &*info.cast::<Sigsys>() };
     if info.code != SYS_SECCOMP {
         return;
     }
     let call = usize::try_from(info.call).map_or(LAST, |call| call.min(LAST));
     REFUSED[call / 64].fetch_or(1 << (call % 64), Ordering::Relaxed);
-    // SAFETY: the kernel hands over the registers that the thread goes on with, as a ucontext_t.
+    // SAFETY: with SA_SIGINFO, the kernel passes a valid ucontext_t with the registers to restore.
+    // Nothing else uses it while the handler runs.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     set_result(context);
 }

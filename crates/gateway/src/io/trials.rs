@@ -1,4 +1,5 @@
-//! The confinement is tried: a process of its own is confined as the gateway is, and does one thing.
+//! Tests the confinement. Each trial runs in its own process, which is confined as the gateway is
+//! and does one thing.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,13 +26,14 @@ use crate::confine;
 
 const TRIAL: &str = "ESPLANADE_TRIAL";
 const PLACE: &str = "ESPLANADE_TRIAL_PLACE";
-/// The kernel lacks a part of the confinement.
+/// Exit status of a trial: the kernel lacks a part of the confinement.
 const LACKING: i32 = 77;
 
-/// Where a trial takes place: `etc` has the configuration, `run` the control socket, `other` what is nobody's business. Then the process that tries.
-struct Place(PathBuf, u32);
+/// The folders of a trial, and the process that runs it. `etc` holds the configuration, `run` the
+/// control socket, and `other` holds files that the gateway must not touch.
+struct TrialFolder(PathBuf, u32);
 
-impl Place {
+impl TrialFolder {
     fn etc(&self, name: &str) -> PathBuf {
         self.0.join("a/etc").join(name)
     }
@@ -46,22 +48,27 @@ impl Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum TrialOutcome {
     Works,
-    /// By seccomp.
+    /// Seccomp refused the call.
     NotPermitted,
-    /// By Landlock.
+    /// Landlock refused the access.
     Denied,
     Killed,
 }
 
-use Answer::{Denied, Killed, NotPermitted, Works};
+use TrialOutcome::{Denied, Killed, NotPermitted, Works};
 
-type Trial = (&'static str, Answer, fn(&Place) -> io::Result<()>);
+type ConfinementTrial = (
+    &'static str,
+    TrialOutcome,
+    fn(&TrialFolder) -> io::Result<()>,
+);
 
 fn call(number: i64, arguments: [usize; 5]) -> io::Result<()> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: only trials come here; their pointers are null or to what outlives the call.
+    // SAFETY: only the trials below call this. Their pointers are null, or point to data that
+    // outlives the call.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     super::sys::check(result).map(drop)
 }
@@ -72,7 +79,7 @@ fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<()> {
 
 fn map(protection: i32) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a mapping that nobody uses.
+    // SAFETY: the call creates a new mapping, to which nothing refers yet.
     let place = unsafe { libc::mmap(null_mut(), 4096, protection, flags, -1, 0) };
     match place == libc::MAP_FAILED {
         true => Err(io::Error::last_os_error()),
@@ -80,7 +87,7 @@ fn map(protection: i32) -> io::Result<usize> {
     }
 }
 
-const FILES: &[Trial] = &[
+const FILES: &[ConfinementTrial] = &[
     ("reads the configuration", Works, |place| {
         fs::read(place.etc("esplanade.conf")).map(drop)
     }),
@@ -150,7 +157,7 @@ const FILES: &[Trial] = &[
     }),
 ];
 
-const SOCKETS: &[Trial] = &[
+const SOCKETS: &[ConfinementTrial] = &[
     ("sends a datagram", Works, |_| {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.send_to(&[1], socket.local_addr()?).map(drop)
@@ -198,14 +205,15 @@ const SOCKETS: &[Trial] = &[
     }),
 ];
 
-const PROCESSES: &[Trial] = &[
+const PROCESSES: &[ConfinementTrial] = &[
     ("starts a thread", Works, |_| {
         let name = std::thread::Builder::new().name("trial".into());
         let thread = name.spawn(|| std::thread::sleep(Duration::from_millis(1)))?;
         thread.join().map_err(|_| io::Error::other("it died"))
     }),
     ("panics and goes on", Works, |_| {
-        // With a backtrace, whose names it reads from the program's file.
+        // The backtrace reads its names from the program's file, which the confinement must permit
+        // or survive.
         let caught = std::panic::catch_unwind(|| {
             let trace = std::backtrace::Backtrace::force_capture().to_string();
             assert!(!trace.contains("trials::child"), "{trace}");
@@ -354,13 +362,14 @@ const PROCESSES: &[Trial] = &[
     }),
 ];
 
-/// In a process of its own, by the name of the trial. Otherwise it does nothing.
+/// Runs the trial that the environment names, in a process of its own. Without that name it does
+/// nothing.
 #[test]
 fn child() {
     let (Ok(name), Ok(place)) = (std::env::var(TRIAL), std::env::var(PLACE)) else {
         return;
     };
-    let place = Place(place.into(), parent_id());
+    let place = TrialFolder(place.into(), parent_id());
     let trials = [FILES, SOCKETS, PROCESSES];
     let trial = trials.into_iter().flatten().find(|trial| trial.0 == name);
     let (_, expected, run) = trial.expect("a trial of that name");
@@ -391,9 +400,9 @@ fn child() {
     );
 }
 
-fn answer(name: &str) -> Result<Answer, Output> {
+fn answer(name: &str) -> Result<TrialOutcome, Output> {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place(folder.path().to_owned(), 0);
+    let place = TrialFolder(folder.path().to_owned(), 0);
     for made in [place.etc("x509"), place.run(""), place.other("")] {
         fs::create_dir_all(made).unwrap();
     }
@@ -421,7 +430,7 @@ fn answer(name: &str) -> Result<Answer, Output> {
     }
 }
 
-fn try_all(trials: &[Trial]) {
+fn try_all(trials: &[ConfinementTrial]) {
     for (name, expected, _) in trials {
         match answer(name) {
             Ok(answer) => assert_eq!(answer, *expected, "it {name}"),
@@ -449,7 +458,7 @@ fn nothing_leads_out_of_the_process() {
     try_all(PROCESSES);
 }
 
-/// What Landlock would not have refused is not told as its doing.
+/// An access that Landlock would not refuse must not be reported as refused by Landlock.
 #[test]
 fn without_a_confinement_everything_is_within_reach() {
     assert!(!confine::is_out_of_reach(Path::new("/etc/passwd")));

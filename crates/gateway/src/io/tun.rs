@@ -1,4 +1,5 @@
-//! The TUN device with virtio headers: one read gives up to 64 KiB of one flow, one write takes as much.
+//! The TUN device with virtio headers. One read delivers up to 64 KiB of one flow, and one write
+//! takes as much.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
@@ -10,10 +11,10 @@ use super::virtio::HEADER_LEN;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Largest read: the virtio header and one IP packet.
+/// Largest read in bytes: the virtio header and one IP packet.
 pub const READ_MAX: usize = HEADER_LEN + 65_535;
 
-/// Why there is no TUN. The text says what to do about it.
+/// Why a TUN device is missing. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
     #[error(
@@ -47,9 +48,10 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens one queue of the interface `name`, which is made if it does not exist and goes with its last queue
-    /// (but see [`Tun::keep`]).
-    /// A `%d` in the name becomes the first free number. Every queue of several is opened with `multi_queue`.
+    /// Opens one queue of the interface `name` and creates the interface if it does not exist. The
+    /// interface disappears with its last queue, unless [`Tun::keep`] was called. A `%d` in the
+    /// name becomes the first free number. If there are several queues, each must be opened with
+    /// `multi_queue`.
     pub fn open(name: &str, multi_queue: bool) -> Result<Self, TunError> {
         let bytes = name.as_bytes();
         let bad = bytes.is_empty()
@@ -80,18 +82,20 @@ impl Tun {
         if multi_queue {
             flags |= libc::IFF_MULTI_QUEUE;
         }
-        // SAFETY: an all-zero ifreq is valid; its name has room for the bytes checked above and a zero.
+        // SAFETY: an all-zero ifreq is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
             *to = *from as libc::c_char;
         }
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        // SAFETY: TUNSETIFF reads and writes the ifreq, which outlives the call.
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call. Its name has at
+        // most 15 bytes and ends with a zero.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
             .map_err(|error| {
                 match error.raw_os_error() {
                     Some(libc::EPERM | libc::EACCES) => TunError::NoPermission(name.to_owned()),
-                    // EINVAL: it exists and is no TUN, or has other flags than ours.
+                    // EINVAL means that the interface exists and is no TUN, or has flags that
+                    // differ from ours.
                     Some(libc::EBUSY | libc::EINVAL | libc::E2BIG) => {
                         TunError::Busy(name.to_owned())
                     }
@@ -99,7 +103,7 @@ impl Tun {
                 }
             })?;
         let header_len = HEADER_LEN as libc::c_int;
-        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
         check(unsafe {
             libc::ioctl(
                 file.as_raw_fd(),
@@ -119,7 +123,7 @@ impl Tun {
                 )
             })
         };
-        // Kernels before 6.2 know no UDP segmentation.
+        // Kernels before 6.2 do not support UDP segmentation.
         let udp_segmentation = offload(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok();
         if !udp_segmentation {
             offload(tcp).map_err(|error| other("TUNSETOFFLOAD", error))?;
@@ -137,36 +141,37 @@ impl Tun {
         })
     }
 
-    /// The interface's name, as the kernel completed it.
+    /// Returns the interface's name, as the kernel completed it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the interface stays when its last queue is closed.
+    /// Tells whether the interface stays when its last queue is closed.
     pub fn is_kept(&self) -> io::Result<bool> {
         // SAFETY: an all-zero ifreq is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         let fd = self.file.as_raw_fd();
-        // SAFETY: TUNGETIFF writes the ifreq, which outlives the call.
+        // SAFETY: TUNGETIFF writes one ifreq, which outlives the call.
         check(unsafe { libc::ioctl(fd, libc::TUNGETIFF, &raw mut request) })?;
-        // SAFETY: TUNGETIFF has written the flags; they are plain bits.
+        // SAFETY: TUNGETIFF wrote the flags, and every bit pattern of them is valid.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
     }
 
-    /// From now on the interface stays when its last queue is closed. What routes lead into it is lost then.
+    /// From now on the interface stays when its last queue is closed. Packets that routes lead into
+    /// it are then lost.
     pub fn keep(&self) -> io::Result<()> {
         let keep: libc::c_ulong = 1;
         // SAFETY: TUNSETPERSIST takes its argument by value.
         check(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, keep) }).map(drop)
     }
 
-    /// Whether the kernel takes UDP super-segments.
+    /// Tells whether the kernel accepts UDP super-segments.
     pub fn udp_segmentation(&self) -> bool {
         self.udp_segmentation
     }
 
-    /// Reads a virtio header and its packet; None when there is nothing to read.
+    /// Reads a virtio header and its packet. Returns `None` when nothing waits.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),

@@ -12,22 +12,24 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::sys::{check, set_option, would_block};
 use super::{message, steer};
 
-pub use super::message::{Outgoing, Received, Receiver, SEND_MAX};
+pub use super::message::{DatagramReceiver, Outgoing, ReceivedDatagram, SEND_MAX};
 
-/// The kernel's older limit for the segments of one send (UDP_MAX_SEGMENTS).
+/// Most segments of one send: the limit of older kernels (UDP_MAX_SEGMENTS).
 pub const SEGMENTS_MAX: usize = 64;
-/// Largest UDP payload over IPv4, and so the most bytes of one send.
+/// Largest UDP payload over IPv4 in bytes, and so the most bytes of one send.
 pub const PAYLOAD_MAX: usize = 65_507;
 
-/// Receive and send buffers of a socket, where the system allows so much.
+/// Size in bytes of a socket's receive buffer and send buffer, if the system permits it.
 const SOCKET_BUFFER: i32 = 8 << 20;
 
-/// Options common to UDP and raw sockets.
+/// Options that UDP and raw sockets share.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketOptions {
-    /// Mark on everything sent, so that routing rules can tell it from the traffic to protect.
+    /// Firewall mark of everything sent. Routing rules use it to tell our packets from traffic to
+    /// protect.
     pub mark: Option<u32>,
-    /// Several sockets share the port. Unless they [`UdpSocket::spread`], the kernel keeps a peer on one.
+    /// Several sockets share the port. Without [`UdpSocket::spread`], the kernel keeps each peer on
+    /// one socket.
     pub reuse_port: bool,
 }
 
@@ -65,9 +67,10 @@ pub(super) fn open(
     Ok(socket)
 }
 
-/// Sets or clears DF. With it a packet may be as long as the interface takes: what ICMP errors say about the path is
-/// for [`esplanade_ipsec::pmtu`] to believe or not, as the kernel believes anybody. Without it the kernel fragments what
-/// exceeds the interface's MTU, and in IPv6, where nobody else can, what exceeds the path's.
+/// Sets or clears DF. With DF, a packet may be as long as the interface permits: the kernel must
+/// not obey ICMP errors, because it believes all of them. [`esplanade_ipsec::pmtu`] decides which
+/// errors to believe. Without DF, the kernel fragments what exceeds the interface's MTU. For IPv6
+/// it also fragments what exceeds the path's MTU, because routers cannot.
 fn set_df(fd: BorrowedFd<'_>, v4: bool, df: bool) -> io::Result<()> {
     let (level, name, value) = match (v4, df) {
         (true, true) => (
@@ -100,7 +103,7 @@ pub struct UdpSocket {
     socket: Socket,
     local: SocketAddr,
     df: Mutex<DfState>,
-    /// UDP_SEGMENT works, as far as is known.
+    /// UDP_SEGMENT has not failed on this socket.
     segmentation: AtomicBool,
 }
 
@@ -115,7 +118,7 @@ impl UdpSocket {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
-        // Best effort: a kernel without it gives one datagram at a time.
+        // Best effort: a kernel without UDP_GRO delivers one datagram at a time.
         if let Err(error) = set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1) {
             tracing::debug!("the kernel does not coalesce received UDP: {error}");
         }
@@ -131,18 +134,18 @@ impl UdpSocket {
         })
     }
 
-    /// Spreads ESP over the first `sockets` that were bound to this one's address and port, by the SPI; all else goes to
-    /// the first.
+    /// Spreads ESP by its SPI over the first `sockets` sockets that share this address and port.
+    /// All other packets go to the first socket.
     pub fn spread(&self, sockets: u32) -> io::Result<()> {
         steer::spread(self.as_fd(), sockets)
     }
 
-    /// The address it is bound to.
+    /// Returns the address to which the socket is bound.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Sends `items` in order. A super-packet that the kernel will not cut is cut here.
+    /// Sends `items` in order. Cuts a super-packet here if the kernel cannot cut it.
     pub fn send(&self, items: &[Outgoing<'_>]) -> SendReport {
         let mut report = SendReport::default();
         let mut df = self.df.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +167,8 @@ impl UdpSocket {
     }
 
     fn refuse_segmentation(&self, error: &io::Error) {
-        // EIO: the route's device cannot complete checksums; then nothing segmented will ever leave by it.
+        // EIO means that the device of the route cannot complete checksums. That does not change,
+        // so stop using segmentation.
         let lasting = error.raw_os_error() == Some(libc::EIO);
         if lasting && self.segmentation.swap(false, Ordering::Relaxed) {
             tracing::warn!(
@@ -180,15 +184,15 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// What a send did, in packets.
+/// The result of a send, counted in packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendReport {
     pub sent: u64,
-    /// Larger than the interface takes, with DF.
+    /// Packets with DF that exceeded the interface's MTU.
     pub too_big: u64,
-    /// Where one of those was to go.
+    /// The destination of one of the packets that were too big.
     pub too_big_for: Option<IpAddr>,
-    /// Refused otherwise, or no room in the socket's buffer.
+    /// Packets that were refused for another reason, or found no room in the socket's buffer.
     pub failed: u64,
 }
 
@@ -201,7 +205,8 @@ impl AddAssign for SendReport {
     }
 }
 
-/// The socket's DF setting. It is an option of the socket and not of a message, so senders take turns.
+/// The DF setting of a socket. DF is an option of the socket and not of a message, so senders take
+/// turns.
 #[derive(Debug)]
 pub(super) struct DfState {
     v4: bool,
@@ -224,7 +229,8 @@ impl DfState {
     }
 }
 
-/// One sendmmsg of items with the same DF; returns how many are done with.
+/// Sends items with the same DF in one `sendmmsg`. Returns how many items are finished, whether
+/// sent or counted as lost.
 pub(super) fn send_items(
     fd: BorrowedFd<'_>,
     items: &[Outgoing<'_>],
@@ -246,7 +252,8 @@ pub(super) fn send_items(
             }
             report.failed += first.packets();
         }
-        // EINVAL and EMSGSIZE: a segment exceeds the MTU, where a plain packet can be fragmented.
+        // EINVAL and EMSGSIZE mean that a segment exceeds the MTU. Single packets can be
+        // fragmented.
         Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.segment != 0 => {
             refused(&error);
             send_pieces(fd, first, report);
@@ -263,7 +270,7 @@ pub(super) fn send_items(
     1
 }
 
-/// Sends the segments of one item as packets of their own.
+/// Sends the segments of one item as separate packets.
 fn send_pieces(fd: BorrowedFd<'_>, item: &Outgoing<'_>, report: &mut SendReport) {
     let chunks = item.payload.chunks(usize::from(item.segment).max(1));
     let pieces: Vec<Outgoing<'_>> = chunks
@@ -279,13 +286,14 @@ fn send_pieces(fd: BorrowedFd<'_>, item: &Outgoing<'_>, report: &mut SendReport)
     }
 }
 
-/// Waits a moment for room in the send buffer; a link that stays stuck costs packets, not the other tunnels.
+/// Waits up to 2 ms for room in the send buffer. A link that stays blocked loses packets and does
+/// not delay the other tunnels.
 fn wait_writable(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: one pollfd, which outlives the call.
+    // SAFETY: the pointer names one pollfd, which outlives the call.
     check(unsafe { libc::poll(&raw mut poll, 1, 2) }).is_ok_and(|ready| ready == 1)
 }

@@ -1,6 +1,7 @@
-//! `struct virtio_net_hdr`, which the kernel puts before every packet of a TUN opened with IFF_VNET_HDR.
+//! Encodes and decodes `struct virtio_net_hdr`. The kernel puts it before every packet of a TUN
+//! device that was opened with IFF_VNET_HDR.
 
-/// Length of the header; its fields are in the machine's byte order.
+/// Length of the header in bytes. Its fields have the byte order of the machine.
 pub const HEADER_LEN: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
@@ -19,7 +20,7 @@ pub enum GsoKind {
 }
 
 impl GsoKind {
-    /// The IANA number of the protocol that is segmented.
+    /// Returns the IANA number of the protocol that is segmented.
     pub fn protocol(self) -> u8 {
         match self {
             Self::TcpV4 | Self::TcpV6 => 6,
@@ -31,22 +32,24 @@ impl GsoKind {
 /// What the header says about its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VnetHeader {
-    /// Segmentation that the packet still needs, with the payload bytes of a segment.
+    /// The segmentation that the packet still needs, with the payload bytes per segment.
     pub gso: Option<(GsoKind, u16)>,
-    /// Where the checksummed part starts, if the checksum is still to be completed, and where in it the checksum lies.
+    /// Set if the checksum is unfinished: the start of the checksummed bytes, and the offset of the
+    /// checksum from there.
     pub checksum: Option<(u16, u16)>,
-    /// Length of all headers, a hint for the kernel's copy.
+    /// Length of all headers in bytes. The kernel takes it as a hint.
     pub header_len: u16,
 }
 
-/// The header asks for something that we never offered the kernel.
+/// The header asks for a kind of segmentation that we never offered to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownGso(pub u8);
 
 impl VnetHeader {
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, UnknownGso> {
         let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-        // The ECN bit says that only the first segment carries CWR; that is how every segment run is written here.
+        // Ignore the ECN bit. It says that only the first segment carries CWR, and we always write
+        // segments so.
         let kind = match bytes[1] & !GSO_ECN {
             GSO_NONE => None,
             GSO_TCPV4 => Some(GsoKind::TcpV4),

@@ -1,4 +1,4 @@
-//! Which lines are logged: a level, also for single parts of the program.
+//! Parses log filters: a level for everything, and levels for parts of the program.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// What logs: the crates, and the audit events, which have a name of their own.
+/// The parts that log: the crates, and the audit events under their own target.
 const PARTS: [&str; 6] = [
     "esplanade",
     "esplanade_ike",
@@ -18,20 +18,20 @@ const PARTS: [&str; 6] = [
 
 /// Why a filter is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused(String);
+pub struct FilterError(String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for FilterError {}
 
-/// Reads `info`, or `info,esplanade_ike=debug`. Parts that are not named log at `info`.
+/// Parses `info`, or `info,esplanade_ike=debug`. Parts without a level log at `info`.
 ///
-/// `EnvFilter` alone takes any word for the name of a part, and then logs nothing else.
-pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
+/// `EnvFilter` alone would take any word as the name of a part, and then log nothing else.
+pub(super) fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     let mut general = None;
     let mut parts = Vec::new();
     for directive in text.split(',').map(str::trim) {
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
             .into_iter()
             .find(|known| known.eq_ignore_ascii_case(level))
         else {
-            return Err(Refused(format!(
+            return Err(FilterError(format!(
                 "`{}` is no level; the levels are {}",
                 shown(level),
                 LEVELS.join(", ")
@@ -51,12 +51,12 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
         };
         match part {
             None if general.is_some() => {
-                return Err(Refused("two levels for everything".to_owned()));
+                return Err(FilterError("two levels for everything".to_owned()));
             }
             None => general = Some(level),
             Some(part) if is_part(part) => parts.push(format!("{part}={level}")),
             Some(part) => {
-                return Err(Refused(format!(
+                return Err(FilterError(format!(
                     "nothing that logs is called `{}`; the parts are {}",
                     shown(part),
                     PARTS.join(", ")
@@ -66,10 +66,10 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
     }
     parts.insert(0, general.unwrap_or("info").to_owned());
     let filter = EnvFilter::builder().parse(parts.join(","));
-    filter.map_err(|error| Refused(error.to_string()))
+    filter.map_err(|error| FilterError(error.to_string()))
 }
 
-/// A word from outside, shortened and harmless to a terminal.
+/// Shortens a word from outside and makes it safe for a terminal.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 40;
     text.chars()
@@ -78,7 +78,7 @@ fn shown(text: &str) -> String {
         .collect()
 }
 
-/// A crate or a module of one.
+/// Tells whether the name is a known crate, or a module of one.
 fn is_part(name: &str) -> bool {
     let mut path = name.split("::");
     path.next().is_some_and(|first| PARTS.contains(&first))

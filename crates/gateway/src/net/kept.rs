@@ -1,4 +1,5 @@
-//! Interfaces that outlive their gateway, told from others by their alias.
+//! Finds and deletes interfaces that outlived their gateway. Their alias tells them from interfaces
+//! of others.
 
 use futures_util::TryStreamExt;
 use rtnetlink::LinkUnspec;
@@ -7,7 +8,8 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use super::{Net, NetError, Result, name};
 
 impl Net {
-    /// Whether some process has the TUN interface of this name open: it has a carrier then.
+    /// Tells whether a process has the TUN interface `name` open. The kernel shows a carrier only
+    /// then.
     pub async fn is_open(&self, name: &str) -> bool {
         let link = self.link(name).await;
         link.is_ok_and(|link| link.header.flags.contains(LinkFlags::LowerUp))
@@ -19,7 +21,8 @@ impl Net {
         self.link_set("set the alias of", message).await
     }
 
-    /// Deletes the interfaces with this alias but those of the names in `but`; gives the names of the deleted.
+    /// Deletes the interfaces with this alias, except those named in `but`. Returns the names of
+    /// the deleted interfaces.
     pub async fn links_delete(&self, alias: &str, but: &[&str]) -> Result<Vec<String>> {
         let links: Vec<LinkMessage> = Box::pin(self.handle.link().get().execute())
             .try_collect()

@@ -1,4 +1,4 @@
-//! Asks the kernel where its routes lead a packet.
+//! Asks the kernel where its routes lead a packet. It changes no route.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,27 +8,28 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::{Socket, protocols};
 
-/// What rules and routes look at.
+/// The header fields that rules and routes may look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
-    /// Source and destination.
+    /// Source and destination port.
     pub ports: Option<(u16, u16)>,
     pub tos: u8,
 }
 
-/// How a packet with this source gets to the kernel's routes.
+/// How a packet with this source address reaches the kernel's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This host sends it.
+    /// This host sends the packet.
     Host,
-    /// It comes in by this interface: the routes lead back to its source there.
+    /// The packet arrives on this interface. The routes back to its source leave by the same
+    /// interface.
     Link(u32),
 }
 
-/// Fails where no route leads back to the source.
+/// Returns the origin of packets from `source`. Fails if no route leads back to `source`.
 pub fn origin(source: IpAddr) -> io::Result<Origin> {
     let answer = ask(request(source))?;
     match answer.header.kind {
@@ -37,7 +38,8 @@ pub fn origin(source: IpAddr) -> io::Result<Origin> {
     }
 }
 
-/// The interface that a packet leaves by. Without an origin only what does not depend on its source counts.
+/// Returns the index of the interface by which a packet leaves. Without an origin, the look-up
+/// ignores the packet's source.
 pub fn route_to(packet: &Headers, origin: Option<Origin>) -> io::Result<u32> {
     let mut message = request(packet.destination);
     message.header.tos = packet.tos;
@@ -49,7 +51,7 @@ pub fn route_to(packet: &Headers, origin: Option<Origin>) -> io::Result<u32> {
             message.attributes.push(RouteAttribute::Iif(link));
         }
     }
-    // The kernel takes these protocols alone, and ports with the first two.
+    // The kernel accepts only these protocols in a look-up, and ports only with TCP and UDP.
     let protocol = i32::from(packet.protocol);
     let with_ports = [libc::IPPROTO_TCP, libc::IPPROTO_UDP].contains(&protocol);
     if with_ports || [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6].contains(&protocol) {
@@ -92,7 +94,7 @@ pub(super) fn ask(message: RouteMessage) -> io::Result<RouteMessage> {
     }
 }
 
-/// Asks once for one thing, without waiting for anything else.
+/// Sends one request and returns its answer. It never blocks.
 pub(super) fn ask_one(message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
     let mut request = NetlinkMessage::from(message);
     request.header.flags = NLM_F_REQUEST;
@@ -101,7 +103,7 @@ pub(super) fn ask_one(message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMe
     request.serialize(&mut bytes);
     let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
     socket.bind_auto()?;
-    // The kernel has answered before `send` returns.
+    // The kernel has put the answer into the socket before `send` returns.
     socket.set_non_blocking(true)?;
     socket.send(&bytes, 0)?;
     let (answer, _) = socket.recv_from_full()?;

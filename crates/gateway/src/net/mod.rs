@@ -1,6 +1,8 @@
-//! Links, addresses, routes and rules over rtnetlink, as far as a gateway and its test networks need them.
+//! Links, addresses, routes, rules and packet filters of the kernel, over netlink. It offers only
+//! what a gateway and its test networks need.
 //!
-//! A [`Net`] speaks to the network namespace that its thread was in when it connected. It needs a tokio runtime.
+//! A [`Net`] talks to the network namespace that its thread was in when it connected. It needs a
+//! tokio runtime.
 
 mod kept;
 mod lookup;
@@ -34,9 +36,9 @@ pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RoutingConfig};
-pub use watch::{Links, NetWatch, TableWatch, Watched};
+pub use watch::{NetWatch, TableWatch, Watched, WatchedLinks};
 
-/// What the kernel refused, and its error number where it gave one.
+/// An operation that failed, with the kernel's error number if there is one.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct NetError {
@@ -70,7 +72,7 @@ impl NetError {
 
 pub type Result<T> = std::result::Result<T, NetError>;
 
-/// An interface address with its prefix length.
+/// An address of an interface, with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkAddress {
     pub link: u32,
@@ -81,15 +83,16 @@ pub struct LinkAddress {
 /// Where a route leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteTarget {
-    /// Out of a link, through a gateway or straight.
+    /// Out of a link, through a gateway or directly.
     Link {
         index: u32,
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
-    /// Back to the next rule, as if the table had no such route.
+    /// To the next routing rule, as if the table had no such route.
     Throw,
-    /// Nowhere, where no other route to the same destination is left.
+    /// Nowhere. Such a route has the last metric: any other route to the same destination precedes
+    /// it.
     Unreachable,
 }
 
@@ -102,9 +105,9 @@ pub struct Route {
 
 /// A route as the kernel lists it.
 #[derive(Debug)]
-struct Found {
+struct ListedRoute {
     destination: Prefix,
-    /// None: of a kind that we do not make.
+    /// `None` means a kind of route that this module does not make.
     target: Option<RouteTarget>,
     message: RouteMessage,
 }
@@ -124,9 +127,10 @@ impl std::fmt::Display for Family {
     }
 }
 
-/// The metric of a route that comes after every other.
+/// The metric of the route that every other route precedes.
 const METRIC_LAST: u32 = 65_535;
-/// What IPv6 routes have without a wish. A deletion that names none may take any.
+/// The metric that the kernel gives to IPv6 routes by default. We name it, because a deletion
+/// without a metric may delete any route to the destination.
 const METRIC_IPV6: u32 = 1024;
 
 /// The main routing table.
@@ -135,7 +139,8 @@ pub const TABLE_MAIN: u32 = 254;
 #[derive(Debug)]
 pub struct Net {
     handle: Handle,
-    /// Of our netlink socket: what we change ourselves is announced with it.
+    /// Port number of our netlink socket. The kernel marks announcements of our own changes with
+    /// it.
     port: u32,
     task: JoinHandle<()>,
 }
@@ -191,7 +196,7 @@ impl Net {
         mtu.ok_or_else(|| NetError::not_found(format!("the interface {name} has no MTU")))
     }
 
-    /// The link's message, by its index.
+    /// Returns the kernel's description of the link with this index.
     async fn link_at(&self, index: u32) -> Result<LinkMessage> {
         let what = || format!("cannot find the interface with index {index}");
         let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
@@ -221,7 +226,7 @@ impl Net {
             .await
     }
 
-    /// Moves the link into the namespace that `netns` is open on.
+    /// Moves the link into the network namespace that `netns` refers to.
     pub async fn link_move_to_netns(&self, index: u32, netns: BorrowedFd<'_>) -> Result<()> {
         self.link_set(
             "move",
@@ -241,7 +246,8 @@ impl Net {
             .map_err(|e| NetError::new(what, e))
     }
 
-    /// Adds an address, without duplicate address detection: a gateway's IPv6 address must work at once.
+    /// Adds an address without duplicate address detection: a gateway's IPv6 address must work at
+    /// once.
     pub async fn address_add(&self, index: u32, address: IpAddr, prefix_len: u8) -> Result<()> {
         let mut request = self
             .handle
@@ -260,7 +266,7 @@ impl Net {
             .map_err(|e| NetError::new(format!("cannot add the address {address}/{prefix_len}"), e))
     }
 
-    /// Every address of this namespace.
+    /// Lists all addresses of this namespace.
     pub async fn addresses(&self) -> Result<Vec<LinkAddress>> {
         let messages: Vec<AddressMessage> = Box::pin(self.handle.address().get().execute())
             .try_collect()
@@ -269,7 +275,7 @@ impl Net {
         Ok(messages.iter().filter_map(link_address).collect())
     }
 
-    /// Adds the route, or replaces the one with the same destination.
+    /// Adds the route, or replaces the route with the same destination.
     pub async fn route_add(&self, route: &Route) -> Result<()> {
         let result = self
             .handle
@@ -282,7 +288,7 @@ impl Net {
             .map_err(|e| NetError::new(format!("cannot add the route to {}", route.destination), e))
     }
 
-    /// Deletes the route; one that is already gone is no error.
+    /// Deletes the route. A route that does not exist is no error.
     pub async fn route_delete(&self, route: &Route) -> Result<()> {
         self.delete(route.destination, route_message(route)).await
     }
@@ -294,10 +300,10 @@ impl Net {
         ignore(result, &[libc::ESRCH, libc::ENODEV])
     }
 
-    /// The routes of a table that lead to no link, and so outlive every one.
+    /// Lists the routes of a table that lead to no link. They survive every link.
     pub async fn routes_without_link(&self, family: Family, table: u32) -> Result<Vec<Route>> {
         let found = self.routes(family, table).await?.into_iter();
-        let without = |found: Found| {
+        let without = |found: ListedRoute| {
             let target = found.target?;
             let outlives = matches!(target, RouteTarget::Throw | RouteTarget::Unreachable);
             outlives.then_some(Route {
@@ -309,8 +315,8 @@ impl Net {
         Ok(found.filter_map(without).collect())
     }
 
-    /// The routes of a table.
-    async fn routes(&self, family: Family, table: u32) -> Result<Vec<Found>> {
+    /// Lists the routes of a table.
+    async fn routes(&self, family: Family, table: u32) -> Result<Vec<ListedRoute>> {
         let request = match family {
             Family::V4 => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
                 .table_id(table)
@@ -323,10 +329,10 @@ impl Net {
             .try_collect()
             .await
             .map_err(|e| NetError::new(format!("cannot list the routes of table {table}"), e))?;
-        // Kernels without strict checking list every table.
+        // Without strict checking, the kernel lists the routes of every table.
         let of_table = messages.into_iter().filter(|one| table_of(one) == table);
         let found = |message: RouteMessage| {
-            Some(Found {
+            Some(ListedRoute {
                 destination: destination(&message, family)?,
                 target: target(&message),
                 message,
@@ -335,7 +341,7 @@ impl Net {
         Ok(of_table.filter_map(found).collect())
     }
 
-    /// Whether the rule of [`Net::rule_add_unmarked`] is there.
+    /// Tells whether the rule of [`Net::rule_add_unmarked`] exists.
     async fn has_rule(&self, family: Family, mark: u32, table: u32, priority: u32) -> Result<bool> {
         let version = match family {
             Family::V4 => IpVersion::V4,
@@ -355,7 +361,8 @@ impl Net {
         Ok(rules.iter().any(same))
     }
 
-    /// `ip rule add not fwmark MARK lookup TABLE priority PRIORITY`: everything but packets with the mark.
+    /// Adds the rule `not fwmark MARK lookup TABLE priority PRIORITY`. It matches every packet
+    /// without the mark.
     pub async fn rule_add_unmarked(
         &self,
         family: Family,
@@ -418,7 +425,7 @@ fn mtu(link: &LinkMessage) -> Option<u32> {
 }
 
 fn link_address(message: &AddressMessage) -> Option<LinkAddress> {
-    // IFA_LOCAL is the own end of a point-to-point link, where IFA_ADDRESS is the other end.
+    // On a point-to-point link, IFA_LOCAL is our end and IFA_ADDRESS is the other end.
     let local = message
         .attributes
         .iter()
@@ -484,7 +491,7 @@ fn destination(message: &RouteMessage, family: Family) -> Option<Prefix> {
         RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::from(*address)),
         _ => None,
     });
-    // A default route has no such attribute.
+    // A default route has no destination attribute.
     let address = address.unwrap_or(match family {
         Family::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),

@@ -1,4 +1,5 @@
-//! Where the kernel would send a packet on its link, for who sends past its stack.
+//! Asks where the kernel would send a packet on its link. Senders that bypass the kernel's network
+//! stack need this.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,34 +15,35 @@ use rtnetlink::packet_route::route::{
 
 use super::lookup::{ask, ask_one, out_of, request, unusable};
 
-/// The next host on the way.
+/// The next host on the path of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
     pub link: u32,
-    /// The router's address, or that of the destination.
+    /// Address of the router, or of the destination if it is on the link.
     pub address: IpAddr,
-    /// The source that the kernel would choose, or the one that was asked with.
+    /// The source address that the caller asked for, or else the address that the kernel would
+    /// choose.
     pub source: Option<IpAddr>,
-    /// Longest packet that the kernel believes the path takes, where it knows one.
+    /// Path MTU in bytes, if the kernel knows one.
     pub path_mtu: Option<usize>,
 }
 
-/// What is known of a host on a link.
+/// What the kernel knows of a host on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     pub mac: [u8; 6],
-    /// The kernel is sure of it: it need not look again before it sends.
+    /// The kernel has confirmed the address lately, and would send without asking for it again.
     pub is_sure: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFacts {
     pub mac: [u8; 6],
-    /// Longest packet, in bytes.
+    /// Longest packet in bytes.
     pub mtu: usize,
 }
 
-/// Where a packet of the gateway's own goes, with this mark.
+/// Returns the next hop of a packet that the gateway itself sends with this mark.
 pub fn next_hop(destination: IpAddr, source: Option<IpAddr>, mark: u32) -> io::Result<NextHop> {
     let mut message = request(destination);
     if let Some(source) = source {
@@ -83,7 +85,8 @@ pub fn next_hop(destination: IpAddr, source: Option<IpAddr>, mark: u32) -> io::R
     Ok(hop)
 }
 
-/// Into a tunnel of the kernel's, of which the link is only the beginning.
+/// Tells whether the route leads into a tunnel of the kernel. The link is then only the start of
+/// the path.
 fn goes_elsewhere(answer: &RouteMessage) -> bool {
     let is_tunnel = |attribute: &RouteAttribute| {
         matches!(
@@ -102,7 +105,8 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// What the kernel knows of a host on a link; None if it would have to ask for it first.
+/// Returns what the kernel knows of a host on a link. `None` means that the kernel would first have
+/// to ask for it.
 pub fn neighbour(link: u32, address: IpAddr) -> io::Result<Option<Neighbour>> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = link;
@@ -137,7 +141,7 @@ pub fn neighbour(link: u32, address: IpAddr) -> io::Result<Option<Neighbour>> {
     Ok(mac.map(|mac| Neighbour { mac, is_sure }))
 }
 
-/// Of an Ethernet link that is there.
+/// Returns the address and the MTU of an Ethernet link.
 pub fn link_facts(link: u32) -> io::Result<LinkFacts> {
     let mut message = LinkMessage::default();
     message.header.index = link;

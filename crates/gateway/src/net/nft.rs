@@ -1,4 +1,5 @@
-//! nf_tables over netlink, as far as the gateway's own table needs it: a table is replaced as a whole, in one transaction.
+//! Writes nf_tables rules over netlink. It replaces the gateway's own table as a whole, in one
+//! transaction.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,24 +20,25 @@ const NEW_SET: u16 = libc::NFT_MSG_NEWSET as u16;
 const NEW_ELEMENTS: u16 = libc::NFT_MSG_NEWSETELEM as u16;
 const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 const CREATE: u16 = libc::NLM_F_CREATE as u16;
-/// Rules come in the order in which they are added.
+/// Appends the rule to the chain, so that rules stand in the order of their addition.
 const APPEND: u16 = libc::NLM_F_APPEND as u16;
 const NESTED: u16 = libc::NLA_F_NESTED as u16;
 const INTERVALS: u32 = libc::NFT_SET_INTERVAL as u32;
-/// Every word of a register; keys of several fields lie side by side.
+/// The first 32-bit register. Keys of several fields lie in neighbouring registers.
 const REGISTER: u32 = libc::NFT_REG32_00 as u32;
-// <linux/netfilter/nf_tables.h>, as far as `libc` does not have it. NFT_SET_CONCAT:
+// NFT_SET_CONCAT. This and the next constants come from <linux/netfilter/nf_tables.h>: `libc` lacks
+// them.
 const CONCATENATED: u32 = 0x80;
-/// NFT_FIB_RESULT_OIFNAME, and NFTA_FIB_F_SADDR.
+/// NFT_FIB_RESULT_OIFNAME and NFTA_FIB_F_SADDR.
 const WAY_BACK: [u32; 2] = [2, 1];
 /// NFTA_LIST_ELEM.
 const LIST_ELEMENT: u16 = 1;
-/// Of a netlink message, and of nfgenmsg.
+/// Length of the netlink header and the nfgenmsg header together, in bytes.
 const HEADER_LEN: usize = 20;
-/// The length of an attribute has 16 bits.
+/// Bound that keeps the attribute of a list below 64 KiB: the length of an attribute has 16 bits.
 const ELEMENTS_PER_MESSAGE: usize = 256;
 
-/// Where a base chain is called.
+/// The hook of the kernel that calls a base chain.
 #[derive(Debug, Clone, Copy)]
 pub enum Hook {
     Input = libc::NF_INET_LOCAL_IN as isize,
@@ -44,57 +46,58 @@ pub enum Hook {
     Output = libc::NF_INET_LOCAL_OUT as isize,
 }
 
-/// What a set's keys are; the number tells `nft` how to print them.
+/// The type of a set's keys. The kernel stores its number so that `nft` can print the keys.
 #[derive(Debug, Clone, Copy)]
-pub enum Keys {
+pub enum SetKeys {
     /// Names of interfaces.
     Names,
-    /// Intervals of addresses of this many bytes.
+    /// Intervals of addresses, each with this many bytes.
     Addresses(usize),
-    /// Intervals of a source and a destination address.
+    /// Intervals of pairs of a source and a destination address, each address with this many bytes.
     Pairs(usize),
 }
 
-/// One step of a rule. What does not match ends the rule.
+/// One condition of a rule. A packet that fails a condition leaves the rule.
 #[derive(Debug, Clone)]
-pub enum Match {
-    /// NFPROTO_IPV4 or NFPROTO_IPV6.
+pub enum RuleMatch {
+    /// The packet's family is NFPROTO_IPV4 or NFPROTO_IPV6.
     Family(u8),
     Protocol(u8),
     Mark(u32),
     InterfaceIn(&'static str),
     InterfaceOut(&'static str),
-    /// Bytes of the network header lie between two values.
+    /// Bytes of the network header, from this offset, lie between two values.
     Network(u32, Vec<u8>, Vec<u8>),
-    /// Bytes of the transport header.
+    /// Bytes of the transport header, from this offset, lie between two values.
     Transport(u32, Vec<u8>, Vec<u8>),
-    /// The destination address, of so many bytes at an offset, is in the set.
+    /// The destination address is in the set. The numbers are its offset and its length in bytes.
     Destination(u32, usize, String),
-    /// The source and the destination address, the first at an offset.
+    /// The source and the destination address are in the set. The numbers are the offset of the
+    /// source address and the length of one address.
     Pair(u32, usize, String),
-    /// Routes lead what is sent to the source address out of this interface.
+    /// The routes back to the source address leave by this interface.
     WayBack(String),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Verdict<'a> {
+pub enum RuleVerdict<'a> {
     Accept,
-    /// Counted.
+    /// Drops the packet and counts it.
     Drop,
-    /// Back to the chain that has jumped here.
+    /// Returns to the chain that jumped to this chain.
     Return,
     Jump(&'a str),
 }
 
-/// A table in the making.
+/// A transaction that replaces one table. It is built step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct NftTable {
     name: String,
     bytes: Vec<u8>,
 }
 
-impl Table {
-    /// Takes the place of the table of that name.
+impl NftTable {
+    /// Starts a transaction that replaces the table of that name.
     pub fn new(name: &str) -> Self {
         let mut table = Self::absent(name);
         let name = string(name);
@@ -102,14 +105,14 @@ impl Table {
         table
     }
 
-    /// No table of that name.
+    /// Starts a transaction that deletes the table of that name.
     pub fn absent(name: &str) -> Self {
         let mut table = Self {
             name: name.to_owned(),
             bytes: Vec::new(),
         };
         table.batch(BATCH_BEGIN);
-        // What is not there cannot be deleted.
+        // Deleting a table that does not exist fails, so create it first.
         table.message(NEW_TABLE, 0, &attribute(1, &string(name)));
         table.message(DELETE_TABLE, 0, &attribute(1, &string(name)));
         table
@@ -126,12 +129,13 @@ impl Table {
         self.message(NEW_CHAIN, 0, &body);
     }
 
-    /// A set with its elements: pairs of the first and the last key. They must not overlap.
-    pub fn set(&mut self, name: &str, id: u32, keys: Keys, elements: &[(Vec<u8>, Vec<u8>)]) {
+    /// Adds a set and its elements: pairs of the first and the last key. The elements must not
+    /// overlap.
+    pub fn set(&mut self, name: &str, id: u32, keys: SetKeys, elements: &[(Vec<u8>, Vec<u8>)]) {
         let (kind, len, flags) = match keys {
-            Keys::Names => (41, 16, 0),
-            Keys::Addresses(len) => (type_of(len), len, INTERVALS),
-            Keys::Pairs(len) => (
+            SetKeys::Names => (41, 16, 0),
+            SetKeys::Addresses(len) => (type_of(len), len, INTERVALS),
+            SetKeys::Pairs(len) => (
                 type_of(len) << 6 | type_of(len),
                 2 * len,
                 INTERVALS | CONCATENATED,
@@ -143,7 +147,7 @@ impl Table {
         body.extend(number(4, kind));
         body.extend(number(5, len as u32));
         body.extend(number(10, id));
-        if let Keys::Pairs(len) = keys {
+        if let SetKeys::Pairs(len) = keys {
             let field = attribute(LIST_ELEMENT | NESTED, &number(1, len as u32));
             let fields = attribute(2 | NESTED, &[field.clone(), field].concat());
             body.extend(attribute(9 | NESTED, &fields));
@@ -162,16 +166,16 @@ impl Table {
         }
     }
 
-    pub fn rule(&mut self, chain: &str, matches: &[Match], verdict: Verdict<'_>) {
+    pub fn rule(&mut self, chain: &str, matches: &[RuleMatch], verdict: RuleVerdict<'_>) {
         let mut steps: Vec<u8> = matches.iter().flat_map(expressions).collect();
-        if matches!(verdict, Verdict::Drop) {
+        if matches!(verdict, RuleVerdict::Drop) {
             steps.extend(expression("counter", &[]));
         }
         let verdict = match verdict {
-            Verdict::Drop => number(1, libc::NF_DROP as u32),
-            Verdict::Accept => number(1, libc::NF_ACCEPT as u32),
-            Verdict::Return => number(1, libc::NFT_RETURN as u32),
-            Verdict::Jump(chain) => [
+            RuleVerdict::Drop => number(1, libc::NF_DROP as u32),
+            RuleVerdict::Accept => number(1, libc::NF_ACCEPT as u32),
+            RuleVerdict::Return => number(1, libc::NFT_RETURN as u32),
+            RuleVerdict::Jump(chain) => [
                 number(1, libc::NFT_JUMP as u32),
                 attribute(2, &string(chain)),
             ]
@@ -217,12 +221,12 @@ impl Table {
 #[derive(Debug)]
 pub struct Nft {
     socket: Socket,
-    /// What we change ourselves is announced with it.
+    /// Port number of the socket. The kernel marks announcements of our own changes with it.
     pub(super) port: u32,
 }
 
 impl Nft {
-    /// Speaks to the network namespace of the calling thread.
+    /// Connects to the network namespace of the calling thread.
     pub fn connect() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         let port = socket.bind_auto()?.port_number();
@@ -230,11 +234,12 @@ impl Nft {
         Ok(Self { socket, port })
     }
 
-    /// All of it, or nothing. After an error of the socket itself it is not known which.
-    pub fn commit(&self, table: &Table) -> io::Result<()> {
+    /// Carries out the whole transaction or nothing. After an error of the socket itself, nobody
+    /// knows which.
+    pub fn commit(&self, table: &NftTable) -> io::Result<()> {
         let mut batch = table.clone();
         batch.batch(BATCH_END);
-        // A transaction is one datagram.
+        // A transaction is one datagram, so make room for all of it.
         let room = i32::try_from(batch.bytes.len() + 4096).unwrap_or(i32::MAX);
         let _ = set_option(
             self.socket.as_fd(),
@@ -243,12 +248,14 @@ impl Nft {
             room,
         );
         self.socket.send(&batch.bytes, 0)?;
-        // The kernel has done it, and answered, before `send` returns. It answers what it refuses only.
+        // The kernel has committed, and answered, before `send` returns. It answers only about
+        // failures.
         answered(|| self.socket.recv_from_full().map(|(answer, _)| answer))
     }
 }
 
-/// The first error among the answers that wait, or of reading them: some are lost if they are more than the socket holds.
+/// Returns the first error among the waiting answers. An error of reading counts too: it may mean
+/// that answers were lost because the socket was full.
 fn answered(mut receive: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<()> {
     let mut result = Ok(());
     loop {
@@ -261,7 +268,7 @@ fn answered(mut receive: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<()> 
     }
 }
 
-/// The first error of an answer.
+/// Returns the error that one answer reports.
 fn refusal(answer: &[u8]) -> io::Result<()> {
     let kind = answer
         .get(4..6)
@@ -275,13 +282,13 @@ fn refusal(answer: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether an announcement is about a table of this name, and not made by `own_port`.
+/// Tells whether an announcement is about the table `name` and was not caused by `own_port`.
 pub(super) fn concerns(mut datagram: &[u8], name: &str, own_port: u32) -> bool {
     let word = |bytes: &[u8], at: usize| {
         let bytes = bytes.get(at..at + 4)?.try_into().ok()?;
         Some(u32::from_ne_bytes(bytes))
     };
-    // The name of the table is the first attribute of all kinds.
+    // In every kind of announcement, the first attribute is the name of the table.
     let name = string(name);
     while let (Some(len), Some(port)) = (word(datagram, 0), word(datagram, 12)) {
         let of_name = datagram
@@ -296,7 +303,7 @@ pub(super) fn concerns(mut datagram: &[u8], name: &str, own_port: u32) -> bool {
     false
 }
 
-/// `nft`'s numbers of its data types.
+/// The number by which `nft` knows the type of an address.
 fn type_of(address_len: usize) -> u32 {
     if address_len == 4 { 7 } else { 8 }
 }
@@ -318,19 +325,19 @@ fn string(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
 
-/// NFTA_DATA_VALUE in an attribute of this kind.
+/// Puts NFTA_DATA_VALUE into an attribute of this kind.
 fn data(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, &attribute(1, value))
 }
 
-fn element(keys: Keys, first: &[u8], last: &[u8]) -> Vec<u8> {
+fn element(keys: SetKeys, first: &[u8], last: &[u8]) -> Vec<u8> {
     let one = |body: &[u8]| attribute(LIST_ELEMENT | NESTED, body);
     match keys {
-        Keys::Names => one(&data(1, first)),
-        Keys::Pairs(_) => one(&[data(1, first), data(10, last)].concat()),
-        Keys::Addresses(_) => {
+        SetKeys::Names => one(&data(1, first)),
+        SetKeys::Pairs(_) => one(&[data(1, first), data(10, last)].concat()),
+        SetKeys::Addresses(_) => {
             let mut bytes = one(&data(1, first));
-            // The end of an interval is the first key behind it, if there is one.
+            // An interval ends at the first key after it. The last interval may have no such key.
             let mut behind = last.to_vec();
             let carried = behind.iter_mut().rev().any(|byte| {
                 *byte = byte.wrapping_add(1);
@@ -385,28 +392,28 @@ fn is_in(set: &str) -> Vec<u8> {
     expression("lookup", &body.concat())
 }
 
-fn expressions(step: &Match) -> Vec<u8> {
+fn expressions(step: &RuleMatch) -> Vec<u8> {
     const NETWORK: libc::c_int = libc::NFT_PAYLOAD_NETWORK_HEADER;
     const TRANSPORT: libc::c_int = libc::NFT_PAYLOAD_TRANSPORT_HEADER;
     let meta = |key, test| [load_meta(key), test].concat();
     match step {
-        Match::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
-        Match::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
-        Match::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
-        Match::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
-        Match::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
-        Match::Network(offset, first, last) => {
+        RuleMatch::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
+        RuleMatch::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
+        RuleMatch::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
+        RuleMatch::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
+        RuleMatch::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
+        RuleMatch::Network(offset, first, last) => {
             let field = load(REGISTER, NETWORK, *offset, first.len());
             [field, between(first, last)].concat()
         }
-        Match::Transport(offset, first, last) => {
+        RuleMatch::Transport(offset, first, last) => {
             let field = load(REGISTER, TRANSPORT, *offset, first.len());
             [field, between(first, last)].concat()
         }
-        Match::Destination(offset, len, set) => {
+        RuleMatch::Destination(offset, len, set) => {
             [load(REGISTER, NETWORK, *offset, *len), is_in(set)].concat()
         }
-        Match::Pair(offset, len, set) => {
+        RuleMatch::Pair(offset, len, set) => {
             let second = REGISTER + (*len / 4) as u32;
             let behind = offset + *len as u32;
             [
@@ -416,7 +423,7 @@ fn expressions(step: &Match) -> Vec<u8> {
             ]
             .concat()
         }
-        Match::WayBack(interface) => {
+        RuleMatch::WayBack(interface) => {
             let [result, source] = WAY_BACK;
             let body = [number(1, REGISTER), number(2, result), number(3, source)];
             [
@@ -428,7 +435,7 @@ fn expressions(step: &Match) -> Vec<u8> {
     }
 }
 
-/// As registers and sets have it.
+/// Pads the name of an interface to the form that registers and sets hold.
 pub fn interface_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(libc::IFNAMSIZ, 0);
@@ -469,7 +476,7 @@ mod tests {
             ]),
             Err(Some(libc::ENOENT))
         );
-        // Whether the table stands is not known: it does not count as standing.
+        // The table may or may not stand, so the transaction counts as failed.
         assert_eq!(number(vec![lost()]), Err(Some(libc::ENOBUFS)));
     }
 }

@@ -1,9 +1,9 @@
-//! Network prefixes, and the prefixes that an address range falls into.
+//! Network prefixes, and the conversion of an address range into prefixes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address prefix whose host bits are zero.
+/// An address prefix. Its host bits are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     address: IpAddr,
@@ -11,7 +11,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of `length` bits that holds `address`; None if the family has no such length.
+    /// Returns the prefix of `length` bits that contains `address`, or `None` if `length` exceeds
+    /// the address.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let width = width(address);
         if length > width {
@@ -47,7 +48,7 @@ impl Prefix {
         Self::new(address, self.length).as_ref() == Some(self)
     }
 
-    /// The last address.
+    /// Returns the last address of the prefix.
     pub fn last(&self) -> IpAddr {
         let width = u32::from(width(self.address));
         let host = u128::MAX.checked_shr(128 - (width - u32::from(self.length)));
@@ -55,7 +56,7 @@ impl Prefix {
         from_bits(bits, self.address.is_ipv4())
     }
 
-    /// Whether `other` lies inside this prefix (or is the same).
+    /// Tells whether `other` lies inside this prefix or equals it.
     pub fn covers(&self, other: &Prefix) -> bool {
         self.length <= other.length && self.contains(other.address)
     }
@@ -86,8 +87,8 @@ pub(super) fn from_bits(bits: u128, v4: bool) -> IpAddr {
     }
 }
 
-/// The fewest prefixes that make up the range; empty if the ends differ in family or order.
-/// A range is at most 2·width − 2 prefixes.
+/// Splits a range into the fewest prefixes: at most 2·width − 2, where width is the bits of an
+/// address. Returns no prefix if the ends differ in family or order.
 pub fn prefixes_of_range(first: IpAddr, last: IpAddr) -> Vec<Prefix> {
     let mut prefixes = Vec::new();
     if first.is_ipv4() != last.is_ipv4() {
@@ -96,7 +97,8 @@ pub fn prefixes_of_range(first: IpAddr, last: IpAddr) -> Vec<Prefix> {
     let (v4, width) = (first.is_ipv4(), u32::from(width(first)));
     let (mut low, high) = (to_bits(first), to_bits(last));
     while low <= high {
-        // The largest block that begins at `low` is bound by its alignment and by what is left.
+        // The largest block at `low` is bounded by the alignment of `low` and by the size of the
+        // rest.
         let aligned = low.trailing_zeros().min(width);
         let fits = match (high - low).checked_add(1) {
             Some(count) => count.ilog2(),

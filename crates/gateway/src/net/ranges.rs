@@ -1,4 +1,4 @@
-//! Sets of addresses, and of pairs of them, as lists of ranges that do not overlap.
+//! Computes with sets of addresses and of address pairs, as lists of ranges that do not overlap.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,17 @@ use super::{AddressRange, Prefix};
 /// An inclusive range of numbers.
 type Span = (u128, u128);
 
-/// Never led into a TUN device by a wider prefix: groups and links of hosts, which end at the next router.
+/// Destinations that a wider prefix never leads into a TUN device: multicast, broadcast and
+/// link-local addresses. Their packets end at the next router.
 const OF_THE_LINK: [&str; 4] = ["224.0.0.0", "255.255.255.255", "ff00::", "fe80::"];
 const OF_THE_LINK_LENGTHS: [u8; 4] = [4, 32, 8, 10];
 
-/// The destinations that routes lead into the TUN device, by the longest prefix: `guards` are the local and the remote
-/// ends of policies, `thrown` what is kept out of it.
+/// Returns the destinations whose longest prefix leads into the TUN device. `guards` are the local
+/// and the remote ends of policies that protect. `bypassed` are the remote ends of policies that
+/// bypass.
 pub fn guarded(
     guards: &[(Vec<AddressRange>, Vec<AddressRange>)],
-    thrown: &[Vec<AddressRange>],
+    bypassed: &[Vec<AddressRange>],
 ) -> Vec<AddressRange> {
     let mut prefixes: BTreeMap<Prefix, bool> = BTreeMap::new();
     for (address, length) in OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS) {
@@ -29,11 +31,11 @@ pub fn guarded(
         .iter()
         .flat_map(|(local, remote)| shadowed(local, remote));
     prefixes.extend(out.map(|prefix| (prefix, false)));
-    let out = thrown.iter().flat_map(|remote| wanted(remote));
+    let out = bypassed.iter().flat_map(|remote| wanted(remote));
     prefixes.extend(out.map(|prefix| (prefix, false)));
     let into = guards.iter().flat_map(|(_, remote)| wanted(remote));
     prefixes.extend(into.map(|prefix| (prefix, true)));
-    // In this order a prefix comes before those in it.
+    // In this order, a prefix precedes the prefixes inside it.
     let spans = |v4: bool| {
         let of_family = prefixes
             .iter()
@@ -49,7 +51,8 @@ pub fn guarded(
     [spans(true), spans(false)].concat()
 }
 
-/// Spans that lie in each other or apart, each before those in it: the numbers whose innermost one says so.
+/// Returns the numbers whose innermost span is wanted. The spans are nested or apart, and each span
+/// precedes the spans inside it.
 fn nested(spans: impl Iterator<Item = (Span, bool)>) -> Vec<Span> {
     let mut found: Vec<Span> = Vec::new();
     let mut add = |span: Span, wanted: bool| {
@@ -62,7 +65,7 @@ fn nested(spans: impl Iterator<Item = (Span, bool)>) -> Vec<Span> {
         }
     };
     let mut open: Vec<(Span, bool)> = Vec::new();
-    // The first number that is not judged yet; none behind the last.
+    // The first number without a decision. `None` after the last number.
     let mut at = Some(0_u128);
     let close = |((_, last), wanted): (Span, bool),
                  at: &mut Option<u128>,
@@ -90,7 +93,8 @@ fn nested(spans: impl Iterator<Item = (Span, bool)>) -> Vec<Span> {
     found
 }
 
-/// The same pairs of addresses, of one family, as rectangles that do not overlap; None for more than `most`.
+/// Splits pairs of addresses of one family into rectangles that do not overlap and cover the same
+/// pairs. Returns `None` if there are more than `most` rectangles, or no pairs.
 pub fn disjoint(
     pairs: &[(AddressRange, AddressRange)],
     most: usize,
@@ -176,9 +180,9 @@ mod tests {
                 vec![of("10.1.2.0-10.1.2.255"), of("fd00::-fd00::ff")],
             ),
         ];
-        let thrown = [vec![of("10.1.2.8-10.1.2.15"), of("192.0.2.0-192.0.2.255")]];
+        let bypassed = [vec![of("10.1.2.8-10.1.2.15"), of("192.0.2.0-192.0.2.255")]];
         assert_eq!(
-            text(&guarded(&guards, &thrown)),
+            text(&guarded(&guards, &bypassed)),
             [
                 "0.0.0.0-10.0.255.255",
                 "10.1.2.0-10.1.2.7",

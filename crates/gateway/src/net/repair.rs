@@ -1,4 +1,4 @@
-//! Puts back what others have taken from links, rules and routes.
+//! Restores links, rules and routes of the gateway that other programs changed or removed.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use rtnetlink::packet_route::link::LinkFlags;
 
 use super::{Family, LinkAddress, Net, Result, Route, RouteTarget, Routing, mtu, name};
 
-/// An interface of the gateway, as it was set up.
+/// An interface of the gateway, as the gateway set it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnLink {
-    /// As policies name it; 0 is the common one.
+    /// The `if_id` by which policies name the interface. Zero is the common interface.
     pub interface: u32,
-    /// It stays as long as the link does.
+    /// Index of the link. It never changes while the link exists.
     pub index: u32,
     pub name: String,
     pub mtu: u32,
@@ -28,8 +28,8 @@ impl Net {
         }
     }
 
-    /// Sets the link up again, under its name, its MTU, its addresses. `addresses` are those of this namespace, and follow. Gives what
-    /// was missing.
+    /// Restores the link's state, name, MTU and addresses. `addresses` lists the addresses of this
+    /// namespace, and the function updates it. Returns what it restored.
     pub async fn repair_link(
         &self,
         link: &OwnLink,
@@ -40,7 +40,7 @@ impl Net {
         let found = self.link_at(link.index).await?;
         let mut up = found.header.flags.contains(LinkFlags::Up);
         if name(&found) != Some(own) {
-            // Older kernels rename what is down only.
+            // Older kernels rename a link only while it is down.
             let message = || LinkUnspec::new_with_index(link.index);
             self.link_set("set down", message().down()).await?;
             self.link_set("rename", message().name(own.clone())).await?;
@@ -72,8 +72,9 @@ impl Net {
 }
 
 impl Routing {
-    /// Puts back rules and routes, and takes away what others have put in the place of our routes. `addresses` are those of
-    /// this namespace. Goes on after an error and returns the first, with what was repaired all the same.
+    /// Restores rules and routes, and removes foreign routes that stand in the place of ours.
+    /// `addresses` lists the addresses of this namespace. Continues after an error; returns what it
+    /// restored, and the first error.
     pub async fn repair(
         &mut self,
         net: &Net,
@@ -112,12 +113,13 @@ impl Routing {
             .filter_map(|route| Some((route.destination, route.target?)))
             .collect();
         let mut result = Ok(());
-        // With the same destination, these could come before ours. What is deleted with them comes back below.
+        // A foreign route with the same destination could precede ours. The loop below adds again
+        // what this deletion takes with it.
         let mut replaced = HashSet::new();
         for route in found {
             if self.has_other_target(route.destination, route.target) {
                 replaced.insert(route.destination);
-                // As it was found: with its metric, say.
+                // Delete the route exactly as it was found, including its metric.
                 result = result.and(net.delete(route.destination, route.message).await);
             }
         }

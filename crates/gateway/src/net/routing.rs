@@ -1,5 +1,6 @@
-//! Leads the traffic of installed policies into the TUN: routes in a table of our own, reached by a rule that
-//! skips packets carrying our mark, so that what the gateway itself sends outside never loops back in.
+//! Leads the traffic of installed policies into the TUN device. The routes stand in a table of our
+//! own. A rule sends every packet to that table, except packets with our mark: the gateway's own
+//! packets must not loop back.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use super::{
     Family, LinkAddress, Net, NetError, Prefix, Result, Route, RouteTarget, prefixes_of_range,
 };
 
-/// An inclusive address range, as a traffic selector has it.
+/// An inclusive range of addresses, as in a traffic selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressRange {
     pub first: IpAddr,
@@ -25,36 +26,38 @@ impl AddressRange {
 pub struct RoutingConfig {
     pub table: u32,
     pub priority: u32,
-    /// The mark on our own sockets.
+    /// The firewall mark on the gateway's own sockets.
     pub mark: u32,
 }
 
-/// The routes that the installed policies need. Several policies can need the same one.
+/// The routes that the installed policies need. Several policies can share one route.
 #[derive(Debug)]
 pub struct Routing {
     pub(super) config: RoutingConfig,
-    /// The TUN's interface index. While there is none, guards alone stand.
+    /// Index of the TUN device. `None` while there is no device; then only the guards stand.
     tun: Option<u32>,
-    routes: HashMap<Prefix, Entry>,
+    routes: HashMap<Prefix, RouteUse>,
     pub(super) rules: Vec<Family>,
 }
 
-/// One prefix and how many policies want it in the TUN, or kept out. The TUN wins: what it should not have got, the
-/// SPD judges; what is kept out leaves in the clear.
+/// How many policies use one prefix, and in which way. If policies disagree, the route leads into
+/// the TUN device: there the SPD decides each packet, while a packet that is kept out leaves in the
+/// clear.
 #[derive(Debug, Default)]
-struct Entry {
-    into_tun: usize,
-    thrown: usize,
-    /// Where our own packets should come from, and which address of ours is there.
+struct RouteUse {
+    protect_count: usize,
+    bypass_count: usize,
+    /// The local ends of the policy. The gateway's own packets to the prefix should come from
+    /// there.
     local: Vec<AddressRange>,
     source: Option<IpAddr>,
 }
 
-impl Entry {
-    /// The route that comes first.
+impl RouteUse {
+    /// Returns the route that the kernel tries first.
     fn target(&self, tun: Option<u32>) -> Option<RouteTarget> {
         let source = self.source;
-        match (self.into_tun, self.thrown) {
+        match (self.protect_count, self.bypass_count) {
             (0, 0) => None,
             (0, _) => Some(RouteTarget::Throw),
             (_, _) => tun.map(|index| RouteTarget::Link {
@@ -65,9 +68,10 @@ impl Entry {
         }
     }
 
-    /// What stands behind it: routes into the TUN go with the interface, and nothing may leave in the clear then.
+    /// Returns the route behind the first one. Routes into the TUN device disappear with the
+    /// device, and traffic must not leave in the clear then.
     fn guard(&self) -> Option<RouteTarget> {
-        (self.into_tun > 0).then_some(RouteTarget::Unreachable)
+        (self.protect_count > 0).then_some(RouteTarget::Unreachable)
     }
 
     fn targets(&self, tun: Option<u32>) -> impl Iterator<Item = RouteTarget> {
@@ -75,14 +79,15 @@ impl Entry {
     }
 
     fn is_wanted(&self) -> bool {
-        (self.into_tun, self.thrown) != (0, 0)
+        (self.protect_count, self.bypass_count) != (0, 0)
     }
 }
 
 impl Routing {
-    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that an earlier gateway left behind stay until
-    /// [`Routing::settle`]: they keep protected traffic from leaving in the clear. So do its rules after an error: which
-    /// are its own and which are new is not known, and a rule without routes does nothing.
+    /// Adds the rules. Leaves out IPv6 if the kernel lacks it. Routes of an earlier gateway stay
+    /// until [`Routing::settle`]: they keep protected traffic from leaving in the clear. After an
+    /// error the rules stay too: old rules cannot be told from new ones, and a rule without routes
+    /// has no effect.
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
         let mut routing = Self {
             config,
@@ -110,7 +115,8 @@ impl Routing {
         Ok(())
     }
 
-    /// From now on what is protected goes into this TUN. Goes on after an error and returns the first.
+    /// Leads protected traffic into this TUN device from now on. Continues after an error and
+    /// returns the first.
     pub async fn lead_into(&mut self, net: &Net, tun: u32) -> Result<()> {
         self.tun = Some(tun);
         let mut result = Ok(());
@@ -120,7 +126,7 @@ impl Routing {
         result
     }
 
-    /// The TUN is gone, and the routes into it with it.
+    /// Records that the TUN device disappeared. The kernel removed the routes into it.
     pub fn lose_tun(&mut self) {
         self.tun = None;
     }
@@ -138,7 +144,8 @@ impl Routing {
         }
     }
 
-    /// Deletes what an earlier gateway left behind and no policy asks for. Call it when the routes of all policies are there.
+    /// Deletes routes of an earlier gateway that no policy needs. The caller has installed the
+    /// routes of all policies before.
     pub async fn settle(&self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for family in &self.rules {
@@ -153,8 +160,8 @@ impl Routing {
         result
     }
 
-    /// Leaves the rules, and behind each route into the TUN what keeps its traffic from leaving in the clear. The routes
-    /// themselves go: a TUN that stays has nobody who reads it.
+    /// Deletes the routes into the TUN device, and keeps the rules and the guards. So traffic
+    /// cannot leave in the clear, and does not enter a TUN device that nobody reads.
     pub async fn leave_closed(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for route in self.tun_routes() {
@@ -163,9 +170,10 @@ impl Routing {
         result
     }
 
-    /// Routes `remote` into the TUN. The source hint is one of our addresses inside `local`, so that the gateway's
-    /// own packets match the policy. Goes on after an error and returns the first. Call [`Routing::withdraw`] with the
-    /// same arguments when the policy goes, also after an error.
+    /// Routes `remote` into the TUN device. The route names a source address inside `local`, if we
+    /// have one, so that the gateway's own packets match the policy. Continues after an error and
+    /// returns the first. The caller must call [`Routing::withdraw`] with the same arguments when
+    /// the policy goes, even after an error.
     pub async fn protect(
         &mut self,
         net: &Net,
@@ -177,22 +185,22 @@ impl Routing {
         let mut result = Ok(());
         for prefix in wanted(remote) {
             let led = self.change(net, prefix, |entry| {
-                if entry.into_tun == 0 {
+                if entry.protect_count == 0 {
                     entry.local = local.to_vec();
                     entry.source = source(known, prefix, local);
                 }
-                entry.into_tun += 1;
+                entry.protect_count += 1;
             });
             result = result.and(led.await);
         }
         for prefix in shadowed(local, remote) {
-            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
-            result = result.and(thrown.await);
+            let bypass_count = self.change(net, prefix, |entry| entry.bypass_count += 1);
+            result = result.and(bypass_count.await);
         }
         result.and(addresses.map(drop))
     }
 
-    /// Takes back what [`Routing::protect`] added.
+    /// Undoes [`Routing::protect`].
     pub async fn withdraw(
         &mut self,
         net: &Net,
@@ -202,14 +210,14 @@ impl Routing {
         let mut result = Ok(());
         for prefix in wanted(remote) {
             let led = self.change(net, prefix, |entry| {
-                entry.into_tun = entry.into_tun.saturating_sub(1);
+                entry.protect_count = entry.protect_count.saturating_sub(1);
             });
             result = result.and(led.await);
         }
-        result.and(self.no_longer_throw(net, &shadowed(local, remote)).await)
+        result.and(self.withdraw_throws(net, &shadowed(local, remote)).await)
     }
 
-    /// Our addresses may be others than when the routes were made.
+    /// Chooses new source addresses where the old one is no longer ours.
     pub(super) fn look_for_sources(&mut self, addresses: &[LinkAddress]) {
         for (prefix, entry) in &mut self.routes {
             let stays = |source| addresses.iter().any(|entry| entry.address == source);
@@ -219,7 +227,7 @@ impl Routing {
         }
     }
 
-    /// Every route of ours, guards first.
+    /// Lists all our routes. The guard of a prefix precedes its other route.
     pub(super) fn wanted_routes(&self) -> impl Iterator<Item = Route> {
         self.routes.iter().flat_map(|(prefix, entry)| {
             let targets = entry.targets(self.tun);
@@ -227,38 +235,38 @@ impl Routing {
         })
     }
 
-    /// Whether the prefix has routes of ours, and this is none of them.
+    /// Tells whether we have routes for the prefix, and `found` is not one of them.
     pub(super) fn has_other_target(&self, prefix: Prefix, found: Option<RouteTarget>) -> bool {
         let entry = self.routes.get(&prefix);
         entry.is_some_and(|entry| !entry.targets(self.tun).any(|own| found == Some(own)))
     }
 
-    /// Keeps the traffic of a Bypass policy on the ordinary routes.
+    /// Keeps the traffic of a bypass policy on the ordinary routes.
     pub async fn bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
         let mut result = Ok(());
         for prefix in wanted(remote) {
-            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
-            result = result.and(thrown.await);
+            let bypass_count = self.change(net, prefix, |entry| entry.bypass_count += 1);
+            result = result.and(bypass_count.await);
         }
         result
     }
 
     pub async fn withdraw_bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
-        self.no_longer_throw(net, &wanted(remote)).await
+        self.withdraw_throws(net, &wanted(remote)).await
     }
 
-    async fn no_longer_throw(&mut self, net: &Net, prefixes: &[Prefix]) -> Result<()> {
+    async fn withdraw_throws(&mut self, net: &Net, prefixes: &[Prefix]) -> Result<()> {
         let mut result = Ok(());
         for prefix in prefixes {
-            let thrown = self.change(net, *prefix, |entry| {
-                entry.thrown = entry.thrown.saturating_sub(1);
+            let bypass_count = self.change(net, *prefix, |entry| {
+                entry.bypass_count = entry.bypass_count.saturating_sub(1);
             });
-            result = result.and(thrown.await);
+            result = result.and(bypass_count.await);
         }
         result
     }
 
-    /// Removes every route and rule; goes on after an error and returns the first.
+    /// Removes every route and rule. Continues after an error and returns the first.
     pub async fn close(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for route in self.wanted_routes() {
@@ -276,8 +284,8 @@ impl Routing {
         result
     }
 
-    /// Removes what is left of a gateway with this table: routes that lead to no link, then the rules, so that on the way
-    /// traffic is held and not half of it.
+    /// Removes what an earlier gateway left in this table. The guards go before the rules, so that
+    /// until then traffic is held completely.
     pub async fn clear(net: &Net, table: u32, mark: u32, priority: u32) -> Result<()> {
         let mut result = Ok(());
         for family in [Family::V4, Family::V6] {
@@ -301,13 +309,14 @@ impl Routing {
         result
     }
 
-    /// Changes who wants the prefix, and the route if that asks for another. A route that the kernel refuses is counted
-    /// all the same, so that withdrawing it never takes another policy's.
+    /// Changes how policies use a prefix, and updates the route if necessary. The use is counted
+    /// even if the kernel refuses the route: otherwise a later withdrawal would take the route of
+    /// another policy.
     async fn change(
         &mut self,
         net: &Net,
         destination: Prefix,
-        change: impl FnOnce(&mut Entry),
+        change: impl FnOnce(&mut RouteUse),
     ) -> Result<()> {
         let entry = self.routes.entry(destination).or_default();
         let (before, guard_before) = (entry.target(self.tun), entry.guard());
@@ -332,7 +341,7 @@ impl Routing {
     }
 }
 
-/// An address of ours in `local`, for the route to the prefix.
+/// Returns one of our addresses inside `local`, as the source address for the route to the prefix.
 fn source(addresses: &[LinkAddress], prefix: Prefix, local: &[AddressRange]) -> Option<IpAddr> {
     let mut addresses = addresses.iter().map(|entry| entry.address);
     addresses.find(|address| {
@@ -351,8 +360,8 @@ pub(super) fn wanted(remote: &[AddressRange]) -> Vec<Prefix> {
     prefixes
 }
 
-/// Local prefixes inside a wider remote one (remote 0.0.0.0/0, say): what the tunnel delivers to them must find the
-/// ordinary routes and not the tunnel again.
+/// Returns the local prefixes that lie inside a wider remote prefix, such as 0.0.0.0/0. Packets
+/// from the tunnel to them must take the ordinary routes, and not the tunnel again.
 pub(super) fn shadowed(local: &[AddressRange], remote: &[AddressRange]) -> Vec<Prefix> {
     let remote = wanted(remote);
     let mut prefixes = wanted(local);

@@ -1,4 +1,5 @@
-//! What happens to the network's settings behind our back.
+//! Watches for changes of the network settings that others make. It only reports them; `repair`
+//! restores.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,22 +28,22 @@ const GROUPS: [MulticastGroup; 7] = [
 
 const NFNLGRP_NFTABLES: u32 = libc::NFNLGRP_NFTABLES as u32;
 
-/// Between two reports: others may delete what we put back again and again.
+/// Pause between two reports. It bounds the work if others delete again and again what we restore.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is of interest.
+/// The settings that the watch reports.
 #[derive(Debug, Clone)]
 pub struct Watched {
     pub table: u32,
-    /// Indices of links. They can become others at any time.
-    pub links: Links,
+    /// Indices of the links. The owner may change the list at any time.
+    pub links: WatchedLinks,
 }
 
-/// A list that the watch shares.
+/// A list of link indices that its owner shares with the watch.
 #[derive(Debug, Clone, Default)]
-pub struct Links(Arc<Mutex<Vec<u32>>>);
+pub struct WatchedLinks(Arc<Mutex<Vec<u32>>>);
 
-impl Links {
+impl WatchedLinks {
     pub fn set(&self, links: Vec<u32>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = links;
     }
@@ -53,14 +54,14 @@ impl Links {
     }
 }
 
-/// Reports that others have changed something, without saying what: several changes can be one report.
+/// Reports that others changed a setting, but not which. One report may stand for several changes.
 #[derive(Debug)]
 pub struct NetWatch {
     changed: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
-/// Reports changes of a table of nf_tables, there too.
+/// Reports changes of one nf_tables table, through the same channel as its [`NetWatch`].
 #[derive(Debug)]
 pub struct TableWatch {
     changed: Arc<Notify>,
@@ -81,7 +82,7 @@ impl Drop for TableWatch {
 }
 
 impl NetWatch {
-    /// Watches from now on. Changes that `net` makes are not reported.
+    /// Starts the watch. It does not report changes that `net` makes.
     pub fn start(net: &Net, watched: Watched) -> Result<Self> {
         let refused = |source| NetError {
             what: "cannot watch the network's settings".into(),
@@ -96,7 +97,8 @@ impl NetWatch {
         Ok(Self { changed, task })
     }
 
-    /// A watch that reports here, and watches nothing yet.
+    /// Returns a watch for a table. It reports through this watch, and watches nothing before its
+    /// start.
     pub fn of_table(&self) -> TableWatch {
         TableWatch {
             changed: Arc::clone(&self.changed),
@@ -105,14 +107,14 @@ impl NetWatch {
         }
     }
 
-    /// Returns when something has changed since the last call.
+    /// Waits until something has changed since the last call.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
 impl TableWatch {
-    /// Watches the table from now on. Changes that `nft` makes are not reported.
+    /// Starts the watch of the table `name`. It does not report changes that `nft` makes.
     pub fn start(&mut self, nft: &Nft, name: String) -> io::Result<()> {
         let socket = open(nft::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])?;
         let port = nft.port;
@@ -125,7 +127,7 @@ impl TableWatch {
         Ok(())
     }
 
-    /// Whether the table has changed since the last call.
+    /// Tells whether the table changed since the last call.
     pub fn has_changed(&self) -> bool {
         self.table_changed.swap(false, Ordering::Relaxed)
     }
@@ -149,7 +151,7 @@ async fn watch(
     loop {
         let concerns = match socket.recv_from_full().await {
             Ok((datagram, _)) => concerns(&datagram),
-            // More has happened than the socket holds (ENOBUFS).
+            // The socket overflowed (ENOBUFS): what happened is unknown, so report a change.
             Err(_) => true,
         };
         if concerns {
@@ -182,7 +184,8 @@ fn is_of(payload: &NetlinkPayload<RouteNetlinkMessage>, watched: &Watched) -> bo
         return matches!(payload, NetlinkPayload::Overrun(_));
     };
     match message {
-        // The kernel does not announce the IPv4 routes that go with a link or an address.
+        // Watch links and addresses too: the kernel does not announce the IPv4 routes that
+        // disappear with them.
         M::NewLink(link) | M::DelLink(link) => watched.links.contains(link.header.index),
         M::NewAddress(_) | M::DelAddress(_) => true,
         M::NewRoute(route) | M::DelRoute(route) => table_of(route) == watched.table,

@@ -1,11 +1,11 @@
-//! Ports in order, in time and at the end.
+//! Tests that the pool keeps order, delays batches and ends properly.
 
 use esplanade_crypto::Direction;
 
 use super::*;
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
-/// A batch without jobs, known by its first byte.
+/// Makes a batch without jobs. Its first byte identifies it.
 fn batch(number: u8) -> Batch {
     let mut batch = Batch::new(Direction::Seal, 16, 1);
     batch.buffer[0] = number;
@@ -21,7 +21,7 @@ fn is_ready(port: &PoolPort, timeout_ms: u64) -> bool {
 
 #[test]
 fn batches_come_back_in_order_and_wake() {
-    let pool = Pool::start(3, Duration::ZERO).unwrap();
+    let pool = EnginePool::start(3, Duration::ZERO).unwrap();
     let mut ports = [pool.port().unwrap(), pool.port().unwrap()];
     for round in 0..200 {
         for port in &mut ports {
@@ -49,7 +49,7 @@ fn batches_come_back_in_order_and_wake() {
 #[test]
 fn a_delay_holds_them_back() {
     let delay = Duration::from_millis(30);
-    let pool = Pool::start(1, delay).unwrap();
+    let pool = EnginePool::start(1, delay).unwrap();
     let mut port = pool.port().unwrap();
     let begun = Instant::now();
     port.submit(batch(1)).unwrap();
@@ -61,7 +61,7 @@ fn a_delay_holds_them_back() {
 
 #[test]
 fn a_pool_that_ended_takes_nothing() {
-    let pool = Pool::start(1, Duration::ZERO).unwrap();
+    let pool = EnginePool::start(1, Duration::ZERO).unwrap();
     let mut port = pool.port().unwrap();
     drop(pool);
     let refused = port.submit(batch(7)).unwrap_err();
@@ -72,7 +72,7 @@ fn a_pool_that_ended_takes_nothing() {
 
 #[test]
 fn what_a_port_has_left_behind_is_not_done() {
-    let pool = Pool::start(1, Duration::from_secs(600)).unwrap();
+    let pool = EnginePool::start(1, Duration::from_secs(600)).unwrap();
     let mut kept = pool.port().unwrap();
     kept.submit(batch(1)).unwrap();
     for _ in 0..50 {
@@ -82,6 +82,6 @@ fn what_a_port_has_left_behind_is_not_done() {
     }
     kept.submit(batch(4)).unwrap();
     let waiting = lock(&pool.shared.queue).waiting.len();
-    // The helper may have begun with one, of the port that is there.
+    // The helper may already have taken one batch of the port that is left.
     assert!((1..=2).contains(&waiting), "{waiting} wait");
 }

@@ -1,4 +1,5 @@
-//! A device in front of the data plane that protects packets by itself: SPD, SAD and sequence numbers are its own.
+//! The interface of a device that protects packets in front of the data plane. The device has its
+//! own SPD, SAD and sequence numbers, and the worker only drives it.
 
 use std::sync::Arc;
 
@@ -6,58 +7,63 @@ use esplanade_ipsec::Event;
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::tunnel::OuterFacts;
 
-/// An ESP packet that the device has made.
+/// An ESP packet that the device built.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct SealedByDevice {
     pub sa: Arc<OutboundSa>,
     pub tos: u8,
     pub dont_fragment: bool,
-    /// The ESP packet lies behind so many bytes of outer headers.
+    /// Length in bytes of the outer headers before the ESP packet in `frame`.
     pub header_len: usize,
     pub frame: Vec<u8>,
 }
 
-/// Packets go in on one side and come out when the device has worked on them, in order.
+/// A device that takes packets, protects them and returns them in order.
 pub(super) trait Accelerator {
-    /// Bytes of the longest packet that it takes.
+    /// Most bytes of a packet that the device takes.
     const FRAME_MAX: usize;
 
-    /// Does what was asked of it from outside. SAs come and go here and in [`Self::do_due`] alone.
+    /// Runs the jobs that other threads asked for. SAs are added and removed only here and in
+    /// [`Self::do_due`].
     fn serve(&mut self);
 
-    /// Says what time it is. True if something is due.
+    /// Tells the device the time in milliseconds. Returns true if [`Self::do_due`] has work.
     fn keep_time(&mut self, now_ms: u64) -> bool;
 
     fn do_due(&mut self);
 
-    /// Its tables become what SPD and SAD say now.
-    fn catch_up(&mut self);
+    /// Updates the device's tables to the current SPD and SAD.
+    fn update_tables(&mut self);
 
-    /// False for ever once it has failed. Its SAs carry nothing any more.
+    /// Returns false after the device has failed. It never works again, and its SAs carry no
+    /// packets.
     fn works(&self) -> bool;
 
-    /// Whether an inbound SA lives in the device, also when it does not work.
+    /// Tells whether an inbound SA is in the device. The answer stays true after the device failed.
     fn opens(&self, spi: u32) -> bool;
 
-    /// Gives it a clear packet; `counted` if the outbound walk has counted it. False if it takes none now, or never.
+    /// Gives the device a clear packet. `counted` means that the outbound walk already counted it.
+    /// Returns false if the device does not take the packet now or at all.
     fn seal(&mut self, packet: &[u8], counted: bool) -> bool;
 
-    /// Gives it a datagram of one of its SAs. False if it takes none now, or never.
+    /// Gives the device a datagram of one of its SAs. Returns false if the device does not take it
+    /// now or at all.
     fn open(&mut self, esp: &[u8], facts: &OuterFacts) -> bool;
 
-    /// Has it work on what it was given.
+    /// Lets the device process the packets that it took.
     fn work(&mut self);
 
-    /// Whether it has packets to work on, or has done some that nobody has taken.
+    /// Tells whether the device has packets to process, or results that nobody fetched.
     fn is_busy(&self) -> bool;
 
-    /// What it has sealed since the last call.
-    fn take_sealed(&mut self) -> Vec<Made>;
+    /// Returns the packets that the device sealed since the last call.
+    fn take_sealed(&mut self) -> Vec<SealedByDevice>;
 
-    /// What it has left to software since the last call: no SA of its own, or too long for the path.
+    /// Returns the packets that the device left to software since the last call: it has no SA for
+    /// them, or they are too long for the path.
     fn take_returned(&mut self) -> Vec<Vec<u8>>;
 
-    /// What it has opened since the last call.
+    /// Returns the packets that the device opened since the last call.
     fn take_opened(&mut self) -> Vec<Vec<u8>>;
 
     fn take_events(&mut self) -> Vec<Event>;

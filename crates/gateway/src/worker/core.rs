@@ -1,4 +1,5 @@
-//! The FPGA core as an accelerator. The worker alone drives it; the control thread asks the worker.
+//! Drives the FPGA core as an accelerator. Only the worker touches the core; the control thread
+//! sends it jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,64 +15,67 @@ use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
 use super::Control;
-use super::accelerator::{Accelerator, Made};
+use super::accelerator::{Accelerator, SealedByDevice};
 
-/// Any device with the core.
+/// Any device that contains the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
 
-/// How often the core is told of what changes without the control thread: narrow paths, SAs that nobody has any more.
+/// How often, in milliseconds, the core's tables follow changes that the control thread does not
+/// announce: path MTUs, and SAs that nobody uses.
 const FOLLOW_MS: u64 = 500;
 
-/// A core that has taken none of its frames for so long is given up.
+/// The core is given up if it takes no frame for this long, in milliseconds.
 const STALLED_MS: u64 = 5_000;
 
-type Job = Box<dyn FnOnce(&mut Driver) + Send>;
+type CoreJob = Box<dyn FnOnce(&mut CoreDriver) + Send>;
 
-/// What the control thread asks through.
+/// The control thread's handle of the core.
 #[derive(Clone, Debug)]
 pub struct CoreHandle {
-    jobs: Sender<Job>,
+    jobs: Sender<CoreJob>,
     control: Arc<Control>,
     patience: Duration,
 }
 
-/// How the core is.
+/// The state of the core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreReport {
-    /// Why it carries nothing any more.
+    /// Why the core failed, if it did.
     pub failed: Option<String>,
-    /// Outbound, inbound.
+    /// Counters of the core: outbound, inbound.
     pub counters: [Counters; 2],
-    /// Rows that hold an SA: outbound, inbound.
+    /// Number of table rows that hold an SA: outbound, inbound.
     pub installed: (usize, usize),
 }
 
-/// So long the control thread waits for the worker at most. It serves between two bursts, which take milliseconds.
+/// How long the control thread waits for the worker. The worker runs jobs between bursts, which
+/// take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether a job is still wanted: the asker may take it back until the worker has begun with it.
+/// Decides who wins: the worker that begins a job, or the asker that withdraws it.
 #[derive(Debug, Default)]
 struct Ticket(AtomicBool);
 
 impl Ticket {
-    /// True for the one of both that comes first.
+    /// Returns true for the first caller only.
     fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 }
 
 impl CoreHandle {
-    /// None if the worker has ended, or does not answer: then the job is not done.
+    /// Runs a job in the worker and returns its result. Returns `None`, and the job never runs, if
+    /// the worker has ended or does not answer in time.
     fn ask<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Driver) -> T + Send + 'static,
+        job: impl FnOnce(&mut CoreDriver) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
         let ticket = Arc::<Ticket>::default();
         let of_worker = Arc::clone(&ticket);
-        let job = move |driver: &mut Driver| {
+        let job = move |driver: &mut CoreDriver| {
             if of_worker.take() {
-                // Nobody waits where the control thread has ended.
+                // The receiver is gone only if the control thread has ended.
                 let _ = answer.send(job(driver));
             }
         };
@@ -83,13 +87,13 @@ impl CoreHandle {
                 tracing::error!("the worker of the FPGA core does not answer");
                 None
             }
-            // It has begun.
+            // The worker has begun the job, so wait for its end.
             Err(_) => answered.recv().ok(),
         }
     }
 
-    /// Puts both halves of a child SA into the core, or neither; the text says why. It is used from the next
-    /// [`Self::follow`] on.
+    /// Installs both halves of a child SA in the core, or neither; the error says why. The core
+    /// uses them from the next [`Self::follow`] on.
     pub fn install(
         &self,
         outbound: Arc<OutboundSa>,
@@ -99,43 +103,44 @@ impl CoreHandle {
         installed.unwrap_or_else(|| Err("the core's worker does not answer".to_owned()))
     }
 
-    /// The core's tables become what SPD and SAD say now.
+    /// Updates the core's tables to the current SPD and SAD.
     pub fn follow(&self) {
-        self.ask(Driver::follow);
+        self.ask(CoreDriver::follow);
     }
 
     pub fn report(&self) -> CoreReport {
-        self.ask(Driver::report).unwrap_or_default()
+        self.ask(CoreDriver::report).unwrap_or_default()
     }
 }
 
-/// The core as its worker has it.
+/// The core and its bookkeeping, as the worker that drives it has them.
 #[derive(Debug)]
-pub(super) struct Driver {
+pub(super) struct CoreDriver {
     core: AnyCore,
-    jobs: Receiver<Job>,
+    jobs: Receiver<CoreJob>,
     database: Arc<Database>,
     paths: Arc<PathMtus>,
     outbound: Arc<WalkCounters>,
     inbound: Arc<WalkCounters>,
-    /// Of the last packets that the core has sealed, and those that it gave back.
-    sealed: Vec<Made>,
+    /// Results that nobody fetched: packets that the core sealed, left to software, and opened.
+    sealed: Vec<SealedByDevice>,
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
     events: Vec<Event>,
     frame: Vec<u8>,
     failed: Option<CoreError>,
-    /// It has packets to work on.
+    /// The core has packets to process.
     busy: bool,
-    /// Frames wait for it: how many it had taken, and since when it has taken no more.
+    /// Set while frames wait for the core: how many frames it had taken, and since when it has
+    /// taken none.
     waits: Option<(u32, u64)>,
-    /// Frames that were too long, counted so far: outbound, inbound.
+    /// Packets that were too long, as counted so far: outbound, inbound.
     cut: [u64; 2],
     followed_ms: u64,
     now_ms: u64,
 }
 
-impl Driver {
+impl CoreDriver {
     pub fn new(
         core: AnyCore,
         control: Arc<Control>,
@@ -174,7 +179,7 @@ impl Driver {
         )
     }
 
-    /// Looks for what the core does not say by itself.
+    /// Checks for events that the core does not report by itself, and for a core that has stopped.
     fn watch(&mut self) -> Result<(), CoreError> {
         self.events.extend(self.core.missed()?);
         let taken = self.core.progress()?;
@@ -191,7 +196,7 @@ impl Driver {
         Ok(())
     }
 
-    /// From here on nothing goes through the core. Its SAs end: those that replace them are made without it.
+    /// Gives the core up. Its SAs end, and their successors are made without it.
     fn fail(&mut self, error: CoreError) {
         if self.failed.is_some() {
             return;
@@ -200,7 +205,7 @@ impl Driver {
         self.failed = Some(error);
         self.events.extend(self.core.lost());
         self.core.wipe();
-        // They were counted as having left.
+        // These packets were counted as leaving, so count them as dropped.
         for (walk, lost) in [
             (&self.outbound, self.sealed.len()),
             (&self.inbound, self.opened.len()),
@@ -282,7 +287,7 @@ impl Driver {
                     self.outbound.packets_out.fetch_add(1, Ordering::Relaxed);
                     let bytes = bytes - sealed.header_len as u64;
                     self.outbound.bytes_out.fetch_add(bytes, Ordering::Relaxed);
-                    self.sealed.push(Made {
+                    self.sealed.push(SealedByDevice {
                         sa: sealed.sa,
                         tos: sealed.tos,
                         dont_fragment: sealed.dont_fragment,
@@ -291,7 +296,7 @@ impl Driver {
                     });
                 }
                 Sent::ToHost => {
-                    // The software path counts it once more.
+                    // The software path will count this packet again.
                     self.outbound.packets_in.fetch_sub(1, Ordering::Relaxed);
                     self.outbound.bytes_in.fetch_sub(bytes, Ordering::Relaxed);
                     self.returned.push(frame);
@@ -330,7 +335,7 @@ impl Driver {
     }
 }
 
-impl Accelerator for Driver {
+impl Accelerator for CoreDriver {
     const FRAME_MAX: usize = FRAME_MAX;
 
     fn serve(&mut self) {
@@ -353,7 +358,7 @@ impl Accelerator for Driver {
         }
     }
 
-    fn catch_up(&mut self) {
+    fn update_tables(&mut self) {
         self.follow();
     }
 
@@ -411,7 +416,7 @@ impl Accelerator for Driver {
         self.busy || !(self.opened.is_empty() && self.returned.is_empty() && self.sealed.is_empty())
     }
 
-    fn take_sealed(&mut self) -> Vec<Made> {
+    fn take_sealed(&mut self) -> Vec<SealedByDevice> {
         std::mem::take(&mut self.sealed)
     }
 
@@ -437,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_does_not_serve_is_not_waited_for() {
-        let (jobs, waiting) = channel::<Job>();
+        let (jobs, waiting) = channel::<CoreJob>();
         let control = Arc::new(Control {
             stop: AtomicBool::new(false),
             wake: EventFd::new().unwrap(),

@@ -1,16 +1,16 @@
-//! What a worker's I/O has done. The walks through IPsec have counters of their own.
+//! Counts what a worker's I/O did. The walks through IPsec have their own counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// One worker's I/O counters, on cache lines that no other worker writes.
+        /// I/O counters of one worker, on cache lines that no other worker writes.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct IoCounters { $($(#[$meta])* pub $name: AtomicU64,)* }
 
         impl IoCounters {
-            /// Every counter with its name.
+            /// Returns every counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*].into_iter()
             }
@@ -19,17 +19,17 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads from the TUN: packets and super-segments.
+    /// Reads from the TUN device: packets and super-segments.
     tun_reads,
-    /// Writes to the TUN: packets and super-segments.
+    /// Writes to the TUN device: packets and super-segments.
     tun_writes,
-    /// Packets in writes that the TUN refused.
+    /// Packets in writes that the TUN device refused.
     tun_write_errors,
-    /// Reads whose virtio header made no sense.
+    /// Reads with an invalid virtio header.
     tun_malformed,
-    /// Datagrams received, coalesced ones counted as one.
+    /// Received datagrams. Coalesced datagrams count as one.
     receives,
-    /// Received datagrams that were cut off or had no usable source.
+    /// Received datagrams that were truncated or had no usable source.
     receive_truncated,
     /// Errors of the sockets themselves.
     receive_errors,
@@ -37,61 +37,61 @@ counters! {
     keepalives,
     /// Datagrams too short for ESP and IKE.
     runts,
-    /// IKE messages handed to the control thread.
+    /// IKE messages passed to the control thread.
     ike_messages,
     /// IKE messages dropped because the control thread was behind.
     ike_dropped,
     /// Packets sent.
     sent,
-    /// Of those, how many past the kernel's stack.
+    /// Packets sent past the kernel's stack. They are part of `sent`.
     link_sent,
     /// ESP packets received past the kernel's stack.
     link_received,
-    /// Frames of such a link that came faster than the worker took them.
+    /// Frames of an AF_XDP link that arrived faster than the worker took them.
     link_dropped,
-    /// Packets larger than the path takes, with DF.
+    /// Packets with DF that exceeded the MTU.
     send_too_big,
     /// Packets that no socket would send.
     send_errors,
-    /// Packets that a Bypass policy let out and that could not be sent.
+    /// Packets that a bypass policy let pass and that could not be sent.
     bypass_errors,
-    /// ICMP errors made for inner senders.
+    /// ICMP errors created for inner senders.
     icmp_sent,
-    /// ICMP errors not made because of their rate.
+    /// ICMP errors suppressed by the rate limit.
     icmp_suppressed,
-    /// ICMP errors from outside that fit none of our packets.
+    /// ICMP errors from the network that match none of our packets.
     icmp_disbelieved,
     /// Times that a path turned out to be narrower than known.
     path_mtus_learned,
     /// TCP connections whose segment size was lowered.
     mss_clamped,
-    /// Fragments that wait, or waited, for the rest of their datagram. The walk counts the whole.
+    /// Fragments held until the rest of their datagram arrived. The walk counts the whole datagram.
     fragments_held,
-    /// Datagrams put together from fragments.
+    /// Datagrams reassembled from fragments.
     reassembled,
-    /// Datagrams whose fragments did not all come.
+    /// Datagrams whose fragments did not all arrive in time.
     reassembly_timeouts,
     /// Packets cut into fragments for a narrow path.
     fragmented,
     /// Events dropped because the control thread was far behind.
     events_dropped,
-    /// Engines that gave nothing back for a second, or took nothing any more.
+    /// Engines that returned nothing for a second, or took no more batches.
     engines_lost,
 }
 
-/// How long a worker was not waiting for packets, on a cache line of its own.
+/// How long a worker was busy and not waiting for packets. It has its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Load {
+pub struct WorkerLoad {
     busy_ns: AtomicU64,
 }
 
-impl Load {
+impl WorkerLoad {
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)
     }
 
-    /// Only the worker itself does.
+    /// Adds busy time in nanoseconds. Only the worker calls this, so no other write can be lost.
     pub(super) fn count(&self, busy_ns: u64) {
         let sum = self.busy_ns().saturating_add(busy_ns);
         self.busy_ns.store(sum, Ordering::Relaxed);

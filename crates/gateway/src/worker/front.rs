@@ -1,5 +1,6 @@
-//! The same doors as the data plane, with an accelerator in front of it: clear packets go into the device, and ESP for
-//! its SAs does. What it leaves to software goes the software's way.
+//! Puts an accelerator in front of a data plane, with the same entry points. Clear packets, and ESP
+//! for the device's SAs, go into the device. Packets that the device leaves to software take the
+//! software path.
 
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::Train;
@@ -7,35 +8,38 @@ use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::{OuterFacts, OuterMeta};
 use esplanade_ipsec::wire::esp;
 
-use super::Datagram;
-use super::accelerator::{Accelerator, Made};
-use super::packet_io::{Entrance, PacketIo};
-use super::plane::{DataPlane, Inner};
-use crate::io::udp::Received;
+use super::IkeDatagram;
+use super::accelerator::{Accelerator, SealedByDevice};
+use super::packet_io::{PacketIo, ReceiveSocket};
+use super::plane::{DataPlane, InnerPacket};
+use crate::io::udp::ReceivedDatagram;
 
-/// The port whose packets may go to the device. SAs of other interfaces are never in it.
+/// Index of the port whose packets may go into the device. The device never has SAs of other
+/// interfaces.
 pub(super) const COMMON: usize = 0;
-/// Packets that the device gave back may be cut for it once; more rounds are only for those that overtake.
+/// Upper bound of the rounds between device and software. Software may cut a returned packet once
+/// for the device; further rounds serve packets that arrive meanwhile.
 const ROUNDS_MAX: usize = 4;
 
-pub(super) struct Front<A> {
+pub(super) struct AcceleratorFront<A> {
     device: A,
-    /// Datagrams for the device.
+    /// Datagrams that wait to go into the device.
     kept: Vec<(Vec<u8>, OuterFacts)>,
 }
 
-/// Whether the device gets a packet that it gave back once more.
+/// Decides whether a packet that the device returned goes into the device once more.
 #[derive(Clone, Copy, Debug)]
-enum Again {
-    /// Once its tables are those of now.
+enum Retry {
+    /// Yes, after the device's tables were updated.
     May,
-    /// They are.
+    /// Yes, the device's tables are up to date.
     Yes,
     No,
 }
 
-impl Again {
-    /// What it gives back with these tables it does not want.
+impl Retry {
+    /// Returns the answer for the next round: packets that come back again under updated tables are
+    /// refused.
     fn next_round(self) -> Self {
         match self {
             Self::May => Self::May,
@@ -44,7 +48,7 @@ impl Again {
     }
 }
 
-impl<A: Accelerator> Front<A> {
+impl<A: Accelerator> AcceleratorFront<A> {
     pub fn new(device: A) -> Self {
         Self {
             device,
@@ -52,13 +56,13 @@ impl<A: Accelerator> Front<A> {
         }
     }
 
-    /// Has the device do what was asked of it from outside.
+    /// Runs the jobs that other threads asked of the device.
     pub fn serve<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
         self.settle(plane, spd);
         self.device.serve();
     }
 
-    /// As [`DataPlane::handle_time`], behind that.
+    /// Like [`DataPlane::handle_time`]. The caller has called that function first.
     pub fn handle_time<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd, now_ms: u64) {
         if self.device.keep_time(now_ms) {
             self.settle(plane, spd);
@@ -67,19 +71,20 @@ impl<A: Accelerator> Front<A> {
         plane.set_accelerator(self.device.works().then_some(A::FRAME_MAX));
     }
 
-    /// Brings out what the device and the engines have. A flow that changes over with its SA is not overtaken by itself.
+    /// Finishes the packets in the device and in the engines. So when an SA moves, no packet
+    /// overtakes an earlier packet of its flow.
     fn settle<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
         for _ in 0..ROUNDS_MAX {
             if !self.device.is_busy() {
                 break;
             }
-            self.go_on(plane, spd);
+            self.poll_device(plane, spd);
         }
         plane.drain();
         plane.drain_inbound();
     }
 
-    /// As [`DataPlane::handle_inner`], for the port [`COMMON`].
+    /// Like [`DataPlane::handle_inner`], for the port [`COMMON`].
     pub fn handle_inner<I: PacketIo>(
         &mut self,
         plane: &mut DataPlane<I>,
@@ -89,23 +94,23 @@ impl<A: Accelerator> Front<A> {
         if let Some(mut inner) = plane.admit(spd, COMMON, read)
             && !(self.device.works() && self.offer(plane, &mut inner))
         {
-            self.decide(plane, spd, &mut inner, &mut Again::No);
+            self.decide(plane, spd, &mut inner, &mut Retry::No);
         }
     }
 
-    /// As [`DataPlane::handle_outer`].
+    /// Like [`DataPlane::handle_outer`].
     pub fn handle_outer<I: PacketIo>(
         &mut self,
         plane: &mut DataPlane<I>,
-        entrance: Entrance,
-        received: &[Received],
-        ike: impl FnMut(Datagram),
+        receive_socket: ReceiveSocket,
+        received: &[ReceivedDatagram],
+        ike: impl FnMut(IkeDatagram),
     ) {
-        plane.sort(entrance, received, ike);
+        plane.sort(receive_socket, received, ike);
         let Self { device, kept } = self;
         let mut first = None;
         plane.offer_sorted(|spi, esp, facts| {
-            // Its SA lives there alone, so also when the device does not work.
+            // The SA exists only in the device. So its packets go there even if the device failed.
             let is_its = device.opens(spi);
             first.get_or_insert(is_its);
             if is_its {
@@ -113,7 +118,7 @@ impl<A: Accelerator> Front<A> {
             }
             is_its
         });
-        // Where a new SA takes over within a burst, what came on the former one goes first.
+        // When a new SA takes over within a burst, the packets of the old SA go first.
         if first == Some(true) {
             self.open_kept(plane);
             plane.open_sorted();
@@ -126,10 +131,11 @@ impl<A: Accelerator> Front<A> {
         }
     }
 
-    /// After a burst from the port [`COMMON`]: nothing of it is left in the device, or of what that gave back.
+    /// Ends a burst from the port [`COMMON`]. Afterwards no packet of the burst is left in the
+    /// device, and everything it returned is processed.
     pub fn finish_inner<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
-        let mut again = Again::May;
-        // Also where the device has failed meanwhile: what it gave back before is counted.
+        let mut again = Retry::May;
+        // Continue even if the device failed: packets that it returned before were counted.
         for _ in 0..ROUNDS_MAX {
             self.work(plane);
             let returned = self.device.take_returned();
@@ -137,7 +143,7 @@ impl<A: Accelerator> Front<A> {
                 return;
             }
             for mut packet in returned {
-                match Inner::plain(COMMON, &mut packet) {
+                match InnerPacket::plain(COMMON, &mut packet) {
                     Ok(mut inner) => self.decide(plane, spd, &mut inner, &mut again),
                     Err(_) => plane.drop_malformed(packet.len()),
                 }
@@ -146,15 +152,15 @@ impl<A: Accelerator> Front<A> {
         }
     }
 
-    /// Lets the device go on with what it has not finished, and takes what it has done meanwhile.
-    pub fn go_on<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+    /// Lets the device continue, and fetches its results.
+    pub fn poll_device<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
         if self.device.is_busy() {
             self.open_kept(plane);
             self.finish_inner(plane, spd);
         }
     }
 
-    /// Whether the device is to be looked after soon.
+    /// Tells whether the device needs attention soon.
     pub fn is_busy(&self) -> bool {
         self.device.is_busy()
     }
@@ -163,8 +169,13 @@ impl<A: Accelerator> Front<A> {
         self.device.take_events()
     }
 
-    /// Gives a packet or the segments of one to the device. False if they are too long for it.
-    fn offer<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, inner: &mut Inner<'_>) -> bool {
+    /// Gives a packet, or each of its segments, to the device. Returns false if a segment is too
+    /// long for the device.
+    fn offer<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        inner: &mut InnerPacket<'_>,
+    ) -> bool {
         plane.clamp_inner(inner);
         let Some(segments) = inner.segments() else {
             return false;
@@ -183,28 +194,29 @@ impl<A: Accelerator> Front<A> {
         true
     }
 
-    /// By the software path, which may have cut it for an SA of the device.
+    /// Processes a packet by software. Software may have cut the packet for an SA of the device.
     fn decide<I: PacketIo>(
         &mut self,
         plane: &mut DataPlane<I>,
         spd: &Spd,
-        inner: &mut Inner<'_>,
-        again: &mut Again,
+        inner: &mut InnerPacket<'_>,
+        again: &mut Retry,
     ) {
         plane.decide(spd, inner);
         for given in plane.take_given() {
             if given.is_whole {
-                // The policy has an SA of the device's that its tables do not lead to yet.
+                // The policy has an SA in the device, but the device's tables do not lead to it
+                // yet.
                 match again {
-                    Again::No => {
+                    Retry::No => {
                         plane.give_up(&given);
                         continue;
                     }
-                    Again::May => {
-                        self.device.catch_up();
-                        *again = Again::Yes;
+                    Retry::May => {
+                        self.device.update_tables();
+                        *again = Retry::Yes;
                     }
-                    Again::Yes => {}
+                    Retry::Yes => {}
                 }
             }
             if !self.seal(plane, &given.packet, true) {
@@ -225,7 +237,7 @@ impl<A: Accelerator> Front<A> {
         }
     }
 
-    /// Lets the device work; what it has sealed leaves.
+    /// Lets the device process its packets, and sends those that it sealed.
     fn work<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
         self.device.work();
         let made = self.device.take_sealed();
@@ -245,7 +257,7 @@ impl<A: Accelerator> Front<A> {
         plane.send_trains(trains);
     }
 
-    /// Opens the datagrams that were kept for the device.
+    /// Gives the waiting datagrams to the device and delivers what it opens.
     fn open_kept<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
         let mut refused = 0;
         for (esp, facts) in std::mem::take(&mut self.kept) {
@@ -264,7 +276,7 @@ impl<A: Accelerator> Front<A> {
     }
 }
 
-fn outer(made: &Made) -> OuterMeta {
+fn outer(made: &SealedByDevice) -> OuterMeta {
     OuterMeta {
         path: made.sa.common.path().into(),
         tos: made.tos,

@@ -1,4 +1,4 @@
-//! A worker's TUN queues, sockets and clock.
+//! The real I/O of a worker: its TUN queues, its sockets and its clock.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,54 +9,57 @@ use esplanade_crypto::{Direction, Protocol};
 use esplanade_ipsec::sa::Path;
 
 use super::counters::{IoCounters, add};
-use super::links::Links;
-use super::packet_io::{Door, Entrance, PacketIo, Queue};
+use super::links::XdpLinks;
+use super::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
 use super::paths::PathErrors;
-use super::queues::Queues;
+use super::queues::TunQueues;
 use super::wakers::{Paused, Purpose, Wakers};
 use super::{Clock, WorkerSockets};
-use crate::io::slots::Slots;
+use crate::io::slots::ReceiveSlots;
 use crate::io::sys::EVENTS_MAX;
-use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 
-/// Bytes of the longest datagram.
+/// Length of the longest datagram in bytes.
 const DATAGRAM_MAX: usize = 65_536;
-/// From a UDP socket. Eight coalesced datagrams are half a megabyte, as much as the cache near the processor keeps.
-const UDP_SLOTS: Slots = Slots {
+/// Layout for a UDP socket. Eight coalesced datagrams take half a megabyte, which fits into the
+/// cache of a CPU.
+const UDP_SLOTS: ReceiveSlots = ReceiveSlots {
     count: 8,
     len: DATAGRAM_MAX,
     more: 0,
 };
-/// From a raw socket, where nothing is coalesced: packets as most links carry them, and seldom long ones.
-pub(super) const RAW_SLOTS: Slots = Slots {
+/// Layout for a raw socket, where nothing is coalesced. Most packets fit their slot, and a few need
+/// the overflow area.
+pub(super) const RAW_SLOTS: ReceiveSlots = ReceiveSlots {
     count: 64,
     len: 2048,
     more: DATAGRAM_MAX - 2048,
 };
 
-/// How often the kernel is asked what it has dropped.
+/// How often, in milliseconds, the worker asks the kernel what it dropped.
 const COUNT_EVERY_MS: u64 = 500;
 
 const TOKEN_CONTROL: u64 = 0;
 const TOKEN_SEALED: u64 = 1;
 const TOKEN_OPENED: u64 = 2;
-/// Of the first port; the others and then the sockets follow.
+/// Epoll token of the first port. Port `i` has the token `TOKEN_PORTS + i`; the tokens of the
+/// sockets follow.
 const TOKEN_PORTS: u64 = 3;
 
-/// A socket to receive from.
+/// A socket to receive from, by its index among the sockets of its kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum ReceiveSource {
     Ike(usize),
     NatT(usize),
     Esp(usize),
     Ah(usize),
     Icmp(usize),
-    /// A link past the kernel's stack.
+    /// An AF_XDP link, past the kernel's stack.
     Link(usize),
 }
 
-impl Source {
-    pub fn slots(self) -> Slots {
+impl ReceiveSource {
+    pub fn slots(self) -> ReceiveSlots {
         match self {
             Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
             _ => UDP_SLOTS,
@@ -71,57 +74,59 @@ impl Source {
     }
 }
 
-/// What wakes a worker.
+/// Why a worker woke.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ready {
+pub(super) enum WakeReason {
     /// The control thread wants something.
     Control,
-    /// An engine of this direction has something.
+    /// An engine of this direction has results.
     Engine(Direction),
     Port(usize),
-    Socket(Source),
+    Socket(ReceiveSource),
 }
 
-/// A TUN device, by the interface of the SPD's entries.
+/// A TUN device with the interface that the SPD's entries name.
 #[derive(Debug)]
-struct Device {
+struct TunDevice {
     interface: u32,
-    tun: Queues,
+    tun: TunQueues,
 }
 
 #[derive(Debug)]
 pub(super) struct HostIo {
     clock: Clock,
-    /// In the order of the ports.
-    devices: Vec<Device>,
+    /// The devices, in the order of the ports.
+    devices: Vec<TunDevice>,
     sockets: WorkerSockets,
-    sources: Vec<Source>,
+    sources: Vec<ReceiveSource>,
     wakers: Wakers,
     path_errors: PathErrors,
-    links: Links,
+    links: XdpLinks,
     counts_at_ms: u64,
     counters: Arc<IoCounters>,
 }
 
 impl HostIo {
-    /// `tuns` in the order of the ports; `control` wakes the worker at any time. `may_pause`: an engine may be late.
+    /// Opens the I/O. `tuns` is in the order of the ports, and `control` wakes the worker.
+    /// `may_pause` means that an engine may return its batches late.
     pub fn new(
         clock: Clock,
-        tuns: Vec<(u32, Queues)>,
+        tuns: Vec<(u32, TunQueues)>,
         mut sockets: WorkerSockets,
         control: BorrowedFd<'_>,
         may_pause: bool,
         counters: Arc<IoCounters>,
     ) -> io::Result<Self> {
-        let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
-        sources.extend((0..sockets.ike.len()).map(Source::Ike));
-        sources.extend((0..sockets.esp.len()).map(Source::Esp));
-        sources.extend((0..sockets.ah.len()).map(Source::Ah));
-        sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
+        let mut sources: Vec<ReceiveSource> =
+            (0..sockets.nat_t.len()).map(ReceiveSource::NatT).collect();
+        sources.extend((0..sockets.ike.len()).map(ReceiveSource::Ike));
+        sources.extend((0..sockets.esp.len()).map(ReceiveSource::Esp));
+        sources.extend((0..sockets.ah.len()).map(ReceiveSource::Ah));
+        sources.extend((0..sockets.icmp.len()).map(ReceiveSource::Icmp));
         let links = std::mem::take(&mut sockets.links);
-        let links = Links::new(links, sockets.mark.unwrap_or(0));
-        sources.extend((0..links.count()).map(Source::Link));
-        let device = |(interface, tun)| Device { interface, tun };
+        let links = XdpLinks::new(links, sockets.mark.unwrap_or(0));
+        sources.extend((0..links.count()).map(ReceiveSource::Link));
+        let device = |(interface, tun)| TunDevice { interface, tun };
         let host = Self {
             clock,
             devices: tuns.into_iter().map(device).collect(),
@@ -145,7 +150,7 @@ impl HostIo {
         Ok(host)
     }
 
-    /// Waits for what is ready; the number of tokens.
+    /// Waits until a descriptor is ready. Returns the number of tokens.
     pub fn wait(
         &self,
         paused: Paused,
@@ -155,22 +160,23 @@ impl HostIo {
         self.wakers.wait(paused, tokens, timeout)
     }
 
-    /// What a token stands for.
-    pub fn ready(&self, token: u64) -> Option<Ready> {
+    /// Returns what a token stands for.
+    pub fn ready(&self, token: u64) -> Option<WakeReason> {
         match token {
-            TOKEN_CONTROL => return Some(Ready::Control),
-            TOKEN_SEALED => return Some(Ready::Engine(Direction::Seal)),
-            TOKEN_OPENED => return Some(Ready::Engine(Direction::Open)),
+            TOKEN_CONTROL => return Some(WakeReason::Control),
+            TOKEN_SEALED => return Some(WakeReason::Engine(Direction::Seal)),
+            TOKEN_OPENED => return Some(WakeReason::Engine(Direction::Open)),
             _ => {}
         }
         let index = usize::try_from(token.checked_sub(TOKEN_PORTS)?).ok()?;
         match index.checked_sub(self.devices.len()) {
-            None => Some(Ready::Port(index)),
-            Some(index) => self.sources.get(index).copied().map(Ready::Socket),
+            None => Some(WakeReason::Port(index)),
+            Some(index) => self.sources.get(index).copied().map(WakeReason::Socket),
         }
     }
 
-    /// The next packet that is led into a port, behind its virtio header; None when there is none now.
+    /// Reads the next packet that was routed into a port, after its virtio header. Returns `None`
+    /// when none waits.
     pub fn read(&self, port: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.devices.get(port) {
             Some(device) => device.tun.own().read(buffer),
@@ -178,73 +184,75 @@ impl HostIo {
         }
     }
 
-    /// What comes by a socket; None for one that brings no packets.
-    pub fn entrance(&self, source: Source) -> Option<Entrance> {
+    /// Returns the kind of packets that a socket brings. Returns `None` for a socket that brings
+    /// none.
+    pub fn receive_socket(&self, source: ReceiveSource) -> Option<ReceiveSocket> {
         Some(match source {
-            Source::Ike(index) => Entrance::Ike(self.sockets.ike[index].local()),
-            Source::NatT(index) => Entrance::NatT(self.sockets.nat_t[index].local()),
-            Source::Esp(index) => {
+            ReceiveSource::Ike(index) => ReceiveSocket::Ike(self.sockets.ike[index].local()),
+            ReceiveSource::NatT(index) => ReceiveSocket::NatT(self.sockets.nat_t[index].local()),
+            ReceiveSource::Esp(index) => {
                 let with_header = self.sockets.esp[index].is_v4();
-                Entrance::Esp { with_header }
+                ReceiveSocket::Esp { with_header }
             }
-            Source::Link(_) => Entrance::Esp { with_header: false },
-            Source::Ah(_) => Entrance::Ah,
-            Source::Icmp(_) => return None,
+            ReceiveSource::Link(_) => ReceiveSocket::Esp { with_header: false },
+            ReceiveSource::Ah(_) => ReceiveSocket::Ah,
+            ReceiveSource::Icmp(_) => return None,
         })
     }
 
-    pub fn descriptor(&self, source: Source) -> BorrowedFd<'_> {
+    pub fn descriptor(&self, source: ReceiveSource) -> BorrowedFd<'_> {
         match source {
-            Source::Ike(index) => self.sockets.ike[index].as_fd(),
-            Source::NatT(index) => self.sockets.nat_t[index].as_fd(),
-            Source::Esp(index) => self.sockets.esp[index].as_fd(),
-            Source::Ah(index) => self.sockets.ah[index].as_fd(),
-            Source::Icmp(index) => self.sockets.icmp[index].as_fd(),
-            Source::Link(index) => self.links.descriptor(index),
+            ReceiveSource::Ike(index) => self.sockets.ike[index].as_fd(),
+            ReceiveSource::NatT(index) => self.sockets.nat_t[index].as_fd(),
+            ReceiveSource::Esp(index) => self.sockets.esp[index].as_fd(),
+            ReceiveSource::Ah(index) => self.sockets.ah[index].as_fd(),
+            ReceiveSource::Icmp(index) => self.sockets.icmp[index].as_fd(),
+            ReceiveSource::Link(index) => self.links.descriptor(index),
         }
     }
 
-    /// Whether packets wait for room at a link: [`Self::go_on`] is to be called soon.
+    /// Tells whether packets wait for room on a link. Then [`Self::retry_sends`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.links.is_stuck()
     }
 
-    /// Tries again to send those, and counts now and then what came too fast.
-    pub fn go_on(&mut self, now_ms: u64) {
+    /// Sends the waiting packets again. Counts, from time to time, what the kernel dropped.
+    pub fn retry_sends(&mut self, now_ms: u64) {
         if self.links.is_empty() {
             return;
         }
-        self.links.go_on();
+        self.links.retry_sends();
         if now_ms >= self.counts_at_ms {
             self.counts_at_ms = now_ms + COUNT_EVERY_MS;
             add(&self.counters.link_dropped, self.links.take_dropped());
         }
     }
 
-    /// Takes what has come by a link past the kernel's stack.
-    pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<Received>) {
+    /// Receives from a link past the kernel's stack.
+    pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<ReceivedDatagram>) {
         let (others, lives) = self.links.receive(link, buffer, packets);
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);
         if !lives {
-            let source = Source::Link(link);
-            // It would wake the worker for ever.
+            let source = ReceiveSource::Link(link);
+            // A dead descriptor would wake the worker for ever.
             let _ = self
                 .wakers
                 .remove(self.descriptor(source), source.purpose());
         }
     }
 
-    /// Reads the ICMP errors that have come, if that is what the socket is for.
-    pub fn hear(&mut self, source: Source) {
-        if let Source::Icmp(index) = source {
+    /// Reads the waiting ICMP errors, if the socket is for them.
+    pub fn receive_errors(&mut self, source: ReceiveSource) {
+        if let ReceiveSource::Icmp(index) = source {
             let now_ms = self.clock.now_ms();
             let (sockets, counters) = (&self.sockets, &self.counters);
-            self.path_errors.hear(sockets, index, counters, now_ms);
+            self.path_errors
+                .receive_errors(sockets, index, counters, now_ms);
         }
     }
 
-    /// Does not look any more whether the device, which is gone, has packets.
+    /// Stops watching a TUN device that is gone.
     pub fn lose_tun(&mut self, port: usize) -> io::Result<()> {
         match self.devices.get(port) {
             Some(device) => {
@@ -261,13 +269,14 @@ impl HostIo {
             .map_or("", |device| device.tun.own().name())
     }
 
-    /// From now on the interface's packets come and go by these queues.
-    pub fn replace_tun(&mut self, interface: u32, tun: Queues) -> io::Result<()> {
+    /// From now on these queues carry the interface's packets.
+    pub fn replace_tun(&mut self, interface: u32, tun: TunQueues) -> io::Result<()> {
         let mut devices = (TOKEN_PORTS..).zip(&mut self.devices);
         if let Some((token, device)) = devices.find(|(_, device)| device.interface == interface) {
             let purpose = Purpose::Outbound;
             self.wakers.add(tun.own().as_fd(), token, purpose)?;
-            // Others may have the old one still. It is in the set no more if its loss was seen.
+            // Other workers may still hold the old device. If its loss was noticed, it is no longer
+            // in the set.
             let _ = self.wakers.remove(device.tun.own().as_fd(), purpose);
             device.tun = tun;
         }
@@ -276,47 +285,47 @@ impl HostIo {
 }
 
 impl PacketIo for HostIo {
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        let Some(Device { tun, .. }) = self.devices.get(port) else {
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let Some(TunDevice { tun, .. }) = self.devices.get(port) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let queue = match queue {
-            Queue::Own => tun.own(),
-            // Behind the virtio header comes the first packet.
-            Queue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
+            TunQueue::Own => tun.own(),
+            // The second slice is the first packet; the virtio header comes before it.
+            TunQueue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
         };
         queue.write(slices)
     }
 
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket> {
         let WorkerSockets { nat_t, esp, ah, .. } = &self.sockets;
         let (local, v4) = (path.local.ip(), path.remote.is_ipv4());
         if protocol == Protocol::Ah {
             let serves = ah.iter().position(|socket| socket.serves(local, v4));
-            return serves.map(Door::Ah);
+            return serves.map(SendSocket::Ah);
         }
         if !path.udp_encap {
             let serves = esp.iter().position(|socket| socket.serves(local, v4));
-            return serves.map(Door::Esp);
+            return serves.map(SendSocket::Esp);
         }
         let serves = nat_t.iter().position(|socket| {
             let bound = socket.local();
             bound.is_ipv4() == v4 && (bound.ip().is_unspecified() || bound.ip() == local)
         });
-        serves.map(Door::NatT)
+        serves.map(SendSocket::NatT)
     }
 
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
-        let report = match door {
-            Door::NatT(index) => self.sockets.nat_t[index].send(items),
-            Door::Esp(index) if self.links.is_empty() => self.sockets.esp[index].send(items),
-            Door::Esp(index) => {
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport {
+        let report = match send_socket {
+            SendSocket::NatT(index) => self.sockets.nat_t[index].send(items),
+            SendSocket::Esp(index) if self.links.is_empty() => self.sockets.esp[index].send(items),
+            SendSocket::Esp(index) => {
                 let (socket, now_ms) = (&self.sockets.esp[index], self.clock.now_ms());
                 let sent = self.links.send(items, now_ms, |items| socket.send(items));
                 add(&self.counters.link_sent, sent.1);
                 sent.0
             }
-            Door::Ah(index) => self.sockets.ah[index].send(items),
+            SendSocket::Ah(index) => self.sockets.ah[index].send(items),
         };
         if let Some(remote) = report.too_big_for {
             let (sockets, counters) = (&self.sockets, &self.counters);
@@ -347,7 +356,7 @@ impl PacketIo for HostIo {
     }
 
     fn unwatch(&mut self, engine: BorrowedFd<'_>) {
-        // It is in the set no more if it was closed.
+        // A closed descriptor has already left the set.
         let _ = self.wakers.remove(engine, Purpose::Other);
     }
 }

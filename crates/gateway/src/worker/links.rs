@@ -1,30 +1,31 @@
-//! Links whose ESP without UDP goes past the kernel's stack. What cannot go that way goes through the stack.
+//! Sends and receives ESP without UDP on links that bypass the kernel's stack. What cannot take
+//! this way goes through the stack.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::io::udp::{Outgoing, Received, SendReport};
-use crate::io::xdp::{self, Ends};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
+use crate::io::xdp::{self, LinkEnds};
 use crate::net::{link_facts, neighbour, next_hop};
 
-/// What the kernel has said of a path counts for so long.
+/// How long, in milliseconds, an answer of the kernel about a path stays valid.
 const FRESH_MS: u64 = 2_000;
-/// The stack has asked for a neighbour after so long.
+/// After this time, in milliseconds, the stack has asked for a neighbour's address.
 const ASKED_MS: u64 = 50;
-/// Paths that are remembered.
+/// Most paths that are remembered.
 const HOPS_MAX: usize = 65_536;
 
-/// A worker's queue of a link.
+/// One worker's queue of a link.
 #[derive(Debug)]
 pub struct LinkQueue {
     pub name: String,
     pub link: u32,
-    pub queue: xdp::Queue,
-    /// It does not work any more.
+    pub queue: xdp::XdpQueue,
+    /// The queue failed and is no longer used.
     is_dead: bool,
-    /// Frames dropped, counted so far.
+    /// Frames that the kernel dropped, as counted so far.
     dropped: u64,
 }
 
@@ -33,7 +34,7 @@ impl LinkQueue {
         Ok(Self {
             name: name.to_owned(),
             link,
-            queue: xdp::Queue::open(link, queue, mtu)?,
+            queue: xdp::XdpQueue::open(link, queue, mtu)?,
             is_dead: false,
             dropped: 0,
         })
@@ -51,37 +52,38 @@ impl LinkQueue {
     }
 }
 
-/// Destination, and the source if it is given.
-type Path = (IpAddr, Option<IpAddr>);
+/// A destination, with its source address if the packet names one.
+type PathKey = (IpAddr, Option<IpAddr>);
 
-/// How packets of a path leave.
+/// How the packets of a path leave.
 #[derive(Clone, Copy, Debug)]
-struct Hop {
-    /// The queue; none is the kernel's stack.
+struct CachedHop {
+    /// Index of the queue. `None` means the kernel's stack.
     queue: Option<usize>,
-    ends: Ends,
+    ends: LinkEnds,
     local: IpAddr,
-    /// Of the link.
+    /// MTU of the link in bytes.
     mtu: usize,
-    /// Longer packets that may be fragmented the stack cuts.
+    /// Most bytes of a packet that the stack would not have to fragment. A longer packet goes
+    /// through the stack if it may be fragmented.
     uncut: usize,
-    /// The kernel is sure of the neighbour.
+    /// The kernel has confirmed the neighbour lately.
     is_sure: bool,
     until_ms: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct XdpLinks {
     queues: Vec<LinkQueue>,
     mark: u32,
-    hops: HashMap<Path, Hop>,
-    /// The path that was looked up last.
-    last: Option<(Path, Hop)>,
+    hops: HashMap<PathKey, CachedHop>,
+    /// The path of the last look-up, with its result.
+    last: Option<(PathKey, CachedHop)>,
     identification: u16,
 }
 
-impl Links {
-    /// `mark` is on everything that the gateway sends.
+impl XdpLinks {
+    /// Creates the table. `mark` is the firewall mark of everything that the gateway sends.
     pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
         Self {
             queues,
@@ -102,13 +104,13 @@ impl Links {
         self.queues[index].queue.as_fd()
     }
 
-    /// Writes the ESP packets that have come by a queue into the buffer; how many frames were something else. False if
-    /// nothing will ever come by it any more.
+    /// Writes the received ESP packets of a queue into the buffer. Returns the number of other
+    /// frames, and false if the queue will never bring anything again.
     pub fn receive(
         &mut self,
         index: usize,
         buffer: &mut [u8],
-        packets: &mut Vec<Received>,
+        packets: &mut Vec<ReceivedDatagram>,
     ) -> (u64, bool) {
         let Some(link) = self.queues.get_mut(index) else {
             packets.clear();
@@ -122,13 +124,13 @@ impl Links {
         (others, true)
     }
 
-    /// Whether [`Self::go_on`] is to be called soon.
+    /// Tells whether [`Self::retry_sends`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.queues.iter().any(|link| link.queue.is_stuck())
     }
 
-    /// Tries again to send what drivers had no room for.
-    pub fn go_on(&mut self) {
+    /// Sends again the frames for which the drivers had no room.
+    pub fn retry_sends(&mut self) {
         for link in &mut self.queues {
             if link.queue.is_stuck()
                 && let Err(error) = link.queue.flush()
@@ -138,7 +140,8 @@ impl Links {
         }
     }
 
-    /// Frames that the kernel has dropped since the last call, because this worker was behind.
+    /// Returns the number of frames that the kernel dropped since the last call, because this
+    /// worker was behind.
     pub fn take_dropped(&mut self) -> u64 {
         let of = |link: &mut LinkQueue| {
             let dropped = link.queue.dropped().max(link.dropped);
@@ -147,7 +150,8 @@ impl Links {
         self.queues.iter_mut().map(of).sum()
     }
 
-    /// Sends in order, by a link or with `stack`; also how many packets went by a link.
+    /// Sends packets in order, by a link or through `stack`. Also returns how many packets left by
+    /// a link.
     pub fn send(
         &mut self,
         items: &[Outgoing<'_>],
@@ -187,11 +191,11 @@ impl Links {
         (report, by_link)
     }
 
-    /// How many have left.
+    /// Sends packets through one queue. Returns how many left.
     fn push(
         &mut self,
         at: usize,
-        hop: &Hop,
+        hop: &CachedHop,
         items: &[Outgoing<'_>],
         report: &mut SendReport,
     ) -> u64 {
@@ -224,10 +228,10 @@ impl Links {
         sent
     }
 
-    /// How packets of a path leave, and whether the next one is to go through the stack: it looks whether a neighbour is
-    /// still there only when it gets packets for it.
-    fn hop(&mut self, path: Path, now_ms: u64) -> (Hop, bool) {
-        let fresh = |hop: &Hop| now_ms < hop.until_ms;
+    /// Returns how packets of a path leave, and whether the next packet must go through the stack.
+    /// The stack checks a neighbour only when it gets packets for it.
+    fn hop(&mut self, path: PathKey, now_ms: u64) -> (CachedHop, bool) {
+        let fresh = |hop: &CachedHop| now_ms < hop.until_ms;
         if let Some((last, hop)) = &self.last
             && *last == path
             && fresh(hop)
@@ -249,11 +253,11 @@ impl Links {
         (hop, is_new && !hop.is_sure)
     }
 
-    /// Asks the kernel, which goes by its routes and what it knows of the neighbours.
-    fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
-        let by_stack = |for_ms| Hop {
+    /// Asks the kernel, which looks at its routes and neighbours.
+    fn ask(&self, (remote, local): PathKey, now_ms: u64) -> CachedHop {
+        let by_stack = |for_ms| CachedHop {
             queue: None,
-            ends: Ends::default(),
+            ends: LinkEnds::default(),
             local: local.unwrap_or(remote),
             mtu: 0,
             uncut: 0,
@@ -273,15 +277,15 @@ impl Links {
         let (Some(neighbour), Some(local)) = (neighbour, next.source) else {
             return by_stack(ASKED_MS);
         };
-        Hop {
+        CachedHop {
             queue: Some(queue),
-            ends: Ends {
+            ends: LinkEnds {
                 from: facts.mac,
                 to: neighbour.mac,
             },
             local,
             mtu: facts.mtu,
-            // On the way only IPv4 is fragmented (RFC 8200 section 5).
+            // Routers fragment IPv4 packets, but not IPv6 packets (RFC 8200 §5).
             uncut: match remote.is_ipv4() {
                 true => facts.mtu,
                 false => next.path_mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),

@@ -1,11 +1,12 @@
-//! Data workers: plain threads that move packets between TUN queues and the sockets.
+//! Data workers: threads that move packets between TUN queues and sockets. They run the data plane
+//! and negotiate nothing.
 //!
-//! A flow stays on one worker in each direction: the kernel steers outbound flows to a TUN queue by their hash, or as their
-//! reverse flow was written ([`Queues`]), and what comes in to one of the workers' sockets by its SPI. Inside a worker
-//! everything happens in order of arrival.
+//! In each direction, a flow stays on one worker. The kernel chooses the TUN queue of an outbound
+//! flow: by a hash, or as its reverse flow was written ([`TunQueues`]). The SPI chooses the worker of
+//! an inbound packet. Inside a worker, packets stay in the order of their arrival.
 //!
-//! A worker is a loop (`run`) around a data plane that knows no sockets, devices and clock (`plane`), its I/O (`host_io`)
-//! and, where there is an FPGA core, an accelerator in front (`front`).
+//! A worker is a loop (`run`) around a data plane that knows no socket, device or clock (`plane`).
+//! `host_io` is its I/O. If there is an FPGA core, an accelerator stands in front (`front`).
 
 mod accelerator;
 mod core;
@@ -40,32 +41,32 @@ use crate::confine;
 use crate::io::sys::EventFd;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
-pub use counters::{IoCounters, Load};
+pub use counters::{IoCounters, WorkerLoad};
 pub use links::LinkQueue;
 pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
 pub(crate) use plane::{is_of_sa, size_limit};
-pub use queues::{Interface, Queues};
+pub use queues::{TunInterface, TunQueues};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
 
-/// An IKE message from the network. On the NAT traversal port it still has its non-ESP marker.
+/// An IKE message from the network. On the NAT traversal port, it still has its non-ESP marker.
 #[derive(Debug)]
-pub struct Datagram {
+pub struct IkeDatagram {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub payload: Vec<u8>,
 }
 
-/// Where a worker reports. Both queues are bounded: IKE messages that find theirs full are dropped, as the network
-/// might have done; events wait.
+/// Where a worker reports. Both queues are bounded. An IKE message that finds its queue full is
+/// dropped, as the network might have done; an event waits.
 #[derive(Debug, Clone)]
-pub struct Reports {
-    pub ike: mpsc::Sender<Datagram>,
+pub struct WorkerReports {
+    pub ike: mpsc::Sender<IkeDatagram>,
     pub events: mpsc::Sender<Event>,
 }
 
-/// Milliseconds since the program's start, the time base of the SAs' last use.
+/// Milliseconds since the program's start. The last use of an SA is measured in this time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
@@ -83,44 +84,46 @@ impl Clock {
     }
 
     fn ms(ns: u64) -> u64 {
-        // Begins at 1: 0 means "never".
+        // The time starts at 1, because 0 means "never".
         ns / 1_000_000 + 1
     }
 }
 
-/// What a worker works with.
+/// Everything that a worker needs.
 #[derive(Debug)]
 pub struct WorkerConfig {
     pub index: usize,
-    /// All workers.
+    /// Number of workers.
     pub count: usize,
-    /// The processor to stay on.
+    /// The CPU to which the worker is bound.
     pub cpu: Option<usize>,
     pub clock: Clock,
-    pub tun: Queues,
-    /// TUN devices beside the common one.
-    pub interfaces: Vec<Interface>,
+    pub tun: TunQueues,
+    /// TUN devices besides the common one.
+    pub interfaces: Vec<TunInterface>,
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
-    pub reports: Reports,
-    /// Flows of each IP version to remember the decision of.
+    pub reports: WorkerReports,
+    /// How many flows of each IP version the flow cache holds.
     pub flows: usize,
     pub processing: Processing,
     /// The FPGA core in front of the software path.
     pub core: Option<AnyCore>,
-    /// One worker sends the dummies of all SAs.
+    /// The SAs that send dummy packets. One worker sends the dummies of all SAs; the others have
+    /// `None`.
     pub dummies: Option<watch::Receiver<DummySas>>,
-    /// The first one is for all SAs that are not placed elsewhere: see [`esplanade_ipsec::placement`].
+    /// The engines. The first engine serves every SA that was not placed elsewhere: see
+    /// [`esplanade_ipsec::placement`].
     pub engines: Vec<EngineSource>,
 }
 
-/// What the control thread asks of a worker, and what that tells.
+/// What the control thread asks of a worker, and what the worker reports.
 #[derive(Debug)]
 struct Control {
     stop: AtomicBool,
     wake: EventFd,
-    /// In the place of those that are gone, by their interfaces.
-    tuns: Mutex<Vec<(u32, Queues)>>,
+    /// New queues for interfaces whose TUN device was replaced.
+    tuns: Mutex<Vec<(u32, TunQueues)>>,
     /// A TUN device is gone.
     lost: AtomicBool,
 }
@@ -131,10 +134,10 @@ pub struct Worker {
     pub io: Arc<IoCounters>,
     pub outbound: Arc<WalkCounters>,
     pub inbound: Arc<WalkCounters>,
-    pub load: Arc<Load>,
-    /// In the order of [`WorkerConfig::engines`].
+    pub load: Arc<WorkerLoad>,
+    /// State of the engines, in the order of [`WorkerConfig::engines`].
     pub engines: Vec<EngineHealth>,
-    /// Where there is a core.
+    /// The handle of the FPGA core, if this worker has one.
     pub core: Option<CoreHandle>,
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
@@ -149,7 +152,7 @@ impl Worker {
             lost: AtomicBool::new(false),
         });
         let name = format!("worker-{}", config.index);
-        let mut run = run::Run::new(config, Arc::clone(&control))?;
+        let mut run = run::WorkerLoop::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
         let core = run.core_handle();
@@ -172,14 +175,14 @@ impl Worker {
         })
     }
 
-    /// Asks the thread to end, without waiting.
+    /// Asks the thread to end. Does not wait.
     pub fn stop(&self) {
         self.control.stop.store(true, Ordering::Release);
         self.control.wake.notify();
     }
 
-    /// From now on it reads and writes these for the interface.
-    pub fn replace_tun(&self, interface: u32, tun: Queues) {
+    /// From now on the worker uses these queues for the interface.
+    pub fn replace_tun(&self, interface: u32, tun: TunQueues) {
         let mut tuns = self
             .control
             .tuns
@@ -190,12 +193,12 @@ impl Worker {
         self.control.wake.notify();
     }
 
-    /// Whether a TUN device has gone since the last call.
+    /// Tells whether a TUN device has gone since the last call.
     pub fn has_lost_tun(&self) -> bool {
         self.control.lost.swap(false, Ordering::AcqRel)
     }
 
-    /// False once the thread has ended, by request or by an error.
+    /// Returns false once the thread has ended, on request or after an error.
     pub fn is_running(&self) -> bool {
         self.thread
             .as_ref()
@@ -214,13 +217,13 @@ impl Drop for Worker {
     }
 }
 
-/// Most events of a class that wait for the control thread.
+/// Most events of one class that wait for the control thread.
 const EVENTS_MAX: usize = 4096;
-/// Events of higher classes that are told before one of a lower.
+/// Most events of higher classes that go before a waiting event of a lower class.
 const EVENTS_PATIENCE: u64 = 64;
 
-/// Events on their way to the control thread. What keeps tunnels up goes before requests for new ones, of which traffic
-/// can make many.
+/// Events on their way to the control thread. Events that keep tunnels up go before requests for
+/// new tunnels, because traffic can cause many requests.
 #[derive(Debug)]
 struct EventQueue {
     waiting: ClassQueue<Event>,
@@ -235,7 +238,7 @@ impl Default for EventQueue {
 }
 
 impl EventQueue {
-    /// False if the event had to be dropped.
+    /// Queues an event. Returns false if the event was dropped.
     fn push(&mut self, event: Event) -> bool {
         let class = match event {
             Event::Acquire { .. } => Class::LOWEST,
@@ -249,7 +252,7 @@ impl EventQueue {
             let permit = match sender.try_reserve() {
                 Ok(permit) => permit,
                 Err(mpsc::error::TrySendError::Full(())) => return,
-                // The control thread ends, and this one soon.
+                // The control thread is ending, and this thread will end soon.
                 Err(mpsc::error::TrySendError::Closed(())) => {
                     self.waiting = Self::default().waiting;
                     return;

@@ -1,4 +1,5 @@
-//! What a data plane asks of its surroundings: to write inner packets, to send outer ones, and to let time pass.
+//! What a data plane needs from its surroundings: writing inner packets, sending outer packets, and
+//! passing time. Tests implement it without a host.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -9,53 +10,54 @@ use esplanade_ipsec::sa::Path;
 
 use crate::io::udp::{Outgoing, SendReport};
 
-/// A queue of a TUN device with several.
+/// A choice among the queues of a TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
-    /// The worker's own.
+pub(super) enum TunQueue {
+    /// The worker's own queue.
     Own,
-    /// The one that the reverse flow is to come by.
+    /// The queue by which packets of the reverse flow shall arrive.
     OfFlow,
 }
 
-/// A socket to send through; the number is that of its kind.
+/// A socket to send through, by its index among the sockets of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum SendSocket {
     NatT(usize),
     Esp(usize),
     Ah(usize),
 }
 
-/// What kind of socket datagrams came by, and the address that it is bound to.
+/// The kind of socket that received a datagram, with the address to which it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entrance {
+pub(super) enum ReceiveSocket {
     Ike(SocketAddr),
     NatT(SocketAddr),
     Esp {
-        /// IPv4 packets come with their header from raw sockets.
+        /// The packet starts with an IPv4 header, as raw sockets deliver IPv4.
         with_header: bool,
     },
     Ah,
 }
 
-/// The surroundings of a data plane. Ports are TUN devices, by their place in the data plane's list.
+/// The surroundings of a data plane. A port is a TUN device, by its index in the data plane's list.
 pub(super) trait PacketIo {
-    /// Writes a packet or super-segment, behind its virtio header.
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()>;
+    /// Writes a packet or super-segment, after its virtio header.
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// Where packets of the path leave; None if nothing serves it.
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door>;
+    /// Returns the socket by which packets of the path leave, or `None` if there is none.
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket>;
 
-    /// Sends in order, as far as it goes.
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport;
+    /// Sends items in order. The report says how many packets left.
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport;
 
-    /// Sends a whole IP packet that is not to be protected.
+    /// Sends a whole IP packet without protection.
     fn bypass(&mut self, packet: &[u8]) -> io::Result<()>;
 
-    /// Lets engines and other workers go on for a moment; the time then, in nanoseconds.
+    /// Lets engines and other workers run for a moment. Returns the time afterwards, in
+    /// nanoseconds.
     fn pause(&mut self) -> u64;
 
-    /// From now on the worker wakes when an engine of this direction has something.
+    /// From now on the worker wakes when an engine of this direction has results.
     fn watch(&mut self, engine: BorrowedFd<'_>, direction: Direction) -> io::Result<()>;
 
     fn unwatch(&mut self, engine: BorrowedFd<'_>);

@@ -1,4 +1,5 @@
-//! For tests: two data planes with static keys. Instead of sockets, devices and a clock there are lists and a number.
+//! Two data planes with static keys, for tests. Lists and a number take the place of sockets,
+//! devices and a clock.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,19 +16,19 @@ use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::checksum;
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
-use super::Datagram;
+use super::IkeDatagram;
 use super::counters::IoCounters;
-use super::packet_io::{Door, Entrance, PacketIo, Queue};
-use super::plane::{DataPlane, EngineSource, PlaneConfig, Port, Processing};
+use super::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
+use super::plane::{DataPlane, EngineSource, PlaneConfig, Processing, TunPort};
 use crate::io::slots;
-use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 
-/// The interface of the ports beside the common one.
+/// The interface of the port beside the common one.
 pub const OTHER: u32 = 2;
-/// Of UDP to this port the SPD lets packets out unprotected.
+/// UDP packets to this port leave unprotected, by the SPD.
 pub const CLEAR_PORT: u16 = 53;
-/// And of UDP to this one it discards them.
+/// UDP packets to this port are discarded, by the SPD.
 pub const CLOSED_PORT: u16 = 99;
 const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 
@@ -35,14 +36,14 @@ const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0,
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub port: usize,
-    pub queue: Queue,
+    pub queue: TunQueue,
     pub packet: Vec<u8>,
 }
 
 /// What was sent, as in [`Outgoing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
-    pub door: Door,
+pub struct SentItem {
+    pub send_socket: SendSocket,
     pub remote: SocketAddr,
     pub tos: u8,
     pub df: bool,
@@ -50,8 +51,8 @@ pub struct Sent {
     pub segment: usize,
 }
 
-impl Sent {
-    /// As datagrams that arrive one by one.
+impl SentItem {
+    /// Returns the payload as the datagrams that arrive.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let len = match self.segment {
             0 => self.payload.len(),
@@ -62,21 +63,21 @@ impl Sent {
 }
 
 #[derive(Debug, Default)]
-pub struct Lists {
+pub struct RecordedIo {
     now_ns: u64,
-    /// So long is a pause.
+    /// Length of a pause in nanoseconds.
     pub pause_ns: u64,
     pub written: Vec<Written>,
-    pub sent: Vec<Sent>,
+    pub sent: Vec<SentItem>,
     pub bypassed: Vec<Vec<u8>>,
-    /// Engines that wake the worker: sealing, opening.
+    /// Number of engines that wake the worker: sealing, opening.
     pub watched: [usize; 2],
-    /// There is nowhere to send.
+    /// There is no socket to send through.
     pub is_shut: bool,
 }
 
-impl PacketIo for Lists {
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+impl PacketIo for RecordedIo {
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()> {
         assert_eq!(slices[0].len(), HEADER_LEN);
         let packet = slices[1..].iter().flat_map(|slice| slice.to_vec());
         self.written.push(Written {
@@ -87,18 +88,18 @@ impl PacketIo for Lists {
         Ok(())
     }
 
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket> {
         assert_eq!(protocol, Protocol::Esp);
-        let door = match path.udp_encap {
-            true => Door::NatT(0),
-            false => Door::Esp(0),
+        let send_socket = match path.udp_encap {
+            true => SendSocket::NatT(0),
+            false => SendSocket::Esp(0),
         };
-        (!self.is_shut).then_some(door)
+        (!self.is_shut).then_some(send_socket)
     }
 
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
-        let sent = items.iter().map(|item| Sent {
-            door,
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport {
+        let sent = items.iter().map(|item| SentItem {
+            send_socket,
             remote: item.remote,
             tos: item.tos,
             df: item.df,
@@ -130,20 +131,20 @@ impl PacketIo for Lists {
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}
 }
 
-pub struct Site {
-    pub plane: DataPlane<Lists>,
+pub struct PairSite {
+    pub plane: DataPlane<RecordedIo>,
     pub database: Arc<Database>,
     pub outbound: Arc<OutboundSa>,
     pub inbound: Arc<InboundSa>,
     pub paths: Arc<PathMtus>,
     pub counters: Arc<IoCounters>,
-    pub ike: Vec<Datagram>,
+    pub ike: Vec<IkeDatagram>,
     index: usize,
     udp_encap: bool,
 }
 
 /// What differs between tests.
-pub struct Options {
+pub struct PairOptions {
     pub transform: Transform,
     pub udp_encap: bool,
     pub df: DfPolicy,
@@ -152,7 +153,7 @@ pub struct Options {
     pub workers: usize,
 }
 
-impl Default for Options {
+impl Default for PairOptions {
     fn default() -> Self {
         Self {
             transform: Transform::ESP[0],
@@ -165,8 +166,8 @@ impl Default for Options {
     }
 }
 
-/// An SA in each direction. The time is one second.
-pub fn pair(options: Options) -> [Site; 2] {
+/// Makes two sites with one SA in each direction. The time is one second.
+pub fn pair(options: PairOptions) -> [PairSite; 2] {
     let port = if options.udp_encap { 4500 } else { 0 };
     let databases = [0, 1].map(|_| Arc::new(Database::new()));
     let spis = databases
@@ -177,7 +178,7 @@ pub fn pair(options: Options) -> [Site; 2] {
         .collect();
     let parameters = |spi, local: usize, remote: usize| SaParameters {
         esn: true,
-        // The whole of a burst may come in another order.
+        // A whole burst may arrive in another order.
         replay_window: 8192,
         peer_replay_window: 8192,
         tunnel: TunnelOptions {
@@ -208,8 +209,8 @@ pub fn pair(options: Options) -> [Site; 2] {
         database.publish_spd(spd(index, policy));
         let (paths, counters) = (Arc::<PathMtus>::default(), Arc::<IoCounters>::default());
         let config = PlaneConfig {
-            ports: vec![Port::new(0, true, options.processing.mss_clamp), {
-                Port::new(OTHER, true, None)
+            ports: vec![TunPort::new(0, true, options.processing.mss_clamp), {
+                TunPort::new(OTHER, true, None)
             }],
             database: Arc::clone(&database),
             paths: Arc::clone(&paths),
@@ -222,8 +223,8 @@ pub fn pair(options: Options) -> [Site; 2] {
             counters: Arc::clone(&counters),
             now_ns: 0,
         };
-        let mut site = Site {
-            plane: DataPlane::new(Lists::default(), config).unwrap(),
+        let mut site = PairSite {
+            plane: DataPlane::new(RecordedIo::default(), config).unwrap(),
             database,
             outbound,
             inbound,
@@ -262,10 +263,10 @@ fn spd(index: usize, policy: Arc<Policy>) -> Spd {
     ])
 }
 
-impl Site {
-    /// It is so late now in milliseconds, also for who asks the clock.
+impl PairSite {
+    /// Sets the time in milliseconds.
     pub fn at(&mut self, now_ms: u64) {
-        // As a clock counts them.
+        // The clock counts milliseconds from 1.
         self.at_ns((now_ms - 1) * 1_000_000);
     }
 
@@ -274,7 +275,7 @@ impl Site {
         self.plane.handle_time(now_ns);
     }
 
-    /// Reads packets from a port, as one burst.
+    /// Reads packets from a port as one burst.
     pub fn read<'a>(&mut self, port: usize, packets: impl IntoIterator<Item = &'a Vec<u8>>) {
         for packet in packets {
             self.read_as(port, &VnetHeader::default(), packet);
@@ -282,7 +283,7 @@ impl Site {
         self.plane.seal_and_send();
     }
 
-    /// Reads one packet or super-segment, without the end of a burst.
+    /// Reads one packet or super-segment, and does not end the burst.
     pub fn read_as(&mut self, port: usize, header: &VnetHeader, packet: &[u8]) {
         assert!(self.plane.can_seal());
         let mut read = [&header.encode()[..], packet].concat();
@@ -290,23 +291,23 @@ impl Site {
         self.plane.handle_inner(&spd, port, &mut read);
     }
 
-    /// Where ESP comes in.
-    pub fn entrance(&self) -> Entrance {
+    /// Returns the kind of socket on which ESP arrives.
+    pub fn receive_socket(&self) -> ReceiveSocket {
         match self.udp_encap {
-            true => Entrance::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
-            false => Entrance::Esp { with_header: false },
+            true => ReceiveSocket::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
+            false => ReceiveSocket::Esp { with_header: false },
         }
     }
 
-    /// Receives datagrams from the other site, in one burst.
+    /// Receives datagrams from the other site in one burst.
     pub fn receive<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) {
-        let (entrance, received) = (self.entrance(), self.write_down(datagrams));
+        let (receive_socket, received) = (self.receive_socket(), self.write_down(datagrams));
         let Self { plane, ike, .. } = self;
-        plane.handle_outer(entrance, &received, |datagram| ike.push(datagram));
+        plane.handle_outer(receive_socket, &received, |datagram| ike.push(datagram));
     }
 
-    /// Puts datagrams where the data plane has room for them.
-    pub fn write_down<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) -> Vec<Received> {
+    /// Writes datagrams into the data plane's receive buffer.
+    pub fn write_down<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) -> Vec<ReceivedDatagram> {
         let port = if self.udp_encap { 4500 } else { 0 };
         let remote = SocketAddr::new(OUTER[1 - self.index].into(), port);
         let (_, room) = self.plane.room().unwrap();
@@ -314,7 +315,7 @@ impl Site {
         let mut received = Vec::new();
         for datagram in datagrams {
             let datagram = datagram.as_ref();
-            let meta = Received {
+            let meta = ReceivedDatagram {
                 at,
                 len: datagram.len(),
                 remote,
@@ -330,7 +331,7 @@ impl Site {
         received
     }
 
-    /// What it has sent since the last call, as datagrams.
+    /// Returns what the site sent since the last call, as datagrams.
     pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
         let sent = std::mem::take(&mut self.plane.io.sent);
         sent.iter()
@@ -338,7 +339,7 @@ impl Site {
             .collect()
     }
 
-    /// What it has written since the last call.
+    /// Returns what the site wrote since the last call.
     pub fn take_written(&mut self) -> Vec<Vec<u8>> {
         let written = std::mem::take(&mut self.plane.io.written);
         written.into_iter().map(|written| written.packet).collect()
@@ -353,7 +354,7 @@ impl Site {
     }
 }
 
-/// Packets that went into a walk, and that came out of it in any way.
+/// Returns how many packets entered a walk, and how many left it in any way.
 pub fn balance(counters: &WalkCounters) -> (u64, u64) {
     let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let drops: u64 = DropReason::ALL
@@ -364,7 +365,8 @@ pub fn balance(counters: &WalkCounters) -> (u64, u64) {
     (get(&counters.packets_in) + get(&counters.dummies), out)
 }
 
-/// A UDP packet from one site's net to the other's, without a checksum, which keeps packets of a flow apart.
+/// Makes a UDP packet from one site's network to the other's. It has no checksum, so packets of a
+/// flow are not merged.
 pub fn udp(from: usize, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = ipv4(from, 17, 28 + payload.len());
     packet.extend(40_000u16.to_be_bytes());
@@ -375,7 +377,7 @@ pub fn udp(from: usize, port: u16, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An IPv4 header that may be fragmented.
+/// Makes an IPv4 header that permits fragmentation.
 pub fn ipv4(from: usize, protocol: u8, total_len: usize) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, protocol, 0, 0];
     header[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
@@ -385,14 +387,14 @@ pub fn ipv4(from: usize, protocol: u8, total_len: usize) -> Vec<u8> {
     header
 }
 
-/// Forbids that the packet is fragmented.
+/// Sets DF in a packet.
 pub fn whole(mut packet: Vec<u8>) -> Vec<u8> {
     packet[6] |= 0x40;
     seal_header(&mut packet);
     packet
 }
 
-/// Makes the checksum of an IPv4 header right.
+/// Computes the checksum of an IPv4 header.
 pub fn seal_header(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let sum = checksum::fold(checksum::sum(0, &packet[..20]));

@@ -1,4 +1,5 @@
-//! How long packets to each peer may be: what the kernel and, if it is believable, the network say.
+//! Learns how long packets to each peer may be: from the kernel, and from the network where its
+//! ICMP errors are believable.
 
 use std::net::IpAddr;
 
@@ -6,29 +7,35 @@ use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 
 use super::WorkerSockets;
 use super::counters::{IoCounters, add};
-use super::rate::Rate;
-use crate::io::icmp::{Message, route_mtu};
+use super::rate::RateLimiter;
+use crate::io::icmp::{IcmpBuffer, route_mtu};
 
-/// ICMP errors read in one turn: a flood of them does not keep packets waiting.
+/// Most ICMP errors that are read at a time, so that a flood of them does not delay packets.
 const ERRORS_PER_TURN: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct PathErrors {
-    message: Message,
-    /// Of looking routes up, which takes four system calls.
-    look_ups: Rate,
+    message: IcmpBuffer,
+    /// Limits the route look-ups, because each takes four system calls.
+    look_ups: RateLimiter,
 }
 
 impl PathErrors {
     pub fn new() -> Self {
         Self {
-            message: Message::default(),
-            look_ups: Rate::new(20, 20),
+            message: IcmpBuffer::default(),
+            look_ups: RateLimiter::new(20, 20),
         }
     }
 
-    /// Reads the ICMP errors that have come to the socket `index`.
-    pub fn hear(&mut self, sockets: &WorkerSockets, index: usize, io: &IoCounters, now_ms: u64) {
+    /// Reads the waiting ICMP errors of the socket `index`.
+    pub fn receive_errors(
+        &mut self,
+        sockets: &WorkerSockets,
+        index: usize,
+        io: &IoCounters,
+        now_ms: u64,
+    ) {
         let Some(socket) = sockets.icmp.get(index) else {
             return;
         };
@@ -42,7 +49,7 @@ impl PathErrors {
                 }
             };
             let claim = reported.and_then(|reported| Claim::read(&reported, sockets.nat_t_port));
-            // Errors about other programs' packets come here too.
+            // The socket also gets errors about packets of other programs.
             let Some(claim) = claim else { continue };
             let learned = sockets
                 .paths
@@ -61,7 +68,7 @@ impl PathErrors {
         }
     }
 
-    /// The kernel refused a packet to `remote` as too long for the interface.
+    /// Handles a packet to `remote` that the kernel refused as too long for the interface.
     pub fn refused(
         &mut self,
         sockets: &WorkerSockets,

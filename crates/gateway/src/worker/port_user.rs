@@ -1,8 +1,9 @@
-//! Finds out which program holds a UDP port, for the error message.
+//! Finds out which program holds a UDP port, for an error message.
 
 use std::fs;
 
-/// The program on `port` in this network namespace, as "charon (process 123)", if /proc tells us.
+/// Returns the program that holds `port` in this network namespace, such as "charon (process 123)".
+/// Returns `None` if /proc does not tell.
 pub fn port_user(port: u16) -> Option<String> {
     let inode = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"]
         .iter()
@@ -31,7 +32,7 @@ pub fn port_user(port: u16) -> Option<String> {
     None
 }
 
-/// The inode of the socket on `port` in the text of /proc/net/udp.
+/// Finds the inode of the socket on `port` in the text of /proc/net/udp.
 fn socket_inode(table: &str, port: u16) -> Option<String> {
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace();

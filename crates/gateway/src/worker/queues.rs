@@ -1,7 +1,8 @@
-//! The queues of a TUN device: a worker reads its own and writes to all.
+//! The queues of a TUN device. A worker reads its own queue and writes to all of them.
 //!
-//! The kernel sends a flow's packets out by the queue that its reverse flow was last written to. A hash that is the same
-//! for both therefore spreads the flows of one SA over the workers, each flow with one of them.
+//! The kernel delivers a flow's packets by the queue to which the reverse flow was last written. So
+//! we choose the queue by a hash that is the same in both directions. The flows of one SA then
+//! spread over the workers, and each flow stays on one.
 
 use std::sync::Arc;
 
@@ -9,15 +10,15 @@ use esplanade_ipsec::wire::FixedHeader;
 
 use crate::io::tun::Tun;
 
-/// As one worker has them.
+/// The queues of a TUN device, as one worker sees them.
 #[derive(Debug, Clone)]
-pub struct Queues {
+pub struct TunQueues {
     all: Arc<[Tun]>,
     own: usize,
 }
 
-impl Queues {
-    /// For each worker, in the order of their numbers.
+impl TunQueues {
+    /// Returns the queues for each worker, in the order of the workers.
     pub fn for_workers(queues: Vec<Tun>) -> impl Iterator<Item = Self> {
         let all: Arc<[Tun]> = queues.into();
         (0..all.len()).map(move |own| Self {
@@ -26,12 +27,12 @@ impl Queues {
         })
     }
 
-    /// The one to read.
+    /// Returns the queue that this worker reads.
     pub fn own(&self) -> &Tun {
         &self.all[self.own]
     }
 
-    /// The one to write a packet to, so that the reverse flow comes by it.
+    /// Returns the queue to write a packet to, so that the reverse flow arrives by it.
     pub(super) fn of_flow(&self, packet: &[u8]) -> &Tun {
         match self.all.len() {
             0 | 1 => self.own(),
@@ -40,22 +41,22 @@ impl Queues {
     }
 }
 
-/// A TUN device that policies are bound to.
+/// A TUN device to which policies are bound.
 #[derive(Debug)]
-pub struct Interface {
-    /// As in the SPD's entries; not 0, which is the common one.
+pub struct TunInterface {
+    /// The interface that the SPD's entries name. It is not 0, which is the common device.
     pub id: u32,
-    pub tun: Queues,
+    pub tun: TunQueues,
     pub mtu: u16,
 }
 
-/// 2^32 divided by the golden ratio: its multiples spread evenly, however few there are.
+/// 2^32 divided by the golden ratio. Its multiples spread evenly, even if there are only a few.
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// Of a packet's addresses and protocol, and of its ports where every packet of the flow has them: a fragment counts
-/// without. The same in both directions.
+/// Hashes a packet's addresses, protocol and ports, equally in both directions. Fragments are
+/// hashed without ports, because only the first fragment has them.
 fn flow_hash(packet: &[u8]) -> u32 {
-    let Some(Ends {
+    let Some(FlowEnds {
         addresses: [source, destination],
         ports: [from, to],
         protocol,
@@ -65,12 +66,12 @@ fn flow_hash(packet: &[u8]) -> u32 {
     };
     let addresses = mix(source).wrapping_add(mix(destination));
     let hosts = (mix(addresses ^ u64::from(protocol)) >> 32) as u32;
-    // One client's flows have ports in a row: these are to be on different workers.
+    // The flows of one client often have consecutive ports. They should be on different workers.
     let ports = u32::from(from) + u32::from(to);
     hosts.wrapping_add(ports.wrapping_mul(GOLDEN))
 }
 
-/// Which of `count` equal parts of all hashes it is in.
+/// Divides all hashes into `count` equal parts, and returns the part of this hash.
 fn part(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
 }
@@ -82,16 +83,16 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 33)
 }
 
-/// What a flow is known by.
-struct Ends {
-    /// Digests.
+/// The fields that identify a flow.
+struct FlowEnds {
+    /// Digests of source and destination address.
     addresses: [u64; 2],
-    /// 0 where there are none.
+    /// Source and destination port, or 0 if there are none.
     ports: [u16; 2],
     protocol: u8,
 }
 
-fn ends(packet: &[u8]) -> Option<Ends> {
+fn ends(packet: &[u8]) -> Option<FlowEnds> {
     let ip = FixedHeader::of(packet)?;
     let addresses = ip.addresses(packet);
     let (source, destination) = addresses.split_at(addresses.len() / 2);
@@ -101,21 +102,22 @@ fn ends(packet: &[u8]) -> Option<Ends> {
         header_len: upper,
         ..
     } = ip;
-    // Behind extension headers, a fragment header too, there are no ports here. TCP, UDP, DCCP, SCTP, UDP-Lite:
+    // Behind an extension header, a fragment header included, no ports are read. The numbers are
+    // TCP, UDP, DCCP, SCTP and UDP-Lite.
     let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136) && !fragment;
     let ports = packet.get(upper..).and_then(<[u8]>::first_chunk::<4>);
     let ports = match ports.filter(|_| has_ports) {
         Some(&[a, b, c, d]) => [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])],
         None => [0; 2],
     };
-    Some(Ends {
+    Some(FlowEnds {
         addresses: [digest(source)?, digest(destination)?],
         ports,
         protocol,
     })
 }
 
-/// Of an address.
+/// Reduces an address to 64 bits.
 fn digest(address: &[u8]) -> Option<u64> {
     if let Ok(four) = <[u8; 4]>::try_from(address) {
         return Some(u32::from_be_bytes(four).into());
@@ -163,13 +165,13 @@ mod tests {
     fn flows_spread_over_any_number_of_queues() {
         for (v4, queues) in [(true, 2), (false, 2), (true, 3), (false, 7)] {
             let mut found = vec![0; queues];
-            // Ports in a row, as the flows of one client have them, to one server.
+            // Consecutive ports, as the flows of one client to one server have them.
             for port in 40_000..40_000 + 1000 {
                 let hash = flow_hash(&packet(v4, [(1, port), (2, 5201)], 6));
                 found[part(hash, queues)] += 1;
             }
             assert_even(&found, 1000);
-            // Hosts in a row.
+            // Consecutive hosts.
             found.fill(0);
             for host in 0..=255 {
                 let hash = flow_hash(&packet(v4, [(host, 5000), (2, 5000)], 17));
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_few_flows_are_on_every_queue() {
-        // The kernel gives a client every port, or every second one.
+        // The kernel gives a client consecutive ports, or every second port.
         for (first, step) in (1024..60_000).step_by(997).zip([1, 2].into_iter().cycle()) {
             let ports = (0..8).map(|flow| first + flow * step);
             let hashes = ports.map(|port| flow_hash(&packet(true, [(1, port), (2, 5201)], 6)));
@@ -205,7 +207,7 @@ mod tests {
         later[7] = 0xb9;
         assert_eq!(flow_hash(&first), flow_hash(&later));
         assert_ne!(flow_hash(&first), whole);
-        // DF is none.
+        // A packet with DF is not a fragment.
         let mut whole_too = packet(true, [(1, 7), (2, 9)], 17);
         whole_too[6] = 0x40;
         assert_eq!(flow_hash(&whole_too), whole);

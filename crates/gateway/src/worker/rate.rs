@@ -1,16 +1,16 @@
-//! How often something is done.
+//! Limits how often something is done.
 
 /// A token bucket.
 #[derive(Debug)]
-pub(super) struct Rate {
-    /// In thousandths.
+pub(super) struct RateLimiter {
+    /// Tokens in thousandths.
     tokens: u64,
     burst: u64,
     per_second: u64,
     filled_ms: u64,
 }
 
-impl Rate {
+impl RateLimiter {
     pub fn new(burst: u64, per_second: u64) -> Self {
         Self {
             tokens: burst * 1000,
@@ -20,7 +20,7 @@ impl Rate {
         }
     }
 
-    /// Whether it may happen once more.
+    /// Takes a token. Returns false if there is none.
     pub fn take(&mut self, now_ms: u64) -> bool {
         let gained = now_ms
             .saturating_sub(self.filled_ms)
@@ -42,8 +42,8 @@ mod tests {
     // RFC 4301 R33
     #[test]
     fn a_rate_has_a_burst_and_a_long_run() {
-        let mut rate = Rate::new(3, 2);
-        let taken = |rate: &mut Rate, now_ms| (0..10).filter(|_| rate.take(now_ms)).count();
+        let mut rate = RateLimiter::new(3, 2);
+        let taken = |rate: &mut RateLimiter, now_ms| (0..10).filter(|_| rate.take(now_ms)).count();
         assert_eq!(taken(&mut rate, 1), 3);
         assert_eq!(taken(&mut rate, 499), 0);
         assert_eq!(taken(&mut rate, 501), 1);

@@ -1,4 +1,4 @@
-//! The worker's loop: take what is ready in bounded bursts, inbound first, then wait.
+//! The worker's loop. It takes ready packets in bounded bursts, inbound first, and then waits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,40 +10,40 @@ use esplanade_crypto::Direction;
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
-use super::core::{CoreHandle, Driver};
-use super::counters::{IoCounters, Load, add};
-use super::front::{COMMON, Front};
-use super::host_io::{HostIo, RAW_SLOTS, Ready, Source};
-use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, Port};
-use super::{Clock, Control, Datagram, EventQueue, Reports, WorkerConfig};
+use super::core::{CoreDriver, CoreHandle};
+use super::counters::{IoCounters, WorkerLoad, add};
+use super::front::{AcceleratorFront, COMMON};
+use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
+use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
+use super::{Clock, Control, EventQueue, IkeDatagram, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
-use crate::io::udp::{Received, Receiver};
+use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
 
-/// TUN reads of one burst.
+/// Most reads from the TUN device in one burst.
 const READ_BURST: usize = 128;
-/// After how long events that found the control thread's queue full are tried again.
+/// When to retry events that found the control thread's queue full.
 const EVENTS_AGAIN: Duration = Duration::from_millis(10);
 
-pub(super) struct Run {
+pub(super) struct WorkerLoop {
     control: Arc<Control>,
     cpu: Option<usize>,
     clock: Clock,
     database: Arc<Database>,
     plane: DataPlane<HostIo>,
     /// The FPGA core.
-    front: Option<Front<Driver>>,
+    front: Option<AcceleratorFront<CoreDriver>>,
     core_handle: Option<CoreHandle>,
-    reports: Reports,
+    reports: WorkerReports,
     events: EventQueue,
-    receiver: Receiver,
-    from_link: Vec<Received>,
+    receiver: DatagramReceiver,
+    from_link: Vec<ReceivedDatagram>,
     read_buffer: Vec<u8>,
     counters: Arc<IoCounters>,
-    load: Arc<Load>,
+    load: Arc<WorkerLoad>,
 }
 
-impl Run {
+impl WorkerLoop {
     pub(super) fn new(config: WorkerConfig, control: Arc<Control>) -> io::Result<Self> {
         let WorkerConfig {
             cpu,
@@ -63,8 +63,8 @@ impl Run {
             (interface.id, interface.tun, mss_clamp)
         }));
         tuns.sort_unstable_by_key(|(interface, ..)| *interface);
-        let port = |(interface, tun, mss_clamp): (u32, super::Queues, _)| {
-            let port = Port::new(interface, tun.own().udp_segmentation(), mss_clamp);
+        let port = |(interface, tun, mss_clamp): (u32, super::TunQueues, _)| {
+            let port = TunPort::new(interface, tun.own().udp_segmentation(), mss_clamp);
             (port, (interface, tun))
         };
         let (ports, tuns) = tuns.into_iter().map(port).unzip();
@@ -90,8 +90,8 @@ impl Run {
         let front = config.core.map(|core| {
             let (control, database) = (Arc::clone(&control), Arc::clone(&database));
             let walks = plane.walk_counters();
-            let (driver, handle) = Driver::new(core, control, database, paths, walks);
-            (Front::new(driver), handle)
+            let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
+            (AcceleratorFront::new(driver), handle)
         });
         let (front, core_handle) = front.unzip();
         Ok(Self {
@@ -104,7 +104,7 @@ impl Run {
             core_handle,
             reports,
             events: EventQueue::default(),
-            receiver: Receiver::new(RAW_SLOTS.count),
+            receiver: DatagramReceiver::new(RAW_SLOTS.count),
             from_link: Vec::new(),
             read_buffer: vec![0; tun::READ_MAX],
             counters,
@@ -116,7 +116,7 @@ impl Run {
         self.core_handle.take()
     }
 
-    /// Of the I/O, and of the walks: outbound, inbound.
+    /// Returns the counters of the I/O, and those of the walks: outbound, inbound.
     pub(super) fn counters(&self) -> (Arc<IoCounters>, [Arc<WalkCounters>; 2]) {
         (Arc::clone(&self.counters), self.plane.walk_counters())
     }
@@ -125,7 +125,7 @@ impl Run {
         self.plane.engines()
     }
 
-    pub(super) fn load(&self) -> Arc<Load> {
+    pub(super) fn load(&self) -> Arc<WorkerLoad> {
         Arc::clone(&self.load)
     }
 
@@ -155,10 +155,10 @@ impl Run {
                 return;
             }
             if let Some(front) = &mut self.front {
-                front.go_on(&mut self.plane, &self.database.spd());
+                front.poll_device(&mut self.plane, &self.database.spd());
             }
             self.plane.finish();
-            self.plane.io.go_on(Clock::ms(woke_ns));
+            self.plane.io.retry_sends(Clock::ms(woke_ns));
             self.report_events();
         }
     }
@@ -171,41 +171,41 @@ impl Run {
         }
     }
 
-    /// Takes what the descriptors have that the tokens stand for.
+    /// Handles the descriptors that the tokens stand for. Inbound goes before the TUN devices.
     fn take_ready(&mut self, tokens: &[u64]) -> io::Result<()> {
         for token in tokens {
             match self.plane.io.ready(*token) {
-                Some(Ready::Control) => {
+                Some(WakeReason::Control) => {
                     self.control.wake.clear();
                     self.take_tuns()?;
                     if let Some(front) = &mut self.front {
                         front.serve(&mut self.plane, &self.database.spd());
                     }
                 }
-                Some(Ready::Engine(Direction::Seal)) => self.plane.seal_and_send(),
-                Some(Ready::Engine(Direction::Open)) => self.plane.open_and_deliver(),
-                Some(Ready::Socket(source)) => self.receive(source),
-                Some(Ready::Port(_)) | None => {}
+                Some(WakeReason::Engine(Direction::Seal)) => self.plane.seal_and_send(),
+                Some(WakeReason::Engine(Direction::Open)) => self.plane.open_and_deliver(),
+                Some(WakeReason::Socket(source)) => self.receive(source),
+                Some(WakeReason::Port(_)) | None => {}
             }
         }
         for token in tokens {
-            if let Some(Ready::Port(port)) = self.plane.io.ready(*token) {
+            if let Some(WakeReason::Port(port)) = self.plane.io.ready(*token) {
                 self.read_tun(port)?;
             }
         }
         Ok(())
     }
 
-    /// Takes what has come to one socket, a burst at most.
-    fn receive(&mut self, source: Source) {
-        let Some(entrance) = self.plane.io.entrance(source) else {
-            return self.plane.io.hear(source);
+    /// Receives one burst from a socket.
+    fn receive(&mut self, source: ReceiveSource) {
+        let Some(receive_socket) = self.plane.io.receive_socket(source) else {
+            return self.plane.io.receive_errors(source);
         };
         let Some((io, buffer)) = self.plane.room() else {
             return;
         };
         let received = match source {
-            Source::Link(index) => {
+            ReceiveSource::Link(index) => {
                 io.receive(index, buffer, &mut self.from_link);
                 Ok(&self.from_link[..])
             }
@@ -217,24 +217,24 @@ impl Run {
         let received = match received {
             Ok(received) => received,
             Err(error) => {
-                // An ICMP error, say. It is taken off the socket by being reported.
+                // Typically an ICMP error. The report removes it from the socket.
                 tracing::trace!("cannot receive: {error}");
                 add(&self.counters.receive_errors, 1);
                 return;
             }
         };
         let (reports, counters) = (&self.reports.ike, &self.counters);
-        let ike = |datagram: Datagram| match reports.try_send(datagram) {
+        let ike = |datagram: IkeDatagram| match reports.try_send(datagram) {
             Ok(()) => add(&counters.ike_messages, 1),
             Err(_) => add(&counters.ike_dropped, 1),
         };
         match &mut self.front {
-            Some(front) => front.handle_outer(&mut self.plane, entrance, received, ike),
-            None => self.plane.handle_outer(entrance, received, ike),
+            Some(front) => front.handle_outer(&mut self.plane, receive_socket, received, ike),
+            None => self.plane.handle_outer(receive_socket, received, ike),
         }
     }
 
-    /// Takes a burst of the packets that are led into a port.
+    /// Reads one burst of packets that were routed into a port.
     fn read_tun(&mut self, port: usize) -> io::Result<()> {
         let spd = self.database.spd();
         let mut buffer = std::mem::take(&mut self.read_buffer);
@@ -245,7 +245,7 @@ impl Run {
         }
         self.plane.seal_and_send();
         match read {
-            // The device is gone: the control thread makes another.
+            // The device is gone. The control thread will create another.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
                 self.control.lost.store(true, Ordering::Release);
                 self.plane.io.lose_tun(port)
@@ -280,7 +280,7 @@ impl Run {
         result
     }
 
-    /// Reads and writes the devices from now on that the control thread has made.
+    /// Takes over the devices that the control thread created.
     fn take_tuns(&mut self) -> io::Result<()> {
         let mut tuns = self
             .control
@@ -295,7 +295,7 @@ impl Run {
         if !self.events.is_empty() {
             return EVENTS_AGAIN;
         }
-        if self.front.as_ref().is_some_and(Front::is_busy) {
+        if self.front.as_ref().is_some_and(AcceleratorFront::is_busy) {
             return Duration::from_millis(1);
         }
         let timeout = self.plane.timeout();
@@ -306,7 +306,10 @@ impl Run {
     }
 
     fn report_events(&mut self) {
-        let front = self.front.iter_mut().flat_map(Front::take_events);
+        let front = self
+            .front
+            .iter_mut()
+            .flat_map(AcceleratorFront::take_events);
         let mut dropped = 0;
         for event in self.plane.events().chain(front) {
             dropped += u64::from(!self.events.push(event));

@@ -1,4 +1,4 @@
-//! The sockets of all workers, and the control thread's handle for sending through them.
+//! Opens the sockets of all workers, and the control thread's handle for sending through them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use esplanade_ipsec::pmtu::PathMtus;
 use crate::io::ah::AhSocket;
 use crate::io::icmp::IcmpSocket;
 use crate::io::raw::{BypassSocket, EspSocket};
-use crate::io::steer::Share;
+use crate::io::steer::SpiShare;
 use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
 use super::links::LinkQueue;
@@ -17,21 +17,21 @@ use super::port_user::port_user;
 
 /// The port of IKE (RFC 7296 §2).
 pub const IKE_PORT: u16 = 500;
-/// The port of IKE and ESP behind a NAT (RFC 3948).
+/// The port of IKE and ESP with NAT traversal (RFC 3948 §2).
 pub const NAT_T_PORT: u16 = 4500;
 
 /// Where to listen.
 #[derive(Debug, Clone)]
 pub struct ListenConfig {
-    /// Empty: every address of both IP versions.
+    /// The own addresses. An empty list means every address of both IP versions.
     pub addresses: Vec<IpAddr>,
     pub ike_port: u16,
     pub nat_t_port: u16,
-    /// Also send and receive ESP without UDP. Needs CAP_NET_RAW in the namespace.
+    /// Use ESP without UDP too. This needs CAP_NET_RAW in the network namespace.
     pub raw_esp: bool,
-    /// Mark on everything sent; goes with the rule of [`crate::net::Routing`].
+    /// Firewall mark of everything sent. It belongs with the rule of [`crate::net::Routing`].
     pub mark: Option<u32>,
-    /// Number of workers; each has its own socket on the NAT traversal port.
+    /// Number of workers. Each has its own socket on the NAT traversal port.
     pub workers: usize,
 }
 
@@ -48,7 +48,7 @@ impl Default for ListenConfig {
     }
 }
 
-/// Why a socket could not be had. The text says what to do.
+/// Why a socket could not be opened. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error(
@@ -71,41 +71,41 @@ pub enum BindError {
     Other { what: String, source: io::Error },
 }
 
-/// One worker's sockets.
+/// The sockets of one worker.
 #[derive(Debug, Default)]
 pub struct WorkerSockets {
-    /// On the IKE port; only the first worker has them.
+    /// Sockets on the IKE port. Only the first worker has them.
     pub ike: Vec<Arc<UdpSocket>>,
-    /// On the NAT traversal port, which the workers share: the kernel gives each ESP packet to one of them by its SPI,
-    /// and IKE to the first.
+    /// Sockets on the NAT traversal port, which the workers share. The kernel gives each ESP packet
+    /// to a worker by its SPI, and IKE to the first worker.
     pub nat_t: Vec<Arc<UdpSocket>>,
-    /// Raw ESP. The workers have sockets of their own, each of which receives its share of the SPIs.
+    /// Raw sockets for ESP. Each worker has its own, which receives its share of the SPIs.
     pub esp: Vec<EspSocket>,
-    /// AH, like raw ESP.
+    /// Raw sockets for AH. They are shared out like those for ESP.
     pub ah: Vec<AhSocket>,
     pub bypass: Option<Arc<BypassSocket>>,
-    /// ICMP errors; only the first worker hears them.
+    /// Sockets for ICMP errors. Only the first worker has them.
     pub icmp: Vec<IcmpSocket>,
-    /// Of the links whose ESP goes past the kernel's stack.
+    /// Queues of the links on which ESP bypasses the kernel's stack.
     pub links: Vec<LinkQueue>,
-    /// What is known about paths, shared by all workers.
+    /// What is known about paths. All workers share it.
     pub paths: Arc<PathMtus>,
     pub nat_t_port: u16,
-    /// Mark on everything sent.
+    /// Firewall mark of everything sent.
     pub mark: Option<u32>,
 }
 
-/// All workers' sockets.
+/// The sockets of all workers.
 #[derive(Debug)]
 pub struct Sockets {
     pub workers: Vec<WorkerSockets>,
     pub sender: IkeSender,
-    /// Shared by the workers.
+    /// What is known about paths. All workers share it.
     pub paths: Arc<PathMtus>,
 }
 
 impl Sockets {
-    /// Binds in the calling thread's network namespace.
+    /// Opens the sockets in the network namespace of the calling thread.
     pub fn bind(config: &ListenConfig) -> Result<Self, BindError> {
         let addresses = listen_addresses(config);
         let workers = config.workers.max(1);
@@ -125,7 +125,8 @@ impl Sockets {
             };
             let nat_t = SocketAddr::new(address, config.nat_t_port);
             if shared.reuse_port {
-                // Sharing would also share with another program; a socket that does not share finds out.
+                // A shared port would also be shared with another program. A socket that does not
+                // share detects that program.
                 drop(bind(nat_t, &single)?);
             }
             for worker in &mut all {
@@ -161,7 +162,8 @@ impl Sockets {
     }
 }
 
-/// By SPI over the workers' sockets on the address that was bound last. These were bound in the order of the workers.
+/// Spreads ESP by SPI over the workers' sockets of the address that was bound last. The sockets
+/// were bound in the order of the workers.
 fn spread(workers: &[WorkerSockets]) {
     let [first, _, ..] = workers else { return };
     if let Some(socket) = first.nat_t.last()
@@ -181,7 +183,7 @@ fn open_raw(
 ) -> Result<(), BindError> {
     let of = workers.len() as u32;
     for (worker, index) in workers.iter_mut().zip(0..) {
-        let share = (of > 1).then_some(Share { index, of });
+        let share = (of > 1).then_some(SpiShare { index, of });
         let esp = EspSocket::open(address, options).and_then(|socket| {
             share.map_or(Ok(()), |share| socket.take_share(share))?;
             Ok(socket)
@@ -200,7 +202,7 @@ fn open_raw(
     Ok(())
 }
 
-/// Where they cannot be had, paths keep the MTU of the interface.
+/// Opens the sockets for ICMP errors. Without them, every path keeps the MTU of its interface.
 fn icmp_sockets() -> Vec<IcmpSocket> {
     let open = |v4| {
         IcmpSocket::open(v4)
@@ -210,7 +212,7 @@ fn icmp_sockets() -> Vec<IcmpSocket> {
     [true, false].into_iter().filter_map(open).collect()
 }
 
-/// Addresses to bind, and whether a missing IP version is an error.
+/// Returns the addresses to bind, and whether a missing IP version is an error.
 fn listen_addresses(config: &ListenConfig) -> Vec<(IpAddr, bool)> {
     if config.addresses.is_empty() {
         return vec![
@@ -260,7 +262,8 @@ pub struct IkeSender {
 }
 
 impl IkeSender {
-    /// Sends `payload` from `local`, whose port says which socket; an unspecified address lets the kernel choose.
+    /// Sends `payload` from `local`, whose port chooses the socket. An unspecified address lets the
+    /// kernel choose.
     pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
         let serves = |socket: &&Arc<UdpSocket>| {
             let bound = socket.local();
@@ -289,7 +292,7 @@ impl IkeSender {
         }
     }
 
-    /// The addresses that the sockets are bound to.
+    /// Returns the addresses to which the sockets are bound.
     pub fn bound(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.sockets.iter().map(|socket| socket.local())
     }

@@ -1,4 +1,5 @@
-//! What wakes a worker. While an engine has all batches of a direction, what would come in for it does not.
+//! Decides what wakes a worker. While an engine has no room for more batches of a direction,
+//! packets of that direction do not wake it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,26 +7,26 @@ use std::time::Duration;
 
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
-/// For what a descriptor is read.
+/// Why a descriptor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Not for packets of an engine.
+    /// For something other than packets of an engine.
     Other,
     Inbound,
     Outbound,
 }
 
-/// Directions that take no packets now.
+/// The directions that currently take no packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paused {
     pub inbound: bool,
     pub outbound: bool,
 }
 
-/// One set of descriptors for each state, so that a change of state takes no system call.
+/// Sets of descriptors, one for each state. So a change of state needs no system call.
 #[derive(Debug)]
 pub(super) struct Wakers {
-    /// By [`Paused`]. Only the first where no engine is late.
+    /// The sets by [`Paused`]. If no engine can be late, only the first set exists.
     sets: Vec<(Paused, Epoll)>,
 }
 
@@ -40,7 +41,7 @@ impl Paused {
 }
 
 impl Wakers {
-    /// `may_pause`: an engine goes on behind its `submit`.
+    /// Creates the sets. `may_pause` means that an engine works asynchronously.
     pub fn new(may_pause: bool) -> io::Result<Self> {
         let states = [(false, false), (true, false), (false, true), (true, true)];
         let used = if may_pause { &states[..] } else { &states[..1] };
@@ -50,7 +51,7 @@ impl Wakers {
         Ok(Self { sets })
     }
 
-    /// Gives `token` while the descriptor is readable.
+    /// Reports `token` while the descriptor is readable.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, purpose: Purpose) -> io::Result<()> {
         let mut sets = self.sets.iter().filter(|(paused, _)| paused.takes(purpose));
         sets.try_for_each(|(_, set)| set.add(fd, token))
@@ -58,12 +59,12 @@ impl Wakers {
 
     pub fn remove(&self, fd: BorrowedFd<'_>, purpose: Purpose) -> io::Result<()> {
         let sets = self.sets.iter().filter(|(paused, _)| paused.takes(purpose));
-        // Each must be tried.
+        // Remove the descriptor from every set, even after an error.
         sets.map(|(_, set)| set.remove(fd))
             .fold(Ok(()), io::Result::and)
     }
 
-    /// As [`Epoll::wait`], without what belongs to a paused direction.
+    /// Like [`Epoll::wait`], without the descriptors of a paused direction.
     pub fn wait(
         &self,
         paused: Paused,

@@ -1,4 +1,4 @@
-//! Which engine carries SAs.
+//! Tests the choice of the engine that carries SAs.
 
 use std::time::Duration;
 

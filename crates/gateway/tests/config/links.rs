@@ -1,4 +1,4 @@
-//! Links past the kernel's stack.
+//! Tests the links that bypass the kernel's network stack.
 
 use super::{good, read};
 

@@ -1,4 +1,4 @@
-//! What looks like one thing and is read as another.
+//! Tests text that the grammar reads otherwise than it looks.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn two_settings_on_one_line_are_named() {
     ] {
         let shown = refusal(&text);
         match key {
-            // One word, as far as the grammar goes.
+            // To the grammar, this is one word.
             "" => assert!(shown.contains("is not known here"), "{shown}"),
             key => assert!(
                 shown.contains(&format!("two settings on one line: `{key}` begins another"))
@@ -43,7 +43,7 @@ fn two_settings_on_one_line_are_named() {
     }
     let shown = refusal(&local("local { id = a.example.org  auth = psk }"));
     assert!(shown.contains("--> test.conf:4:"), "{shown}");
-    // Other equals signs are parts of values.
+    // Other equals signs belong to values.
     good(&local(
         "local { auth = psk\n id = C=CH, O = Example, CN=gw\n }",
     ));
@@ -87,7 +87,7 @@ fn secrets_that_would_be_others_are_refused() {
         assert!(shown.contains(why), "{secret}: {shown}");
         assert!(!shown.contains("hunter2"), "{shown}");
     }
-    // As strongSwan reads them, and as they look.
+    // Our reading agrees with strongSwan and with the look of the text.
     for (secret, key) in [
         ("correct horse battery", "correct horse battery"),
         ("correcthorsebattery # comment", "correcthorsebattery"),
@@ -115,7 +115,7 @@ fn other_values_that_end_in_a_comment_are_warned_about() {
         shown.contains("`dpd_delay`: `#` begins a comment"),
         "{shown}"
     );
-    // An identity is another one, and the peer's.
+    // A wrong identity is an error: only the peer would notice it.
     let text = site("", "").replace(
         "local { auth = psk }",
         "local { auth = psk\n id = keyid:gw#1\n }",
@@ -197,7 +197,7 @@ fn what_is_valid_but_hardly_meant_is_warned_about() {
         ("id-a = a.example.org\n id-b = b.example.org", false),
         ("id-a = a.example.org", false),
         ("id-b = b.example.org", false),
-        // It authenticates `c` only.
+        // This key authenticates connection `c` only.
         ("id-a = a.example.org\n id-c = c.example.org", true),
     ] {
         let shown = warnings(&owners(ids));

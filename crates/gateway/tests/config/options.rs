@@ -1,4 +1,4 @@
-//! Options of children.
+//! Tests the options of children.
 
 use std::sync::Arc;
 

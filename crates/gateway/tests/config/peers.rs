@@ -1,8 +1,8 @@
-//! Whose selectors are whose.
+//! Tests the binding of traffic selectors to peers.
 
 use super::{good, read, refusal};
 
-/// A connection for `*.rw.example` with these entries in `peers`; its child has `child_keys`.
+/// Makes a connection for `*.rw.example` with these entries in `peers`. Its child has `child_keys`.
 fn with_peers(entries: &str, child_keys: &str) -> String {
     format!(
         "connections {{ rw {{\n local {{ auth = psk\n id = gw.example }}\n remote {{ auth = psk\n \

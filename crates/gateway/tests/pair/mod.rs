@@ -1,15 +1,16 @@
-//! Two data planes with static keys in two network namespaces joined by a veth pair: the packet path without IKE.
+//! Two data planes with static keys, in two network namespaces that a veth pair joins. It tests the
+//! packet path without IKE.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, Datagram, EngineSource, ListenConfig, Processing, Queues, Reports, Sockets, Worker,
-    WorkerConfig,
+    Clock, EngineSource, IkeDatagram, ListenConfig, Processing, Sockets, TunQueues, Worker,
+    WorkerConfig, WorkerReports,
 };
 use esplanade_crypto::Transform;
 use esplanade_fpga::{Device, InLine};
@@ -23,13 +24,13 @@ use tokio::sync::mpsc;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The addresses of the veth pair between the two.
+/// The addresses of the veth pair.
 pub const OUTER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 const OUTER_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
 ];
-/// The addresses of the two TUNs.
+/// The addresses of the two TUN devices.
 pub const INNER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 2, 0, 1)];
 pub const INNER_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1),
@@ -42,17 +43,17 @@ pub struct PairOptions {
     pub udp_encap: bool,
     pub outer_v6: bool,
     pub workers: usize,
-    /// Both ends have it and know it of the other.
+    /// Both ends have this replay window and know it of each other.
     pub peer_replay_window: u32,
 }
 
-/// What few tests want otherwise.
+/// Options that few tests change.
 #[derive(Clone, Copy)]
 pub struct Extras {
     pub processing: [Processing; 2],
-    /// Of outbound policies and SAs.
+    /// The remote ports of outbound policies and SAs.
     pub remote_ports: PortRange,
-    /// An FPGA core that the first site's SAs are in.
+    /// An FPGA core that holds the SAs of the first site.
     pub device: Option<fn() -> Box<dyn Device>>,
 }
 
@@ -67,7 +68,7 @@ impl Default for Extras {
 }
 
 pub struct Pair {
-    pub namespaces: [Namespace; 2],
+    pub namespaces: [NetworkNamespace; 2],
     pub sites: [Site; 2],
 }
 
@@ -77,12 +78,12 @@ pub struct Site {
     #[allow(dead_code, reason = "not every user of this module reads it")]
     pub events: mpsc::Receiver<Event>,
     #[allow(dead_code, reason = "not every user of this module reads it")]
-    pub ike: mpsc::Receiver<Datagram>,
+    pub ike: mpsc::Receiver<IkeDatagram>,
 }
 
 /// Runs `work` in a thread inside the namespace.
 pub fn inside<T: Send>(
-    namespace: &Namespace,
+    namespace: &NetworkNamespace,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
     std::thread::scope(|scope| {
@@ -108,7 +109,7 @@ impl Pair {
     }
 
     pub fn with(options: &PairOptions, extras: &Extras) -> Result<Self, Error> {
-        let namespaces = [Namespace::create()?, Namespace::create()?];
+        let namespaces = [NetworkNamespace::create()?, NetworkNamespace::create()?];
         inside(&namespaces[0], || {
             configure(async || {
                 let net = Net::connect()?;
@@ -127,7 +128,7 @@ impl Pair {
 }
 
 fn site(
-    namespace: &Namespace,
+    namespace: &NetworkNamespace,
     site: usize,
     options: &PairOptions,
     extras: &Extras,
@@ -145,13 +146,13 @@ fn site(
         let database = Arc::new(Database::new());
         let (events_sender, events) = mpsc::channel(64);
         let (ike_sender, ike) = mpsc::channel(64);
-        let reports = Reports {
+        let reports = WorkerReports {
             ike: ike_sender,
             events: events_sender,
         };
         let clock = Clock::start();
         let mut workers = Vec::new();
-        let tuns = Queues::for_workers(tuns);
+        let tuns = TunQueues::for_workers(tuns);
         for (index, (tun, sockets)) in tuns.zip(sockets.workers).enumerate() {
             let config = WorkerConfig {
                 index,

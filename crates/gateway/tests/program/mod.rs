@@ -1,4 +1,4 @@
-//! The program as a user runs it.
+//! Runs the program as a user does.
 
 use std::process::{Command, Output};
 

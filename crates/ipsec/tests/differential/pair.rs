@@ -184,8 +184,8 @@ fn named(drops: impl Iterator<Item = (DropReason, u64)>) -> BTreeMap<model::Reas
         .collect()
 }
 
-fn check_counters(real: &WalkCounters, model: &model::Counters) {
-    let real = model::Counters {
+fn check_counters(real: &WalkCounters, model: &model::PacketCounts) {
+    let real = model::PacketCounts {
         packets_in: real.packets_in.load(Relaxed),
         packets_out: real.packets_out.load(Relaxed),
         packets_bypassed: real.packets_bypassed.load(Relaxed),
@@ -243,9 +243,9 @@ impl Sender {
         let mut real = Vec::new();
         for entry in &entries {
             let action = match entry.action {
-                model::Action::Bypass => Action::Bypass,
-                model::Action::Discard => Action::Discard,
-                model::Action::Protect(id) => {
+                model::EntryAction::Bypass => Action::Bypass,
+                model::EntryAction::Discard => Action::Discard,
+                model::EntryAction::Protect(id) => {
                     let policy = self.policies.entry(id);
                     let new = || Arc::new(Policy::new(PolicyId(id), "policy"));
                     Action::Protect(Arc::clone(policy.or_insert_with(new)))

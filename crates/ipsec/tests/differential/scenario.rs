@@ -140,16 +140,16 @@ impl World<'_, '_> {
                 .map(|_| traffic::selector(self.choices))
                 .collect();
             let action = match self.choices.below(5) {
-                0 => model::Action::Bypass,
-                1 => model::Action::Discard,
-                _ => model::Action::Protect(number),
+                0 => model::EntryAction::Bypass,
+                1 => model::EntryAction::Discard,
+                _ => model::EntryAction::Protect(number),
             };
             entries.push(model::Entry { selectors, action });
         }
         if self.choices.below(4) != 0 {
             // Everything else goes through a tunnel, as in most gateways.
             let selectors = [true, false].map(traffic::everything).to_vec();
-            let action = model::Action::Protect(99);
+            let action = model::EntryAction::Protect(99);
             entries.push(model::Entry { selectors, action });
         }
         self.sender.publish(entries);
@@ -173,7 +173,8 @@ impl World<'_, '_> {
     }
 
     fn agree(&mut self) -> Option<Agreed> {
-        let protects = |entry: &&model::Entry| matches!(entry.action, model::Action::Protect(_));
+        let protects =
+            |entry: &&model::Entry| matches!(entry.action, model::EntryAction::Protect(_));
         let entries: Vec<_> = self.sender.model.policies.iter().filter(protects).collect();
         if entries.is_empty() {
             return None;
@@ -181,7 +182,7 @@ impl World<'_, '_> {
         // The last is the one for everything else.
         let index = self.choices.below(entries.len() + 2);
         let entry = entries[index.min(entries.len() - 1)];
-        let model::Action::Protect(policy) = entry.action else {
+        let model::EntryAction::Protect(policy) = entry.action else {
             return None;
         };
         let mut selectors = entry.selectors.clone();

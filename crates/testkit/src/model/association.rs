@@ -1,4 +1,4 @@
-//! Security associations: numbers, limits and what they are for.
+//! Security associations of the model: sequence numbers, limits, and the packets that they are for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,20 +8,21 @@ use super::fragment::Firsts;
 use super::policy::Selector;
 use super::quote::IcmpErrors;
 
-/// The algorithms of one SA with their keys; one packet at a time.
+/// The algorithms of one SA with their keys. They process one packet at a time.
 pub trait Cipher: std::fmt::Debug {
     fn protocol(&self) -> u8;
     fn iv_len(&self) -> usize;
     fn icv_len(&self) -> usize;
-    /// What payload and trailer of ESP must be a multiple of.
+    /// Returns the number of which the length of ESP's payload and trailer must be a multiple.
     fn align(&self) -> usize;
-    /// The IV that the sender writes for this number.
+    /// Returns the IV that the sender writes for this sequence number.
     fn iv(&self, sequence: u64) -> Vec<u8>;
-    /// Encrypts `esp` and fills its ICV; it begins with the SPI.
+    /// Encrypts `esp`, which begins with the SPI, and fills in its ICV.
     fn seal(&self, sequence: u64, esp: &mut [u8]);
-    /// Decrypts `esp` if its ICV is right.
+    /// Decrypts `esp` if its ICV is right. Returns false otherwise.
     fn open(&self, sequence: u64, esp: &mut [u8]) -> bool;
-    /// The ICV over an IP packet with AH at `ah`, whose mutable fields and ICV are zero.
+    /// Returns the ICV over an IP packet with AH at offset `ah`. The mutable fields and the ICV are
+    /// zero.
     fn authenticate(&self, sequence: u64, packet: &[u8], ah: usize) -> Vec<u8>;
 }
 
@@ -31,7 +32,7 @@ pub enum Mode {
     Transport,
 }
 
-/// The ends of an SA; ports only with UDP encapsulation.
+/// The ends of an SA. The ports matter only with UDP encapsulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     pub local: SocketAddr,
@@ -39,7 +40,7 @@ pub struct Path {
     pub udp: bool,
 }
 
-/// Hard limits stop the SA, soft ones only ask for a new one.
+/// Limits of an SA. A hard limit stops the SA, and a soft limit only asks for a new SA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     pub packets_soft: Option<u64>,
@@ -48,33 +49,33 @@ pub struct Limits {
     pub bytes_hard: Option<u64>,
 }
 
-/// What both directions have in common.
+/// Properties that both directions of an SA share.
 #[derive(Clone, Debug)]
 pub struct SaOptions {
     pub spi: u32,
     pub esn: bool,
     pub mode: Mode,
     pub selectors: Vec<Selector>,
-    /// By DSCP: whether this SA is for it.
+    /// A bit for each DSCP that this SA carries.
     pub dscps: u64,
     pub path: Path,
-    /// The DSCP of the outer header by the inner one, if it is not copied.
+    /// Maps the inner DSCP to the outer DSCP. `None` copies the DSCP.
     pub outer_dscp: Option<fn(u8) -> u8>,
     /// The outer header is never ECN-capable.
     pub outer_ecn_clear: bool,
-    /// Inbound, the outer DSCP replaces the inner one.
+    /// For inbound packets, the outer DSCP replaces the inner DSCP.
     pub inner_dscp: bool,
-    /// Don't Fragment of the outer header, if it is not copied.
+    /// Don't Fragment of the outer header. `None` copies it.
     pub outer_df: Option<bool>,
-    /// Inner packets are padded to this length (traffic flow confidentiality).
+    /// Inner packets are padded to this many bytes (traffic flow confidentiality).
     pub tfc: usize,
     pub limits: Limits,
     pub icmp_errors: IcmpErrors,
-    /// Later fragments pass behind their first one.
+    /// Later fragments may pass after their first fragment.
     pub non_first_fragments: bool,
 }
 
-/// What an SA has carried.
+/// Packets and bytes that an SA has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub packets: u64,
@@ -99,7 +100,7 @@ impl Limits {
 pub struct OutboundSa {
     pub options: SaOptions,
     pub cipher: Box<dyn Cipher>,
-    /// Of the next packet.
+    /// Sequence number of the next packet.
     pub sequence: u64,
     pub usage: Usage,
     pub drops: BTreeMap<Reason, u64>,
@@ -116,7 +117,7 @@ impl OutboundSa {
         }
     }
 
-    /// No number is used twice (RFC 4303 §3.3.3).
+    /// Takes the next sequence number. No number is used twice (RFC 4303 §3.3.3).
     pub fn take_number(&mut self) -> Result<u64, Reason> {
         let last = if self.options.esn {
             u64::MAX - 1
@@ -138,7 +139,7 @@ pub struct InboundSa {
     pub replay: ReplaySet,
     pub usage: Usage,
     pub drops: BTreeMap<Reason, u64>,
-    /// Where the newest packet came from, by UDP.
+    /// The UDP source of the newest packet.
     pub seen_from: SocketAddr,
     pub firsts: Firsts,
 }
@@ -157,18 +158,18 @@ impl InboundSa {
     }
 }
 
-/// The numbers that were received (RFC 4303 §3.4.3).
+/// The sequence numbers that were received (RFC 4303 §3.4.3).
 #[derive(Clone, Debug)]
 pub struct ReplaySet {
     pub top: u64,
     seen: BTreeSet<u64>,
-    /// 0: everything is let through.
+    /// Size of the window. Zero accepts every number.
     window: u64,
     esn: bool,
 }
 
 impl ReplaySet {
-    /// As if `top` were the only number received so far.
+    /// Creates a set in which `top` is the only number received so far.
     pub fn starting_at(top: u64, window: u64, esn: bool) -> Self {
         Self {
             top,
@@ -178,8 +179,8 @@ impl ReplaySet {
         }
     }
 
-    /// The whole number behind the 32 bits of a packet: the lowest that the window does not lie right of
-    /// (RFC 4303 appendix A).
+    /// Infers the whole sequence number from the low 32 bits in a packet: the lowest number at or
+    /// after the bottom of the window (RFC 4303 appendix A).
     pub fn infer(&self, low: u32) -> Result<u64, Reason> {
         if !self.esn {
             return Ok(low.into());
@@ -206,7 +207,7 @@ impl ReplaySet {
         Ok(())
     }
 
-    /// Says whether the number is the highest so far.
+    /// Inserts a number. Returns true if it is the highest so far.
     pub fn insert(&mut self, number: u64) -> bool {
         let newest = number > self.top;
         self.top = self.top.max(number);

@@ -1,4 +1,5 @@
-//! Fragments through an SA for certain ports (RFC 4301 §7). Nothing is forgotten.
+//! Fragments that use an SA for certain ports (RFC 4301 §7). The model never forgets a first
+//! fragment.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,14 +10,14 @@ use super::policy::{Ports, Selector};
 
 type Datagram = (IpAddr, IpAddr, u8, u32);
 
-/// Where the data of first fragments ended that have passed.
+/// For each datagram, the offset at which the data of its first fragment ended.
 pub type Firsts = HashMap<Datagram, usize>;
 
 pub struct Fragment {
     datagram: Datagram,
     pub offset: usize,
     pub more: bool,
-    /// Of the first header in the data.
+    /// Protocol of the first header in the data.
     protocol: u8,
     len: usize,
     /// Header bytes that count towards the longest packet.
@@ -56,7 +57,8 @@ impl Fragment {
         None
     }
 
-    /// What a fragment must be so that later ones cannot change what selectors looked at.
+    /// Tells whether the fragment is sound, so that later fragments cannot change what the
+    /// selectors examined.
     fn sound(&self, ip: &Ip) -> bool {
         let whole = self.offset == 0 && !self.more;
         let needed = if ip.protocol == 6 { 16 } else { 8 };
@@ -69,7 +71,8 @@ impl Fragment {
     }
 }
 
-/// A fragment that `selectors` take by its addresses and protocol, and a first one by its ports.
+/// Checks a fragment. `selectors` must match its addresses and protocol, and the ports of a first
+/// fragment.
 pub fn check(
     firsts: &mut Firsts,
     agreed: bool,

@@ -1,9 +1,10 @@
-//! A small model of RFC 4301 processing, to be run beside the real packet path: the same policies, SAs and packets must
-//! have the same outcome.
+//! A small model of RFC 4301 processing. Tests run it beside the real packet path: the same
+//! policies, SAs and packets must have the same outcome.
 //!
-//! It shares no code with the real one and has none of its means: the SPD is a list, the SAD a hash map, the replay
-//! window a set, a packet a vector; there are no caches, batches or atomics. Cryptography comes from outside
-//! ([`Cipher`]), one packet at a time. Drop reasons are the names of the real ones.
+//! The model shares no code with the real path, and none of its techniques. The SPD is a list, the
+//! SAD a hash map, the replay window a set, and a packet a vector. There are no caches, batches or
+//! atomics. Cryptography comes from outside ([`Cipher`]), one packet at a time. Drop reasons have
+//! the names of the real ones.
 
 mod association;
 mod fragment;
@@ -19,7 +20,7 @@ pub use association::{
     Cipher, InboundSa, Limits, Mode, OutboundSa, Path, ReplaySet, SaOptions, Usage,
 };
 pub use packet::{Ip, checksum, complete, set_checksum, set_tos};
-pub use policy::{Action, Entry, Flow, Ports, Protocol, Selector, matches_any};
+pub use policy::{Entry, EntryAction, Flow, Ports, Protocol, Selector, matches_any};
 
 pub use quote::IcmpErrors;
 
@@ -29,16 +30,16 @@ use quote::{Quote, quote};
 /// The name of a drop reason.
 pub type Reason = &'static str;
 
-/// Packets by what became of them.
+/// Numbers of packets by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct PacketCounts {
     pub packets_in: u64,
     pub packets_out: u64,
     pub packets_bypassed: u64,
     pub drops: BTreeMap<Reason, u64>,
 }
 
-impl Counters {
+impl PacketCounts {
     fn drop_one(&mut self, reason: Reason) {
         *self.drops.entry(reason).or_default() += 1;
     }
@@ -48,10 +49,10 @@ impl Counters {
     }
 }
 
-/// What becomes of an outbound packet.
+/// The outcome of an outbound packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outbound {
-    /// The whole packet that goes out, and by which SA.
+    /// The whole packet that leaves, and the SA that carries it.
     Sealed {
         spi: u32,
         frame: Vec<u8>,
@@ -60,40 +61,40 @@ pub enum Outbound {
     Dropped(Reason),
 }
 
-/// What becomes of an inbound packet.
+/// The outcome of an inbound packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
     Delivered(Vec<u8>),
     Dropped(Reason),
 }
 
-/// One end.
+/// One end of the tunnel.
 #[derive(Debug, Default)]
 pub struct Gateway {
     pub policies: Vec<Entry>,
-    /// By the policy's number: the SAs that it sends with, the newest last.
+    /// The SAs that each policy sends with, by the policy's number. The newest SA is last.
     pub outbound: HashMap<u32, Vec<OutboundSa>>,
-    /// By SPI.
+    /// The inbound SAs by SPI.
     pub inbound: HashMap<u32, InboundSa>,
-    pub outbound_counters: Counters,
-    pub inbound_counters: Counters,
-    /// Policies that asked for an SA and were not answered yet.
+    pub outbound_counters: PacketCounts,
+    pub inbound_counters: PacketCounts,
+    /// Policies that asked for an SA and have no answer yet.
     pub acquiring: Vec<u32>,
-    /// Of the last outer IPv4 header that an ICV covers.
+    /// Identification of the last outer IPv4 header that an ICV covers.
     pub identification: u16,
 }
 
-/// A packet that has passed the tests before its ICV.
+/// A packet that passed the checks before its ICV.
 struct Arrived {
     spi: u32,
     sequence: u64,
-    place: protect::Place,
+    place: protect::SecurityHeader,
     frame: Vec<u8>,
     from: SocketAddr,
 }
 
 impl Gateway {
-    /// RFC 4301 §5.1.
+    /// Processes an outbound packet (RFC 4301 §5.1).
     pub fn send(&mut self, packet: &[u8]) -> Outbound {
         self.outbound_counters.packets_in += 1;
         let outcome = self.protect(packet);
@@ -148,7 +149,7 @@ impl Gateway {
         }
     }
 
-    /// The policy again, and which of its SAs.
+    /// Returns the policy, and the index of the SA to use.
     fn choose(&self, policy: u32, flow: &Flow, tos: u8) -> Result<(u32, usize), Reason> {
         let associations = self.outbound.get(&policy).map_or(&[][..], |sas| sas);
         if associations.is_empty() {
@@ -156,13 +157,13 @@ impl Gateway {
         }
         let fits = |sa: &OutboundSa| matches_any(&sa.options.selectors, flow);
         let meant = |sa: &OutboundSa| fits(sa) && sa.options.dscps >> (tos >> 2) & 1 == 1;
-        // The newest that is for this DSCP; if none is, the newest that fits otherwise.
+        // Prefer the newest SA for this DSCP, and otherwise the newest SA that fits.
         let index =
             (associations.iter().rposition(meant)).or_else(|| associations.iter().rposition(fits));
         Ok((policy, index.ok_or("outside-sa-selectors")?))
     }
 
-    /// RFC 4301 §6.2: where the answer to the packet that an ICMP error is about would go.
+    /// Returns the SA that would carry the answer to the packet in an ICMP error (RFC 4301 §6.2).
     fn return_sa(&self, packet: &[u8], ip: &Ip) -> Option<(u32, usize)> {
         let Quote::About(received) = quote(packet, ip) else {
             return None;
@@ -176,8 +177,9 @@ impl Gateway {
         (sa.options.icmp_errors != IcmpErrors::Header).then_some((policy, index))
     }
 
-    /// RFC 4301 §5.2, for packets that are addressed to this gateway and are ESP or AH. The real path looks at replay
-    /// windows and limits when a burst arrives and again when it has been opened, and so does this.
+    /// Processes ESP and AH packets that are addressed to this gateway (RFC 4301 §5.2). Like the
+    /// real path, checks replay windows and limits when a burst arrives, and again after
+    /// decryption.
     pub fn receive(&mut self, burst: &[(Vec<u8>, SocketAddr)]) -> Vec<Inbound> {
         let arrived: Vec<_> = burst
             .iter()

@@ -1,13 +1,13 @@
-//! IP packets, read and written field by field.
+//! Reads and writes IP packets field by field.
 
 use std::net::IpAddr;
 
 use super::policy::Flow;
 
-/// More IPv6 extension headers than this are refused.
+/// Most IPv6 extension headers of a packet. A packet with more is refused.
 const EXTENSION_HEADERS_MAX: usize = 16;
 
-/// What an IP header says.
+/// The fields of an IP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ip {
     pub version: u8,
@@ -15,14 +15,15 @@ pub struct Ip {
     pub destination: IpAddr,
     pub tos: u8,
     pub dont_fragment: bool,
-    /// Header and content; there may be more bytes behind it.
+    /// Length of header and content. More bytes may follow them.
     pub total_len: usize,
     pub protocol: u8,
-    /// Where the upper layer begins.
+    /// Offset of the upper layer.
     pub upper: usize,
-    /// Any fragment, also the first, and in IPv6 also the only one.
+    /// The packet is a fragment. This includes the first fragment, and an IPv6 fragment that is the
+    /// only one.
     pub fragment: bool,
-    /// A fragment that is not the first.
+    /// The packet is a fragment other than the first.
     pub later: bool,
     pub ports: Option<(u16, u16)>,
 }
@@ -99,7 +100,7 @@ impl Ip {
                 return None;
             }
         }
-        // A header beyond the last that was counted is one too many.
+        // The packet has one header more than is permitted.
         if headers == EXTENSION_HEADERS_MAX && !later {
             return None;
         }
@@ -119,7 +120,8 @@ impl Ip {
         })
     }
 
-    /// A later fragment of IPv6 may begin amid the extension headers.
+    /// A later fragment of IPv6 may begin amid the extension headers, and then its protocol is not
+    /// visible.
     fn visible_protocol(&self) -> Option<u8> {
         let hidden = self.version == 6 && matches!(self.protocol, 0 | 43 | 44 | 60);
         (!hidden).then_some(self.protocol)
@@ -146,7 +148,7 @@ impl Ip {
     }
 }
 
-/// Source and destination port; for ICMP type and code, twice.
+/// Returns the source and destination port. For ICMP, returns type and code in both places.
 fn ports(protocol: u8, later_fragment: bool, upper: &[u8]) -> Option<(u16, u16)> {
     match protocol {
         _ if later_fragment => None,
@@ -156,7 +158,8 @@ fn ports(protocol: u8, later_fragment: bool, upper: &[u8]) -> Option<(u16, u16)>
     }
 }
 
-/// RFC 1071; zero over a header whose checksum is right.
+/// Computes the Internet checksum (RFC 1071). The result over a header with the right checksum is
+/// zero.
 pub fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for (index, &byte) in bytes.iter().enumerate() {
@@ -166,7 +169,8 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A NAT on the way changed the addresses under it (RFC 3948 §3.1.2).
+/// Corrects the checksum of TCP or UDP after a NAT changed the addresses under it (RFC 3948
+/// §3.1.2).
 pub fn correct_upper_checksum(packet: &mut [u8], ip: &Ip) {
     let (offset, udp) = match ip.protocol {
         6 => (16, false),
@@ -196,7 +200,8 @@ pub fn correct_upper_checksum(packet: &mut [u8], ip: &Ip) {
     packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sets total length and checksum of an IPv4 packet, or the payload length of an IPv6 one.
+/// Sets the total length and the checksum of an IPv4 packet, or the payload length of an IPv6
+/// packet.
 pub fn complete(packet: &mut [u8]) {
     let len = packet.len();
     if packet[0] >> 4 == 6 {
@@ -214,7 +219,7 @@ pub fn set_checksum(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Changes TOS or traffic class.
+/// Changes the TOS or the traffic class.
 pub fn set_tos(packet: &mut [u8], tos: u8) {
     if packet[0] >> 4 == 4 {
         packet[1] = tos;
@@ -225,7 +230,7 @@ pub fn set_tos(packet: &mut [u8], tos: u8) {
     }
 }
 
-/// An outer header without its lengths; [`complete`] sets them.
+/// Makes an outer header without its lengths, which [`complete`] sets.
 pub fn outer_header(local: IpAddr, remote: IpAddr, tos: u8, df: bool, protocol: u8) -> Vec<u8> {
     match (local, remote) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
@@ -245,7 +250,7 @@ pub fn outer_header(local: IpAddr, remote: IpAddr, tos: u8, df: bool, protocol: 
     }
 }
 
-/// A datagram between two ports: no checksum over IPv4 (RFC 3948 §2.1), the real one over IPv6.
+/// Makes a UDP datagram. It has no checksum over IPv4 (RFC 3948 §2.1), and a right one over IPv6.
 pub fn udp(local: (IpAddr, u16), remote: (IpAddr, u16), payload: &[u8]) -> Vec<u8> {
     let len = (8 + payload.len()) as u16;
     let mut datagram = Vec::new();

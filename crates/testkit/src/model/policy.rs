@@ -1,13 +1,13 @@
-//! Selectors and the SPD (RFC 4301 §4.4.1): a list, searched from the top.
+//! Selectors and the SPD (RFC 4301 §4.4.1). The SPD is a list that is searched from the top.
 
 use std::net::IpAddr;
 
-/// The fields of one packet that selectors look at.
+/// The fields of one packet that selectors examine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
-    /// None where a later fragment of IPv6 does not have it.
+    /// The protocol. `None` if a later fragment of IPv6 does not show it.
     pub protocol: Option<u8>,
     pub ports: Option<(u16, u16)>,
 }
@@ -66,7 +66,7 @@ impl Selector {
         within(self.local, flow.local) && within(self.remote, flow.remote)
     }
 
-    /// Whether it could match if the packet showed everything.
+    /// Tells whether the selector could match if the packet showed every field.
     fn may_match(&self, flow: &Flow) -> bool {
         let hidden = flow.protocol.is_none();
         self.addresses_match(flow) && (hidden || self.protocol.matches(flow.protocol))
@@ -87,8 +87,8 @@ pub fn matches_any(selectors: &[Selector], flow: &Flow) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// With the policy's number.
+pub enum EntryAction {
+    /// Protects packets by the policy with this number.
     Protect(u32),
     Bypass,
     Discard,
@@ -97,7 +97,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub selectors: Vec<Selector>,
-    pub action: Action,
+    pub action: EntryAction,
 }
 
 pub enum Lookup {
@@ -107,8 +107,8 @@ pub enum Lookup {
     None,
 }
 
-/// The first match; none is Discard (RFC 4301 §5.1). What comes without ports is not sent in the clear if an entry
-/// before would have had it otherwise, were its ports known (§7.4).
+/// Returns the first match, and no match means Discard (RFC 4301 §5.1). A packet without ports does
+/// not bypass if an earlier entry might have matched its ports (RFC 4301 §7.4).
 pub fn lookup(entries: &[Entry], flow: &Flow) -> Lookup {
     for (index, entry) in entries.iter().enumerate() {
         if !matches_any(&entry.selectors, flow) {
@@ -116,17 +116,17 @@ pub fn lookup(entries: &[Entry], flow: &Flow) -> Lookup {
         }
         let doubtful = flow.ports.is_none()
             && entries[..index].iter().any(|before| {
-                before.action != Action::Bypass
+                before.action != EntryAction::Bypass
                     && before
                         .selectors
                         .iter()
                         .any(|selector| selector.may_match(flow))
             });
         return match entry.action {
-            Action::Protect(policy) => Lookup::Protect(policy),
-            Action::Bypass if doubtful => Lookup::Discard,
-            Action::Bypass => Lookup::Bypass,
-            Action::Discard => Lookup::Discard,
+            EntryAction::Protect(policy) => Lookup::Protect(policy),
+            EntryAction::Bypass if doubtful => Lookup::Discard,
+            EntryAction::Bypass => Lookup::Bypass,
+            EntryAction::Discard => Lookup::Discard,
         };
     }
     Lookup::None

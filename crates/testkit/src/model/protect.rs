@@ -13,27 +13,28 @@ const UDP: u8 = 17;
 const ESP: u8 = 50;
 const AH: u8 = 51;
 const DUMMY: u8 = 59;
-/// The longest IP packet.
+/// Most bytes of an IP packet.
 const PACKET_LEN_MAX: usize = 65_535;
 
-/// Where the security header of an outer packet lies.
+/// The place of the security header in an outer packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SecurityHeader {
     pub spi: u32,
     pub sequence_low: u32,
     ah: bool,
     udp: bool,
     tos: u8,
-    /// Offset of the field that names what follows the headers.
+    /// Offset of the field that names the header after the IP headers.
     next_header_at: usize,
-    /// Where the IP headers end.
+    /// Offset at which the IP headers end.
     headers_end: usize,
-    /// Offset of the SPI (ESP) or of AH's first byte.
+    /// Offset of ESP's SPI, or of AH's first byte.
     at: usize,
     end: usize,
 }
 
-/// The offset behind the headers that stay in front in transport mode, and the field that names what follows.
+/// Returns the offset after the headers that transport mode keeps in front, and the offset of the
+/// field that names the next header.
 fn transport_split(packet: &[u8]) -> (usize, usize) {
     if packet[0] >> 4 == 4 {
         return (usize::from(packet[0] & 15) * 4, 9);
@@ -43,7 +44,7 @@ fn transport_split(packet: &[u8]) -> (usize, usize) {
     while matches!(packet[field], 0 | 43 | 60) {
         let destination_options = packet[field] == 60;
         (field, at) = (at, at + 8 + usize::from(packet[at + 1]) * 8);
-        // Destination options count only if a routing header follows (RFC 4303 §3.1.1).
+        // Destination options stay in front only if a routing header follows (RFC 4303 §3.1.1).
         if !destination_options {
             split = (at, field);
         }
@@ -51,8 +52,8 @@ fn transport_split(packet: &[u8]) -> (usize, usize) {
     split
 }
 
-/// Finds ESP or AH behind the IP header, extension headers and UDP.
-pub fn locate(frame: &[u8]) -> Result<Place, Reason> {
+/// Finds ESP or AH after the IP header, the extension headers and UDP.
+pub fn locate(frame: &[u8]) -> Result<SecurityHeader, Reason> {
     let ip = Ip::parse(frame).ok_or("malformed-outer")?;
     let (mut at, mut next_header_at) = (40, 6);
     if ip.version == 4 {
@@ -78,7 +79,7 @@ pub fn locate(frame: &[u8]) -> Result<Place, Reason> {
     if ah && ip.total_len < at + 12 {
         return Err(malformed);
     }
-    Ok(Place {
+    Ok(SecurityHeader {
         spi: word(spi_at).ok_or(malformed)?,
         sequence_low: word(spi_at + 4).ok_or(malformed)?,
         ah,
@@ -95,13 +96,13 @@ fn ah_len(frame: &[u8], at: usize) -> usize {
     (usize::from(frame[at + 1]) + 2) * 4
 }
 
-/// The length of an AH whose ICV field has this length.
+/// Returns the length of an AH whose ICV field has `field` bytes.
 fn ah_len_for(version: u8, field: usize) -> usize {
     (12 + field).next_multiple_of(if version == 4 { 4 } else { 8 })
 }
 
 impl OutboundSa {
-    /// The packet as it goes out. `ip` is what its header says.
+    /// Returns the packet as it leaves. `ip` describes the header of `inner`.
     pub fn seal(
         &mut self,
         inner: &[u8],
@@ -128,7 +129,8 @@ impl OutboundSa {
         self.usage.packets += 1;
         self.usage.bytes += inner.len() as u64;
         Ok(if self.cipher.protocol() == AH {
-            // The ICV covers it, so it must be there before; zero is none to a raw socket.
+            // The ICV covers the identification, so it must be set before. A raw socket replaces
+            // zero, so zero is not used.
             let numbered = header[0] >> 4 == 6 || header[4..6] != [0, 0];
             if self.options.mode == Mode::Tunnel || !numbered {
                 *identification = identification.wrapping_add(1).max(1);
@@ -142,15 +144,16 @@ impl OutboundSa {
         })
     }
 
-    /// What goes in front, where it names what follows, the protocol of what is protected, and that itself.
+    /// Returns the headers before the security header, the offset of their field for the next
+    /// header, the protected protocol, and the protected bytes.
     fn split(&self, inner: &[u8], ip: &Ip) -> Result<(Vec<u8>, usize, u8, Vec<u8>), Reason> {
         let options = &self.options;
         if options.mode == Mode::Transport {
-            // RFC 4303 §3.3.4: transport mode is for whole packets.
+            // RFC 4303 §3.3.4: transport mode does not carry fragments.
             if ip.fragment {
                 return Err("fragment");
             }
-            // The packet's own addresses are the SA's ends (RFC 4301 §4.1).
+            // The packet's own addresses must be the ends of the SA (RFC 4301 §4.1).
             if (ip.source, ip.destination) != (options.path.local.ip(), options.path.remote.ip()) {
                 return Err("outside-sa-selectors");
             }
@@ -241,7 +244,7 @@ impl OutboundSa {
     }
 }
 
-/// RFC 4302 §3.3.3.1 and appendix A, for packets at their destination.
+/// Zeroes the mutable fields of a packet at its destination (RFC 4302 §3.3.3.1 and appendix A).
 fn zero_mutable(packet: &mut [u8], end: usize) {
     if packet[0] >> 4 == 4 {
         for at in [1, 6, 7, 8, 10, 11] {
@@ -282,8 +285,8 @@ fn zero_mutable(packet: &mut [u8], end: usize) {
 }
 
 impl InboundSa {
-    /// The tests before the ICV; gives the whole sequence number.
-    pub fn admit(&self, place: &Place, frame: &[u8]) -> Result<u64, Reason> {
+    /// Runs the checks before the ICV. Returns the whole sequence number.
+    pub fn admit(&self, place: &SecurityHeader, frame: &[u8]) -> Result<u64, Reason> {
         let (iv, icv) = (self.cipher.iv_len(), self.cipher.icv_len());
         if place.ah != (self.cipher.protocol() == AH) {
             return Err("unknown-spi");
@@ -307,11 +310,11 @@ impl InboundSa {
         Ok(sequence)
     }
 
-    /// From the ICV on.
+    /// Verifies the ICV and runs all later steps.
     pub fn open(
         &mut self,
         sequence: u64,
-        place: &Place,
+        place: &SecurityHeader,
         frame: &[u8],
         from: SocketAddr,
     ) -> Result<Vec<u8>, Reason> {
@@ -322,7 +325,7 @@ impl InboundSa {
         };
         let (next_header, payload) = match opened {
             Err("authentication-failed") => return Err("authentication-failed"),
-            // Authentic, whatever else is wrong with it.
+            // The packet is authentic, whatever else is wrong with it.
             opened => {
                 self.replay.check(sequence)?;
                 if self.replay.insert(sequence) && place.udp {
@@ -343,7 +346,7 @@ impl InboundSa {
     fn decrypt_esp(
         &self,
         sequence: u64,
-        place: &Place,
+        place: &SecurityHeader,
         frame: &[u8],
     ) -> Result<(u8, Vec<u8>), Reason> {
         let mut esp = frame[place.at..place.end].to_vec();
@@ -364,7 +367,7 @@ impl InboundSa {
     fn verify_ah(
         &self,
         sequence: u64,
-        place: &Place,
+        place: &SecurityHeader,
         frame: &[u8],
     ) -> Result<(u8, Vec<u8>), Reason> {
         let mut covered = frame[..place.end].to_vec();
@@ -379,10 +382,10 @@ impl InboundSa {
         Ok((frame[place.at], frame[behind..place.end].to_vec()))
     }
 
-    /// RFC 4301 §5.2 and RFC 6040 §4.2.
+    /// Takes the inner packet out of the tunnel (RFC 4301 §5.2, RFC 6040 §4.2).
     fn leave_tunnel(
         &mut self,
-        place: &Place,
+        place: &SecurityHeader,
         next_header: u8,
         payload: Vec<u8>,
     ) -> Result<Vec<u8>, Reason> {
@@ -421,7 +424,7 @@ impl InboundSa {
         Ok(packet)
     }
 
-    /// RFC 4301 §5.2, step 4, and §6.2.
+    /// Checks the inner packet against the SA's selectors (RFC 4301 §5.2 step 4, and §6.2).
     fn check_selectors(&self, packet: &[u8], ip: &Ip) -> Result<(), Reason> {
         let selectors = &self.options.selectors;
         let matches = matches_any(selectors, &ip.inbound_flow());
@@ -439,10 +442,11 @@ impl InboundSa {
         }
     }
 
-    /// Transport mode: the headers as they came, without the security header.
+    /// Rebuilds a transport mode packet: the received headers without the security header, and the
+    /// payload.
     fn rebuild(
         &self,
-        place: &Place,
+        place: &SecurityHeader,
         frame: &[u8],
         next_header: u8,
         payload: &[u8],

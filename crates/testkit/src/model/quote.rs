@@ -1,8 +1,8 @@
-//! The packet within an ICMP error (RFC 4301 §6.2).
+//! The packet inside an ICMP error (RFC 4301 §6.2).
 
 use super::packet::{Ip, checksum, set_checksum};
 
-/// By what an SA takes ICMP errors.
+/// How an SA decides about ICMP errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcmpErrors {
     #[default]
@@ -12,14 +12,14 @@ pub enum IcmpErrors {
 }
 
 pub enum Quote {
-    /// The packet is no error about another one.
+    /// The packet is no error about another packet.
     None,
-    /// It is one, and nothing to go by.
+    /// The packet is an error, but does not show which packet it is about.
     Useless,
     About(Ip),
 }
 
-/// Types of errors that are about a packet and travel further than a link.
+/// Tells whether an error of this type is about a packet and travels further than one link.
 fn reports(version: u8, kind: u8) -> bool {
     match version {
         4 => [3, 11, 12].contains(&kind),
@@ -27,7 +27,7 @@ fn reports(version: u8, kind: u8) -> bool {
     }
 }
 
-/// What errors must not be about.
+/// Tells whether the packet is itself an error, about which no error may be sent.
 fn is_error(ip: &Ip, kind: u8) -> bool {
     match (ip.version, ip.protocol) {
         (4, 1) => ![0, 8, 9, 10, 13, 14, 15, 16, 17, 18].contains(&kind),
@@ -76,7 +76,7 @@ fn about(packet: &[u8], ip: &Ip, message: &[u8]) -> Option<Ip> {
     usable.then_some(about)
 }
 
-/// The beginning of a packet, as if it were all of it.
+/// Returns the beginning of a packet with its lengths adjusted, as if it were the whole packet.
 fn mended(there: &[u8]) -> Option<Vec<u8>> {
     let mut packet = there.to_vec();
     match packet.first()? >> 4 {

@@ -5,12 +5,12 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Kernel, Tier, Work};
+use super::kernel::{Kernel, Work};
 use crate::aead::EvpKey;
-use crate::esp::HEADER_LEN;
-use crate::key::Keys;
-use crate::lookaside::AeadAlgorithm;
 use crate::plain::Cleansed;
+use crate::spec::AeadAlgorithm;
+use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
+use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
 
 mod avx2;
@@ -136,13 +136,6 @@ impl Work<'_, Key> {
 
 impl Kernel for Key {
     const PACKETS: usize = flow::MESSAGES;
-
-    fn of(keys: &Keys) -> Option<&Self> {
-        match keys {
-            Keys::ChaCha(key) => Some(key),
-            _ => None,
-        }
-    }
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         let mut messages = ArrayVec::<_, { flow::MESSAGES }>::new();

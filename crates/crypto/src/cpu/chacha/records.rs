@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 
 use super::message::Message;
 use super::{Key, flow, open, seal};
-use crate::cpu::Tier;
 use crate::cpu::records::{RecordKernel, RecordWork};
+use crate::tier::Tier;
 
 impl RecordKernel for Key {
     const RECORDS: usize = flow::MESSAGES;

@@ -6,9 +6,9 @@ use super::flow::{self, MESSAGES};
 use super::message::Message;
 use super::{Kernel, Key, TAG_LEN, Work, same};
 use crate::aead::Aead;
-use crate::cpu::Tier;
+use crate::cpu::kernel::Layout;
 use crate::iana::Encryption;
-use crate::key::Layout;
+use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
 
 /// Numbers that look random and are the same in each run.

@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 
 use super::{BLOCK, Chain, Key, LANES, decrypt, encrypt};
+use crate::cpu::kernel::{Kernel, Work};
 use crate::cpu::pair::{Icvs, Mac, MacKey, Order, Sorted, filter, hash};
-use crate::cpu::{Kernel, Tier, Work};
-use crate::esp::HEADER_LEN;
 use crate::iana::Encryption;
-use crate::key::Keys;
+use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
+use crate::tier::Tier;
 use crate::transform::Transform;
 
 /// The keys of one SA direction.
@@ -49,13 +49,6 @@ impl Mac for EspKey {
 impl Kernel for EspKey {
     /// This kernel takes more packets at once than others, because encryption has only one lane per packet.
     const PACKETS: usize = LANES;
-
-    fn of(keys: &Keys) -> Option<&Self> {
-        match keys {
-            Keys::DesKernel(key) => Some(key),
-            _ => None,
-        }
-    }
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         let order = Sorted::new(work);

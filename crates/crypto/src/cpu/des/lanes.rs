@@ -3,25 +3,14 @@
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::bits::{self, Halves, Rotor};
+use super::lane::Lane;
 use super::word::{PIECE, Word};
-use super::{BLOCK, Key, LANES};
+use super::{BLOCK, LANES};
 use crate::plain::{Plain, cleanse};
 
 /// The fewest lanes that are worth it. With fewer, the library is faster, although it takes one block after the
 /// other.
 pub(super) const FEWEST: usize = 9;
-
-/// A run of blocks that one lane does one after the other.
-#[derive(Clone, Copy)]
-pub(super) struct Lane<'a> {
-    /// Pointer to the next block.
-    pub(super) at: *mut u8,
-    /// Number of blocks left.
-    pub(super) blocks: u32,
-    /// The CBC IV, read from memory as little endian.
-    pub(super) iv: u64,
-    pub(super) key: &'a Key,
-}
 
 /// Lanes, the longest first.
 pub(super) struct Lanes<'a> {

@@ -18,12 +18,13 @@ use std::arch::x86_64::{__m256i, __m512i};
 
 use arrayvec::ArrayVec;
 
-use super::Tier;
 use crate::des::{BLOCK, DesKey};
 use crate::plain::Cleansed;
+use crate::tier::Tier;
 
 mod bits;
 mod esp;
+mod lane;
 mod lanes;
 mod networks;
 #[cfg(test)]
@@ -32,7 +33,8 @@ mod word;
 mod x86;
 
 pub(crate) use esp::EspKey;
-use lanes::{FEWEST, Lane, Lanes};
+use lane::Lane;
+use lanes::{FEWEST, Lanes};
 use word::Word;
 
 /// The most chains in one call.

@@ -1,6 +1,6 @@
 //! The words that carry one bit of each lane, and the operations that the cipher needs on them.
 
-use super::lanes::Lane;
+use super::lane::Lane;
 
 /// Number of blocks that are read from a lane at once: one cache line.
 pub(super) const PIECE: usize = 8;

@@ -2,7 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Lane, Lanes};
+use super::lane::Lane;
+use super::lanes::Lanes;
 use super::word::{PIECE, Word, gate_of_pairs};
 
 // SAFETY of the intrinsics: as `Word` says, they are called only inside functions with the tier's instructions.

@@ -1,8 +1,8 @@
 //! Describes where the parts of a message are in memory.
 
-use super::Work;
 use super::key::Key;
-use crate::esp::HEADER_LEN;
+use crate::cpu::kernel::Work;
+use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 
 /// A message as the kernels see it: a row of 16-byte blocks. Block 0 stands for all that comes before the text.
 ///

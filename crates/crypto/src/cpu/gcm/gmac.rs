@@ -9,9 +9,10 @@
 use std::arch::x86_64::*;
 
 use super::key::{Key as GcmKey, rounds_of};
-use super::{Kernel, Tier, Work, aesni, avx512};
-use crate::esp::HEADER_LEN;
-use crate::key::Keys;
+use super::{aesni, avx512};
+use crate::cpu::kernel::{Kernel, Work};
+use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
+use crate::tier::Tier;
 
 /// An AES-GCM key that is used for AES-GMAC.
 #[repr(transparent)]
@@ -26,13 +27,6 @@ impl Key {
 }
 
 impl Kernel for Key {
-    fn of(keys: &Keys) -> Option<&Self> {
-        match keys {
-            Keys::GmacKernel(key) => Some(key),
-            _ => None,
-        }
-    }
-
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         for work in work {
             // SAFETY: the caller guarantees the tier and the packet; the ICV is part of the packet.

@@ -3,9 +3,9 @@
 
 use std::arch::x86_64::*;
 
-use crate::cpu::Tier;
 use crate::cpu::aes::{self, RoundKeys};
 use crate::plain::{Plain, cleanse};
+use crate::tier::Tier;
 
 /// Number of powers of H in a context.
 pub(super) const POWERS: usize = 16;

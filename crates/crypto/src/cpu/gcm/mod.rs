@@ -14,9 +14,9 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use super::{Kernel, Tier, Work};
+use super::kernel::{Kernel, Work};
 use crate::iana::Encryption;
-use crate::key::Keys;
+use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
 use avx512::Front;
 use frame::Esp;
@@ -26,7 +26,7 @@ use order::{Order, PACKETS, Queue};
 
 /// Makes the key context of an ESP transform with AES-GCM. Returns None for other transforms, and if the tier has no
 /// AES-GCM kernel.
-pub(super) fn key(
+pub(crate) fn key(
     tier: Tier,
     transform: Transform,
     esn: bool,
@@ -40,7 +40,7 @@ pub(super) fn key(
 }
 
 /// Makes the key context of ESP with AES-GMAC. Returns None as [`key()`] does.
-pub(super) fn gmac_key(
+pub(crate) fn gmac_key(
     tier: Tier,
     transform: Transform,
     esn: bool,
@@ -72,13 +72,6 @@ fn context(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> 
 impl Kernel for Key {
     const PACKETS: usize = PACKETS;
     const FETCHED: usize = order::AHEAD;
-
-    fn of(keys: &Keys) -> Option<&Self> {
-        match keys {
-            Keys::Gcm(key) => Some(key),
-            _ => None,
-        }
-    }
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         // SAFETY: the caller guarantees the tier and the messages.

@@ -5,9 +5,10 @@ use arrayvec::ArrayVec;
 use super::frame::Frame;
 use super::key::{Key, SORTS, Use, hash_aad, rounds_of};
 use super::order::{Order, PACKETS};
-use super::{AesNi, Avx512, Kernels, Tier, avx512};
+use super::{AesNi, Avx512, Kernels, avx512};
 use crate::cpu::records::{RecordKernel, RecordWork};
 use crate::plain::cleanse;
+use crate::tier::Tier;
 
 /// A record whose AAD is hashed already, up to its last block.
 struct General<'a> {

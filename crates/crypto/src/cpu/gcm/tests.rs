@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::JobStatus;
-use crate::key::KeyContext;
+use crate::key::{FormOf, KeyContext};
 use crate::{cpu, esp};
 
 const GUARD: usize = 64;
@@ -88,7 +88,11 @@ fn arena<'a>(packets: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<usize>) {
     (bytes, starts)
 }
 
-fn work<'a, K: Kernel>(cases: &'a [Case], bytes: &mut [u8], starts: &[usize]) -> Vec<Work<'a, K>> {
+fn work<'a, K: Kernel + FormOf>(
+    cases: &'a [Case],
+    bytes: &mut [u8],
+    starts: &[usize],
+) -> Vec<Work<'a, K>> {
     let work = cases.iter().zip(starts).map(|(case, &start)| Work {
         key: K::of(&case.kernel.keys).expect("a kernel's key"),
         packet: bytes[start..start + case.plain.len()].as_mut_ptr(),
@@ -100,7 +104,7 @@ fn work<'a, K: Kernel>(cases: &'a [Case], bytes: &mut [u8], starts: &[usize]) ->
 }
 
 /// Seals and opens one batch, and compares the results with the library's.
-fn check<K: Kernel>(tier: Tier, cases: &[Case]) {
+fn check<K: Kernel + FormOf>(tier: Tier, cases: &[Case]) {
     let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
     let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
     let mut bytes = plain.clone();

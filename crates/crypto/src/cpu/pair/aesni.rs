@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::streams::{Lanes, Streams, schedule};
 use super::{Key, Order, RoundKeys};
-use crate::cpu::Work;
+use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
 
 const ROUNDS_MAX: usize = 14;

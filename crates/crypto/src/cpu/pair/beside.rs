@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use super::aesni::InverseKeys;
 use super::hash::unroll;
 use super::{Key, RoundKeys};
-use crate::cpu::Work;
+use crate::cpu::kernel::Work;
 use crate::plain::Plain;
 
 /// Work that is done between the rounds of a hash.

@@ -22,7 +22,7 @@ use super::hash::Hash;
 use super::mac::{Icvs, Mac, MacKey};
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes, Streams, each, lanes};
-use crate::cpu::Work;
+use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
 
 /// Words that depend on keys.

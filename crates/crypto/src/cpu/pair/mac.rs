@@ -1,7 +1,7 @@
 //! The integrity part of a key, and the place where ICVs are written or compared.
 
 use super::hash::Hash;
-use crate::cpu::Work;
+use crate::cpu::kernel::Work;
 use crate::hmac::Hmac;
 use crate::iana::Integrity;
 use crate::plain::cleanse;

@@ -47,10 +47,10 @@ pub(crate) use mac::{Icvs, Mac, MacKey};
 pub(crate) use order::{Order, Sorted, filter};
 
 use super::aes::{self, RoundKeys};
-use super::{Kernel, Tier, Work};
+use super::kernel::{Kernel, Work};
 use crate::iana::Encryption;
-use crate::key::Keys;
 use crate::plain::cleanse;
+use crate::tier::Tier;
 use crate::transform::Transform;
 use beside::{CbcDecrypt, Cipher, Ctr, Nothing};
 use hash::{Md5, Sha1, Sha256};
@@ -153,13 +153,6 @@ impl Mac for Key {
 }
 
 impl Kernel for Key {
-    fn of(keys: &Keys) -> Option<&Self> {
-        match keys {
-            Keys::PairKernel(key) => Some(key),
-            _ => None,
-        }
-    }
-
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         // SAFETY: the caller guarantees the tier and the packets.
         order::in_order(work, |order| unsafe { run(tier, work, order, Icvs::Write) });

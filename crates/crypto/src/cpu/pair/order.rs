@@ -1,6 +1,6 @@
 //! The order in which the packets of a call go through the lanes.
 
-use super::Work;
+use crate::cpu::kernel::Work;
 
 /// Packet numbers, in the order of the work.
 pub(crate) type Order = [u16];

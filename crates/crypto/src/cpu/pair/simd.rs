@@ -1,6 +1,5 @@
 //! Vectors of 32-bit words, one word per lane: the operations that a hash over lanes needs.
 
-use super::hash;
 use super::streams::{LANES_MAX, Lanes};
 
 /// One word of every lane, in memory.
@@ -50,16 +49,10 @@ pub(super) trait Simd: Copy {
     fn columns(self, v: [Self::V; 4]) -> [[u32; 4]; LANES_MAX];
 
     /// SHA-1's compression of one block, which is overwritten. Only the first five words of the state count.
-    #[inline(always)]
-    fn sha1(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
-        hash::sha1(self, state, block);
-    }
+    fn sha1(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]);
 
     /// SHA-256's compression of one block, which is overwritten.
-    #[inline(always)]
-    fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
-        hash::sha256(self, state, block);
-    }
+    fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]);
 
     /// Copies `len` bytes, at most 64, and fills the rest of `to` with zeros.
     ///

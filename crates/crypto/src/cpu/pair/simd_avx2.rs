@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::hash;
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes, each};
 
@@ -142,6 +143,16 @@ impl Simd for Avx2 {
         to.fill(0);
         // SAFETY: the caller guarantees `len` bytes at `from`.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, len.min(64)) };
+    }
+
+    #[inline(always)]
+    fn sha1(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha1(self, state, block);
+    }
+
+    #[inline(always)]
+    fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha256(self, state, block);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::hash;
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes};
 
@@ -177,6 +178,16 @@ impl Simd for Avx512 {
             let bytes = _mm512_maskz_loadu_epi8(_bzhi_u64(!0, len as u32), from.cast());
             _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes);
         });
+    }
+
+    #[inline(always)]
+    fn sha1(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha1(self, state, block);
+    }
+
+    #[inline(always)]
+    fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha256(self, state, block);
     }
 }
 

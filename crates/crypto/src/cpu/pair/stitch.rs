@@ -32,7 +32,7 @@ use super::hmac::Message;
 use super::mac::{Icvs, Mac};
 use super::sha_ni::{ShaNi, Stream};
 use super::simd_avx2::Avx2;
-use crate::cpu::Work;
+use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
 
 /// Number of body bytes that go with one block of the hash.

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::TooMany;
-use crate::net::nft::{Nft, Table};
+use crate::net::nft::{Nft, NftTable};
 
 /// Until the next attempt after a first failure; each further one doubles it.
 const WAIT: Duration = Duration::from_secs(1);
@@ -12,11 +12,11 @@ const WAIT_MAX: Duration = Duration::from_secs(64);
 
 /// What takes tables.
 pub trait Filter {
-    fn commit(&self, table: &Table) -> io::Result<()>;
+    fn commit(&self, table: &NftTable) -> io::Result<()>;
 }
 
 impl Filter for Nft {
-    fn commit(&self, table: &Table) -> io::Result<()> {
+    fn commit(&self, table: &NftTable) -> io::Result<()> {
         Self::commit(self, table)
     }
 }
@@ -39,7 +39,7 @@ pub struct Raised<F> {
     /// None: it could not be reached yet.
     filter: Option<F>,
     /// What the policies ask for, made once: the first that the kernel takes.
-    tables: Vec<Table>,
+    tables: Vec<NftTable>,
     told_part: bool,
     /// The kernel may have another.
     stale: bool,
@@ -62,7 +62,7 @@ impl<F: Filter> Raised<F> {
 
     /// From now on this is wanted. Where it cannot be made, the former one stays: it may drop too much, but lets out no
     /// more.
-    pub fn want(&mut self, tables: Result<Vec<Table>, TooMany>) -> Result<(), TooMany> {
+    pub fn want(&mut self, tables: Result<Vec<NftTable>, TooMany>) -> Result<(), TooMany> {
         let tables = tables?;
         if self.tables != tables {
             self.tables = tables;
@@ -121,14 +121,14 @@ impl<F: Filter> Raised<F> {
     pub fn lift(&mut self, name: &str) -> io::Result<()> {
         self.tables.clear();
         match &self.filter {
-            Some(filter) => filter.commit(&Table::absent(name)),
+            Some(filter) => filter.commit(&NftTable::absent(name)),
             None => Ok(()),
         }
     }
 }
 
 /// Gives the first refusal, where a later one of the tables was taken.
-fn first_taken(filter: &impl Filter, tables: &[Table]) -> io::Result<Option<io::Error>> {
+fn first_taken(filter: &impl Filter, tables: &[NftTable]) -> io::Result<Option<io::Error>> {
     let mut refused = None;
     for table in tables {
         match filter.commit(table) {
@@ -148,10 +148,10 @@ mod tests {
 
     /// Refuses as often as it is told, and remembers what it took.
     #[derive(Clone, Default)]
-    struct Kernel(Rc<RefCell<(usize, Vec<Table>)>>);
+    struct Kernel(Rc<RefCell<(usize, Vec<NftTable>)>>);
 
     impl Filter for Kernel {
-        fn commit(&self, table: &Table) -> io::Result<()> {
+        fn commit(&self, table: &NftTable) -> io::Result<()> {
             let (refusals, taken) = &mut *self.0.borrow_mut();
             if *refusals > 0 {
                 *refusals -= 1;
@@ -167,7 +167,7 @@ mod tests {
             self.0.borrow_mut().0 = times;
         }
 
-        fn taken(&self) -> Vec<Table> {
+        fn taken(&self) -> Vec<NftTable> {
             std::mem::take(&mut self.0.borrow_mut().1)
         }
     }
@@ -183,7 +183,7 @@ mod tests {
         let mut now = Instant::now();
         let connect = || Ok(kernel.clone());
         assert_eq!(raised.settle(now, connect), Outcome::Nothing);
-        let table = Table::new("one");
+        let table = NftTable::new("one");
         raised.want(Ok(vec![table.clone()])).unwrap();
 
         // Not reached at all, then refused twice; told once.
@@ -210,7 +210,7 @@ mod tests {
         let mut raised = Raised::new();
         let now = Instant::now();
         let connect = || Ok(kernel.clone());
-        let table = Table::new("one");
+        let table = NftTable::new("one");
         raised.want(Ok(vec![table.clone()])).unwrap();
         assert_eq!(raised.settle(now, connect), Outcome::Stands);
         raised.want(Ok(vec![table.clone()])).unwrap();
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(raised.settle(now, connect), Outcome::Stands);
         assert_eq!(kernel.taken(), [table]);
         raised.lift("one").unwrap();
-        assert_eq!(kernel.taken(), [Table::absent("one")]);
+        assert_eq!(kernel.taken(), [NftTable::absent("one")]);
         raised.spoil();
         assert_eq!(raised.settle(now, connect), Outcome::Nothing, "for good");
     }
@@ -239,7 +239,7 @@ mod tests {
         let mut raised = Raised::new();
         let now = Instant::now();
         let connect = || Ok(kernel.clone());
-        let (whole, part) = (Table::new("whole"), Table::new("part"));
+        let (whole, part) = (NftTable::new("whole"), NftTable::new("part"));
         raised.want(Ok(vec![whole, part.clone()])).unwrap();
         kernel.refuse(1);
         let outcome = raised.settle(now, connect);

@@ -1,17 +1,18 @@
-//! Instructions of the kernel's virtual machine (RFC 9669).
+//! Assembles instructions of the kernel's virtual machine (RFC 9669). It knows only those that
+//! `program` needs.
 
-/// `struct bpf_insn`.
+/// The layout of `struct bpf_insn`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Instruction {
+pub struct BpfInstruction {
     code: u8,
-    /// Destination in the low half, source in the high one.
+    /// The destination register in the low half, and the source register in the high half.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// Codes of instructions.
+/// Opcodes of the instructions.
 pub mod code {
     pub const LOAD_IMMEDIATE: u8 = 0x18;
     pub const LOAD: [u8; 4] = [0x71, 0x69, 0x61, 0x79];
@@ -29,15 +30,15 @@ pub mod code {
     pub const EXIT: u8 = 0x95;
 }
 
-/// Bytes of a load or store, as an index into its codes.
+/// Width of a load or store, as an index into its opcodes.
 pub const BYTE: usize = 0;
 pub const HALF: usize = 1;
 pub const WORD: usize = 2;
 pub const DOUBLE: usize = 3;
 
-/// A place in the program to jump to.
+/// A label in the program, as the target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Label {
     V4,
     LookUp,
     Take,
@@ -46,14 +47,14 @@ pub enum Place {
 
 #[derive(Debug, Default)]
 pub struct Assembler {
-    instructions: Vec<Instruction>,
-    places: Vec<(Place, usize)>,
-    jumps: Vec<(Place, usize)>,
+    instructions: Vec<BpfInstruction>,
+    places: Vec<(Label, usize)>,
+    jumps: Vec<(Label, usize)>,
 }
 
 impl Assembler {
     pub fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
-        self.instructions.push(Instruction {
+        self.instructions.push(BpfInstruction {
             code,
             registers: from << 4 | to,
             offset,
@@ -85,7 +86,7 @@ impl Assembler {
         self.put(code::ADD_IMMEDIATE, to, 0, 0, number);
     }
 
-    pub fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Place) {
+    pub fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Label) {
         self.jumps.push((place, self.instructions.len()));
         self.put(code, a, b, 0, number);
     }
@@ -98,11 +99,11 @@ impl Assembler {
         self.put(code::EXIT, 0, 0, 0, 0);
     }
 
-    pub fn here(&mut self, place: Place) {
+    pub fn here(&mut self, place: Label) {
         self.places.push((place, self.instructions.len()));
     }
 
-    pub fn finish(mut self) -> Vec<Instruction> {
+    pub fn finish(mut self) -> Vec<BpfInstruction> {
         for (place, from) in self.jumps {
             let to = self.places.iter().find(|(known, _)| *known == place);
             let distance = to.map_or(0, |(_, to)| *to as i16 - from as i16 - 1);

@@ -1,4 +1,4 @@
-//! Ethernet frames around outer packets.
+//! Reads and writes the Ethernet frames and IP headers around ESP packets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -12,44 +12,46 @@ use crate::io::message::Outgoing;
 pub const ETHERNET_LEN: usize = 14;
 
 /// A hardware address.
-pub type Mac = [u8; 6];
+pub type MacAddress = [u8; 6];
 
-/// An ESP packet in a frame.
+/// An ESP packet inside a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Where it is in the frame, without what pads that.
+pub struct EspInFrame {
+    /// The range of the ESP packet in the frame, without the padding of the frame.
     pub esp: Range<usize>,
     pub source: IpAddr,
     pub tos: u8,
 }
 
-/// The ESP packet behind the headers; None if they are not sound, or it is a fragment or something else.
-pub fn find(frame: &[u8]) -> Option<Found> {
+/// Finds the ESP packet behind the headers. Returns `None` if a header is malformed, or if the
+/// packet is a fragment or no ESP.
+pub fn find(frame: &[u8]) -> Option<EspInFrame> {
     let packet = frame.get(ETHERNET_LEN..)?;
     let view = IpView::parse(packet).ok()?;
     let is_esp = view.protocol == esp::PROTOCOL && !view.fragment;
-    is_esp.then_some(Found {
+    is_esp.then_some(EspInFrame {
         esp: ETHERNET_LEN + view.upper..ETHERNET_LEN + view.total_len,
         source: view.source,
         tos: view.tos,
     })
 }
 
-/// Between which hosts of the link a frame goes.
+/// The two hosts of the link between which a frame travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
-    pub from: Mac,
-    pub to: Mac,
+pub struct LinkEnds {
+    pub from: MacAddress,
+    pub to: MacAddress,
 }
 
-/// Bytes of the headers in front of an ESP packet.
+/// Returns the length in bytes of the headers before an ESP packet.
 pub fn header_len(local: IpAddr) -> usize {
     ETHERNET_LEN + if local.is_ipv4() { 20 } else { 40 }
 }
 
-/// Writes the headers into a frame, whose rest is the ESP packet. False if addresses or lengths do not fit together.
+/// Writes the headers into a frame that already contains the ESP packet. Returns false if addresses
+/// or lengths do not fit together.
 pub fn write_headers(
-    ends: &Ends,
+    ends: &LinkEnds,
     local: IpAddr,
     item: &Outgoing<'_>,
     identification: u16,
@@ -81,7 +83,7 @@ pub fn write_headers(
 mod tests {
     use super::*;
 
-    const ENDS: Ends = Ends {
+    const ENDS: LinkEnds = LinkEnds {
         from: [2, 0, 0, 0, 0, 1],
         to: [2, 0, 0, 0, 0, 2],
     };
@@ -111,7 +113,7 @@ mod tests {
             assert_eq!(frame[..6], ENDS.to);
             assert_eq!(frame[6..12], ENDS.from);
             assert_eq!(frame[12..14], kind);
-            let expected = Found {
+            let expected = EspInFrame {
                 esp: frame.len() - 60..frame.len(),
                 source: local.parse().unwrap(),
                 tos: 0xb8,

@@ -1,8 +1,9 @@
-//! ESP without UDP past the kernel's stack, by AF_XDP sockets.
+//! Sends and receives ESP without UDP past the kernel's network stack, by AF_XDP sockets.
 //!
-//! The stack takes packets of protocol 50 one by one, and neither cuts nor joins them as it does with UDP. A link that is
-//! opened gives them to the workers from the driver, and takes theirs. What the stack does beside that does not happen to
-//! them: firewalls, packet captures and other users of ESP on the link do not see them.
+//! The kernel's stack handles packets of protocol 50 one by one: it neither splits nor coalesces
+//! them as it does with UDP. On an opened link, the driver passes ESP directly to the workers and
+//! sends what they produce. These packets do not pass the rest of the stack: firewalls, packet
+//! captures and other users of ESP on the link do not see them.
 
 mod assembler;
 mod frame;
@@ -17,65 +18,58 @@ use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Rings};
 
-use super::message::{Outgoing, Received};
+use super::message::{Outgoing, ReceivedDatagram};
 use super::slots;
 use super::sys::{check, would_block};
 
-pub use frame::{Ends, Mac};
-pub use program::{Mode, Program};
+pub use frame::{LinkEnds, MacAddress};
+pub use program::{XdpMode, XdpProgram};
 
-/// Frames on their way in, and as many on their way out.
+/// Number of frames on the way in, and as many on the way out.
 const RING: u32 = 2048;
-/// Frames that are taken at a time.
+/// Most frames that one receive takes.
 pub const RECEIVE_MAX: usize = 64;
-/// Bytes of a page of memory that the kernel keeps for itself in front of a frame.
+/// Bytes that the kernel reserves before each frame in a chunk of memory.
 const HEADROOM: usize = 256;
 const FRAME_SHORT: usize = 2048 - HEADROOM;
 const FRAME_LONG: usize = 4096 - HEADROOM;
-/// The longest packets of a link that fit a frame.
+/// Largest MTU of a link whose packets fit into a frame.
 pub const MTU_MAX: usize = FRAME_LONG - frame::ETHERNET_LEN;
-/// Calls in one go: an older kernel sends 32 frames with each.
+/// Upper bound of system calls for one flush. An older kernel sends 32 frames per call.
 const KICKS_MAX: u32 = 2 * RING / 32;
-/// Frames that one call may send (XDP_MAX_TX_SKB_BUDGET, Linux 6.17).
+/// Number of frames that one call may send (XDP_MAX_TX_SKB_BUDGET, Linux 6.17).
 const SEND_BUDGET: i32 = 1024;
 
-/// The socket of one queue of a link, with the memory that its frames lie in.
-pub struct Queue {
-    // In this order: frames do not outlive the memory.
+/// The socket of one queue of a link, with the memory of its frames.
+pub struct XdpQueue {
+    // The order of the fields matters: frames are dropped before the memory that they lie in.
     received: HeapSlab,
     sending: HeapSlab,
     rings: Rings,
     socket: XdpSocket,
     memory: Umem,
-    /// Frames that the kernel has not given back.
+    /// Number of frames that the kernel has not returned.
     in_flight: usize,
-    /// The driver had no room for some of them.
+    /// The driver had no room for some of the frames.
     is_stuck: bool,
-    /// Of a frame.
+    /// Bytes that fit into a frame.
     room: usize,
 }
 
-// SAFETY: the memory and the rings are mappings that this one value owns; no thread has a right of its own to them.
-unsafe impl Send for Queue {}
+// SAFETY: this value owns the mappings of the memory and of the rings, and nothing else refers to
+// them. No field is tied to a thread.
+unsafe impl Send for XdpQueue {}
 
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for XdpQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue")
+        f.debug_struct("XdpQueue")
             .field("socket", &self.socket.as_raw_fd())
             .finish_non_exhaustive()
     }
 }
 
-/// What became of frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    pub sent: u64,
-    /// The queue was full.
-    pub failed: u64,
-}
-
-impl Queue {
-    /// Of a link with packets of up to `mtu` bytes.
+impl XdpQueue {
+    /// Opens a queue of a link whose packets have up to `mtu` bytes.
     pub fn open(link: u32, queue: u32, mtu: usize) -> io::Result<Self> {
         let long = mtu + frame::ETHERNET_LEN > FRAME_SHORT;
         let memory = UmemCfgBuilder {
@@ -100,7 +94,8 @@ impl Queue {
         let socket = socket
             .bind(xdp::nic::NicIndex(link), queue, flags)
             .map_err(of_socket)?;
-        // SAFETY: no frame outlives the memory, see the order of the fields.
+        // SAFETY: the frames lie in `memory`. They are dropped before it, because of the order of
+        // the fields of `XdpQueue`.
         unsafe { rings.fill_ring.enqueue(&mut memory, RING as usize) };
         let queue = Self {
             received: HeapSlab::with_capacity(RECEIVE_MAX),
@@ -112,20 +107,21 @@ impl Queue {
             is_stuck: false,
             room: if long { FRAME_LONG } else { FRAME_SHORT },
         };
-        // An older kernel sends 32 at a time.
+        // Without this option, the kernel sends 32 frames per call. Older kernels do not have it.
         let _ = super::sys::set_option(queue.as_fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, SEND_BUDGET);
         Ok(queue)
     }
 
-    /// Copies the ESP packets that have come into `buffer`, and says where they are. Frames without one are counted in
-    /// the number beside.
-    pub fn receive(&mut self, buffer: &mut [u8], packets: &mut Vec<Received>) -> u64 {
+    /// Copies the received ESP packets into `buffer` and describes them in `packets`. Returns the
+    /// number of frames without an ESP packet.
+    pub fn receive(&mut self, buffer: &mut [u8], packets: &mut Vec<ReceivedDatagram>) -> u64 {
         packets.clear();
         let (mut at, mut others) = (0, 0);
         let Some(ring) = &mut self.rings.rx_ring else {
             return 0;
         };
-        // SAFETY: no frame outlives the memory, see the order of the fields.
+        // SAFETY: the frames lie in `self.memory`. They are dropped before it, because of the order
+        // of the fields.
         let taken = unsafe { ring.recv(&self.memory, &mut self.received) };
         while let Some(packet) = self.received.pop_back() {
             match place(&packet, buffer, at) {
@@ -137,27 +133,28 @@ impl Queue {
             }
             self.memory.free_packet(packet);
         }
-        // SAFETY: as above.
+        // SAFETY: the frames lie in `self.memory`, as above.
         unsafe { self.rings.fill_ring.enqueue(&mut self.memory, taken) };
         others
     }
 
-    /// Frames that the kernel has dropped so far, because nobody took those before them in time.
+    /// Returns the number of frames that the kernel dropped so far because the worker was too slow.
     pub fn dropped(&self) -> u64 {
         let statistics = self.socket.statistics().ok();
         statistics.map_or(0, |s| s.rx_dropped + s.rx_ring_full)
     }
 
-    /// Whether frames wait for a further [`Self::flush`].
+    /// Tells whether frames wait for another [`Self::flush`].
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// An error of the socket, for good: its link is gone, say.
+    /// Tells whether the socket failed for good, for example because its link is gone.
     pub fn is_dead(&self) -> bool {
         let mut error: i32 = 0;
         let mut len = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: the pointers describe `error` and `len`, which outlive the call.
+        // SAFETY: the pointers name `error` and `len`. `len` is the size of `error`, and both
+        // outlive the call.
         let result = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -170,15 +167,16 @@ impl Queue {
         result != 0 || error != 0
     }
 
-    /// Whether the packet fits a frame.
+    /// Tells whether the packet fits into a frame.
     pub fn takes(&self, local: IpAddr, item: &Outgoing<'_>) -> bool {
         frame::header_len(local) + item.payload.len() <= self.room
     }
 
-    /// Queues an ESP packet that [`Self::takes`] said fits. It leaves with the next [`Self::flush`].
+    /// Queues an ESP packet. The caller guarantees that [`Self::takes`] accepted it. It leaves with
+    /// the next [`Self::flush`].
     pub fn push(
         &mut self,
-        ends: &Ends,
+        ends: &LinkEnds,
         local: IpAddr,
         item: &Outgoing<'_>,
         identification: u16,
@@ -189,7 +187,8 @@ impl Queue {
         if self.in_flight == RING as usize {
             return false;
         }
-        // SAFETY: no frame outlives the memory, see the order of the fields.
+        // SAFETY: the frame lies in `self.memory`. It is dropped before it, because of the order of
+        // the fields.
         let Some(mut packet) = (unsafe { self.memory.alloc() }) else {
             return false;
         };
@@ -205,17 +204,18 @@ impl Queue {
         true
     }
 
-    /// Sends what was queued; how many frames the kernel has not taken.
+    /// Sends the queued frames. Returns how many of them the kernel did not take.
     pub fn flush(&mut self) -> io::Result<usize> {
         let Some(ring) = &mut self.rings.tx_ring else {
             return Ok(0);
         };
-        // SAFETY: no frame outlives the memory, see the order of the fields.
+        // SAFETY: the frames lie in `self.memory`. They are dropped before it, because of the order
+        // of the fields.
         unsafe { ring.send(&mut self.sending) };
         let result = self.kick();
         self.is_stuck = matches!(result, Ok(false));
         self.reap();
-        // The ring is as long as there are frames.
+        // The ring has a place for every frame, so normally nothing is left here.
         let mut left = 0;
         while let Some(packet) = self.sending.pop_back() {
             self.memory.free_packet(packet);
@@ -225,10 +225,12 @@ impl Queue {
         result.map(|_| left)
     }
 
-    /// Has the kernel send what is in the ring. False if some of it stays there, because the driver has no room.
+    /// Makes the kernel send the frames in the ring. Returns false if the driver had no room for
+    /// all of them.
     fn kick(&self) -> io::Result<bool> {
         for _ in 0..KICKS_MAX {
-            // SAFETY: no pointers.
+            // SAFETY: both pointers are null and both lengths are zero, so the kernel touches no
+            // memory of ours.
             let result = unsafe {
                 libc::sendto(
                     self.socket.as_raw_fd(),
@@ -241,12 +243,13 @@ impl Queue {
             };
             match check(result as i64) {
                 Ok(_) => return Ok(true),
-                // One call sends no more, or there is no room.
+                // This call sent as many frames as it may, or there is no room: try again.
                 Err(error) if would_block(&error) => {}
                 Err(error) => {
                     return match error.raw_os_error() {
                         Some(libc::ENOBUFS | libc::EBUSY) => Ok(false),
-                        // The link is down. What waits leaves when something is sent after it has come up.
+                        // The link is down. The waiting frames leave with a later send, when the
+                        // link is up.
                         Some(libc::ENETDOWN) => Ok(true),
                         _ => Err(error),
                     };
@@ -262,19 +265,20 @@ impl Queue {
     }
 }
 
-impl AsFd for Queue {
+impl AsFd for XdpQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket is open as long as `self` is.
+        // SAFETY: the socket stays open as long as `self` exists, and the borrow does not outlive
+        // `self`.
         unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
     }
 }
 
-/// Bytes of the IP packet that an ESP packet becomes.
+/// Returns the length in bytes of the IP packet around an ESP packet.
 pub fn packet_len(local: IpAddr, item: &Outgoing<'_>) -> usize {
     frame::header_len(local) - frame::ETHERNET_LEN + item.payload.len()
 }
 
-/// <linux/if_xdp.h>.
+/// From <linux/if_xdp.h>.
 const SOL_XDP: i32 = 283;
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 
@@ -289,24 +293,25 @@ fn of_socket(error: xdp::socket::SocketError) -> io::Error {
     }
 }
 
-/// Copies the ESP packet of a frame to `at` in the buffer; None if there is none, or no room.
-fn place(frame: &[u8], buffer: &mut [u8], at: usize) -> Option<Received> {
+/// Copies the ESP packet of a frame to offset `at` of the buffer. Returns `None` if the frame has
+/// none, or if there is no room.
+fn place(frame: &[u8], buffer: &mut [u8], at: usize) -> Option<ReceivedDatagram> {
     let found = frame::find(frame)?;
     let esp = &frame[found.esp];
-    let meta = Received {
+    let meta = ReceivedDatagram {
         at,
         len: esp.len(),
         remote: SocketAddr::new(found.source, 0),
         tos: found.tos,
         segment: esp.len(),
-        ..Received::NONE
+        ..ReceivedDatagram::NONE
     };
     let slot = buffer.get_mut(slots::with_spare(&meta))?;
     slot[..esp.len()].copy_from_slice(esp);
     Some(meta)
 }
 
-/// Room for the headers, and the payload.
+/// Reserves room for the headers and appends the payload.
 fn write(packet: &mut Packet, header_len: usize, payload: &[u8]) -> bool {
     packet.adjust_tail(header_len as i32).is_ok() && packet.append(payload).is_ok()
 }

@@ -1,19 +1,20 @@
-//! The program that takes ESP to the sockets, and its way into the kernel by bpf(2).
+//! Builds the eBPF program that steers ESP to the AF_XDP sockets, and loads it by bpf(2).
 //!
-//! It runs in the driver for every frame that comes in by the link. ESP without UDP goes to the socket of the queue that it
-//! came by, if that has one; it must be whole, without IPv4 options or IPv6 extension headers, and for this host. All else
-//! goes the kernel's way.
+//! The program runs in the driver for every frame that arrives on the link. ESP without UDP goes to
+//! the socket of the queue on which it arrived. The packet must be whole, without IPv4 options or
+//! IPv6 extension headers, and addressed to this host. All other frames, and ESP on a queue without
+//! a socket, go to the kernel's stack.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::assembler::{Assembler, BYTE, DOUBLE, HALF, Instruction, Place, WORD, code};
+use super::assembler::{Assembler, BYTE, BpfInstruction, DOUBLE, HALF, Label, WORD, code};
 use crate::io::sys::{check, owned};
 
 const ESP: i32 = 50;
 
-/// <linux/bpf.h>.
+/// Constants of <linux/bpf.h>.
 mod bpf {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_UPDATE_ELEM: i32 = 2;
@@ -29,23 +30,23 @@ mod bpf {
 
     pub const XDP_PASS: i32 = 2;
 
-    /// Of the look-up: the host itself, or nowhere.
+    /// Result of the route look-up: the packet is for this host, or has no route.
     pub const NOT_FORWARDED: i32 = 4;
-    /// Of the look-up: this host is no router there.
+    /// Result of the route look-up: forwarding is off on this link.
     pub const FORWARDING_OFF: i32 = 5;
 }
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver, before there is a packet of the stack.
+pub enum XdpMode {
+    /// In the driver, before the stack creates its packet.
     Driver,
-    /// In the stack, for drivers that cannot. It is slower.
+    /// In the stack, for drivers without support. This is slower.
     Generic,
 }
 
-impl Mode {
-    /// <linux/if_link.h>.
+impl XdpMode {
+    /// Flags of <linux/if_link.h>.
     fn flag(self) -> u32 {
         match self {
             Self::Driver => 1 << 2,
@@ -54,25 +55,27 @@ impl Mode {
     }
 }
 
-/// The program on its link. It leaves the link when this is dropped, and when the process ends.
+/// The program, attached to its link. It is detached when this value is dropped and when the
+/// process ends.
 #[derive(Debug)]
-pub struct Program {
+pub struct XdpProgram {
     sockets: OwnedFd,
     _link: OwnedFd,
-    pub mode: Mode,
+    pub mode: XdpMode,
 }
 
-impl Program {
-    /// For the sockets of so many queues.
+impl XdpProgram {
+    /// Attaches the program to a link that has this number of queues.
     pub fn attach(link: u32, queues: u32) -> io::Result<Self> {
         let sockets = make_map(queues)?;
         let program = load(&instructions(&sockets))?;
-        let attach = |mode: Mode| Ok((attach_to(link, &program, mode)?, mode));
-        let (attached, mode) = attach(Mode::Driver).or_else(|error: io::Error| {
+        let attach = |mode: XdpMode| Ok((attach_to(link, &program, mode)?, mode));
+        let (attached, mode) = attach(XdpMode::Driver).or_else(|error: io::Error| {
             match error.raw_os_error() {
-                // Another program is there, or there is no right to it.
+                // Another program is attached, or we lack the right. The generic mode would fail
+                // too.
                 Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
-                _ => attach(Mode::Generic),
+                _ => attach(XdpMode::Generic),
             }
         })?;
         Ok(Self {
@@ -82,10 +85,10 @@ impl Program {
         })
     }
 
-    /// From now on the socket gets what comes by the queue.
+    /// From now on the socket gets the packets of the queue.
     pub fn lead(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
-        struct Update {
+        struct UpdateAttributes {
             map: u32,
             _pad: u32,
             key: u64,
@@ -93,7 +96,7 @@ impl Program {
             flags: u64,
         }
         let value = socket.as_raw_fd();
-        let mut update = Update {
+        let mut update = UpdateAttributes {
             map: self.sockets.as_raw_fd() as u32,
             _pad: 0,
             key: (&raw const queue) as u64,
@@ -106,7 +109,7 @@ impl Program {
 
 fn make_map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Create {
+    struct CreateAttributes {
         kind: u32,
         key_len: u32,
         value_len: u32,
@@ -114,7 +117,7 @@ fn make_map(queues: u32) -> io::Result<OwnedFd> {
         flags: u32,
     }
     let word = size_of::<u32>() as u32;
-    let mut create = Create {
+    let mut create = CreateAttributes {
         kind: bpf::MAP_TYPE_XSKMAP,
         key_len: word,
         value_len: word,
@@ -124,9 +127,9 @@ fn make_map(queues: u32) -> io::Result<OwnedFd> {
     owned(call(bpf::MAP_CREATE, &mut create)?)
 }
 
-fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+fn load(instructions: &[BpfInstruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Load {
+    struct LoadAttributes {
         kind: u32,
         count: u32,
         instructions: u64,
@@ -140,9 +143,9 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
         link: u32,
         attach_type: u32,
     }
-    /// The look-up of routes is for programs under GPL, which these instructions may be used under too.
+    /// Only GPL programs may look up routes. These instructions are licensed under GPL as well.
     const LICENSE: &CStr = c"Dual MIT/GPL";
-    let mut load = Load {
+    let mut load = LoadAttributes {
         kind: bpf::PROG_TYPE_XDP,
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
@@ -159,15 +162,15 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     owned(call(bpf::PROG_LOAD, &mut load)?)
 }
 
-fn attach_to(link: u32, program: &OwnedFd, mode: Mode) -> io::Result<OwnedFd> {
+fn attach_to(link: u32, program: &OwnedFd, mode: XdpMode) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Attach {
+    struct AttachAttributes {
         program: u32,
         link: u32,
         kind: u32,
         flags: u32,
     }
-    let mut attach = Attach {
+    let mut attach = AttachAttributes {
         program: program.as_raw_fd() as u32,
         link,
         kind: bpf::ATTACH_TYPE_XDP,
@@ -177,8 +180,8 @@ fn attach_to(link: u32, program: &OwnedFd, mode: Mode) -> io::Result<OwnedFd> {
 }
 
 fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: `attributes` is the beginning of `union bpf_attr` for this command, of the size that is told. What it
-    // points to outlives the call.
+    // SAFETY: `attributes` has the layout of the start of `union bpf_attr` for this command, and
+    // the stated size. Everything that it points to outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -191,12 +194,13 @@ fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-/// A number as it lies in a packet, as a load of 16 bits gives it.
+/// Returns a number in network byte order, as a 16-bit load from a packet yields it.
 fn network(number: u16) -> i32 {
     number.to_be().into()
 }
 
-// Registers 0 to 5 are gone after a call, 6 to 9 stay, 10 is the end of the stack.
+// A call overwrites registers 0 to 5. Registers 6 to 9 survive it, and register 10 is the frame
+// pointer.
 const RESULT: u8 = 0;
 const PACKET: u8 = 2;
 const END: u8 = 3;
@@ -205,13 +209,13 @@ const FIELD: u8 = 5;
 const CONTEXT: u8 = 6;
 const STACK: u8 = 10;
 
-// `struct xdp_md`.
+// Offsets in `struct xdp_md`.
 const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_LINK: i16 = 12;
 const MD_QUEUE: i16 = 16;
 
-// `struct bpf_fib_lookup`, on the stack.
+// Offsets of `struct bpf_fib_lookup`, which lies on the stack.
 const QUESTION_LEN: i16 = 64;
 const QUESTION: i16 = -QUESTION_LEN;
 const FAMILY: i16 = QUESTION;
@@ -220,10 +224,10 @@ const LINK: i16 = QUESTION + 8;
 const SOURCE: i16 = QUESTION + 16;
 const DESTINATION: i16 = QUESTION + 32;
 
-/// Where the IP header begins in a frame.
+/// Offset of the IP header in a frame.
 const IP: i16 = 14;
 
-fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
+fn instructions(sockets: &OwnedFd) -> Vec<BpfInstruction> {
     let mut a = Assembler::default();
     a.copy(CONTEXT, 1);
     a.load(WORD, PACKET, CONTEXT, MD_DATA);
@@ -233,17 +237,17 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
         a.store_number(DOUBLE, STACK, QUESTION + at, 0);
     }
     a.load(HALF, FIELD, PACKET, IP - 2);
-    a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Place::V4);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Place::Pass);
+    a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Label::V4);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Label::Pass);
     is_esp_in_ipv6(&mut a);
-    a.jump(code::JUMP, 0, 0, 0, Place::LookUp);
-    a.here(Place::V4);
+    a.jump(code::JUMP, 0, 0, 0, Label::LookUp);
+    a.here(Label::V4);
     is_esp_in_ipv4(&mut a);
-    a.here(Place::LookUp);
+    a.here(Label::LookUp);
     is_for_this_host(&mut a);
 
-    a.here(Place::Take);
-    // The descriptor of a map, in two instructions.
+    a.here(Label::Take);
+    // Load the descriptor of the map. This takes two instructions.
     a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
     a.put(0, 0, 0, 0, 0);
     a.load(WORD, 2, CONTEXT, MD_QUEUE);
@@ -251,24 +255,24 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
     a.call(bpf::HELPER_REDIRECT_MAP);
     a.exit();
 
-    a.here(Place::Pass);
+    a.here(Label::Pass);
     a.set(RESULT, bpf::XDP_PASS);
     a.exit();
     a.finish()
 }
 
-/// Goes on if the frame has so many bytes.
+/// Continues only if the frame has at least `len` bytes.
 fn ends_behind(a: &mut Assembler, len: i16) {
     a.copy(LIMIT, PACKET);
     a.add(LIMIT, len.into());
-    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Label::Pass);
 }
 
-/// Goes on with the addresses in the question.
+/// Continues only if the packet is ESP in IPv6, and copies its addresses into the look-up.
 fn is_esp_in_ipv6(a: &mut Assembler) {
     ends_behind(a, IP + 40);
     a.load(BYTE, FIELD, PACKET, IP + 6);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Label::Pass);
     a.store_number(BYTE, STACK, FAMILY, libc::AF_INET6);
     for word in (0..16).step_by(4) {
         a.load(WORD, FIELD, PACKET, IP + 8 + word);
@@ -278,17 +282,17 @@ fn is_esp_in_ipv6(a: &mut Assembler) {
     }
 }
 
-/// As [`is_esp_in_ipv6`].
+/// Continues only if the packet is ESP in IPv4, and copies its addresses into the look-up.
 fn is_esp_in_ipv4(a: &mut Assembler) {
-    // No options.
+    // Refuse options.
     a.load(BYTE, FIELD, PACKET, IP);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Place::Pass);
-    // No fragment.
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Label::Pass);
+    // Refuse fragments.
     a.load(HALF, FIELD, PACKET, IP + 6);
     a.put(code::AND_IMMEDIATE, FIELD, 0, 0, network(0x3fff));
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Label::Pass);
     a.load(BYTE, FIELD, PACKET, IP + 9);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Label::Pass);
     a.store_number(BYTE, STACK, FAMILY, libc::AF_INET);
     a.load(WORD, FIELD, PACKET, IP + 12);
     a.store(WORD, STACK, SOURCE, FIELD);
@@ -296,7 +300,8 @@ fn is_esp_in_ipv4(a: &mut Assembler) {
     a.store(WORD, STACK, DESTINATION, FIELD);
 }
 
-/// Asks the kernel's routes, which change as addresses do.
+/// Continues only if the packet is for this host. The kernel's routes are asked, because addresses
+/// may change.
 fn is_for_this_host(a: &mut Assembler) {
     a.store_number(BYTE, STACK, PROTOCOL, ESP);
     a.load(WORD, FIELD, CONTEXT, MD_LINK);
@@ -307,12 +312,12 @@ fn is_for_this_host(a: &mut Assembler) {
     a.set(3, QUESTION_LEN.into());
     a.set(4, 0);
     a.call(bpf::HELPER_FIB_LOOKUP);
-    a.jump(code::JUMP_EQUAL, RESULT, 0, bpf::NOT_FORWARDED, Place::Take);
+    a.jump(code::JUMP_EQUAL, RESULT, 0, bpf::NOT_FORWARDED, Label::Take);
     a.jump(
         code::JUMP_UNEQUAL,
         RESULT,
         0,
         bpf::FORWARDING_OFF,
-        Place::Pass,
+        Label::Pass,
     );
 }

@@ -1,4 +1,4 @@
-//! A device that does what the test says, in front of a data plane.
+//! Tests the front with a device that behaves as the test demands.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,43 +10,43 @@ use esplanade_ipsec::{Event, WalkCounters};
 
 use super::*;
 use crate::io::virtio::{GsoKind, VnetHeader};
-use crate::pool::Pool;
-use crate::worker::packet_io::Door;
-use crate::worker::pair::{Options, Site, balance, ipv4, pair, udp, whole};
+use crate::pool::EnginePool;
+use crate::worker::packet_io::SendSocket;
+use crate::worker::pair::{PairOptions, PairSite, balance, ipv4, pair, udp, whole};
 use crate::worker::plane::EngineSource;
 
 const FRAME_MAX: usize = 1500;
-/// Of headers around what the device makes.
+/// Length in bytes of the outer headers that the device writes.
 const HEADER_LEN: usize = 4;
 
-struct Fake {
+struct FakeAccelerator {
     works: bool,
-    /// Packets that it can have inside.
+    /// Most packets that the device holds.
     room: usize,
-    /// Nothing comes out.
+    /// The device returns nothing.
     is_slow: bool,
-    /// It seals for this SA; without one it leaves all to software.
+    /// The SA for which the device seals. `None` leaves every packet to software.
     seals_for: Option<Arc<OutboundSa>>,
     opens: Option<u32>,
-    inside: Vec<Work>,
-    sealed: Vec<Made>,
+    inside: Vec<FakeWork>,
+    sealed: Vec<SealedByDevice>,
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
     walks: [Arc<WalkCounters>; 2],
-    /// What it was asked to take.
+    /// How often the device was asked to take a packet.
     asked: u32,
     inside_when_served: Option<usize>,
-    /// The SA that it knows of once it has caught up.
+    /// The SA that the device knows after its tables were updated.
     learns: Option<Arc<OutboundSa>>,
 }
 
-enum Work {
+enum FakeWork {
     Seal(Vec<u8>),
     Open(Vec<u8>),
 }
 
-impl Fake {
-    fn take(&mut self, work: Work) -> bool {
+impl FakeAccelerator {
+    fn take(&mut self, work: FakeWork) -> bool {
         self.asked += 1;
         let takes = self.works && self.inside.len() < self.room;
         if takes {
@@ -56,7 +56,7 @@ impl Fake {
     }
 }
 
-impl Accelerator for Fake {
+impl Accelerator for FakeAccelerator {
     const FRAME_MAX: usize = FRAME_MAX;
 
     fn serve(&mut self) {
@@ -69,7 +69,7 @@ impl Accelerator for Fake {
 
     fn do_due(&mut self) {}
 
-    fn catch_up(&mut self) {
+    fn update_tables(&mut self) {
         self.seals_for = self.learns.take().or(self.seals_for.take());
     }
 
@@ -83,7 +83,7 @@ impl Accelerator for Fake {
 
     fn seal(&mut self, packet: &[u8], counted: bool) -> bool {
         assert!(packet.len() <= FRAME_MAX);
-        let takes = self.take(Work::Seal(packet.to_vec()));
+        let takes = self.take(FakeWork::Seal(packet.to_vec()));
         if takes && !counted {
             self.walks[0].packets_in.fetch_add(1, Ordering::Relaxed);
         }
@@ -91,7 +91,7 @@ impl Accelerator for Fake {
     }
 
     fn open(&mut self, esp: &[u8], _: &OuterFacts) -> bool {
-        self.take(Work::Open(esp.to_vec()))
+        self.take(FakeWork::Open(esp.to_vec()))
     }
 
     fn work(&mut self) {
@@ -100,14 +100,14 @@ impl Accelerator for Fake {
         }
         for work in self.inside.drain(..) {
             match (work, &self.seals_for) {
-                (Work::Open(esp), _) => {
+                (FakeWork::Open(esp), _) => {
                     self.walks[1].packets_out.fetch_add(1, Ordering::Relaxed);
-                    // A SPI is all that is around.
+                    // Only the SPI precedes the packet.
                     self.opened.push(esp[4..].to_vec());
                 }
-                (Work::Seal(packet), Some(sa)) => {
+                (FakeWork::Seal(packet), Some(sa)) => {
                     self.walks[0].packets_out.fetch_add(1, Ordering::Relaxed);
-                    self.sealed.push(Made {
+                    self.sealed.push(SealedByDevice {
                         sa: Arc::clone(sa),
                         tos: 8,
                         dont_fragment: true,
@@ -115,7 +115,7 @@ impl Accelerator for Fake {
                         frame: [&[0; HEADER_LEN], &packet[..]].concat(),
                     });
                 }
-                (Work::Seal(packet), None) => {
+                (FakeWork::Seal(packet), None) => {
                     self.walks[0].packets_in.fetch_sub(1, Ordering::Relaxed);
                     self.returned.push(packet);
                 }
@@ -127,7 +127,7 @@ impl Accelerator for Fake {
         !self.inside.is_empty()
     }
 
-    fn take_sealed(&mut self) -> Vec<Made> {
+    fn take_sealed(&mut self) -> Vec<SealedByDevice> {
         std::mem::take(&mut self.sealed)
     }
 
@@ -144,14 +144,14 @@ impl Accelerator for Fake {
     }
 }
 
-/// A site with a device in front, and another one without.
-fn sites() -> (Front<Fake>, [Site; 2]) {
-    sites_with(Options::default())
+/// Makes a site with a device in front, and a second site without one.
+fn sites() -> (AcceleratorFront<FakeAccelerator>, [PairSite; 2]) {
+    sites_with(PairOptions::default())
 }
 
-fn sites_with(options: Options) -> (Front<Fake>, [Site; 2]) {
+fn sites_with(options: PairOptions) -> (AcceleratorFront<FakeAccelerator>, [PairSite; 2]) {
     let sites = pair(options);
-    let front = Front::new(Fake {
+    let front = AcceleratorFront::new(FakeAccelerator {
         works: true,
         room: 8,
         is_slow: false,
@@ -169,8 +169,13 @@ fn sites_with(options: Options) -> (Front<Fake>, [Site; 2]) {
     (front, sites)
 }
 
-/// As a worker does it with what one read of the common port after the other gives.
-fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: &[Vec<u8>]) {
+/// Processes reads of the common port as a worker does.
+fn read(
+    front: &mut AcceleratorFront<FakeAccelerator>,
+    site: &mut PairSite,
+    header: &VnetHeader,
+    packets: &[Vec<u8>],
+) {
     let spd = site.database.spd();
     front.handle_time(&mut site.plane, &spd, 1000);
     for packet in packets {
@@ -183,10 +188,14 @@ fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: 
     assert_eq!(given, counted + front.device.inside.len() as u64);
 }
 
-fn receive(front: &mut Front<Fake>, site: &mut Site, datagrams: &[Vec<u8>]) {
+fn receive(
+    front: &mut AcceleratorFront<FakeAccelerator>,
+    site: &mut PairSite,
+    datagrams: &[Vec<u8>],
+) {
     front.handle_time(&mut site.plane, &site.database.spd(), 1000);
-    let (entrance, received) = (site.entrance(), site.write_down(datagrams));
-    front.handle_outer(&mut site.plane, entrance, &received, |ike| {
+    let (receive_socket, received) = (site.receive_socket(), site.write_down(datagrams));
+    front.handle_outer(&mut site.plane, receive_socket, &received, |ike| {
         panic!("{ike:?}");
     });
     let (given, counted) = balance(&site.plane.walk_counters()[1]);
@@ -219,7 +228,10 @@ fn what_it_makes_leaves_without_its_headers() {
     assert!(sent.iter().map(|sent| &sent.payload).eq(&there));
     let path = a.outbound.common.path();
     for sent in sent {
-        assert_eq!((sent.door, sent.remote), (Door::NatT(0), path.remote));
+        assert_eq!(
+            (sent.send_socket, sent.remote),
+            (SendSocket::NatT(0), path.remote)
+        );
         assert_eq!((sent.tos, sent.df), (8, true));
     }
 }
@@ -242,7 +254,7 @@ fn it_gets_the_segments_of_what_is_to_be_segmented() {
     );
     let lens: Vec<usize> = a.take_sent().iter().map(Vec::len).collect();
     assert_eq!(lens, [1028; 4]);
-    // None that are too long for it.
+    // Segments that are too long for the device do not reach it.
     let asked = front.device.asked;
     read(&mut front, &mut a, &header(2000), &[long]);
     assert_eq!(front.device.asked, asked);
@@ -252,7 +264,8 @@ fn it_gets_the_segments_of_what_is_to_be_segmented() {
 #[test]
 fn it_opens_what_is_for_its_sas() {
     let spi = 77;
-    // The last of a former SA come in one burst with the first of the one that takes over, in which it is or is not.
+    // A burst holds the last packets of an old SA and the first of its successor. Either SA may be
+    // in the device.
     for device_first in [true, false] {
         let (mut front, [mut a, mut b]) = sites();
         front.device.opens = Some(spi);
@@ -277,11 +290,11 @@ fn it_opens_what_is_for_its_sas() {
 
 #[test]
 fn nothing_is_under_way_where_sas_come_and_go() {
-    let pool = Pool::start(1, Duration::from_millis(20)).unwrap();
+    let pool = EnginePool::start(1, Duration::from_millis(20)).unwrap();
     let engines = [vec![pool.source()], vec![EngineSource::cpu()]];
-    let (mut front, [mut a, mut b]) = sites_with(Options {
+    let (mut front, [mut a, mut b]) = sites_with(PairOptions {
         engines,
-        ..Options::default()
+        ..PairOptions::default()
     });
     let there = packets(0..5);
     let spd = a.database.spd();
@@ -294,8 +307,8 @@ fn nothing_is_under_way_where_sas_come_and_go() {
     assert!(a.plane.io.sent.is_empty(), "the pool is late");
     front.device.is_slow = true;
     front.device.opens = Some(77);
-    let (entrance, received) = (a.entrance(), a.write_down(&[[0, 0, 0, 77].repeat(5)]));
-    front.handle_outer(&mut a.plane, entrance, &received, drop);
+    let (receive_socket, received) = (a.receive_socket(), a.write_down(&[[0, 0, 0, 77].repeat(5)]));
+    front.handle_outer(&mut a.plane, receive_socket, &received, drop);
     assert_eq!(front.device.inside.len(), 1);
     front.device.is_slow = false;
     front.serve(&mut a.plane, &spd);
@@ -330,7 +343,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     let (mut front, [mut a, _]) = sites();
     assert!(a.outbound.sequence.give_away());
     let long = udp(0, 7000, &[3; 4000]);
-    // It gives the pieces back, also once it has caught up. They are not cut again.
+    // The device returns the pieces, even with updated tables. Software does not cut them again.
     read(
         &mut front,
         &mut a,
@@ -340,7 +353,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     assert_eq!(front.device.asked, 6);
     assert_eq!(a.outbound_drops(DropReason::EngineFailed), 3);
     assert!(a.plane.io.sent.is_empty());
-    // Now it seals them.
+    // Now the device seals the pieces.
     front.device.seals_for = Some(Arc::clone(&a.outbound));
     read(
         &mut front,
@@ -352,7 +365,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     assert_eq!(pieces.len(), 3);
     let payload = pieces.iter().flat_map(|piece| piece[20..].to_vec());
     assert!(payload.eq(long[20..].to_vec()));
-    // A sender that forbids that is told.
+    // A sender that forbids fragmentation gets an ICMP error.
     read(&mut front, &mut a, &VnetHeader::default(), &[whole(long)]);
     assert_eq!(a.outbound_drops(DropReason::TooBig), 1);
     assert_eq!(a.take_written()[0][20..22], [3, 4]);
@@ -367,7 +380,7 @@ fn what_a_full_one_does_not_take_is_counted() {
     assert_eq!(a.outbound_drops(DropReason::EngineFailed), 5);
     receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
     assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
-    // A piece that was counted when it was made is counted once.
+    // A piece that was counted when it was made is not counted again.
     assert!(a.outbound.sequence.give_away());
     let long = udp(0, 7000, &[3; 4000]);
     read(&mut front, &mut a, &VnetHeader::default(), &[long]);
@@ -384,7 +397,7 @@ fn one_that_has_failed_gets_no_packets() {
     assert_eq!(front.device.asked, 0);
     b.receive(&a.take_sent());
     assert_eq!(b.take_written(), there);
-    // Its SAs carry nothing. Nobody is told to send less, for no length would help.
+    // The SAs of the device carry nothing. No ICMP error is sent, because no length would help.
     receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
     assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
 }
@@ -413,9 +426,10 @@ fn other_ports_go_past_it() {
     a.read(1, [&packet]);
     assert_eq!(front.device.asked, 5);
     assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);
-    // What it gives back later came by the common port, whatever was read meanwhile.
+    // Packets that the device returns later arrived on the common port, whatever was read
+    // meanwhile.
     front.device.is_slow = false;
-    front.go_on(&mut a.plane, &a.database.spd());
+    front.poll_device(&mut a.plane, &a.database.spd());
     a.plane.seal_and_send();
     assert_eq!(a.take_sent().len(), there.len());
     assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);

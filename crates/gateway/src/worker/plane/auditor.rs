@@ -1,17 +1,18 @@
-//! Auditable events in the log, under the target `audit`.
+//! Writes auditable events to the log, under the target `audit`.
 
 use std::fmt;
 
 use esplanade_ipsec::audit::{Audit, AuditEvent, Report};
 
-/// Events of a kind at once, and a second in the long run: enough to see an attack, too little to fill a disk.
+/// Most events of one kind at once, and per second in the long run. This shows an attack and does
+/// not fill a disk.
 const BURST: u64 = 10;
 const PER_SECOND: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Auditor {
     audit: Audit,
-    /// Something was suppressed and is still to be told.
+    /// Events were suppressed and not yet reported.
     pending: bool,
 }
 
@@ -23,7 +24,7 @@ impl Auditor {
         }
     }
 
-    /// Logs or suppresses `count` packets of which `event` is the first.
+    /// Logs or suppresses `count` packets, of which `event` describes the first.
     pub fn record(&mut self, event: AuditEvent, count: u64, now_ms: u64) {
         match self.audit.record_many(event, count, now_ms) {
             Some(report) => log(&report),
@@ -35,7 +36,7 @@ impl Auditor {
         self.pending
     }
 
-    /// Tells how much was suppressed since, when it may.
+    /// Logs the number of suppressed events, where the rate limit permits it.
     pub fn flush(&mut self, now_ms: u64) {
         for (kind, suppressed) in self.audit.flush(now_ms) {
             tracing::info!(target: "audit", kind = kind.name(), suppressed, "events were not logged one by one");
@@ -59,7 +60,7 @@ fn log(report: &Report) {
     );
 }
 
-/// A field of an event that may be missing.
+/// A field of an event that may be absent.
 struct Maybe<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for Maybe<T> {

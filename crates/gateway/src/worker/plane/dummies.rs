@@ -1,4 +1,5 @@
-//! Dummy packets for SAs that are silent (RFC 4303 §2.6), so that it does not show when there is nothing to send.
+//! Schedules dummy packets for silent SAs (RFC 4303 §2.6), so that an observer cannot tell silence
+//! from traffic.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -9,31 +10,32 @@ use esplanade_crypto::random;
 use esplanade_ipsec::sa::OutboundSa;
 use tokio::sync::watch;
 
-/// Inner lengths of dummies, for SAs whose packets are not padded to one length. No path is too narrow for them.
+/// Inner lengths of dummies in bytes, for SAs whose packets are not padded to one length. Every
+/// path is wide enough for them.
 const LENGTHS: RangeInclusive<usize> = 40..=512;
-/// SAs looked at for one dummy.
+/// Most SAs that are examined for one dummy.
 const LOOKS_MAX: usize = 256;
 
 /// An SA that sends dummy packets while it sends nothing else.
 #[derive(Debug, Clone)]
 pub struct DummySa {
     pub sa: Arc<OutboundSa>,
-    /// Of silence, before each dummy.
+    /// Milliseconds of silence before each dummy.
     pub interval_ms: u64,
 }
 
-/// The SAs that send dummies now, as the control thread publishes them.
+/// The SAs that currently send dummies, as the control thread publishes them.
 pub type DummySas = Arc<[DummySa]>;
 
 #[derive(Debug)]
-pub(super) struct Dummies {
+pub(super) struct DummyScheduler {
     published: watch::Receiver<DummySas>,
     sas: DummySas,
-    /// When to look at which of `sas`.
+    /// When to examine which SA: times in milliseconds with indices into `sas`.
     looks: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl Dummies {
+impl DummyScheduler {
     pub fn new(published: watch::Receiver<DummySas>) -> Self {
         let mut dummies = Self {
             published,
@@ -44,8 +46,8 @@ impl Dummies {
         dummies
     }
 
-    /// Takes over what has been published; SAs that are not in use any more are let go. The others keep their time, or
-    /// none would come to it while SAs change often.
+    /// Takes over the published list, and drops SAs that left it. The other SAs keep their times:
+    /// otherwise no dummy would ever be due while the list changes often.
     pub fn follow(&mut self, now_ms: u64) {
         if !matches!(self.published.has_changed(), Ok(true)) {
             return;
@@ -65,12 +67,12 @@ impl Dummies {
         self.looks = self.sas.iter().enumerate().map(due).collect();
     }
 
-    /// When to look again.
+    /// Returns when to call [`Self::next`] again.
     pub fn next_ms(&self) -> Option<u64> {
         self.looks.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// An SA that has been silent for its interval, and the length of a dummy for it.
+    /// Returns an SA that was silent for its interval, and the length of its dummy.
     pub fn next(&mut self, now_ms: u64) -> Option<(Arc<OutboundSa>, usize)> {
         for _ in 0..LOOKS_MAX {
             let mut look = self.looks.peek_mut()?;
@@ -93,7 +95,7 @@ impl Dummies {
 
 fn length() -> usize {
     let mut bytes = [0; 2];
-    // Without randomness nothing is lost: it is a length.
+    // A failure of the random source does no harm here: the bytes only choose a length.
     let _ = random::fill(&mut bytes);
     let (first, last) = (LENGTHS.start(), LENGTHS.end());
     first + usize::from(u16::from_le_bytes(bytes)) % (last - first + 1)
@@ -122,7 +124,7 @@ mod tests {
         Arc::new(OutboundSa::new(parameters).unwrap())
     }
 
-    fn spis(dummies: &mut Dummies, now_ms: u64) -> Vec<u32> {
+    fn spis(dummies: &mut DummyScheduler, now_ms: u64) -> Vec<u32> {
         dummies.follow(now_ms);
         let next = || dummies.next(now_ms);
         std::iter::from_fn(next)
@@ -142,7 +144,7 @@ mod tests {
             interval_ms,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         assert_eq!(spis(&mut dummies, 1), NOTHING);
         assert_eq!(dummies.next_ms(), None);
         publish.send_replace([one(&often, 100), one(&seldom, 250)].into());
@@ -151,14 +153,14 @@ mod tests {
         assert_eq!(spis(&mut dummies, 1099), NOTHING);
         assert_eq!(spis(&mut dummies, 1100), [1]);
         assert_eq!(spis(&mut dummies, 1250), [1, 2]);
-        // A late look makes no burst of what was missed.
+        // A late call does not make up for missed dummies.
         assert_eq!(spis(&mut dummies, 5000), [1, 2]);
-        // A packet is as good as a dummy.
+        // A packet replaces a dummy.
         often.common.lifetime.admit(1, 100, 5090);
         assert_eq!(spis(&mut dummies, 5100), NOTHING);
         assert_eq!(dummies.next_ms(), Some(5190));
         assert_eq!(spis(&mut dummies, 5190), [1]);
-        // What is not in use any more is let go. The others wait no longer for that.
+        // An SA that leaves the list is dropped. The other SAs do not wait longer because of it.
         publish.send_replace([one(&seldom, 250)].into());
         assert_eq!(spis(&mut dummies, 5200), NOTHING);
         assert_eq!(Arc::strong_count(&often), 1);
@@ -174,10 +176,11 @@ mod tests {
             interval_ms: 1000,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         let mut sent = Vec::new();
         for step in 0..30 {
-            // Another SA is rekeyed more often than a dummy is due, and comes in front of this one or behind it.
+            // Another SA is rekeyed more often than a dummy is due. It is listed before or after
+            // this SA.
             let (other, one) = (dummy(&sa(100 + step)), dummy(&stays));
             let sas = if step % 2 == 0 {
                 [other, one]
@@ -201,7 +204,7 @@ mod tests {
             interval_ms: 10,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         dummies.follow(0);
         publish.send_replace(vec![one; LOOKS_MAX + 1].into());
         dummies.follow(0);

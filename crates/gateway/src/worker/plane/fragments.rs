@@ -1,5 +1,6 @@
-//! Fragments from the protected side where a policy wants to see ports (RFC 4301 §7): put together for an SA; let through
-//! behind their first one where the policy is Bypass, or where the peer agreed to take them so.
+//! Handles fragments from the protected side where a policy selects by port (RFC 4301 §7).
+//! Fragments for an SA are reassembled. Fragments for a bypass policy, or for a peer that agreed to
+//! take them, pass after their first fragment.
 
 use esplanade_ipsec::fragment::{Fragment, FragmentKey, Limits, Pushed, Reassembler, Tracker};
 use esplanade_ipsec::sa::Mode;
@@ -9,38 +10,39 @@ use esplanade_ipsec::wire::IpView;
 
 use crate::worker::counters::{IoCounters, add};
 
-/// Datagrams that pass in pieces and whose first fragment is known at a time, and for how long.
+/// How many datagrams may pass in fragments at a time, and how many milliseconds their first
+/// fragment is remembered.
 const FIRST_MAX: usize = 4096;
 const FIRST_MS: u64 = 30_000;
 
-/// What a packet is for the outbound walk.
+/// What the outbound walk does with a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// It goes on as it is.
+    /// The packet continues unchanged.
     AsItIs,
-    /// A later fragment, with the protocol and ports of its first one to be judged by.
+    /// A later fragment. The policy judges it by the protocol and ports of its first fragment.
     Behind(IpView),
-    /// It waits for the rest of its datagram.
+    /// The fragment waits for the rest of its datagram.
     Held,
     Whole(Vec<u8>),
     Refused,
 }
 
-/// What a first fragment shows that later ones do not.
+/// The facts that only a first fragment shows.
 #[derive(Clone, Debug)]
-struct First {
+struct FirstFragment {
     protocol: u8,
     ports: Option<(u16, u16)>,
-    /// Where its data ends: later ones lie behind.
+    /// Offset at which the first fragment's data ends. Later fragments must not begin before it.
     end: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Fragments {
-    /// Where all of them come from.
+    /// The interface from which all packets come.
     interface: u32,
     reassembler: Reassembler,
-    passing: Tracker<FragmentKey, First>,
+    passing: Tracker<FragmentKey, FirstFragment>,
 }
 
 impl Fragments {
@@ -52,17 +54,17 @@ impl Fragments {
         }
     }
 
-    /// Whether datagrams wait for more fragments, so that time has to be kept.
+    /// Tells whether datagrams wait for fragments. Then [`Self::expire`] must be called.
     pub fn is_waiting(&self) -> bool {
         self.reassembler.bytes() > 0
     }
 
-    /// Forgets what took too long; gives the number of datagrams.
+    /// Drops datagrams that waited too long, and returns their number.
     pub fn expire(&mut self, now_ms: u64) -> usize {
         self.reassembler.expire(now_ms)
     }
 
-    /// `view` was parsed from `packet`.
+    /// Decides about one packet. The caller parsed `view` from `packet`.
     pub fn admit(
         &mut self,
         io: &IoCounters,
@@ -108,7 +110,7 @@ impl Fragments {
         }
     }
 
-    /// A first fragment; none if its datagram must be put together.
+    /// Handles a first fragment. Returns `None` if its datagram must be reassembled.
     fn begin(
         &mut self,
         spd: &Spd,
@@ -126,7 +128,7 @@ impl Fragments {
         if !fragment.is_sound(packet) {
             return Some(Admitted::Refused);
         }
-        let first = First {
+        let first = FirstFragment {
             protocol: view.protocol,
             ports: view.ports,
             end: fragment.data.len(),
@@ -135,7 +137,8 @@ impl Fragments {
         Some(Admitted::AsItIs)
     }
 
-    /// A later fragment: RFC 4301 §7.4 demands state for Bypass, §7.3 for SAs.
+    /// Handles a later fragment. RFC 4301 §7.4 demands state for bypass, and §7.3 demands it for
+    /// SAs.
     fn follow(
         &mut self,
         spd: &Spd,
@@ -149,7 +152,7 @@ impl Fragments {
             ports: first.ports,
             ..*view
         };
-        // The SPD may have changed since.
+        // The SPD may have changed in the meantime.
         if !passes_in_pieces(spd, &self.flow(&view)) {
             return None;
         }
@@ -157,14 +160,15 @@ impl Fragments {
             return Some(Admitted::Refused);
         }
         if !fragment.more {
-            // The identification is soon used again, perhaps by a datagram that must not go out like this one.
+            // The sender may soon use the identification again, for a datagram that must not pass
+            // in this way.
             self.passing.forget(&fragment.key);
         }
         Some(Admitted::Behind(view))
     }
 }
 
-/// Whether the fragments of a datagram need not come together before they go out.
+/// Tells whether the fragments of a datagram may leave without reassembly.
 fn passes_in_pieces(spd: &Spd, flow: &Flow) -> bool {
     match spd.outbound(flow) {
         Decision::Bypass => true,
@@ -181,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Bypasses UDP to port 53; everything else to other ports is discarded.
+    /// An SPD that bypasses UDP to port 53 and discards everything else.
     fn spd() -> Spd {
         let any = AddressRange::from_prefix([0, 0, 0, 0].into(), 0).unwrap();
         let dns = Selector {
@@ -224,7 +228,7 @@ mod tests {
         };
         let decision = spd.outbound(&view.outbound_flow());
         assert!(matches!(decision, Decision::Bypass), "{decision:?}");
-        // With time it is forgotten.
+        // The first fragment is forgotten after some time.
         assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
         assert_eq!(
             admit(&mut fragments, &spd, &later, FIRST_MS),
@@ -234,7 +238,8 @@ mod tests {
         assert_eq!(admit(&mut fragments, &spd, &other, 1), Admitted::Held);
     }
 
-    /// A later fragment that overtakes its own first one is not taken for one of the datagram before.
+    /// A later fragment that overtakes its own first fragment does not count as part of the
+    /// datagram before.
     #[test]
     fn the_last_fragment_ends_what_was_bypassed() {
         let (mut fragments, spd) = (Fragments::new(0), spd());
@@ -247,7 +252,7 @@ mod tests {
         assert_eq!(admit(&mut fragments, &spd, &last, 1), Admitted::Held);
     }
 
-    /// Senders use identifications again, soon if they are busy.
+    /// Busy senders soon use an identification again.
     #[test]
     fn a_protected_datagram_ends_what_was_bypassed() {
         let (mut fragments, spd) = (Fragments::new(0), spd());
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(admit(&mut fragments, &after, &later, 1), Admitted::Held);
     }
 
-    /// Another first fragment's data, and TCP's flags, are not overwritten.
+    /// No fragment overwrites the data of a first fragment, or TCP's flags.
     #[test]
     fn later_fragments_lie_behind_their_first() {
         let (mut fragments, spd) = (Fragments::new(0), spd());
@@ -278,7 +283,7 @@ mod tests {
         assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
         let onto = fragment(1, 1, false, 53);
         assert_eq!(admit(&mut fragments, &spd, &onto, 0), Admitted::Refused);
-        // Seven of its bytes, the ports too.
+        // This first fragment has seven bytes of data, which end inside the UDP header.
         let mut tiny = fragment(2, 0, true, 53);
         tiny.truncate(27);
         (tiny[3], tiny[10], tiny[11]) = (27, 0, 0);

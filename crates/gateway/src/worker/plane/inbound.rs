@@ -1,4 +1,4 @@
-//! Inbound: datagrams are sorted, opened, and written to the TUN devices.
+//! The inbound path: datagrams are sorted, opened, and written to the TUN devices.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -13,17 +13,18 @@ use esplanade_ipsec::wire::{FixedHeader, IpView};
 use esplanade_ipsec::{DropReason, mss};
 
 use super::DataPlane;
-use super::port::Port;
-use super::ways::Opening;
+use super::pipelines::InboundPipeline;
+use super::port::TunPort;
 use crate::io::gro::Packets;
-use crate::io::udp::Received;
+use crate::io::udp::ReceivedDatagram;
 use crate::io::{ah, raw, slots};
-use crate::worker::Datagram;
+use crate::worker::IkeDatagram;
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::packet_io::{Entrance, PacketIo, Queue};
+use crate::worker::packet_io::{PacketIo, ReceiveSocket, TunQueue};
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Where the next datagrams are to be written to, beside what brings them. None while there is no room.
+    /// Returns the buffer for the next datagrams, and the I/O that fills it. Returns `None` while
+    /// there is no room.
     pub fn room(&mut self) -> Option<(&mut I, &mut [u8])> {
         if !self.can_open() {
             return None;
@@ -32,23 +33,23 @@ impl<I: PacketIo> DataPlane<I> {
         Some((&mut self.io, buffer.bytes))
     }
 
-    /// Takes the datagrams that were written into [`Self::room`]. IKE messages among them go to `ike`.
+    /// Processes the datagrams that were written into [`Self::room`]. Passes IKE messages to `ike`.
     pub fn handle_outer(
         &mut self,
-        entrance: Entrance,
-        received: &[Received],
-        ike: impl FnMut(Datagram),
+        receive_socket: ReceiveSocket,
+        received: &[ReceivedDatagram],
+        ike: impl FnMut(IkeDatagram),
     ) {
-        self.sort(entrance, received, ike);
+        self.sort(receive_socket, received, ike);
         self.open_sorted();
     }
 
     /// Finds the ESP and AH packets among the datagrams.
     pub fn sort(
         &mut self,
-        entrance: Entrance,
-        received: &[Received],
-        mut ike: impl FnMut(Datagram),
+        receive_socket: ReceiveSocket,
+        received: &[ReceivedDatagram],
+        mut ike: impl FnMut(IkeDatagram),
     ) {
         self.found.clear();
         let Some(buffer) = self.open[0].walk.receive_buffer() else {
@@ -66,32 +67,32 @@ impl<I: PacketIo> DataPlane<I> {
                 add(&self.counters.runts, 1);
                 continue;
             }
-            let sorter = Sorter {
+            let sorter = DatagramSorter {
                 counters: &self.counters,
                 found: &mut self.found,
                 ike: &mut ike,
                 at: buffer.offset + meta.at,
             };
-            match (entrance, slot.get(..meta.len).unwrap_or_default()) {
-                (Entrance::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
-                (Entrance::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
-                (Entrance::Esp { with_header }, datagram) => {
+            match (receive_socket, slot.get(..meta.len).unwrap_or_default()) {
+                (ReceiveSocket::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
+                (ReceiveSocket::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
+                (ReceiveSocket::Esp { with_header }, datagram) => {
                     sorter.esp(with_header, meta, datagram)
                 }
-                (Entrance::Ah, _) => sorter.ah(meta, slot),
+                (ReceiveSocket::Ah, _) => sorter.ah(meta, slot),
             }
         }
         self.found.used = slots::used(received);
     }
 
-    /// Offers the ESP packets that were sorted, by their SPIs, to a device in front. What it takes is counted here, and
-    /// opened there.
+    /// Offers the sorted ESP packets, with their SPIs, to a device in front. A packet that the
+    /// device takes is counted here and opened there.
     pub fn offer_sorted(&mut self, mut takes: impl FnMut(u32, &[u8], &OuterFacts) -> bool) {
         let walk = &mut self.open[0].walk;
         let Some(buffer) = walk.receive_buffer() else {
             return;
         };
-        let Found { facts, packets, .. } = &mut self.found;
+        let FoundPackets { facts, packets, .. } = &mut self.found;
         let (mut taken, mut len) = (0, 0);
         packets.retain(|place| {
             let start = (place.offset as usize).wrapping_sub(buffer.offset);
@@ -114,15 +115,15 @@ impl<I: PacketIo> DataPlane<I> {
         add(&counters.bytes_in, len);
     }
 
-    /// Counts packets from outside as dropped.
+    /// Counts dropped packets from outside.
     pub fn drop_outer(&mut self, reason: DropReason, packets: u64) {
         self.open[0].walk.counters().drops.add(reason, packets);
     }
 
-    /// Delivers packets that a device in front has opened to the common port, in order.
+    /// Delivers packets that a device in front opened. They go to the common port in order.
     pub fn deliver_plain(&mut self, packets: Vec<Vec<u8>>) {
         let all = 0..packets.len();
-        let mut packets = Plain(packets);
+        let mut packets = OwnedPackets(packets);
         let Some(port) = self.ports.first_mut() else {
             return;
         };
@@ -135,7 +136,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.write_out(&mut packets);
     }
 
-    /// Opens and delivers what was sorted.
+    /// Opens and delivers the sorted packets.
     pub fn open_sorted(&mut self) {
         let Some((first, others)) = self.open.split_first_mut() else {
             return;
@@ -156,7 +157,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.follow_moved();
     }
 
-    /// Whether another receive finds room.
+    /// Tells whether another receive finds room.
     fn can_open(&mut self) -> bool {
         self.takes_datagrams() || {
             self.open_and_deliver();
@@ -164,22 +165,22 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Goes on with packets whose SAs were moved: behind all that came before them.
+    /// Continues with the packets of SAs that were moved, after all earlier packets were delivered.
     fn follow_moved(&mut self) {
         if self.found.moved.is_empty() {
             return;
         }
         let last = self.open.len() - 1;
         for (placed, packet, facts) in std::mem::take(&mut self.found.moved) {
-            // It may have been moved twice within the burst.
+            // The SA may have been moved twice within the burst.
             if !self.opened.knows(placed) {
                 self.drain_inbound();
                 self.opened.settle(placed);
             }
-            let way = usize::from(placed.engine).min(last);
+            let index = usize::from(placed.engine).min(last);
             let sad = self.database.sad();
-            // A drop is counted there.
-            let _ = self.open[way].walk.push_copy(sad, &packet, &facts);
+            // The walk counts a drop.
+            let _ = self.open[index].walk.push_copy(sad, &packet, &facts);
         }
         self.open_and_deliver();
     }
@@ -212,16 +213,16 @@ impl<I: PacketIo> DataPlane<I> {
         self.write_out(opened);
     }
 
-    /// Writes what the coalescers of the ports have.
+    /// Writes the contents of all coalescers.
     fn write_out(&mut self, packets: &mut impl Packets) {
         let (mut writes, mut failed) = (0, 0);
         for (index, port) in self.ports.iter_mut().enumerate() {
-            let Port {
+            let TunPort {
                 coalescer,
                 unshared,
                 ..
             } = port;
-            for (coalescer, queue) in [(coalescer, Queue::OfFlow), (unshared, Queue::Own)] {
+            for (coalescer, queue) in [(coalescer, TunQueue::OfFlow), (unshared, TunQueue::Own)] {
                 coalescer.flush(packets, |slices, packets| {
                     writes += 1;
                     if let Err(error) = self.io.write(index, queue, slices) {
@@ -236,10 +237,10 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// Packets that lie anywhere.
-struct Plain(Vec<Vec<u8>>);
+/// Packets in separate vectors.
+struct OwnedPackets(Vec<Vec<u8>>);
 
-impl Packets for Plain {
+impl Packets for OwnedPackets {
     fn packet(&self, index: usize) -> &[u8] {
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
@@ -264,7 +265,7 @@ impl Packets for OpenedBatch {
     }
 }
 
-/// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
+/// Lowers the MSS in SYN packets, so that the answers fit into packets of `mtu` bytes.
 fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &IoCounters) {
     for index in share {
         let packet = opened.packet_mut(index);
@@ -279,7 +280,8 @@ fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &Io
     }
 }
 
-/// Sorts out most packets that are none, without parsing them. Behind extension headers one is missed.
+/// Tests quickly, before parsing, whether a packet may be a TCP SYN. A SYN behind IPv6 extension
+/// headers is not recognised, and its MSS stays as it is.
 fn may_be_syn(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const SYN: u8 = 2;
@@ -290,32 +292,33 @@ fn may_be_syn(packet: &[u8]) -> bool {
     ip.protocol == TCP && flags.is_some_and(|flags| flags & SYN != 0)
 }
 
-/// ESP and AH packets found in a receive: their places in the arena, and the outer headers of each datagram.
+/// The ESP and AH packets of one receive: their places in the arena, and the outer headers of each
+/// datagram.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundPackets {
     facts: Vec<OuterFacts>,
     packets: Vec<Place>,
-    /// Packets of SAs that were moved to another engine just now, with their outer headers.
+    /// Packets of SAs that were just moved to another engine, with their outer headers.
     moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
-    /// Bytes of the arena that the datagrams lie in.
+    /// Bytes of the arena that the datagrams occupy.
     used: usize,
 }
 
-impl Found {
+impl FoundPackets {
     fn clear(&mut self) {
         self.facts.clear();
         self.packets.clear();
         self.used = 0;
     }
 
-    /// Takes out the packets whose SAs are with other engines than the first, and gives them to those; the arena's bytes
-    /// begin at `base`.
+    /// Moves packets whose SAs belong to other engines from this list to those engines. The bytes
+    /// of the arena begin at offset `base`.
     fn place(
         &mut self,
         (bytes, base): (&[u8], usize),
         sad: &Sad,
         opened: &Settled,
-        others: &mut [Opening],
+        others: &mut [InboundPipeline],
     ) {
         let Self {
             facts,
@@ -348,14 +351,14 @@ impl Found {
             let Some(other) = other.and_then(|other| others.get_mut(other)) else {
                 return true;
             };
-            // A drop is counted there.
+            // The walk counts a drop.
             let _ = other.walk.push_copy(sad, packet, facts);
             false
         });
     }
 
     fn push(&mut self, offset: usize, len: usize, facts: &OuterFacts) {
-        // Packets that were coalesced have one header.
+        // Packets that the kernel coalesced share one header.
         if self.facts.last() != Some(facts) {
             self.facts.push(*facts);
         }
@@ -367,33 +370,33 @@ impl Found {
     }
 }
 
-/// Sorts one received datagram: IKE to whom it is for, ESP and AH to the list of packets found.
-struct Sorter<'a, F> {
+/// Sorts one received datagram: IKE goes to its receiver, ESP and AH to the list of found packets.
+struct DatagramSorter<'a, F> {
     counters: &'a IoCounters,
-    found: &'a mut Found,
+    found: &'a mut FoundPackets,
     ike: &'a mut F,
-    /// Where in the arena the datagram lies.
+    /// Offset of the datagram in the arena.
     at: usize,
 }
 
-impl<F: FnMut(Datagram)> Sorter<'_, F> {
-    fn ike(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+impl<F: FnMut(IkeDatagram)> DatagramSorter<'_, F> {
+    fn ike(self, bound: SocketAddr, meta: &ReceivedDatagram, datagram: &[u8]) {
         for payload in datagram.chunks(meta.segment.max(1)) {
             if payload == [0xff] {
                 add(&self.counters.keepalives, 1);
             } else {
-                tell(self.ike, bound, meta, payload);
+                pass_ike(self.ike, bound, meta, payload);
             }
         }
     }
 
-    fn nat_t(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+    fn nat_t(self, bound: SocketAddr, meta: &ReceivedDatagram, datagram: &[u8]) {
         let facts = OuterFacts::new(meta.remote, true, meta.tos);
         let mut at = self.at;
         for payload in datagram.chunks(meta.segment.max(1)) {
             match udp_encap::classify(payload) {
                 Classified::Esp => self.found.push(at, payload.len(), &facts),
-                Classified::Ike => tell(self.ike, bound, meta, payload),
+                Classified::Ike => pass_ike(self.ike, bound, meta, payload),
                 Classified::Keepalive => add(&self.counters.keepalives, 1),
                 Classified::Runt => add(&self.counters.runts, 1),
             }
@@ -401,7 +404,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn esp(self, with_header: bool, meta: &Received, datagram: &[u8]) {
+    fn esp(self, with_header: bool, meta: &ReceivedDatagram, datagram: &[u8]) {
         let remote = SocketAddr::new(meta.remote.ip(), 0);
         let facts = OuterFacts::new(remote, false, meta.tos);
         match raw::payload(with_header, datagram) {
@@ -410,7 +413,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn ah(self, meta: &Received, slot: &mut [u8]) {
+    fn ah(self, meta: &ReceivedDatagram, slot: &mut [u8]) {
         let restored = ah::restore(meta, slot);
         let Some((header_len, len)) = restored.filter(|(header_len, len)| header_len <= len) else {
             add(&self.counters.runts, 1);
@@ -426,8 +429,13 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
     }
 }
 
-fn tell(ike: &mut impl FnMut(Datagram), bound: SocketAddr, meta: &Received, payload: &[u8]) {
-    ike(Datagram {
+fn pass_ike(
+    ike: &mut impl FnMut(IkeDatagram),
+    bound: SocketAddr,
+    meta: &ReceivedDatagram,
+    payload: &[u8],
+) {
+    ike(IkeDatagram {
         local: SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port()),
         remote: meta.remote,
         payload: payload.to_vec(),

@@ -1,21 +1,23 @@
-//! The packet path of a worker, without sockets, devices and clock: what it needs of them is [`PacketIo`].
+//! The packet path of a worker, without sockets, devices and clock. [`PacketIo`] provides what it
+//! needs of them.
 //!
-//! Whoever has packets calls [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]; what comes of them leaves
-//! through the [`PacketIo`], at the latest with [`DataPlane::finish`]. Time is what [`DataPlane::handle_time`] was told.
+//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]. The
+//! results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
+//! what [`DataPlane::handle_time`] was told.
 
 mod auditor;
 mod dummies;
+mod engine_slot;
 mod engines;
 mod fragments;
 mod inbound;
-mod lane;
 mod outbound;
+mod pipelines;
 mod port;
 mod processing;
 mod replies;
 mod sending;
 mod turns;
-mod ways;
 
 use std::io;
 use std::sync::Arc;
@@ -33,43 +35,43 @@ use super::counters::{IoCounters, add};
 use super::packet_io::PacketIo;
 use super::wakers::Paused;
 use auditor::Auditor;
-use dummies::Dummies;
-use inbound::Found;
-use lane::SUSPECT_MS;
-use replies::Replies;
-use ways::{Opening, Sealing, ways_in, ways_out};
+use dummies::DummyScheduler;
+use engine_slot::SUSPECT_MS;
+use inbound::FoundPackets;
+use pipelines::{InboundPipeline, OutboundPipeline, inbound_pipelines, outbound_pipelines};
+use replies::IcmpReplies;
 
 pub use dummies::{DummySa, DummySas};
-pub use lane::{EngineHealth, EngineSource, Health};
-pub(super) use outbound::{Given, Inner};
+pub use engine_slot::{EngineHealth, EngineSource, Health};
+pub(super) use outbound::{AcceleratorPacket, InnerPacket};
 pub(crate) use outbound::{is_of_sa, size_limit};
-pub(super) use port::Port;
+pub(super) use port::TunPort;
 pub use processing::Processing;
 
-/// Packets of a batch that does not wait for more.
+/// Most packets of a batch that does not wait for more.
 const PACKETS_MAX: usize = 2048;
-/// Packets of any batch.
+/// Most packets of any batch.
 const JOBS_MAX: usize = 1 << 14;
-/// How often a data plane without packets looks after what it remembers.
+/// How often, in milliseconds, a data plane without packets clears its caches.
 const IDLE_MS: u64 = 1000;
-/// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
+/// Least number of flow cache sets that are swept per millisecond.
 const SWEPT: usize = 4;
-/// And more where the cache is so large that a round of all sets would take longer than this.
+/// A sweep of all sets takes at most this many milliseconds, however large the cache is.
 const ROUND_MS: usize = 30_000;
-/// But no more at a time: a few milliseconds, in which a packet could arrive.
+/// Most sets of one sweep. It takes a few milliseconds, during which a packet may arrive.
 const SWEPT_MAX: usize = 1 << 14;
 
-/// What a data plane works with.
+/// What a data plane needs.
 pub(super) struct PlaneConfig {
-    /// By interface; the common one is first.
-    pub ports: Vec<Port>,
+    /// The ports, sorted by interface. The common port is the first.
+    pub ports: Vec<TunPort>,
     pub database: Arc<Database>,
     pub paths: Arc<PathMtus>,
-    /// Bytes that the datagrams of one receive may need.
+    /// Most bytes that the datagrams of one receive take.
     pub receive_len: usize,
-    /// Flows of each IP version to remember the decision of.
+    /// How many flows of each IP version the flow cache holds.
     pub flows: usize,
-    /// Data planes that share the SAs.
+    /// Number of data planes that share the SAs.
     pub workers: usize,
     pub processing: Processing,
     pub dummies: Option<watch::Receiver<DummySas>>,
@@ -82,36 +84,38 @@ pub(super) struct DataPlane<I> {
     pub io: I,
     database: Arc<Database>,
     paths: Arc<PathMtus>,
-    ports: Vec<Port>,
-    /// By engine; the first has the flow cache and decides for all.
-    seal: Vec<Sealing>,
-    /// By engine; datagrams are received for the first.
-    open: Vec<Opening>,
+    ports: Vec<TunPort>,
+    /// The outbound pipelines, one for each engine. The first has the flow cache and decides about
+    /// every packet.
+    seal: Vec<OutboundPipeline>,
+    /// The inbound pipelines, one for each engine. Datagrams are received for the first.
+    open: Vec<InboundPipeline>,
     engines: Vec<EngineHealth>,
     sealed: Settled,
     opened: Settled,
-    found: Found,
+    found: FoundPackets,
     shares: Vec<Share>,
     counters: Arc<IoCounters>,
     now_ns: u64,
-    /// The same.
+    /// `now_ns` in milliseconds.
     now_ms: u64,
-    /// The time when [`Self::finish`] was called last.
+    /// The time of the last call of [`Self::finish`].
     finished_ms: u64,
     processing: Processing,
-    replies: Replies,
+    replies: IcmpReplies,
     auditor: Auditor,
-    dummies: Option<Dummies>,
-    /// Bytes of the longest packet that the accelerator in front takes; None where there is none that works.
+    dummies: Option<DummyScheduler>,
+    /// Most bytes of a packet that the accelerator in front takes. `None` means that there is none,
+    /// or that it failed.
     accelerator: Option<usize>,
-    given: Vec<Given>,
+    given: Vec<AcceleratorPacket>,
 }
 
 impl<I: PacketIo> DataPlane<I> {
     pub fn new(io: I, config: PlaneConfig) -> io::Result<Self> {
         let engines = vec![EngineHealth::default(); config.engines.len()];
-        let seal = ways_out(&config.engines, &engines, config.flows, config.workers)?;
-        let open = ways_in(&config.engines, &engines, config.receive_len)?;
+        let seal = outbound_pipelines(&config.engines, &engines, config.flows, config.workers)?;
+        let open = inbound_pipelines(&config.engines, &engines, config.receive_len)?;
         let mut plane = Self {
             io,
             database: config.database,
@@ -122,30 +126,36 @@ impl<I: PacketIo> DataPlane<I> {
             engines,
             sealed: Settled::default(),
             opened: Settled::default(),
-            found: Found::default(),
+            found: FoundPackets::default(),
             shares: Vec::new(),
             counters: config.counters,
             now_ns: config.now_ns,
             now_ms: Clock::ms(config.now_ns),
             finished_ms: Clock::ms(config.now_ns),
             processing: config.processing,
-            replies: Replies::new(),
+            replies: IcmpReplies::new(),
             auditor: Auditor::new(),
-            dummies: config.dummies.map(Dummies::new),
+            dummies: config.dummies.map(DummyScheduler::new),
             accelerator: None,
             given: Vec::new(),
         };
-        let out = plane.seal.iter().map(|way| (&way.lane, Direction::Seal));
-        let back = plane.open.iter().map(|way| (&way.lane, Direction::Open));
-        for (lane, direction) in out.chain(back) {
-            if let Some(fd) = lane.ready_fd() {
+        let out = plane
+            .seal
+            .iter()
+            .map(|pipeline| (&pipeline.slot, Direction::Seal));
+        let back = plane
+            .open
+            .iter()
+            .map(|pipeline| (&pipeline.slot, Direction::Open));
+        for (slot, direction) in out.chain(back) {
+            if let Some(fd) = slot.ready_fd() {
                 plane.io.watch(fd, direction)?;
             }
         }
         Ok(plane)
     }
 
-    /// Outbound, inbound.
+    /// Returns the counters of the walks: outbound, inbound.
     pub fn walk_counters(&self) -> [Arc<WalkCounters>; 2] {
         [
             Arc::clone(self.seal[0].walk.counters()),
@@ -157,19 +167,19 @@ impl<I: PacketIo> DataPlane<I> {
         self.engines.clone()
     }
 
-    /// What comes now comes at this time.
+    /// Sets the time for all that follows.
     pub fn handle_time(&mut self, now_ns: u64) {
         let now_ms = Clock::ms(now_ns);
         (self.now_ns, self.now_ms) = (now_ns, now_ms);
-        for way in &mut self.open {
-            way.walk.set_now_ms(now_ms);
+        for pipeline in &mut self.open {
+            pipeline.walk.set_now_ms(now_ms);
         }
-        for way in &mut self.seal {
-            way.walk.set_now_ms(now_ms);
+        for pipeline in &mut self.seal {
+            pipeline.walk.set_now_ms(now_ms);
         }
     }
 
-    /// Whose packets it takes none of now, because an engine has all that it can have of them.
+    /// Returns the directions that take no packets, because an engine has no room for more.
     pub fn paused(&self) -> Paused {
         Paused {
             inbound: !self.takes_datagrams(),
@@ -177,58 +187,58 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// What is due behind the packets that came: of engines, and of the time that has passed.
+    /// Does what is due after a burst: for the engines, and because time has passed.
     pub fn finish(&mut self) {
-        self.look_after_engines();
+        self.check_engines();
         let audits = self.open.iter_mut();
-        for (event, packets) in audits.flat_map(|way| way.walk.drain_audits()) {
+        for (event, packets) in audits.flat_map(|pipeline| pipeline.walk.drain_audits()) {
             self.auditor.record(event, packets, self.now_ms);
         }
         let last_ms = std::mem::replace(&mut self.finished_ms, self.now_ms);
         if self.now_ms != last_ms {
-            self.keep_time();
-            self.let_go(self.now_ms.saturating_sub(last_ms));
+            self.expire();
+            self.drop_removed_sas(self.now_ms.saturating_sub(last_ms));
         }
     }
 
-    /// After how long [`Self::finish`] has something to do without packets.
+    /// Returns after how long [`Self::finish`] has something to do without new packets.
     pub fn timeout(&self) -> Duration {
-        if self.waits_for_nobody() {
+        if self.is_stalled() {
             return Duration::from_millis(1);
         }
-        // An engine that has something is not to be late for long before that is seen.
+        // Notice soon if a busy engine becomes late.
         let longest = if self.engines_are_busy() {
             SUSPECT_MS
         } else {
             IDLE_MS
         };
-        let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
+        let dummy = self.dummies.as_ref().and_then(DummyScheduler::next_ms);
         let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
         let wait = Duration::from_millis(wait.min(longest));
         let due = self.due_ns().map(|due| due.saturating_sub(self.now_ns));
         due.map_or(wait, |due| wait.min(Duration::from_nanos(due)))
     }
 
-    /// What the control thread is to know.
+    /// Returns the events for the control thread.
     pub fn events(&mut self) -> impl Iterator<Item = Event> + '_ {
         let outbound = self.seal.iter_mut();
-        let outbound = outbound.flat_map(|way| way.walk.drain_events());
+        let outbound = outbound.flat_map(|pipeline| pipeline.walk.drain_events());
         let inbound = self.open.iter_mut();
-        outbound.chain(inbound.flat_map(|way| way.walk.drain_events()))
+        outbound.chain(inbound.flat_map(|pipeline| pipeline.walk.drain_events()))
     }
 
-    /// SAs that were removed, with their keys, do not stay in what this worker remembers.
-    fn let_go(&mut self, passed_ms: u64) {
-        for way in &mut self.open {
-            way.walk.refresh(self.database.sad());
+    /// Drops removed SAs, and so their keys, from the caches of this worker.
+    fn drop_removed_sas(&mut self, passed_ms: u64) {
+        for pipeline in &mut self.open {
+            pipeline.walk.refresh(self.database.sad());
         }
-        for way in &mut self.seal {
-            let sets = swept(way.walk.flow_sets(), passed_ms);
-            way.walk.sweep_flows(sets);
+        for pipeline in &mut self.seal {
+            let sets = swept(pipeline.walk.flow_sets(), passed_ms);
+            pipeline.walk.sweep_flows(sets);
         }
     }
 
-    fn keep_time(&mut self) {
+    fn expire(&mut self) {
         let waiting = self.ports.iter_mut();
         for port in waiting.filter(|port| port.fragments.is_waiting()) {
             let datagrams = port.fragments.expire(self.now_ms);
@@ -246,7 +256,8 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.
+/// Returns the number of flow cache sets to sweep after `passed_ms`. Frequent wakes cause no
+/// additional work.
 fn swept(sets: usize, passed_ms: u64) -> usize {
     let of_ms = sets.div_ceil(ROUND_MS).max(SWEPT);
     let passed_ms = usize::try_from(passed_ms).unwrap_or(usize::MAX);

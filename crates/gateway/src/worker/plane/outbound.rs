@@ -1,4 +1,5 @@
-//! Outbound: packets from the protected side are decided on and written into their ESP slots.
+//! The outbound path: the SPD decides about packets from the protected side, and they are written
+//! into ESP slots.
 
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
@@ -18,33 +19,33 @@ use esplanade_ipsec::{DropReason, mss, pmtu};
 
 use super::DataPlane;
 use super::fragments::Admitted;
+use super::pipelines::OutboundPipeline;
 use super::turns::WAIT_NS;
-use super::ways::Sealing;
-use crate::io::gso::Segments;
+use crate::io::gso::GsoSegments;
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 use crate::worker::counters::add;
 use crate::worker::packet_io::PacketIo;
 
-/// Dummy packets of one round.
+/// Most dummy packets of one round.
 const DUMMIES_MAX: usize = 64;
 
-/// A packet from the protected side, or a super-segment, of which nothing is missing.
-pub(in crate::worker) struct Inner<'a> {
+/// A complete packet or super-segment from the protected side.
+pub(in crate::worker) struct InnerPacket<'a> {
     port: usize,
-    /// What its sender has left to do: segmentation, and a checksum.
+    /// The segmentation and checksum that the sender left unfinished.
     header: VnetHeader,
-    packet: Bytes<'a>,
+    packet: PacketBytes<'a>,
     view: IpView,
 }
 
-/// The bytes of a packet and nothing behind it.
-enum Bytes<'a> {
+/// The bytes of exactly one packet.
+enum PacketBytes<'a> {
     Read(&'a mut [u8]),
-    /// Of a datagram that came in fragments.
+    /// The bytes of a datagram that arrived in fragments.
     Whole(Vec<u8>),
 }
 
-impl Deref for Bytes<'_> {
+impl Deref for PacketBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -55,7 +56,7 @@ impl Deref for Bytes<'_> {
     }
 }
 
-impl DerefMut for Bytes<'_> {
+impl DerefMut for PacketBytes<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Read(bytes) => bytes,
@@ -64,36 +65,36 @@ impl DerefMut for Bytes<'_> {
     }
 }
 
-impl<'a> Inner<'a> {
-    /// A packet that was led into the port, with nothing left to do.
+impl<'a> InnerPacket<'a> {
+    /// Creates a packet that arrived at the port with nothing left unfinished.
     pub fn plain(port: usize, packet: &'a mut [u8]) -> Result<Self, Malformed> {
         let view = IpView::parse(packet)?;
         let packet = packet.get_mut(..view.total_len).unwrap_or_default();
         Ok(Self {
             port,
             header: VnetHeader::default(),
-            packet: Bytes::Read(packet),
+            packet: PacketBytes::Read(packet),
             view,
         })
     }
 
-    pub fn segments(&self) -> Option<Segments<'_>> {
-        Segments::new(&self.header, &self.packet).ok()
+    pub fn segments(&self) -> Option<GsoSegments<'_>> {
+        GsoSegments::new(&self.header, &self.packet).ok()
     }
 }
 
-/// A piece of a packet that was too long for the accelerator in front, for an SA that lives there. The walk has counted
+/// A packet or piece for an SA that exists only in the accelerator in front. The walk has counted
 /// it.
 #[derive(Debug)]
-pub(in crate::worker) struct Given {
+pub(in crate::worker) struct AcceleratorPacket {
     sa: Arc<OutboundSa>,
     pub packet: Vec<u8>,
-    /// It was not cut.
+    /// The packet was not cut.
     pub is_whole: bool,
 }
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Whether another packet from the protected side finds room.
+    /// Tells whether another packet from the protected side finds room.
     pub fn can_seal(&mut self) -> bool {
         self.takes_packets() || {
             self.seal_and_send();
@@ -101,15 +102,21 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Takes what a read of a port gave: a packet or super-segment behind its virtio header.
+    /// Processes one read from a port: a packet or super-segment after its virtio header.
     pub fn handle_inner(&mut self, spd: &Spd, port: usize, read: &mut [u8]) {
         if let Some(mut inner) = self.admit(spd, port, read) {
             self.decide(spd, &mut inner);
         }
     }
 
-    /// Checks what a read of a port gave. None if it is dropped, or waits for the rest of its datagram.
-    pub fn admit<'a>(&mut self, spd: &Spd, port: usize, read: &'a mut [u8]) -> Option<Inner<'a>> {
+    /// Checks one read from a port. Returns `None` if the packet was dropped, or waits for the rest
+    /// of its datagram.
+    pub fn admit<'a>(
+        &mut self,
+        spd: &Spd,
+        port: usize,
+        read: &'a mut [u8],
+    ) -> Option<InnerPacket<'a>> {
         let Some((header, packet)) = read.split_first_chunk_mut::<HEADER_LEN>() else {
             self.seal[0].walk.drop_malformed(0);
             return None;
@@ -118,7 +125,7 @@ impl<I: PacketIo> DataPlane<I> {
             self.seal[0].walk.drop_malformed(packet.len());
             return None;
         };
-        // Bytes behind the IP packet would be sealed with it.
+        // Cut off bytes after the IP packet, which would be sealed with it.
         let packet = packet.get_mut(..view.total_len).unwrap_or_default();
         let header = VnetHeader::decode(header).ok();
         let Some(header) = header.filter(|header| stays_behind_ports(header, &view)) else {
@@ -135,14 +142,14 @@ impl<I: PacketIo> DataPlane<I> {
             false => Admitted::AsItIs,
         };
         let (packet, view) = match admitted {
-            Admitted::AsItIs => (Bytes::Read(packet), view),
-            Admitted::Behind(view) => (Bytes::Read(packet), view),
+            Admitted::AsItIs => (PacketBytes::Read(packet), view),
+            Admitted::Behind(view) => (PacketBytes::Read(packet), view),
             Admitted::Held => return None,
             Admitted::Whole(whole) => match IpView::parse(&whole) {
                 Ok(mut view) => {
-                    // Its sender let it be fragmented, in IPv6 too.
+                    // Its sender permitted fragmentation, in IPv6 as well.
                     view.dont_fragment = false;
-                    (Bytes::Whole(whole), view)
+                    (PacketBytes::Whole(whole), view)
                 }
                 Err(_) => {
                     self.seal[0].walk.drop_malformed(whole.len());
@@ -155,7 +162,7 @@ impl<I: PacketIo> DataPlane<I> {
                 return None;
             }
         };
-        Some(Inner {
+        Some(InnerPacket {
             port,
             header,
             packet,
@@ -163,23 +170,23 @@ impl<I: PacketIo> DataPlane<I> {
         })
     }
 
-    /// Does with a packet what the SPD says.
-    pub fn decide(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
+    /// Does with a packet what the SPD decides.
+    pub fn decide(&mut self, spd: &Spd, inner: &mut InnerPacket<'_>) {
         self.apply_policy(spd, inner);
-        if self.seal.iter().any(Sealing::has_enough) {
+        if self.seal.iter().any(OutboundPipeline::has_enough) {
             self.seal_and_send();
         }
     }
 
-    fn apply_policy(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
-        let Inner {
+    fn apply_policy(&mut self, spd: &Spd, inner: &mut InnerPacket<'_>) {
+        let InnerPacket {
             port,
             header,
             packet,
             view,
         } = inner;
         let (port, packet) = (*port, &mut **packet);
-        let Ok(segments) = Segments::new(header, packet) else {
+        let Ok(segments) = GsoSegments::new(header, packet) else {
             add(&self.counters.tun_malformed, 1);
             self.seal[0].walk.drop_malformed(packet.len());
             return;
@@ -201,7 +208,8 @@ impl<I: PacketIo> DataPlane<I> {
         }
         let longest = cut.segment_len.max(cut.last_len);
         if sa.sequence.is_given_away() {
-            // The accelerator gave it back: it does not know of its SA yet. Or it was too long for that.
+            // Two cases lead here. The accelerator returned the packet because it does not know the
+            // SA yet, or the packet was too long for it.
             let limit = self.accelerator_limit(&sa, view).filter(|_| port == 0);
             return match limit.filter(|limit| longest > *limit) {
                 Some(limit) => self.too_big(port, &sa, &cut, (packet, view), limit),
@@ -214,7 +222,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
         if self.ports[port].mss_clamp.is_some() && mss::is_syn(packet, view) {
             self.clamp(port, (packet, view), limit, header.checksum.is_some());
-            if let Ok(segments) = Segments::new(header, packet) {
+            if let Ok(segments) = GsoSegments::new(header, packet) {
                 self.protect(&sa, &segments, &cut, view);
             }
             return;
@@ -222,17 +230,23 @@ impl<I: PacketIo> DataPlane<I> {
         self.protect(&sa, &segments, &cut, view);
     }
 
-    fn protect(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, view: &IpView) {
+    fn protect(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        segments: &GsoSegments<'_>,
+        cut: &Cut,
+        view: &IpView,
+    ) {
         if sa.sequence.is_given_away() {
             return self.give(sa, segments, cut, false);
         }
-        // A second try has an empty batch to itself.
-        let way = self.way_out(sa);
+        // The second try finds an empty batch.
+        let index = self.outbound_index(sa);
         for _ in 0..2 {
-            if !self.take_turn(sa, way) {
+            if !self.take_turn(sa, index) {
                 break;
             }
-            let refused = match self.seal[way].walk.reserve(sa, view, cut) {
+            let refused = match self.seal[index].walk.reserve(sa, view, cut) {
                 Ok(mut slots) => {
                     let mut index = 0;
                     while let Some(slot) = slots.next_slot() {
@@ -252,46 +266,53 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Keeps a packet, or a piece of one, for the accelerator in front.
-    fn give(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, is_whole: bool) {
+    fn give(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        segments: &GsoSegments<'_>,
+        cut: &Cut,
+        is_whole: bool,
+    ) {
         if self.accelerator.is_none() || cut.count != 1 {
             return self.seal[0].walk.give_up(sa, cut);
         }
         let mut packet = vec![0; segments.len(0)];
         segments.write(0, &mut packet);
-        self.given.push(Given {
+        self.given.push(AcceleratorPacket {
             sa: Arc::clone(sa),
             packet,
             is_whole,
         });
     }
 
-    /// From now on SAs may live in a device in front, which takes packets up to this length; None if it has failed.
+    /// From now on a device in front may own SAs, and takes packets of at most `frame_max` bytes.
+    /// `None` means that the device failed.
     pub fn set_accelerator(&mut self, frame_max: Option<usize>) {
         self.accelerator = frame_max;
     }
 
-    /// What was kept for the accelerator since the last call.
-    pub fn take_given(&mut self) -> Vec<Given> {
+    /// Returns the packets that were kept for the accelerator since the last call.
+    pub fn take_given(&mut self) -> Vec<AcceleratorPacket> {
         std::mem::take(&mut self.given)
     }
 
-    /// Counts as lost what the accelerator did not take.
-    pub fn give_up(&mut self, given: &Given) {
+    /// Counts as lost a packet that the accelerator did not take.
+    pub fn give_up(&mut self, given: &AcceleratorPacket) {
         let one = Cut::one(given.packet.len());
         self.seal[0].walk.give_up(&given.sa, &one);
     }
 
-    /// Counts what is no packet.
+    /// Counts bytes that are no valid packet.
     pub fn drop_malformed(&mut self, len: usize) {
         self.seal[0].walk.drop_malformed(len);
     }
 
-    /// Counts a packet from the protected side as dropped.
+    /// Counts a dropped packet from the protected side.
     pub fn drop_inner(&mut self, reason: DropReason, len: usize) {
         self.seal[0].walk.drop_packet(reason, len);
     }
 
-    /// The longest packet of the SA that the accelerator takes, through a path that may be narrow.
+    /// Returns the most bytes of a packet of the SA that the accelerator and the path take.
     fn accelerator_limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
         let frame_max = self.accelerator?;
         let least = match view.version {
@@ -303,23 +324,24 @@ impl<I: PacketIo> DataPlane<I> {
         Some(through.map_or(frame_max, |limit| limit.min(frame_max)))
     }
 
-    /// Waits until sequence numbers of the SA may be taken. Meanwhile it holds none itself: what it has is sent.
-    fn take_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
-        self.seal[way].turns.begin(sa) || self.wait_for_turn(sa, way)
+    /// Waits until the worker may take sequence numbers of the SA. While it waits, it holds none:
+    /// all its packets are sent first.
+    fn take_turn(&mut self, sa: &Arc<OutboundSa>, index: usize) -> bool {
+        self.seal[index].turns.begin(sa) || self.wait_for_turn(sa, index)
     }
 
-    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, index: usize) -> bool {
         self.drain();
         self.pause();
-        let (io, turns) = (&mut self.io, &mut self.seal[way].turns);
+        let (io, turns) = (&mut self.io, &mut self.seal[index].turns);
         let begun_ns = self.now_ns;
         let is_ours = turns.wait(sa, || io.pause().saturating_sub(begun_ns) < WAIT_NS);
-        // What goes to an engine from now on is not late yet.
+        // Read the clock again, so that the next batches do not look late.
         self.pause();
         is_ours
     }
 
-    /// The longest packet that may go through the SA, if its path is known to be narrow.
+    /// Returns the longest packet that may go through the SA, if its path is known to be narrow.
     fn limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
         let remote = sa.common.path().remote.ip();
         let path_mtu = self.paths.mtu(remote, self.now_ms);
@@ -327,7 +349,8 @@ impl<I: PacketIo> DataPlane<I> {
         size_limit(sa, view, path_mtu?.into())
     }
 
-    /// RFC 4301 §8.2.1: a sender that forbids fragmentation is told; a packet of any other is cut before it goes in.
+    /// Handles a packet that is too long for the path (RFC 4301 §8.2.1). If the sender forbids
+    /// fragmentation, it gets an ICMP error; otherwise the packet is cut before encryption.
     fn too_big(
         &mut self,
         port: usize,
@@ -342,7 +365,7 @@ impl<I: PacketIo> DataPlane<I> {
             let problem = Problem::TooBig { mtu: limit as u32 };
             return self.reply(port, (packet, view), problem);
         };
-        // One packet was counted; as many come out as pieces are made.
+        // The walk counted one packet, but this many more pieces come out.
         let more = pieces.count() as u64 - 1;
         self.seal[0]
             .walk
@@ -354,7 +377,7 @@ impl<I: PacketIo> DataPlane<I> {
         for index in 0..pieces.count() {
             piece.resize(pieces.len(index), 0);
             let written = pieces.write(index, &mut piece);
-            let segments = Segments::new(&VnetHeader::default(), &piece);
+            let segments = GsoSegments::new(&VnetHeader::default(), &piece);
             let one = Cut::one(piece.len());
             match (written, segments, IpView::parse(&piece)) {
                 (Some(()), Ok(segments), Ok(view)) => self.protect(sa, &segments, &one, &view),
@@ -363,7 +386,8 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Lowers the MSS of a SYN to what fits the port, and `limit`. `partial`: its checksum is not complete.
+    /// Lowers the MSS of a SYN to what fits the port and `limit`. `partial` means that the checksum
+    /// is not complete.
     fn clamp(
         &self,
         port: usize,
@@ -378,9 +402,10 @@ impl<I: PacketIo> DataPlane<I> {
         add(&self.counters.mss_clamped, u64::from(clamped));
     }
 
-    /// As for a packet that goes out here, for one that goes to the accelerator: its MSS is lowered to what fits the port.
-    pub fn clamp_inner(&self, inner: &mut Inner<'_>) {
-        let Inner {
+    /// Lowers the MSS of a packet for the accelerator to what fits the port, as for a packet that
+    /// leaves by software.
+    pub fn clamp_inner(&self, inner: &mut InnerPacket<'_>) {
+        let InnerPacket {
             port,
             header,
             packet,
@@ -398,7 +423,8 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     fn dropped(&mut self, port: usize, reason: DropReason, packet: &[u8], view: &IpView) {
-        // What the kernel says on its own to the neighbours that a TUN does not have was never to leave the link.
+        // The kernel itself sends such packets to neighbours, which a TUN device does not have.
+        // They would never leave the link, so do not audit them.
         if !is_link_scope(view.destination) {
             self.audit(reason, None, view);
         }
@@ -422,7 +448,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    fn bypass(&mut self, segments: &Segments<'_>) {
+    fn bypass(&mut self, segments: &GsoSegments<'_>) {
         let mut packet = Vec::new();
         for index in 0..segments.count() {
             packet.resize(segments.len(index), 0);
@@ -432,7 +458,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Dummies of the SAs that are silent, a bounded number at a time.
+    /// Sends dummy packets of silent SAs, at most [`DUMMIES_MAX`] per call.
     pub(super) fn send_dummies(&mut self) {
         let Some(dummies) = &mut self.dummies else {
             return;
@@ -442,16 +468,16 @@ impl<I: PacketIo> DataPlane<I> {
         while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
             let remote = sa.common.path().remote.ip();
             sa.set_path_mtu(self.paths.mtu(remote, self.now_ms));
-            let way = self.way_out(&sa);
-            if !self.take_turn(&sa, way) {
+            let index = self.outbound_index(&sa);
+            if !self.take_turn(&sa, index) {
                 continue;
             }
-            if self.seal[way].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
-                if !self.wait_for_turn(&sa, way) {
+            if self.seal[index].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+                if !self.wait_for_turn(&sa, index) {
                     continue;
                 }
-                // What does not fit an empty batch is not made: nobody waits for it.
-                let _ = self.seal[way].walk.push_dummy(&sa, len);
+                // A dummy that does not fit into an empty batch is not sent: nobody waits for it.
+                let _ = self.seal[index].walk.push_dummy(&sa, len);
             }
             sent += 1;
             if sent == DUMMIES_MAX {
@@ -464,8 +490,9 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// The longest packet that may go through an SA whose outer packets must not be fragmented. An IPv6 sender need not
-/// send less than 1280 bytes (RFC 8200 §5): what that makes too long is fragmented behind the SA.
+/// Returns the longest packet for an SA whose outer packets must not be fragmented. An IPv6 sender
+/// need not send less than 1280 bytes (RFC 8200 §5); an outer packet that becomes too long because
+/// of this is fragmented.
 pub(crate) fn size_limit(sa: &OutboundSa, view: &IpView, path_mtu: usize) -> Option<usize> {
     let limit = sa.inner_mtu(path_mtu);
     let limit = match view.version {
@@ -475,7 +502,8 @@ pub(crate) fn size_limit(sa: &OutboundSa, view: &IpView, path_mtu: usize) -> Opt
     leaves_whole(sa.common.mode, sa.common.tunnel.df, view).then_some(limit)
 }
 
-/// Whether nobody may cut what is sealed of this packet. In transport mode its own header says so.
+/// Tells whether nobody may fragment the sealed packet. In transport mode, the packet's own header
+/// decides.
 fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
     match (mode, df) {
         (Mode::Transport, _) | (_, DfPolicy::Copy) => view.dont_fragment,
@@ -484,8 +512,9 @@ fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
     }
 }
 
-/// Whether a packet is what the SA itself sends: the administrator's routes lead it back into its interface, where it
-/// would grow and multiply without end. Ours around the common device skip marked packets.
+/// Tells whether the packet was sent by the SA itself. The administrator's routes can lead such a
+/// packet back into the SA's interface, where it would grow and multiply for ever. The common
+/// device needs no check: our rule skips marked packets.
 pub(crate) fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
     let path = sa.common.path();
     let (local, remote) = (path.local.ip(), path.remote);
@@ -501,7 +530,7 @@ pub(crate) fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
     }
 }
 
-/// Link-local multicast: 224.0.0.0/24 and ff02::/16.
+/// Tells whether the destination is link-local multicast: 224.0.0.0/24 or ff02::/16.
 fn is_link_scope(destination: IpAddr) -> bool {
     match destination {
         IpAddr::V4(address) => matches!(address.octets(), [224, 0, 0, _]),
@@ -509,8 +538,9 @@ fn is_link_scope(destination: IpAddr) -> bool {
     }
 }
 
-/// Whether completing checksums and cutting segments leaves alone what the SPD looks at. A neighbour with packet
-/// sockets chooses freely where a checksum is to be written; the kernel carries that through forwarding.
+/// Tells whether checksums and segmentation leave the fields alone that the SPD decides on. A host
+/// with packet sockets chooses freely where a checksum is written, and the kernel forwards that
+/// request.
 fn stays_behind_ports(header: &VnetHeader, view: &IpView) -> bool {
     const PORTS_LEN: usize = 4;
     match (header.checksum, header.gso) {

@@ -1,24 +1,25 @@
-//! A TUN device as the data plane knows it: what belongs to its packets only.
+//! A TUN device as the data plane sees it, with the state that belongs to its packets only.
 
 use super::fragments::Fragments;
 use crate::io::gro::Coalescer;
 
 #[derive(Debug)]
-pub(in crate::worker) struct Port {
-    /// As in the SPD's entries.
+pub(in crate::worker) struct TunPort {
+    /// The interface that the SPD's entries name.
     pub(super) interface: u32,
-    /// Packets that go to the queues of their flows.
+    /// Collects packets for the queues of their flows.
     pub(super) coalescer: Coalescer,
-    /// Packets of SAs that are not for several workers: they go to this worker's queue, and the reverse flows come by it.
+    /// Collects packets of SAs that one worker alone serves. They go to this worker's queue, so
+    /// that their reverse flows arrive by it.
     pub(super) unshared: Coalescer,
-    /// Fragments from different interfaces never make one datagram.
+    /// The fragments of this interface. Fragments of different interfaces never make one datagram.
     pub(super) fragments: Fragments,
-    /// Lower the segment size of TCP to what fits packets of this length.
+    /// Lower TCP's segment size to what fits into packets of this many bytes.
     pub(super) mss_clamp: Option<u16>,
 }
 
-impl Port {
-    /// `udp`: the device takes super-segments of UDP.
+impl TunPort {
+    /// Creates a port. `udp` means that the device accepts UDP super-segments.
     pub fn new(interface: u32, udp: bool, mss_clamp: Option<u16>) -> Self {
         Self {
             interface,

@@ -1,14 +1,15 @@
-//! What a data plane does to packets beside IPsec.
+//! Options of a data plane besides IPsec.
 
-/// What is done to packets beside IPsec.
+/// What a data plane does to packets besides IPsec.
 #[derive(Debug, Clone, Copy)]
 pub struct Processing {
-    /// Lower the segment size that TCP connections agree on to what fits packets of this length (the TUN's MTU), or
-    /// through the path where that is narrower.
+    /// Lower the segment size of TCP connections to what fits into packets of this many bytes (the
+    /// TUN device's MTU), or through a narrower path.
     pub mss_clamp: Option<u16>,
-    /// Put fragments together where a policy wants to see ports (RFC 4301 §7.3). Otherwise they are judged without.
+    /// Reassemble fragments where a policy selects by port (RFC 4301 §7.3). Otherwise they are
+    /// judged without ports.
     pub reassemble: bool,
-    /// Tell the senders of packets that a policy discards (RFC 4301 §6).
+    /// Send ICMP errors for packets that a policy discards (RFC 4301 §6).
     pub report_discards: bool,
 }
 

@@ -1,4 +1,4 @@
-//! ICMP errors to inner senders, through the TUN.
+//! Sends ICMP errors to inner senders through the TUN device.
 
 use std::io::IoSlice;
 
@@ -7,26 +7,27 @@ use esplanade_ipsec::wire::icmp::{self, Problem};
 
 use crate::io::virtio::VnetHeader;
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::packet_io::{PacketIo, Queue};
-use crate::worker::rate::Rate;
+use crate::worker::packet_io::{PacketIo, TunQueue};
+use crate::worker::rate::RateLimiter;
 
-/// Errors at once and a second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f).
+/// Most errors at once, and per second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 const BURST: u64 = 50;
 const PER_SECOND: u64 = 100;
 
 #[derive(Debug)]
-pub(super) struct Replies {
-    rate: Rate,
+pub(super) struct IcmpReplies {
+    rate: RateLimiter,
 }
 
-impl Replies {
+impl IcmpReplies {
     pub fn new() -> Self {
         Self {
-            rate: Rate::new(BURST, PER_SECOND),
+            rate: RateLimiter::new(BURST, PER_SECOND),
         }
     }
 
-    /// Tells the sender of `packet`, from which `view` was parsed, through the port it came by, if it may be told.
+    /// Sends an ICMP error about `packet` to its sender, through the port by which it arrived. The
+    /// rate limit and the rules of ICMP may forbid it. The caller parsed `view` from `packet`.
     pub fn send(
         &mut self,
         (io, port): (&mut impl PacketIo, usize),
@@ -44,7 +45,7 @@ impl Replies {
         };
         let header = VnetHeader::default().encode();
         let slices = [IoSlice::new(&header), IoSlice::new(&message)];
-        match io.write(port, Queue::Own, &slices) {
+        match io.write(port, TunQueue::Own, &slices) {
             Ok(()) => add(&counters.icmp_sent, 1),
             Err(error) => tracing::trace!("cannot write an ICMP error to the TUN: {error}"),
         }

@@ -1,4 +1,4 @@
-//! Sealed packets to the sockets.
+//! Hands sealed packets to the sockets.
 
 use std::net::SocketAddr;
 
@@ -10,38 +10,38 @@ use esplanade_ipsec::wire::ah;
 use super::{DataPlane, JOBS_MAX};
 use crate::io::udp::{self, Outgoing, SEND_MAX};
 use crate::worker::counters::add;
-use crate::worker::packet_io::{Door, PacketIo};
+use crate::worker::packet_io::{PacketIo, SendSocket};
 
-/// A train of packets is one UDP GSO send.
+/// Limits of a train: one train is one UDP GSO send.
 const TRAINS: TrainLimits = TrainLimits {
     segments: udp::SEGMENTS_MAX,
     bytes: udp::PAYLOAD_MAX,
 };
 
-/// Sends of higher classes for which a lower one waits at most.
+/// Most sends of higher classes that go before a waiting send of a lower class.
 const PATIENCE: u64 = 64;
 
-/// Packets on their way into one `sendmmsg`.
-struct Sending<'a> {
+/// Items that collect for one `sendmmsg`.
+struct SendBatch<'a> {
     items: [Outgoing<'a>; SEND_MAX],
     queued: usize,
-    door: Option<Door>,
+    send_socket: Option<SendSocket>,
 }
 
-impl Default for Sending<'_> {
+impl Default for SendBatch<'_> {
     fn default() -> Self {
         Self {
             items: [Outgoing::NONE; SEND_MAX],
             queued: 0,
-            door: None,
+            send_socket: None,
         }
     }
 }
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Higher classes first. In one batch that is all the same class, as most are, nothing is queued.
+    /// Sends a batch, higher classes first. Most batches have one class and need no queue.
     pub(super) fn send(&mut self, sealed: &SealedBatch) {
-        let mut sending = Sending::default();
+        let mut sending = SendBatch::default();
         if sealed.is_of_one_class() {
             for train in sealed.trains(TRAINS) {
                 self.queue(&mut sending, &train);
@@ -50,7 +50,7 @@ impl<I: PacketIo> DataPlane<I> {
             let mut queue = ClassQueue::new(JOBS_MAX, PATIENCE);
             for train in sealed.trains(TRAINS) {
                 let class = Class::new(train.class).unwrap_or_default();
-                // No batch has more packets.
+                // The queue has room for every packet of a batch.
                 let _ = queue.push(class, train);
             }
             while let Some((_, train)) = queue.pop() {
@@ -60,37 +60,37 @@ impl<I: PacketIo> DataPlane<I> {
         self.flush(&mut sending);
     }
 
-    /// Sends what was sealed outside the walks.
+    /// Sends packets that were sealed outside the walks.
     pub fn send_trains<'a>(&mut self, trains: impl Iterator<Item = Train<'a>>) {
-        let mut sending = Sending::default();
+        let mut sending = SendBatch::default();
         for train in trains {
             self.queue(&mut sending, &train);
         }
         self.flush(&mut sending);
     }
 
-    fn queue<'a>(&mut self, sending: &mut Sending<'a>, train: &Train<'a>) {
+    fn queue<'a>(&mut self, sending: &mut SendBatch<'a>, train: &Train<'a>) {
         let protocol = match train.protocol {
             ah::PROTOCOL => Protocol::Ah,
             _ => Protocol::Esp,
         };
-        let Some(door) = self.io.door(&train.meta.path(), protocol) else {
+        let Some(send_socket) = self.io.send_socket(&train.meta.path(), protocol) else {
             add(&self.counters.send_errors, train.segments as u64);
             return;
         };
-        if sending.door != Some(door) {
+        if sending.send_socket != Some(send_socket) {
             self.flush(sending);
-            sending.door = Some(door);
+            sending.send_socket = Some(send_socket);
         }
         self.remember(train);
         let item = self.outgoing(train);
-        if matches!(door, Door::NatT(_)) {
+        if matches!(send_socket, SendSocket::NatT(_)) {
             return self.queue_item(sending, item);
         }
-        if let (Door::Ah(_), Some(payload)) = (door, train.frame) {
+        if let (SendSocket::Ah(_), Some(payload)) = (send_socket, train.frame) {
             return self.queue_item(sending, Outgoing { payload, ..item });
         }
-        // No segmentation for raw ESP.
+        // Raw sockets have no segmentation.
         for payload in train.esp.chunks(train.segment_len.max(1)) {
             let segment = 0;
             let item = Outgoing {
@@ -102,7 +102,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    fn queue_item<'a>(&mut self, sending: &mut Sending<'a>, item: Outgoing<'a>) {
+    fn queue_item<'a>(&mut self, sending: &mut SendBatch<'a>, item: Outgoing<'a>) {
         if sending.queued == SEND_MAX {
             self.flush(sending);
         }
@@ -110,19 +110,19 @@ impl<I: PacketIo> DataPlane<I> {
         sending.queued += 1;
     }
 
-    fn flush(&mut self, sending: &mut Sending<'_>) {
+    fn flush(&mut self, sending: &mut SendBatch<'_>) {
         let items = &sending.items[..sending.queued];
         sending.queued = 0;
-        let Some(door) = sending.door else {
+        let Some(send_socket) = sending.send_socket else {
             return;
         };
-        let report = self.io.send(door, items);
+        let report = self.io.send(send_socket, items);
         add(&self.counters.sent, report.sent);
         add(&self.counters.send_too_big, report.too_big);
         add(&self.counters.send_errors, report.failed);
     }
 
-    /// So that an ICMP error about it is believed.
+    /// Records a sent packet, so that an ICMP error about it is believed.
     fn remember(&self, train: &Train<'_>) {
         if !train.meta.dont_fragment {
             return;
@@ -141,13 +141,14 @@ impl<I: PacketIo> DataPlane<I> {
 
     fn outgoing<'a>(&self, train: &Train<'a>) -> Outgoing<'a> {
         let path = train.meta.path();
-        // Packets for narrow paths were refused before, but for those that may not be.
+        // Packets for a narrow path were refused earlier. An exception are packets that their
+        // sender may send at this length.
         let path_mtu = self.paths.mtu(path.remote.ip(), self.now_ms);
         let len = train.meta.header_len() + train.segment_len;
         let fits = path_mtu.is_none_or(|mtu| len <= mtu.into());
         let local = path.local.ip();
         Outgoing {
-            // A raw socket's address has no port: IPv6 refuses any but zero.
+            // A raw socket's address has no port: IPv6 refuses every port except zero.
             remote: SocketAddr::new(
                 path.remote.ip(),
                 if path.udp_encap {

@@ -1,4 +1,4 @@
-//! The packet path between two data planes, with nothing of a host around them.
+//! Tests the packet path between two data planes, without a host around them.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,16 +16,16 @@ use super::*;
 use crate::io::checksum::{fold, length_term, pseudo_header};
 use crate::io::sys::EventFd;
 use crate::io::virtio::{GsoKind, VnetHeader};
-use crate::worker::packet_io::{Door, Entrance, Queue};
+use crate::worker::packet_io::{ReceiveSocket, SendSocket, TunQueue};
 use crate::worker::pair::{
-    CLEAR_PORT, CLOSED_PORT, Options, Site, balance, ipv4, pair, seal_header, udp, whole,
+    CLEAR_PORT, CLOSED_PORT, PairOptions, PairSite, balance, ipv4, pair, seal_header, udp, whole,
 };
 
 fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Packets of many lengths, each with its number.
+/// Makes packets of many lengths, each with its number.
 fn packets(from: usize, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     let payload = |number: u32| {
         let mut payload = number.to_be_bytes().to_vec();
@@ -37,8 +37,8 @@ fn packets(from: usize, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Carries what one site has sent to the other; what comes out there.
-fn carry([from, to]: [&mut Site; 2]) -> Vec<Vec<u8>> {
+/// Carries what one site sent to the other. Returns what the other wrote.
+fn carry([from, to]: [&mut PairSite; 2]) -> Vec<Vec<u8>> {
     for datagrams in from.take_sent().chunks(64) {
         to.receive(datagrams);
     }
@@ -51,7 +51,7 @@ fn the_sweep_goes_with_time() {
     assert_eq!(swept(8192, 1), SWEPT);
     assert_eq!(swept(8192, 10), 10 * SWEPT);
     assert_eq!(swept(8192, u64::MAX), SWEPT_MAX);
-    // A round takes no longer than it may, whatever number of flows was asked for.
+    // A round stays within its time for every configured number of flows.
     for flows in [1024, 600_000, 1_100_000] {
         let sets = Outbound::new(WalkLimits::default())
             .with_flows(flows)
@@ -65,19 +65,25 @@ fn the_sweep_goes_with_time() {
 fn packets_come_out_as_they_went_in() {
     for transform in Transform::ESP {
         for udp_encap in [true, false] {
-            let [mut a, mut b] = pair(Options {
+            let [mut a, mut b] = pair(PairOptions {
                 transform,
                 udp_encap,
-                ..Options::default()
+                ..PairOptions::default()
             });
             let there = packets(0, 0..300);
             a.read(0, &there);
-            let door = if udp_encap {
-                Door::NatT(0)
+            let send_socket = if udp_encap {
+                SendSocket::NatT(0)
             } else {
-                Door::Esp(0)
+                SendSocket::Esp(0)
             };
-            assert!(a.plane.io.sent.iter().all(|sent| sent.door == door));
+            assert!(
+                a.plane
+                    .io
+                    .sent
+                    .iter()
+                    .all(|sent| sent.send_socket == send_socket)
+            );
             assert_eq!(carry([&mut a, &mut b]), there, "{transform}");
             let back = packets(1, 0..300);
             b.read(0, &back);
@@ -88,12 +94,12 @@ fn packets_come_out_as_they_went_in() {
 
 #[test]
 fn a_super_segment_is_cut_and_put_together() {
-    let [mut a, mut b] = pair(Options::default());
+    let [mut a, mut b] = pair(PairOptions::default());
     let mut packet = ipv4(0, 6, 40 + 30_000);
     packet.extend([
         0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 255, 255,
     ]);
-    // The sum of the pseudo-header, as a kernel leaves it.
+    // The kernel leaves the sum of the pseudo-header in the checksum field.
     let pseudo = pseudo_header(&packet[12..20], 6) + length_term(20 + 30_000);
     packet.extend(fold(pseudo).to_ne_bytes());
     packet.extend([0, 0]);
@@ -119,23 +125,23 @@ fn what_is_not_protected_is_let_out_or_dropped() {
         report_discards: true,
         ..Processing::default()
     };
-    let [mut a, _] = pair(Options {
+    let [mut a, _] = pair(PairOptions {
         processing,
-        ..Options::default()
+        ..PairOptions::default()
     });
     let (clear, closed) = (udp(0, CLEAR_PORT, b"clear"), udp(0, CLOSED_PORT, b"closed"));
     a.read(0, [&clear, &closed]);
     assert_eq!(a.plane.io.bypassed, [clear]);
     assert!(a.plane.io.sent.is_empty());
     assert_eq!(a.outbound_drops(DropReason::PolicyDiscard), 1);
-    // RFC 792: the sender is told (type 3, code 13), by the queue of its worker.
+    // RFC 792: the sender gets an error (type 3, code 13) by the queue of its worker.
     let [told] = &a.plane.io.written[..] else {
         panic!("{:?}", a.plane.io.written);
     };
-    assert_eq!((told.port, told.queue), (0, Queue::Own));
+    assert_eq!((told.port, told.queue), (0, TunQueue::Own));
     assert_eq!(told.packet[9], 1);
     assert_eq!(told.packet[20..22], [3, 13]);
-    // What is no packet, and what the SPD does not know.
+    // One read is no packet, and the other has no policy in the SPD.
     let mut strange = udp(0, 7000, b"strange");
     strange[16] = 172;
     seal_header(&mut strange);
@@ -146,7 +152,7 @@ fn what_is_not_protected_is_let_out_or_dropped() {
 
 #[test]
 fn ports_are_kept_apart() {
-    let [mut a, mut b] = pair(Options::default());
+    let [mut a, mut b] = pair(PairOptions::default());
     // The SPD has entries for the common port only.
     a.read(1, &packets(0, 0..3));
     assert_eq!(a.outbound_drops(DropReason::NoPolicy), 3);
@@ -157,7 +163,7 @@ fn ports_are_kept_apart() {
 
 #[test]
 fn ike_is_for_others() {
-    let [_, mut b] = pair(Options::default());
+    let [_, mut b] = pair(PairOptions::default());
     let ike = [&[0; 4][..], &[0x11; 28]].concat();
     b.receive(&[&ike[..], &[0xff], &[1, 2], &[]]);
     let [datagram] = &b.ike[..] else {
@@ -168,21 +174,21 @@ fn ike_is_for_others() {
     assert_eq!(datagram.remote.to_string(), "192.0.2.1:4500");
     assert_eq!(count(&b.counters.keepalives), 1);
     assert_eq!(count(&b.counters.runts), 2);
-    // On the port of IKE there is nothing else.
+    // The IKE port receives nothing else.
     let received = b.write_down(&[&[0x22; 28][..]]);
     let bound = "0.0.0.0:500".parse().unwrap();
     let mut told = Vec::new();
     b.plane
-        .handle_outer(Entrance::Ike(bound), &received, |ike| told.push(ike));
+        .handle_outer(ReceiveSocket::Ike(bound), &received, |ike| told.push(ike));
     assert_eq!(told[0].payload, [0x22; 28]);
     assert_eq!(told[0].local.to_string(), "192.0.2.2:500");
 }
 
 #[test]
 fn long_packets_are_cut_or_their_senders_told() {
-    let [mut a, mut b] = pair(Options {
+    let [mut a, mut b] = pair(PairOptions {
         df: DfPolicy::Set,
-        ..Options::default()
+        ..PairOptions::default()
     });
     let remote = a.outbound.common.path().remote.ip();
     a.paths.learn(remote, 1000, Evidence::Local, 1000).unwrap();
@@ -195,7 +201,7 @@ fn long_packets_are_cut_or_their_senders_told() {
     let mtu = u16::from_be_bytes([told[0][26], told[0][27]]);
     assert!((900..1000).contains(&mtu), "{mtu}");
 
-    // Its sender lets it be cut, and the policy lets nobody cut it behind the SA.
+    // The sender permits fragmentation, but the policy forbids it after encryption.
     a.read(0, [&long]);
     let out = carry([&mut a, &mut b]);
     assert_eq!(out.len(), 2);
@@ -207,27 +213,27 @@ fn long_packets_are_cut_or_their_senders_told() {
 
 #[test]
 fn what_nothing_serves_is_counted() {
-    let [mut a, _] = pair(Options::default());
+    let [mut a, _] = pair(PairOptions::default());
     a.plane.io.is_shut = true;
     a.read(0, &packets(0, 0..5));
     assert!(a.plane.io.sent.is_empty());
     assert_eq!(count(&a.counters.send_errors), 5);
 }
 
-/// Engines of a device that gives nothing back while its gate is shut.
+/// Controls the engines of a device. They return nothing while the gate is closed.
 #[derive(Default)]
-struct Gate {
+struct EngineGate {
     is_open: AtomicBool,
-    /// It takes two looks in vain before a batch is there.
+    /// Only every third poll returns a batch.
     is_slow: AtomicBool,
     looks: AtomicU32,
     batches: AtomicU32,
-    /// How long batches wait for more packets.
+    /// How long batches wait for more packets, in microseconds.
     wait_us: AtomicU64,
 }
 
-struct Behind {
-    gate: Arc<Gate>,
+struct GatedEngine {
+    gate: Arc<EngineGate>,
     inside: VecDeque<Batch>,
     ready: EventFd,
 }
@@ -236,7 +242,7 @@ const DEPTH: usize = 2;
 const JOBS: usize = 128;
 const BYTES: usize = 1 << 16;
 
-impl Engine for Behind {
+impl Engine for GatedEngine {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
         if self.inside.len() == DEPTH {
             let reason = RejectReason::Full;
@@ -274,10 +280,10 @@ impl Engine for Behind {
     }
 }
 
-fn behind(gate: &Arc<Gate>) -> EngineSource {
+fn behind(gate: &Arc<EngineGate>) -> EngineSource {
     let gate = Arc::clone(gate);
     EngineSource::new("behind", move || {
-        Ok(Box::new(Behind {
+        Ok(Box::new(GatedEngine {
             gate: Arc::clone(&gate),
             inside: VecDeque::new(),
             ready: EventFd::new()?,
@@ -287,10 +293,10 @@ fn behind(gate: &Arc<Gate>) -> EngineSource {
 
 #[test]
 fn a_late_engine_holds_packets_back_and_loses_none() {
-    let gates = [Arc::<Gate>::default(), Arc::default()];
-    let [mut a, mut b] = pair(Options {
+    let gates = [Arc::<EngineGate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(PairOptions {
         engines: gates.each_ref().map(|gate| vec![behind(gate)]),
-        ..Options::default()
+        ..PairOptions::default()
     });
     assert_eq!(a.plane.io.watched, [1, 1]);
     let mut there = Vec::new();
@@ -304,7 +310,7 @@ fn a_late_engine_holds_packets_back_and_loses_none() {
     let timeout = Duration::from_millis(SUSPECT_MS);
     assert_eq!(a.plane.timeout(), timeout, "the engine will tell");
     gates[0].is_open.store(true, Ordering::Relaxed);
-    // As its descriptor wakes the worker.
+    // The engine's descriptor would wake the worker here.
     a.plane.seal_and_send();
     assert!(!a.plane.paused().outbound);
 
@@ -327,10 +333,10 @@ fn a_late_engine_holds_packets_back_and_loses_none() {
 
 #[test]
 fn what_a_lost_engine_had_is_done_by_the_cpu() {
-    let gates = [Arc::<Gate>::default(), Arc::default()];
-    let [mut a, mut b] = pair(Options {
+    let gates = [Arc::<EngineGate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(PairOptions {
         engines: gates.each_ref().map(|gate| vec![behind(gate)]),
-        ..Options::default()
+        ..PairOptions::default()
     });
     let there = packets(0, 0..50);
     a.read(0, &there);
@@ -357,7 +363,7 @@ fn what_a_lost_engine_had_is_done_by_the_cpu() {
             .all(|gate| gate.batches.load(Ordering::Relaxed) == 0)
     );
 
-    // A trial is passed, and the engine is in service again.
+    // The engine passes its trial and is in service again.
     gates[0].is_open.store(true, Ordering::Relaxed);
     for now_ms in [13_000, 13_001] {
         a.at(now_ms);
@@ -376,35 +382,35 @@ fn what_a_lost_engine_had_is_done_by_the_cpu() {
 
 #[test]
 fn a_packet_without_room_waits_for_the_engine_but_not_for_ever() {
-    let gate = Arc::<Gate>::default();
-    let [mut a, mut b] = pair(Options {
+    let gate = Arc::<EngineGate>::default();
+    let [mut a, mut b] = pair(PairOptions {
         engines: [vec![behind(&gate)], vec![EngineSource::cpu()]],
-        ..Options::default()
+        ..PairOptions::default()
     });
-    // More than all batches take, though there was room for a read.
+    // All batches are full, although there was room for a read.
     let mut there = Vec::new();
     while a.plane.can_seal() {
         let next = packets(0, there.len() as u32..there.len() as u32 + 1);
         a.read_as(0, &VnetHeader::default(), &next[0]);
         there.extend(next);
     }
-    // The SA is moved, so what is inside must come first: the worker stops until the engine is given up.
+    // Before an SA moves, its packets must leave. The worker waits until the engine is given up.
     a.plane.io.pause_ns = 10_000_000;
     a.plane.drain();
     assert_eq!(a.plane.engines()[0].get(), Health::Lost);
     assert_eq!(carry([&mut a, &mut b]), there);
 }
 
-/// An engine whose device reaches some memory only.
+/// An engine whose device can reach only certain memory.
 #[derive(Default)]
 struct Pinned {
     arenas: Mutex<HashSet<usize>>,
     done: VecDeque<Batch>,
 }
 
-struct Page(Vec<u8>);
+struct TestMemory(Vec<u8>);
 
-impl Memory for Page {
+impl Memory for TestMemory {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -428,7 +434,7 @@ impl Engine for Pinned {
     }
 
     fn arena(&self, len: usize) -> Arena {
-        let page = Page(vec![0; len]);
+        let page = TestMemory(vec![0; len]);
         self.arenas.lock().unwrap().insert(page.0.as_ptr().addr());
         Arena::of(Box::new(page))
     }
@@ -440,9 +446,9 @@ fn packets_lie_where_their_engine_wants_them() {
         let pinned = EngineSource::new("pinned", || Ok(Box::<Pinned>::default()));
         vec![pinned]
     });
-    let [mut a, mut b] = pair(Options {
+    let [mut a, mut b] = pair(PairOptions {
         engines,
-        ..Options::default()
+        ..PairOptions::default()
     });
     for round in 0..10 {
         let there = packets(0, round * 100..round * 100 + 100);
@@ -451,17 +457,17 @@ fn packets_lie_where_their_engine_wants_them() {
     }
 }
 
-/// Sites whose engines want many packets at a time, and answer at once.
-fn patient(wait_us: u64) -> ([Arc<Gate>; 2], [Site; 2]) {
-    let gates = [Arc::<Gate>::default(), Arc::default()];
+/// Makes sites whose engines want many packets at a time and answer at once.
+fn patient(wait_us: u64) -> ([Arc<EngineGate>; 2], [PairSite; 2]) {
+    let gates = [Arc::<EngineGate>::default(), Arc::default()];
     for gate in &gates {
         gate.is_open.store(true, Ordering::Relaxed);
         gate.wait_us.store(wait_us, Ordering::Relaxed);
     }
     let engines = gates.each_ref().map(|gate| vec![behind(gate)]);
-    let sites = pair(Options {
+    let sites = pair(PairOptions {
         engines,
-        ..Options::default()
+        ..PairOptions::default()
     });
     (gates, sites)
 }
@@ -531,7 +537,7 @@ fn what_is_due_waits_for_a_full_engine_without_haste() {
         a.at_ns(begun_ns + round * 100_000 + 60_000);
         a.plane.finish();
     }
-    // Two are inside. The third has waited long enough, and the engine will tell when it takes it.
+    // Two batches are in the engine. The third is due, and the engine will signal when it has room.
     assert!(a.plane.io.sent.is_empty());
     assert_eq!(a.plane.timeout(), Duration::from_millis(SUSPECT_MS));
     gates[0].is_open.store(true, Ordering::Relaxed);
@@ -541,15 +547,15 @@ fn what_is_due_waits_for_a_full_engine_without_haste() {
 
 #[test]
 fn what_waits_for_more_goes_before_its_sa_moves() {
-    let gate = Arc::<Gate>::default();
+    let gate = Arc::<EngineGate>::default();
     gate.is_open.store(true, Ordering::Relaxed);
     gate.wait_us.store(u64::from(u32::MAX), Ordering::Relaxed);
-    let [mut a, mut b] = pair(Options {
+    let [mut a, mut b] = pair(PairOptions {
         engines: [
             vec![behind(&gate), EngineSource::cpu()],
             vec![EngineSource::cpu()],
         ],
-        ..Options::default()
+        ..PairOptions::default()
     });
     let there = packets(0, 0..10);
     a.read(0, &there[..5]);
@@ -562,12 +568,12 @@ fn what_waits_for_more_goes_before_its_sa_moves() {
 
 #[test]
 fn a_moved_sa_keeps_its_order() {
-    let gates = [Arc::<Gate>::default(), Arc::default()];
-    let [mut a, mut b] = pair(Options {
+    let gates = [Arc::<EngineGate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(PairOptions {
         engines: gates
             .each_ref()
             .map(|gate| vec![EngineSource::cpu(), behind(gate)]),
-        ..Options::default()
+        ..PairOptions::default()
     });
     for gate in &gates {
         gate.is_open.store(true, Ordering::Relaxed);
@@ -597,11 +603,11 @@ fn a_moved_sa_keeps_its_order() {
 
 #[test]
 fn silence_is_filled_when_it_is_time() {
-    let [mut a, mut b] = pair(Options::default());
+    let [mut a, mut b] = pair(PairOptions::default());
     let sa = Arc::clone(&a.outbound);
     let interval_ms = 100;
     let (_publish, published) = watch::channel(DummySas::from([DummySa { sa, interval_ms }]));
-    a.plane.dummies = Some(Dummies::new(published));
+    a.plane.dummies = Some(DummyScheduler::new(published));
     a.at(1001);
     a.plane.finish();
     assert_eq!(a.plane.timeout(), Duration::from_millis(100));
@@ -611,9 +617,9 @@ fn silence_is_filled_when_it_is_time() {
     assert_eq!(b.inbound_drops(DropReason::Dummy), 1);
 }
 
-/// What is done to a datagram on its way.
+/// What happens to a datagram on its way.
 #[derive(Clone, Debug)]
-enum Way {
+enum Tampering {
     Whole,
     Lost,
     Twice,
@@ -621,13 +627,13 @@ enum Way {
     Cut(usize),
 }
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = Tampering> {
     prop_oneof![
-        3 => Just(Way::Whole),
-        1 => Just(Way::Lost),
-        1 => Just(Way::Twice),
-        1 => any::<usize>().prop_map(Way::Flipped),
-        1 => any::<usize>().prop_map(Way::Cut),
+        3 => Just(Tampering::Whole),
+        1 => Just(Tampering::Lost),
+        1 => Just(Tampering::Twice),
+        1 => any::<usize>().prop_map(Tampering::Flipped),
+        1 => any::<usize>().prop_map(Tampering::Cut),
     ]
 }
 
@@ -647,7 +653,7 @@ proptest! {
         ways in proptest::collection::vec(way(), 64),
         udp_encap in any::<bool>(),
     ) {
-        let [mut a, mut b] = pair(Options { udp_encap, ..Options::default() });
+        let [mut a, mut b] = pair(PairOptions { udp_encap, ..PairOptions::default() });
         let spd = a.database.spd();
         for (number, read) in reads.iter().enumerate() {
             let plain = VnetHeader::default().encode();
@@ -660,18 +666,18 @@ proptest! {
         prop_assert_eq!(given, counted);
         let sent = a.take_sent();
         prop_assert_eq!(sent.len() as u64, count(&outbound.packets_out));
-        // As many as one receive takes, in which each ESP packet is counted.
+        // One receive takes this many datagrams, and each ESP packet is counted.
         let (mut datagrams, mut unaltered) = (Vec::new(), 0);
         for (datagram, way) in sent.iter().zip(&ways) {
             let mut altered = datagram.clone();
             match *way {
-                Way::Lost => continue,
-                Way::Whole => {}
-                Way::Twice => datagrams.push(datagram.clone()),
-                Way::Flipped(at) => altered[at % datagram.len()] ^= 1 << (at % 8),
-                Way::Cut(at) => altered.truncate(at % datagram.len()),
+                Tampering::Lost => continue,
+                Tampering::Whole => {}
+                Tampering::Twice => datagrams.push(datagram.clone()),
+                Tampering::Flipped(at) => altered[at % datagram.len()] ^= 1 << (at % 8),
+                Tampering::Cut(at) => altered.truncate(at % datagram.len()),
             }
-            unaltered += u64::from(matches!(way, Way::Whole | Way::Twice));
+            unaltered += u64::from(matches!(way, Tampering::Whole | Tampering::Twice));
             datagrams.push(altered);
         }
         b.receive(&datagrams);

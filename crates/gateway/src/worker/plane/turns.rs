@@ -1,34 +1,35 @@
-//! Which SAs this worker holds sequence numbers of: see [`esplanade_ipsec::pace`].
+//! Tracks the SAs of which this worker holds sequence numbers: see [`esplanade_ipsec::pace`].
 
 use std::sync::Arc;
 
 use esplanade_ipsec::pace::Hold;
 use esplanade_ipsec::sa::OutboundSa;
 
-/// SAs of a batch. Each packet looks for its own among them.
+/// Most SAs of one batch. Each packet searches the list for its SA.
 const HELD_MAX: usize = 32;
-/// Others hold numbers for as long as they seal and send a batch; but the scheduler may stop them.
+/// How long, in nanoseconds, to wait for another worker. It holds numbers only while it seals and
+/// sends a batch, but the scheduler may stop it.
 pub const WAIT_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
-pub(super) struct Turns {
-    /// None where a worker is alone.
-    held: Option<Vec<Held>>,
-    /// The number of the batch that is being filled.
+pub(super) struct SequenceTurns {
+    /// The held SAs. `None` means that there is only one worker.
+    held: Option<Vec<HeldSa>>,
+    /// Number of the batch that is being filled.
     filling: u64,
-    /// Batches that were sent: all before this one.
+    /// Number of the first batch that was not sent yet.
     sent: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldSa {
     sa: Arc<OutboundSa>,
     hold: Hold,
-    /// The last one with numbers of it.
+    /// The last batch that contains numbers of the SA.
     batch: u64,
 }
 
-impl Turns {
+impl SequenceTurns {
     pub fn new(workers: usize) -> Self {
         Self {
             held: (workers > 1).then(Vec::new),
@@ -37,14 +38,16 @@ impl Turns {
         }
     }
 
-    /// Whether numbers of the SA may be taken now. If not: send what there is, all of it, and [`Self::wait`].
+    /// Tells whether numbers of the SA may be taken now. If not, the caller sends all its packets
+    /// and calls [`Self::wait`].
     pub fn begin(&mut self, sa: &Arc<OutboundSa>) -> bool {
         let Some(held) = &mut self.held else {
             return true;
         };
         let mut latest = held.iter_mut().rev();
         if let Some(held) = latest.find(|held| Arc::ptr_eq(&held.sa, sa)) {
-            // With batches under way it may never end: then others go first.
+            // With several batches in flight, holding might never end. So let other workers go
+            // first.
             let is_wanted = held.batch < self.filling && sa.pace.is_wanted();
             if is_wanted || !sa.pace.goes_on(held.hold, &sa.sequence) {
                 return false;
@@ -59,8 +62,8 @@ impl Turns {
         hold.map(|hold| self.hold(sa, hold)).is_some()
     }
 
-    /// As [`Self::begin`], when others let it; false if `patience`, which is asked after each look, ends before.
-    /// Meanwhile nothing is held.
+    /// Like [`Self::begin`], but waits for other workers. Calls `patience` after each look, and
+    /// returns false when it returns false. Holds nothing while it waits.
     pub fn wait(&mut self, sa: &Arc<OutboundSa>, patience: impl FnMut() -> bool) -> bool {
         self.end();
         if self.begin(sa) {
@@ -72,7 +75,7 @@ impl Turns {
 
     fn hold(&mut self, sa: &Arc<OutboundSa>, hold: Hold) {
         if let Some(held) = &mut self.held {
-            held.push(Held {
+            held.push(HeldSa {
                 sa: Arc::clone(sa),
                 hold,
                 batch: self.filling,
@@ -80,32 +83,32 @@ impl Turns {
         }
     }
 
-    /// The engine has taken a batch.
+    /// Records that the engine took a batch.
     pub fn submitted(&mut self) {
         self.filling += 1;
     }
 
-    /// The next batch was sent.
+    /// Records that the next batch was sent.
     pub fn sent(&mut self) {
         self.sent += 1;
         let (held, sent) = (&mut self.held, self.sent);
         for held in held.iter_mut() {
-            for Held { sa, hold, .. } in held.extract_if(.., |held| held.batch < sent) {
+            for HeldSa { sa, hold, .. } in held.extract_if(.., |held| held.batch < sent) {
                 sa.pace.end(hold);
             }
         }
     }
 
-    /// All packets that were made have been sent, or never will be.
+    /// Records that all packets were sent, or never will be.
     pub fn end(&mut self) {
         self.sent = self.filling;
-        for Held { sa, hold, .. } in self.held.iter_mut().flat_map(|held| held.drain(..)) {
+        for HeldSa { sa, hold, .. } in self.held.iter_mut().flat_map(|held| held.drain(..)) {
             sa.pace.end(hold);
         }
     }
 }
 
-impl Drop for Turns {
+impl Drop for SequenceTurns {
     fn drop(&mut self) {
         self.end();
     }

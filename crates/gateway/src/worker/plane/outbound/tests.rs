@@ -1,10 +1,10 @@
-//! What a virtio header may ask for.
+//! Tests what a virtio header may ask for.
 
 use crate::io::virtio::GsoKind;
 
 use super::*;
 
-/// An IPv4 header without options, and `payload`.
+/// Makes an IPv4 packet without options, with `payload`.
 fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     packet.extend([10, 1, 0, 7, 10, 2, 0, 9]);

@@ -1,4 +1,5 @@
-//! An engine of one direction, as a worker has it: in service, or lost, with the CPU in its place.
+//! An engine of one direction, as one worker uses it. The engine is in service, or it is lost and
+//! the CPU works in its place.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,25 +12,27 @@ use esplanade_ipsec::outbound::WalkLimits;
 
 use super::{JOBS_MAX, PACKETS_MAX};
 
-/// An engine that gives nothing back for so long is told of. The packets behind it wait.
+/// An engine that returns nothing for this long, in milliseconds, is reported as suspect. Its
+/// packets wait.
 pub const SUSPECT_MS: u64 = 100;
-/// After so long it is lost.
+/// An engine that returns nothing for this long, in milliseconds, is lost.
 const LATE_MS: u64 = 1000;
-/// How long a lost engine is left alone before it is tried again.
+/// How long, in milliseconds, a lost engine rests before it is tried again.
 const REST_MS: u64 = 10_000;
-/// Finished batches that an engine of the CPU holds.
+/// Number of finished batches that a CPU engine holds.
 const CPU_BATCHES: usize = 4;
 
-/// Most bytes of a batch that waits for more, whatever the engine would like.
+/// Upper bound of the bytes in a batch that waits for more packets, whatever the engine prefers.
 const WAITING_MAX: usize = 16 << 20;
 
 type Open = dyn Fn() -> io::Result<Box<dyn Engine>> + Send + Sync;
 
-/// Where workers have an engine from: a new one for each direction, and in the place of one that is lost.
+/// Opens engines for the workers. Each worker needs an engine per direction, and a new one after a
+/// loss.
 #[derive(Clone)]
 pub struct EngineSource {
     name: &'static str,
-    /// It goes on behind its `submit`.
+    /// The engine works asynchronously.
     may_be_late: bool,
     open: Arc<Open>,
 }
@@ -47,7 +50,7 @@ impl EngineSource {
         }
     }
 
-    /// The processor, in the worker's own thread.
+    /// Returns the source of the CPU engine, which runs in the worker's own thread.
     pub fn cpu() -> Self {
         Self {
             may_be_late: false,
@@ -75,14 +78,14 @@ impl std::fmt::Debug for EngineSource {
     }
 }
 
-/// How an engine is.
+/// State of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     #[default]
     InService,
-    /// It is late.
+    /// The engine is late.
     Suspect,
-    /// The CPU is in its place, until it passes a trial.
+    /// The CPU works in place of the engine until the engine passes a trial.
     Lost,
 }
 
@@ -96,12 +99,12 @@ impl Health {
     }
 }
 
-/// How one engine of a worker is in each direction, for others to see.
+/// The state of one engine of a worker, in both directions. Other threads may read it.
 #[derive(Clone, Debug, Default)]
 pub struct EngineHealth(Arc<[AtomicU8; 2]>);
 
 impl EngineHealth {
-    /// The worse of both directions.
+    /// Returns the worse state of the two directions.
     pub fn get(&self) -> Health {
         let states = self
             .0
@@ -115,18 +118,18 @@ impl EngineHealth {
     }
 }
 
-pub(super) struct Lane {
+pub(super) struct EngineSlot {
     source: EngineSource,
     direction: Direction,
     pub engine: Box<dyn Engine>,
-    /// Of `engine`.
+    /// Properties of `engine`.
     info: EngineInfo,
-    /// Takes the place of one that is lost.
+    /// The CPU engine that replaces a lost engine.
     spare: Option<Box<dyn Engine>>,
-    /// When a batch came back last, or the first one went in.
+    /// When a batch last came back, or went into the empty engine, in milliseconds.
     moved_ms: u64,
     health: EngineHealth,
-    /// When it was lost, or failed a trial.
+    /// When the engine was lost or failed a trial, in milliseconds.
     lost_ms: u64,
     attempt: Option<Attempt>,
 }
@@ -138,7 +141,7 @@ struct Attempt {
     begun_ms: u64,
 }
 
-impl Lane {
+impl EngineSlot {
     pub fn new(
         source: EngineSource,
         direction: Direction,
@@ -162,13 +165,13 @@ impl Lane {
         self.engine.ready_fd()
     }
 
-    /// Of the engine that is in service, or of the one in its place.
+    /// Returns the properties of the engine that works now.
     pub fn info(&self) -> &EngineInfo {
         &self.info
     }
 
-    /// Sizes for its walk: one batch more than the engine has inside is being filled. At least `len` bytes are free when a
-    /// batch need not wait for more.
+    /// Returns the limits of the engine's walk. While the engine holds all its batches, one more is
+    /// filled. A batch that does not wait for more packets leaves at least `len` bytes free.
     pub fn limits(&self, len: usize) -> WalkLimits {
         let EngineInfo {
             depth, jobs, bytes, ..
@@ -184,7 +187,7 @@ impl Lane {
         }
     }
 
-    /// A batch has come back, or none was inside.
+    /// Records that a batch came back, or that the engine was empty.
     pub fn moved(&mut self, now_ms: u64) {
         self.moved_ms = now_ms;
         if self.health() == Health::Suspect {
@@ -192,7 +195,7 @@ impl Lane {
         }
     }
 
-    /// Whether it is lost. Before that it becomes suspect.
+    /// Tells whether the engine is lost. Before that, it becomes suspect.
     pub fn is_late(&mut self, in_engine: usize, now_ms: u64) -> bool {
         let waits = match in_engine {
             0 => 0,
@@ -204,7 +207,7 @@ impl Lane {
         waits > LATE_MS
     }
 
-    /// The CPU goes on in its place. False if it does so already.
+    /// Puts the CPU in place of the engine. Returns false if that was done before.
     pub fn replace(&mut self, now_ms: u64) -> bool {
         let Some(spare) = self.spare.take() else {
             return false;
@@ -216,8 +219,8 @@ impl Lane {
         true
     }
 
-    /// Tries a lost engine again, from time to time. True when it has passed: it is in service from now on. Nothing must
-    /// be in the one in its place.
+    /// Tries a lost engine again from time to time. Returns true when the engine passed its trial
+    /// and is in service. The caller guarantees that the CPU in its place holds no batch.
     pub fn comes_back(&mut self, now_ms: u64) -> bool {
         if self.spare.is_some() {
             return false;
@@ -288,7 +291,7 @@ impl Lane {
     }
 }
 
-impl std::fmt::Display for Lane {
+impl std::fmt::Display for EngineSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let what = match self.direction {
             Direction::Seal => "seals",

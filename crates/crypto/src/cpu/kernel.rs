@@ -1,12 +1,8 @@
 //! Defines what a kernel is and the packets that it is given.
 
-use arrayvec::ArrayVec;
-
-use super::Tier;
-use super::group::GROUP;
-use crate::job::{Direction, JobStatus};
-use crate::key::{KeyContext, Keys, Layout};
-use crate::prefetch::prefetch_all;
+use crate::spec::ESP_HEADER_LEN;
+use crate::tier::Tier;
+use crate::transform::Transform;
 
 /// The family of kernels that works on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +58,45 @@ impl Kind {
     }
 }
 
+/// The parts of an ESP packet, and what is to know of its key before that is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub(crate) struct Layout {
+    /// SPI to IV.
+    pub(crate) head: u8,
+    /// What is not body: the head and the ICV.
+    pub(crate) around: u8,
+    /// A block of the body, less one.
+    block_mask: u8,
+    /// What the key's kernel tells packets apart by.
+    pub(crate) class: u8,
+}
+
+impl Layout {
+    pub(crate) fn new(transform: Transform, class: u8) -> Self {
+        let head = ESP_HEADER_LEN + transform.iv_len();
+        Self {
+            head: head as u8,
+            around: (head + transform.icv_len()) as u8,
+            block_mask: transform.block_align() as u8 - 1,
+            class,
+        }
+    }
+
+    /// Whether an ESP packet of `len` bytes can have it: whole blocks between head and ICV, one at least.
+    #[inline(always)]
+    pub(crate) fn fits(self, len: u32) -> bool {
+        let around = u32::from(self.around);
+        len > around && (len - around) & u32::from(self.block_mask) == 0
+    }
+
+    /// All of it, to be compared.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u32 {
+        u32::from_ne_bytes([self.head, self.around, self.block_mask, self.class])
+    }
+}
+
 /// A packet for a kernel: ESP header, IV, payload with trailer, ICV.
 #[derive(Debug)]
 #[repr(C)]
@@ -109,7 +144,7 @@ impl<K> Work<'_, K> {
     /// - The packet's bytes may be written.
     /// - The packet's length fits its layout.
     #[cold]
-    unsafe fn wipe(&self) {
+    pub(super) unsafe fn wipe(&self) {
         // SAFETY: the caller guarantees that the body lies in the packet and may be written.
         unsafe { self.body().write_bytes(0, self.body_len()) }
     }
@@ -123,9 +158,6 @@ pub(crate) trait Kernel: Sized {
     /// The keys of the first `FETCHED` packets are prefetched while packets are gathered. The kernel prefetches the
     /// others.
     const FETCHED: usize = usize::MAX;
-
-    /// Returns the key if it belongs to this family.
-    fn of(keys: &Keys) -> Option<&Self>;
 
     /// Encrypts each packet in place and writes its ICV.
     ///
@@ -141,112 +173,4 @@ pub(crate) trait Kernel: Sized {
     /// # Safety
     /// The obligations are those of [`Kernel::seal`]. `authentic` has one place for each packet.
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]);
-}
-
-/// Packets of one kind, gathered for a call of the kernel.
-pub(super) struct Gathered<'a, K> {
-    work: ArrayVec<Work<'a, K>, GROUP>,
-    /// The last packet's key context and the family's key in it.
-    last: Option<(&'a KeyContext, &'a K)>,
-}
-
-impl<'a, K: Kernel> Gathered<'a, K> {
-    pub(super) fn new() -> Self {
-        const { assert!(K::PACKETS <= GROUP) };
-        Self {
-            work: ArrayVec::new(),
-            last: None,
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.work.len()
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.len() == K::PACKETS
-    }
-
-    /// Adds a packet and returns true. Returns false if the key belongs to another family or the length does not fit.
-    /// Panics if the list is full.
-    #[inline(always)]
-    pub(super) fn push(
-        &mut self,
-        context: &'a KeyContext,
-        packet: *mut u8,
-        len: u32,
-        sequence: u64,
-    ) -> bool {
-        let key = match self.last {
-            Some((last, key)) if std::ptr::eq(last, context) => key,
-            _ => {
-                let Some(key) = K::of(&context.keys) else {
-                    return false;
-                };
-                self.last = Some((context, key));
-                if self.len() < K::FETCHED {
-                    prefetch_all(key);
-                }
-                key
-            }
-        };
-        let layout = context.layout();
-        let fits = layout.fits(len);
-        if fits {
-            self.work.push(Work {
-                key,
-                packet,
-                len,
-                layout,
-                sequence,
-            });
-        }
-        fits
-    }
-
-    /// Runs the kernel on the gathered packets and clears the list. `done` gets each packet's status and its number
-    /// in the order of [`Gathered::push`].
-    ///
-    /// # Safety
-    /// The obligations are those of [`Kernel::seal`], for all packets that were pushed.
-    #[inline(always)]
-    pub(super) unsafe fn run(
-        &mut self,
-        tier: Tier,
-        direction: Direction,
-        mut done: impl FnMut(usize, JobStatus),
-    ) {
-        let work = &self.work;
-        match direction {
-            Direction::Seal => {
-                // SAFETY: the caller guarantees the tier and the packets; `push` checked the lengths.
-                unsafe {
-                    K::seal(tier, work);
-                    #[cfg(test)]
-                    super::fault::sealed(tier, work);
-                }
-                (0..work.len()).for_each(|at| done(at, JobStatus::Done));
-            }
-            Direction::Open => {
-                let mut authentic = [false; GROUP];
-                let authentic = &mut authentic[..work.len()];
-                // SAFETY: as for sealing; `authentic` has as many places as there are packets.
-                unsafe {
-                    K::open(tier, work, authentic);
-                    #[cfg(test)]
-                    super::fault::opened(tier, work, authentic);
-                }
-                for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {
-                    if *authentic {
-                        done(at, JobStatus::Done);
-                    } else {
-                        // SAFETY: the caller guarantees the packet's bytes; `push` checked its length.
-                        unsafe { work.wipe() };
-                        done(at, JobStatus::AuthFailed);
-                    }
-                }
-            }
-        }
-        self.work.clear();
-    }
 }

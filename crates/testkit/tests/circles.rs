@@ -1,0 +1,281 @@
+//! Modules form no circles: whoever reads a file never has to read a second one first that needs the first.
+//!
+//! The test reads the `use` declarations and the paths in the code of every product file, and looks for circles among
+//! the files of a crate. A module may use its own submodules freely: they are parts of it. Test modules do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The path of a module below its crate, as in `crate::a::b`.
+type Module = Vec<String>;
+
+type Graph = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("workspace root")
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("readable directory") {
+        let path = entry.expect("directory entry").path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|found| found == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn module_of(file: &Path, src: &Path) -> Module {
+    let inner = file
+        .strip_prefix(src)
+        .expect("below src")
+        .with_extension("");
+    let mut module: Module = inner
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if let Some("mod" | "lib" | "main") = module.last().map(String::as_str) {
+        module.pop();
+    }
+    module
+}
+
+/// The code of a file without comments and without its test module at the end.
+fn product_code(text: &str) -> String {
+    let mut code = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let test_module = line == "#[cfg(test)]"
+            && lines
+                .peek()
+                .is_some_and(|next| next.contains("mod tests {"));
+        if test_module {
+            break;
+        }
+        code.push_str(line.split("//").next().unwrap_or_default());
+        code.push('\n');
+    }
+    code
+}
+
+/// The modules that a file declares for tests alone: `#[cfg(test)] mod name;`.
+fn test_modules(module: &Module, text: &str) -> Vec<Module> {
+    let lines: Vec<&str> = text.lines().collect();
+    let pairs = lines.windows(2);
+    let names = pairs
+        .filter(|pair| pair[0] == "#[cfg(test)]")
+        .filter_map(|pair| pair[1].split("mod ").nth(1)?.strip_suffix(';'));
+    names
+        .map(|name| module.iter().cloned().chain([name.to_owned()]).collect())
+        .collect()
+}
+
+/// The parts of a `use` tree between commas at its top.
+fn parts(tree: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut found) = (0, 0, Vec::new());
+    for (at, c) in tree.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(&tree[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&tree[start..]);
+    found
+}
+
+/// Adds every path of a `use` tree, each behind `prefix`.
+fn expand(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
+    for part in parts(tree) {
+        let (head, inner) = match part.find('{') {
+            Some(open) => {
+                let close = part.rfind('}').unwrap_or(part.len());
+                (&part[..open], Some(&part[open + 1..close]))
+            }
+            None => (part, None),
+        };
+        let head = head.split(" as ").next().unwrap_or_default();
+        let names = head
+            .split("::")
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let path: Vec<String> = prefix
+            .iter()
+            .cloned()
+            .chain(names.map(str::to_owned))
+            .collect();
+        match inner {
+            Some(inner) => expand(inner, &path, found),
+            None => found.push(path),
+        }
+    }
+}
+
+/// Every path in the code that begins with `crate::`, `super::` or `self::`.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| word(c) || c == ':') {
+                continue;
+            }
+            let rest = &code[at..];
+            let end = rest
+                .find(|c: char| !word(c) && c != ':')
+                .unwrap_or(rest.len());
+            let tree = match rest[end..].starts_with('{') && rest[..end].ends_with("::") {
+                false => &rest[..end],
+                true => {
+                    let mut depth = 0;
+                    let close = rest[end..].find(|c| {
+                        depth += i32::from(c == '{') - i32::from(c == '}');
+                        depth == 0
+                    });
+                    &rest[..close.map_or(rest.len(), |close| end + close + 1)]
+                }
+            };
+            expand(tree, &[], &mut found);
+        }
+    }
+    found
+}
+
+/// The module that a path leads to: the longest part of it that is one.
+fn resolve(path: &[String], from: &Module, modules: &BTreeMap<Module, String>) -> Option<Module> {
+    let supers = path.iter().take_while(|name| *name == "super").count();
+    let (base, rest) = match path.first()?.as_str() {
+        "crate" => (&from[..0], &path[1..]),
+        "self" => (&from[..], &path[1..]),
+        _ => (&from[..from.len().checked_sub(supers)?], &path[supers..]),
+    };
+    let mut full: Module = base.iter().chain(rest).cloned().collect();
+    while !full.is_empty() && !modules.contains_key(&full) {
+        full.pop();
+    }
+    (!full.is_empty()).then_some(full)
+}
+
+fn graph(src: &Path) -> Graph {
+    let mut files = Vec::new();
+    walk(src, &mut files);
+    let read = |file: &PathBuf| {
+        (
+            module_of(file, src),
+            fs::read_to_string(file).expect("UTF-8"),
+        )
+    };
+    let modules: BTreeMap<Module, String> = files.iter().map(read).collect();
+    let of_tests: Vec<Module> = modules
+        .iter()
+        .flat_map(|(module, text)| test_modules(module, text))
+        .collect();
+    let is_product = |module: &Module| !of_tests.iter().any(|test| module.starts_with(test));
+    let mut graph = Graph::new();
+    for (module, text) in modules.iter().filter(|(module, _)| is_product(module)) {
+        for path in paths(&product_code(text)) {
+            let Some(target) = resolve(&path, module, &modules) else {
+                continue;
+            };
+            if is_product(&target) && !target.starts_with(module) {
+                let names = graph.entry(module.clone()).or_default();
+                let names = names.entry(target).or_default();
+                names.insert(path.last().cloned().unwrap_or_default());
+            }
+        }
+    }
+    graph
+}
+
+/// All modules that can be reached from one.
+fn reach(graph: &Graph, from: &Module) -> BTreeSet<Module> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from.clone()];
+    while let Some(module) = open.pop() {
+        for target in graph.get(&module).into_iter().flat_map(BTreeMap::keys) {
+            if reached.insert(target.clone()) {
+                open.push(target.clone());
+            }
+        }
+    }
+    reached
+}
+
+/// The edges that are part of a circle, each with the names that it carries.
+fn circles(graph: &Graph) -> Vec<String> {
+    let reached: BTreeMap<_, _> = graph
+        .keys()
+        .map(|from| (from, reach(graph, from)))
+        .collect();
+    let mut found = Vec::new();
+    for (from, targets) in graph {
+        for (to, names) in targets {
+            if reached.get(to).is_some_and(|back| back.contains(from)) {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                found.push(format!(
+                    "{} -> {}: {}",
+                    from.join("::"),
+                    to.join("::"),
+                    names.join(", ")
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_form_no_circles() {
+    let mut failures = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates") {
+        let path = entry.expect("directory entry").path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let found = circles(&graph(&path.join("src")));
+        failures.extend(found.into_iter().map(|edge| format!("{name}: {edge}")));
+    }
+    failures.sort();
+    assert!(
+        failures.is_empty(),
+        "modules that need each other; move what both need below both:\n{}",
+        failures.join("\n")
+    );
+}
+
+#[test]
+fn a_circle_is_found() {
+    let module = |name: &str| name.split("::").map(str::to_owned).collect::<Module>();
+    let names = ["a", "b", "b::c", "d"];
+    let modules: BTreeMap<Module, String> = names
+        .iter()
+        .map(|name| (module(name), String::new()))
+        .collect();
+    let code = "use crate::{a::{Left, Right as R}, d};\nfn f() { super::super::a::g() }";
+    let found: BTreeSet<_> = paths(code)
+        .iter()
+        .filter_map(|path| resolve(path, &module("b::c"), &modules))
+        .collect();
+    assert_eq!(found, [module("a"), module("d")].into());
+
+    let edge = |from: &str, to: &str| {
+        let names = BTreeSet::from(["Name".to_owned()]);
+        (module(from), BTreeMap::from([(module(to), names)]))
+    };
+    let graph = Graph::from([edge("a", "b::c"), edge("b::c", "d"), edge("d", "a")]);
+    assert_eq!(circles(&graph).len(), 3);
+    let graph = Graph::from([edge("a", "b::c"), edge("b::c", "d")]);
+    assert_eq!(circles(&graph), [""; 0]);
+}
