@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq;
 
 use crate::aead::{Aead, IV_LEN};
 use crate::joined;
-use crate::key::{KeyContext, Keys};
+use crate::key::{KeyContext, KeyForm};
 use crate::spec::JobStatus;
 use crate::transform::Protocol;
 
@@ -70,8 +70,8 @@ fn compute(
     let suffix = icv_suffix(key.esn(), sequence, &mut high);
     let mut icv = [0; ICV_LEN_MAX];
     match &key.keys {
-        Keys::Mac(mac) => mac.write(packet, suffix, icv.get_mut(..mac.icv_len())?),
-        Keys::Gmac(gmac) => {
+        KeyForm::Mac(mac) => mac.write(packet, suffix, icv.get_mut(..mac.icv_len())?),
+        KeyForm::Gmac(gmac) => {
             // RFC 4543 §4: the IV begins the ICV field, and is covered (§7).
             let iv = packet.get(icv_at - IV_LEN..icv_at)?.try_into().ok()?;
             let icv = icv.get_mut(..key.transform().icv_len())?;

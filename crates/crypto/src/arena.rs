@@ -10,9 +10,9 @@ pub trait Memory: Send {
 
 /// A fixed number of bytes, on the heap or where an engine wants them. Dropping the arena gives them back to their
 /// owner.
-pub struct Arena(Kind);
+pub struct Arena(ArenaKind);
 
-enum Kind {
+enum ArenaKind {
     Heap(Box<[u8]>),
     Device(Box<dyn Memory>),
 }
@@ -20,11 +20,11 @@ enum Kind {
 impl Arena {
     /// An arena on the heap, filled with zeros.
     pub fn heap(len: usize) -> Self {
-        Self(Kind::Heap(vec![0; len].into()))
+        Self(ArenaKind::Heap(vec![0; len].into()))
     }
 
     pub fn of(memory: Box<dyn Memory>) -> Self {
-        Self(Kind::Device(memory))
+        Self(ArenaKind::Device(memory))
     }
 }
 
@@ -34,8 +34,8 @@ impl Deref for Arena {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Kind::Heap(bytes) => bytes,
-            Kind::Device(memory) => memory.bytes(),
+            ArenaKind::Heap(bytes) => bytes,
+            ArenaKind::Device(memory) => memory.bytes(),
         }
     }
 }
@@ -44,8 +44,8 @@ impl DerefMut for Arena {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
-            Kind::Heap(bytes) => bytes,
-            Kind::Device(memory) => memory.bytes_mut(),
+            ArenaKind::Heap(bytes) => bytes,
+            ArenaKind::Device(memory) => memory.bytes_mut(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::aead::Aead;
 use crate::ah;
 use crate::joined;
-use crate::key::{KeyContext, Keys, Pair};
+use crate::key::{KeyContext, KeyForm, Pair};
 use crate::spec::{ESP_HEADER_LEN as HEADER_LEN, JobStatus};
 use crate::transform::{IvKind, Protocol};
 
@@ -19,12 +19,12 @@ pub(crate) fn seal(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
         return JobStatus::Malformed;
     }
     let sealed = match &key.keys {
-        Keys::Aead(aead) => {
+        KeyForm::Aead(aead) => {
             let Parts { aad, iv, body, icv } = Parts::of(key, sequence, packet);
             aead.seal(iv, aad.bytes(), body, icv)
         }
-        Keys::Pair(pair) => seal_pair(key, pair, sequence, packet),
-        Keys::Gmac(gmac) => gmac_icv(key, gmac, sequence, packet).map(|icv| {
+        KeyForm::Pair(pair) => seal_pair(key, pair, sequence, packet),
+        KeyForm::Gmac(gmac) => gmac_icv(key, gmac, sequence, packet).map(|icv| {
             let at = packet.len() - icv.len();
             packet[at..].copy_from_slice(&icv);
         }),
@@ -42,12 +42,12 @@ pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
         return JobStatus::Malformed;
     }
     let opened = match &key.keys {
-        Keys::Aead(aead) => {
+        KeyForm::Aead(aead) => {
             let Parts { aad, iv, body, icv } = Parts::of(key, sequence, packet);
             aead.open(iv, aad.bytes(), body, icv)
         }
-        Keys::Pair(pair) => open_pair(key, pair, sequence, packet),
-        Keys::Gmac(gmac) => open_gmac(key, gmac, sequence, packet),
+        KeyForm::Pair(pair) => open_pair(key, pair, sequence, packet),
+        KeyForm::Gmac(gmac) => open_gmac(key, gmac, sequence, packet),
         _ => None,
     };
     match opened {

@@ -96,9 +96,9 @@ hmac!(Sha384, [u64; 8], block 128, digest 48, SHA384_Init, SHA384_Update, SHA384
 hmac!(Sha512, [u64; 8], block 128, digest 64, SHA512_Init, SHA512_Update, SHA512_Final, SHA512_CTX);
 
 /// An HMAC key.
-pub(crate) struct Hmac(Kind);
+pub(crate) struct Hmac(HmacKind);
 
-enum Kind {
+enum HmacKind {
     Md5(Md5),
     Sha1(Sha1),
     Sha256(Sha256),
@@ -110,11 +110,11 @@ impl Hmac {
     /// Makes a key. Returns None if the algorithm is no HMAC, or if the key is longer than the hash's block.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         Some(Self(match integrity {
-            Integrity::HmacMd5_96 => Kind::Md5(Md5::new(key)?),
-            Integrity::HmacSha1_96 => Kind::Sha1(Sha1::new(key)?),
-            Integrity::HmacSha2_256_128 => Kind::Sha256(Sha256::new(key)?),
-            Integrity::HmacSha2_384_192 => Kind::Sha384(Sha384::new(key)?),
-            Integrity::HmacSha2_512_256 => Kind::Sha512(Sha512::new(key)?),
+            Integrity::HmacMd5_96 => HmacKind::Md5(Md5::new(key)?),
+            Integrity::HmacSha1_96 => HmacKind::Sha1(Sha1::new(key)?),
+            Integrity::HmacSha2_256_128 => HmacKind::Sha256(Sha256::new(key)?),
+            Integrity::HmacSha2_384_192 => HmacKind::Sha384(Sha384::new(key)?),
+            Integrity::HmacSha2_512_256 => HmacKind::Sha512(Sha512::new(key)?),
             _ => return None,
         }))
     }
@@ -123,10 +123,10 @@ impl Hmac {
     /// 64-bit words.
     pub(crate) fn states(&self) -> Option<[Cleansed<[u32; 8]>; 2]> {
         let states: [&[u32]; 2] = match &self.0 {
-            Kind::Md5(key) => [&key.inner.0, &key.outer.0],
-            Kind::Sha1(key) => [&key.inner.0, &key.outer.0],
-            Kind::Sha256(key) => [&key.inner.0, &key.outer.0],
-            Kind::Sha384(_) | Kind::Sha512(_) => return None,
+            HmacKind::Md5(key) => [&key.inner.0, &key.outer.0],
+            HmacKind::Sha1(key) => [&key.inner.0, &key.outer.0],
+            HmacKind::Sha256(key) => [&key.inner.0, &key.outer.0],
+            HmacKind::Sha384(_) | HmacKind::Sha512(_) => return None,
         };
         Some(states.map(|state| {
             let mut padded = Cleansed([0; 8]);
@@ -138,11 +138,11 @@ impl Hmac {
     /// Computes the HMAC over `message` and `suffix`, not truncated. Zeros follow a shorter digest.
     pub(crate) fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         match &self.0 {
-            Kind::Md5(key) => key.compute(message, suffix),
-            Kind::Sha1(key) => key.compute(message, suffix),
-            Kind::Sha256(key) => key.compute(message, suffix),
-            Kind::Sha384(key) => key.compute(message, suffix),
-            Kind::Sha512(key) => key.compute(message, suffix),
+            HmacKind::Md5(key) => key.compute(message, suffix),
+            HmacKind::Sha1(key) => key.compute(message, suffix),
+            HmacKind::Sha256(key) => key.compute(message, suffix),
+            HmacKind::Sha384(key) => key.compute(message, suffix),
+            HmacKind::Sha512(key) => key.compute(message, suffix),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::aead::Aead;
 use crate::cipher::Cipher;
-use crate::cpu::kernel::{Family, Kind, Layout};
+use crate::cpu::kernel::{Family, KernelKind, Layout};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{chacha, des, gcm, pair};
-use crate::key_slot::{Held, KeySlot};
+use crate::key_slot::{HeldSlot, KeySlot};
 use crate::mac::Mac;
 use crate::material::KeyMaterial;
 use crate::tier::Tier;
@@ -36,20 +36,20 @@ pub struct KeyContext {
     transform: Transform,
     esn: bool,
     tier: Tier,
-    kind: Kind,
+    kind: KernelKind,
     layout: Layout,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeyForm,
     origin: Box<Origin>,
 }
 
 /// The parts that engines with their own form of a key need.
 struct Origin {
     material: KeyMaterial,
-    slot: Held,
+    slot: HeldSlot,
 }
 
 /// The keys in the form of a kernel family or of the library.
-pub(crate) enum Keys {
+pub(crate) enum KeyForm {
     /// An AEAD in ESP, done by the library.
     Aead(Aead),
     /// A cipher and an integrity algorithm in ESP, done by the library.
@@ -60,19 +60,19 @@ pub(crate) enum Keys {
     Mac(Box<Mac>),
     /// A cipher and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    PairKernel(Box<pair::Key>),
+    PairKernel(Box<pair::CipherHmacKey>),
     /// ChaCha20-Poly1305 in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    ChaCha(Box<chacha::Key>),
+    ChaCha(Box<chacha::ChaChaKey>),
     /// DES or 3DES and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     DesKernel(Box<des::EspKey>),
     /// AES-GCM in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    Gcm(Box<gcm::Key>),
+    Gcm(Box<gcm::GcmKey>),
     /// AES-GMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    GmacKernel(Box<gcm::gmac::Key>),
+    GmacKernel(Box<gcm::gmac::GmacKey>),
 }
 
 /// A cipher and a MAC that the library applies in turn: encrypt, then MAC.
@@ -109,9 +109,9 @@ impl KeyContext {
         let family = keys.family();
         // All keys of the library are of one kind.
         let kind = if family == Family::Library {
-            Kind::LIBRARY
+            KernelKind::LIBRARY
         } else {
-            Kind { family, tier }
+            KernelKind { family, tier }
         };
         Ok(Self {
             transform,
@@ -122,7 +122,7 @@ impl KeyContext {
             keys,
             origin: Box::new(Origin {
                 material,
-                slot: Held::new(),
+                slot: HeldSlot::new(),
             }),
         })
     }
@@ -148,7 +148,7 @@ impl KeyContext {
     }
 
     #[inline(always)]
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> KernelKind {
         self.kind
     }
 
@@ -167,7 +167,7 @@ impl KeyContext {
     }
 }
 
-impl Keys {
+impl KeyForm {
     fn family(&self) -> Family {
         match self {
             Self::Aead(_) | Self::Pair(_) | Self::Gmac(_) | Self::Mac(_) => Family::Library,
@@ -194,10 +194,10 @@ impl Keys {
     }
 }
 
-/// A kernel's form of a key, one of the variants of [`Keys`].
+/// A kernel's form of a key, one of the variants of [`KeyForm`].
 pub(crate) trait FormOf: Sized {
     /// The key in this form; `None` if the keys are in another.
-    fn of(keys: &Keys) -> Option<&Self>;
+    fn of(keys: &KeyForm) -> Option<&Self>;
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -205,9 +205,9 @@ macro_rules! form_of {
     ($($variant:ident: $form:ty),* $(,)?) => {
         $(impl FormOf for $form {
             #[inline]
-            fn of(keys: &Keys) -> Option<&Self> {
+            fn of(keys: &KeyForm) -> Option<&Self> {
                 match keys {
-                    Keys::$variant(key) => Some(key),
+                    KeyForm::$variant(key) => Some(key),
                     _ => None,
                 }
             }
@@ -217,56 +217,63 @@ macro_rules! form_of {
 
 #[cfg(target_arch = "x86_64")]
 form_of! {
-    PairKernel: pair::Key,
-    ChaCha: chacha::Key,
+    PairKernel: pair::CipherHmacKey,
+    ChaCha: chacha::ChaChaKey,
     DesKernel: des::EspKey,
-    Gcm: gcm::Key,
-    GmacKernel: gcm::gmac::Key,
+    Gcm: gcm::GcmKey,
+    GmacKernel: gcm::gmac::GmacKey,
 }
 
 /// Makes the key of the tier's kernel for an ESP transform. Returns None if the tier has no kernel for it. The key
 /// material must have the transform's length.
 #[cfg(target_arch = "x86_64")]
-fn kernel_keys(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> Option<Keys> {
+fn kernel_keys(
+    tier: Tier,
+    transform: Transform,
+    esn: bool,
+    key_material: &[u8],
+) -> Option<KeyForm> {
     use crate::iana::Encryption::*;
     match transform.encryption()? {
         ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
-            chacha::Key::new(tier, transform, esn, key_material).map(Keys::ChaCha)
+            chacha::ChaChaKey::new(tier, transform, esn, key_material).map(KeyForm::ChaCha)
         }
         Des | TripleDes => {
-            des::EspKey::new(tier, transform, esn, key_material).map(Keys::DesKernel)
+            des::EspKey::new(tier, transform, esn, key_material).map(KeyForm::DesKernel)
         }
         AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => {
-            gcm::key(tier, transform, esn, key_material).map(Keys::Gcm)
+            gcm::key(tier, transform, esn, key_material).map(KeyForm::Gcm)
         }
-        NullAuthAesGmac => gcm::gmac_key(tier, transform, esn, key_material).map(Keys::GmacKernel),
-        _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
+        NullAuthAesGmac => {
+            gcm::gmac_key(tier, transform, esn, key_material).map(KeyForm::GmacKernel)
+        }
+        _ => pair::CipherHmacKey::new(tier, transform, esn, key_material).map(KeyForm::PairKernel),
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn kernel_keys(_: Tier, _: Transform, _: bool, _: &[u8]) -> Option<Keys> {
+fn kernel_keys(_: Tier, _: Transform, _: bool, _: &[u8]) -> Option<KeyForm> {
     None
 }
 
 /// Makes the keys in the library's form.
-fn expand(transform: Transform, key_material: &[u8]) -> Option<Keys> {
+fn expand(transform: Transform, key_material: &[u8]) -> Option<KeyForm> {
     use crate::iana::Encryption::NullAuthAesGmac;
     let (cipher_key, integrity_key) =
         key_material.split_at_checked(transform.encryption_key_len())?;
     Some(match (transform.encryption(), transform.integrity()) {
         (Some(NullAuthAesGmac), None) => {
-            Keys::Gmac(Aead::new(NullAuthAesGmac, transform.icv_len(), cipher_key)?)
+            KeyForm::Gmac(Aead::new(NullAuthAesGmac, transform.icv_len(), cipher_key)?)
         }
-        (Some(cipher), None) => Keys::Aead(Aead::new(cipher, transform.icv_len(), cipher_key)?),
-        (Some(cipher), Some(integrity)) => Keys::Pair(Box::new(Pair {
+        (Some(cipher), None) => KeyForm::Aead(Aead::new(cipher, transform.icv_len(), cipher_key)?),
+        (Some(cipher), Some(integrity)) => KeyForm::Pair(Box::new(Pair {
             cipher: Cipher::new(cipher, cipher_key)?,
             mac: Mac::new(integrity, integrity_key)?,
         })),
         (None, Some(integrity)) if integrity.is_gmac() => {
-            Keys::Gmac(Aead::gmac(integrity, integrity_key)?)
+            KeyForm::Gmac(Aead::gmac(integrity, integrity_key)?)
         }
-        (None, Some(integrity)) => Keys::Mac(Box::new(Mac::new(integrity, integrity_key)?)),
+        (None, Some(integrity)) => KeyForm::Mac(Box::new(Mac::new(integrity, integrity_key)?)),
         (None, None) => return None,
     })
 }

@@ -10,7 +10,7 @@ pub struct KeySlot {
     pub generation: u32,
 }
 
-struct Pool {
+struct SlotPool {
     /// Slots to give out again, the last one first. So there are never more indices than were in use at the busiest
     /// time.
     free: Vec<KeySlot>,
@@ -18,16 +18,16 @@ struct Pool {
     fresh: u32,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
+static POOL: Mutex<SlotPool> = Mutex::new(SlotPool {
     free: Vec::new(),
     fresh: 0,
 });
 
 /// Owns a slot: no other key has it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held(KeySlot);
+pub(crate) struct HeldSlot(KeySlot);
 
-impl Held {
+impl HeldSlot {
     pub fn new() -> Self {
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         Self(pool.free.pop().unwrap_or_else(|| {
@@ -44,7 +44,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         pool.free.push(KeySlot {
@@ -62,16 +62,17 @@ mod tests {
 
     #[test]
     fn a_slot_is_of_one_key_at_a_time_and_then_of_another() {
-        let mut held: Vec<Held> = (0..100).map(|_| Held::new()).collect();
-        let indices =
-            |held: &[Held]| -> HashSet<u32> { held.iter().map(|held| held.get().index).collect() };
+        let mut held: Vec<HeldSlot> = (0..100).map(|_| HeldSlot::new()).collect();
+        let indices = |held: &[HeldSlot]| -> HashSet<u32> {
+            held.iter().map(|held| held.get().index).collect()
+        };
         assert_eq!(indices(&held).len(), 100);
         let highest = indices(&held).into_iter().max();
-        let mut all: HashSet<KeySlot> = held.iter().map(Held::get).collect();
+        let mut all: HashSet<KeySlot> = held.iter().map(HeldSlot::get).collect();
         // Other tests hold slots too, but few.
         for _ in 0..10_000 {
             held.pop();
-            let next = Held::new();
+            let next = HeldSlot::new();
             assert!(all.insert(next.get()), "{:?} was there before", next.get());
             held.push(next);
         }

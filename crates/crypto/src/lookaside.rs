@@ -90,26 +90,26 @@ pub enum AeadError {
 pub struct AeadKey {
     algorithm: AeadAlgorithm,
     tier: Tier,
-    keys: Keys,
+    keys: AeadKeys,
 }
 
-enum Keys {
+enum AeadKeys {
     Library(EvpKey),
     #[cfg(target_arch = "x86_64")]
-    Gcm(Box<gcm::Key>),
+    Gcm(Box<gcm::GcmKey>),
     #[cfg(target_arch = "x86_64")]
-    ChaCha(Box<chacha::Key>),
+    ChaCha(Box<chacha::ChaChaKey>),
 }
 
-impl Keys {
+impl AeadKeys {
     fn new(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         {
             let kernel = match algorithm {
                 AeadAlgorithm::ChaCha20Poly1305 => {
-                    chacha::Key::general(tier, key).map(Self::ChaCha)
+                    chacha::ChaChaKey::general(tier, key).map(Self::ChaCha)
                 }
-                _ => gcm::Key::general(tier, key).map(Self::Gcm),
+                _ => gcm::GcmKey::general(tier, key).map(Self::Gcm),
             };
             if kernel.is_some() {
                 return kernel;
@@ -136,7 +136,7 @@ impl AeadKey {
         Ok(Self {
             algorithm,
             tier,
-            keys: Keys::new(tier, algorithm, key).ok_or(AeadError::Refused)?,
+            keys: AeadKeys::new(tier, algorithm, key).ok_or(AeadError::Refused)?,
         })
     }
 
@@ -151,7 +151,7 @@ impl AeadKey {
 
     /// Returns true if one of our kernels does the work, and not the library.
     pub fn has_kernel(&self) -> bool {
-        !matches!(self.keys, Keys::Library(_))
+        !matches!(self.keys, AeadKeys::Library(_))
     }
 }
 
@@ -284,18 +284,18 @@ pub fn open_records(records: &mut [Record<'_>]) {
 
 fn run(direction: Direction, records: &mut [Record<'_>]) {
     for record in records.iter_mut() {
-        if let Keys::Library(key) = &record.key.keys {
+        if let AeadKeys::Library(key) = &record.key.keys {
             record.run_by_library(direction, key);
         }
     }
     #[cfg(target_arch = "x86_64")]
     for tier in Tier::ALL {
         run_kernel(direction, tier, records, |keys| match keys {
-            Keys::Gcm(key) => Some(&**key),
+            AeadKeys::Gcm(key) => Some(&**key),
             _ => None,
         });
         run_kernel(direction, tier, records, |keys| match keys {
-            Keys::ChaCha(key) => Some(&**key),
+            AeadKeys::ChaCha(key) => Some(&**key),
             _ => None,
         });
     }
@@ -307,7 +307,7 @@ fn run_kernel<'a, K: RecordKernel + 'a>(
     direction: Direction,
     tier: Tier,
     records: &mut [Record<'a>],
-    of: impl Fn(&'a Keys) -> Option<&'a K>,
+    of: impl Fn(&'a AeadKeys) -> Option<&'a K>,
 ) {
     let mut waiting = Waiting::new(tier);
     for number in 0..records.len() {

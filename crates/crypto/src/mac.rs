@@ -8,11 +8,11 @@ use crate::iana::Integrity;
 
 /// An integrity key.
 pub(crate) struct Mac {
-    kind: Kind,
+    kind: MacKind,
     icv_len: u8,
 }
 
-enum Kind {
+enum MacKind {
     Hmac(Hmac),
     /// This is boxed because it is twice as large, and rare.
     Aes(Box<AesMac>),
@@ -25,9 +25,9 @@ impl Mac {
             return None;
         }
         let kind = match integrity {
-            Integrity::AesXcbc96 => Kind::Aes(Box::new(AesMac::xcbc(key)?)),
-            Integrity::AesCmac96 => Kind::Aes(Box::new(AesMac::cmac(key)?)),
-            _ => Kind::Hmac(Hmac::new(integrity, key)?),
+            Integrity::AesXcbc96 => MacKind::Aes(Box::new(AesMac::xcbc(key)?)),
+            Integrity::AesCmac96 => MacKind::Aes(Box::new(AesMac::cmac(key)?)),
+            _ => MacKind::Hmac(Hmac::new(integrity, key)?),
         };
         let icv_len = integrity.icv_len() as u8;
         Some(Self { kind, icv_len })
@@ -40,8 +40,8 @@ impl Mac {
     /// Computes the MAC over `message` and `suffix`, not truncated. Its first bytes are the ICV.
     fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         match &self.kind {
-            Kind::Hmac(key) => key.compute(message, suffix),
-            Kind::Aes(key) => {
+            MacKind::Hmac(key) => key.compute(message, suffix),
+            MacKind::Aes(key) => {
                 let mut digest = [0; DIGEST_LEN_MAX];
                 let mac = key.compute(message, suffix);
                 digest[..mac.len()].copy_from_slice(&mac);

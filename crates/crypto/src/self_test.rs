@@ -64,7 +64,7 @@ fn answers() -> impl Iterator<Item = (Transform, Vec<&'static str>)> {
 }
 
 /// One packet of the file. `icv_at` is the offset of the ICV for AH.
-struct Answer {
+struct KnownAnswer {
     key: KeyContext,
     sequence: u64,
     icv_at: usize,
@@ -72,7 +72,7 @@ struct Answer {
     sealed: Vec<u8>,
 }
 
-impl Answer {
+impl KnownAnswer {
     fn parse(tier: Tier, transform: Transform, answer: &str) -> Result<Self, &'static str> {
         let read = || {
             let fields: Vec<&str> = answer.split(' ').collect();
@@ -107,7 +107,7 @@ impl Answer {
 }
 
 fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static str> {
-    let answer = Answer::parse(tier, transform, answer)?;
+    let answer = KnownAnswer::parse(tier, transform, answer)?;
     let mut packet = answer.plain.clone();
     if answer.seal(&mut packet) != JobStatus::Done || packet != answer.sealed {
         return Err("sealing gives another packet");
@@ -140,8 +140,8 @@ struct Member {
 
 /// Fills all lanes of the tier's kernel more than once, if the tier has one.
 fn check_batch(tier: Tier, transform: Transform, known: &[&str]) -> Result<(), &'static str> {
-    let parse = |tier| -> Result<Vec<Answer>, _> {
-        let answer = |answer: &&str| Answer::parse(tier, transform, answer);
+    let parse = |tier| -> Result<Vec<KnownAnswer>, _> {
+        let answer = |answer: &&str| KnownAnswer::parse(tier, transform, answer);
         known.iter().map(answer).collect()
     };
     let answers = parse(tier)?;
@@ -177,7 +177,11 @@ fn lanes(transform: Transform) -> usize {
 }
 
 impl Member {
-    fn of_aws_lc(reference: &[Answer], key: usize, number: usize) -> Result<Self, &'static str> {
+    fn of_aws_lc(
+        reference: &[KnownAnswer],
+        key: usize,
+        number: usize,
+    ) -> Result<Self, &'static str> {
         let answer = &reference[key];
         let transform = answer.key.transform();
         let payload = match number % 64 {
@@ -212,7 +216,7 @@ fn body(transform: Transform, packet: &[u8]) -> Option<&[u8]> {
 }
 
 fn batch<'a>(
-    answers: &'a [Answer],
+    answers: &'a [KnownAnswer],
     members: &[Member],
     bytes: &'a mut [Vec<u8>],
 ) -> Vec<EspPacket<'a>> {
@@ -222,7 +226,7 @@ fn batch<'a>(
         .collect()
 }
 
-fn seal_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static str> {
+fn seal_members(answers: &[KnownAnswer], members: &[Member]) -> Result<(), &'static str> {
     let mut bytes: Vec<_> = members.iter().map(|member| member.plain.clone()).collect();
     let mut packets = batch(answers, members, &mut bytes);
     lookaside::seal_esp(&mut packets);
@@ -237,7 +241,7 @@ fn seal_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static s
 }
 
 /// Opens the packets, of which some are forged.
-fn open_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static str> {
+fn open_members(answers: &[KnownAnswer], members: &[Member]) -> Result<(), &'static str> {
     let forged = |number: usize| number % 5 == 2;
     let mut bytes: Vec<_> = members.iter().map(|member| member.sealed.clone()).collect();
     for (number, bytes) in bytes.iter_mut().enumerate().filter(|(n, _)| forged(*n)) {

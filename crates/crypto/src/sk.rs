@@ -29,10 +29,10 @@ pub const fn key_lens(
 pub struct SkKey {
     /// The ESP transform with the same algorithms. IKE has the same IV, ICV and block lengths.
     layout: Transform,
-    keys: Keys,
+    keys: SkKeys,
 }
 
-enum Keys {
+enum SkKeys {
     Aead(Aead),
     Pair(Box<Pair>),
 }
@@ -53,8 +53,8 @@ impl SkKey {
         let key_bits = *encryption.key_bits().iter().find(fits)?;
         let layout = Transform::esp(encryption, key_bits, integrity)?;
         let keys = match integrity {
-            None => Keys::Aead(Aead::new(encryption, layout.icv_len(), sk_e)?),
-            Some(integrity) => Keys::Pair(Box::new(Pair {
+            None => SkKeys::Aead(Aead::new(encryption, layout.icv_len(), sk_e)?),
+            Some(integrity) => SkKeys::Pair(Box::new(Pair {
                 cipher: Cipher::new(encryption, sk_e)?,
                 mac: Mac::new(integrity, sk_a)?,
             })),
@@ -99,8 +99,8 @@ impl SkKey {
         let (head, content) = covered.split_at_mut(content_at);
         let (aad, iv) = head.split_at(iv_at);
         match &self.keys {
-            Keys::Aead(aead) => aead.seal(counter_iv(iv)?, aad, content, icv)?,
-            Keys::Pair(pair) => {
+            SkKeys::Aead(aead) => aead.seal(counter_iv(iv)?, aad, content, icv)?,
+            SkKeys::Pair(pair) => {
                 pair.cipher.encrypt(iv, content).ok()?;
                 pair.mac.write(covered, &[], icv);
             }
@@ -118,7 +118,7 @@ impl SkKey {
             return Err(Forged);
         }
         let (covered, icv) = message.split_at_mut(icv_at);
-        if let Keys::Pair(pair) = &self.keys
+        if let SkKeys::Pair(pair) = &self.keys
             && !pair.mac.verify(covered, &[], icv)
         {
             return Err(Forged);
@@ -126,10 +126,10 @@ impl SkKey {
         let (head, content) = covered.split_at_mut(content_at);
         let (aad, iv) = head.split_at(iv_at);
         match &self.keys {
-            Keys::Aead(aead) => counter_iv(iv)
+            SkKeys::Aead(aead) => counter_iv(iv)
                 .and_then(|iv| aead.open(iv, aad, content, icv))
                 .ok_or(Forged)?,
-            Keys::Pair(pair) => pair.cipher.decrypt(iv, content).map_err(|_| Forged)?,
+            SkKeys::Pair(pair) => pair.cipher.decrypt(iv, content).map_err(|_| Forged)?,
         }
         Ok(range)
     }

@@ -11,7 +11,7 @@ use esplanade_ike::suite::{
 };
 use esplanade_testkit::net::Rng;
 
-/// Its copies share one sequence of numbers.
+/// A source of random numbers and keys. Its copies share one sequence of numbers.
 #[derive(Clone)]
 pub struct Repeatable(Arc<Mutex<Rng>>);
 

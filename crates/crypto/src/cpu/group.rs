@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::gathered::{GROUP, Gathered};
-use super::kernel::{Family, Kernel, Kind};
+use super::kernel::{Family, Kernel, KernelKind};
 use super::registers;
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
@@ -14,7 +14,7 @@ use crate::transform::Protocol;
 use crate::{ah, esp};
 
 /// A packet of a batch or of a caller.
-pub(super) struct Packet<'a> {
+pub(super) struct GroupedPacket<'a> {
     pub(super) key: &'a KeyContext,
     /// Start of the ESP header, or of the IP header in front of AH; `len` bytes from here may be read and written.
     pub(super) bytes: *mut u8,
@@ -27,14 +27,14 @@ pub(super) struct Packet<'a> {
 }
 
 /// Packets that wait to be sealed or opened.
-pub(super) struct Group<'a> {
+pub(super) struct PacketGroup<'a> {
     direction: Direction,
-    packets: ArrayVec<Packet<'a>, GROUP>,
-    /// One bit for each [`Kind`] among the keys.
+    packets: ArrayVec<GroupedPacket<'a>, GROUP>,
+    /// One bit for each [`KernelKind`] among the keys.
     kinds: u32,
 }
 
-impl<'a> Group<'a> {
+impl<'a> PacketGroup<'a> {
     pub(super) fn new(direction: Direction) -> Self {
         Self {
             direction,
@@ -45,7 +45,7 @@ impl<'a> Group<'a> {
 
     /// Adds a packet. Panics if there are [`GROUP`] packets already.
     #[inline(always)]
-    pub(super) fn push(&mut self, packet: Packet<'a>) {
+    pub(super) fn push(&mut self, packet: GroupedPacket<'a>) {
         self.kinds |= packet.key.kind().bit();
         self.packets.push(packet);
     }
@@ -56,7 +56,7 @@ impl<'a> Group<'a> {
     /// Each packet's bytes may be read and written, and nobody else accesses them during the call.
     pub(super) unsafe fn run(&self, mut done: impl FnMut(u32, JobStatus)) {
         let mut used = Tier::Portable;
-        for kind in Kind::all().filter(|kind| self.kinds & kind.bit() != 0) {
+        for kind in KernelKind::all().filter(|kind| self.kinds & kind.bit() != 0) {
             let done = &mut done;
             // SAFETY: the caller guarantees the bytes; a key of a kind is made only on a machine that has its tier.
             unsafe {
@@ -67,15 +67,15 @@ impl<'a> Group<'a> {
                         }
                     }
                     #[cfg(target_arch = "x86_64")]
-                    Family::Pair => self.kernel::<pair::Key>(kind, done),
+                    Family::Pair => self.kernel::<pair::CipherHmacKey>(kind, done),
                     #[cfg(target_arch = "x86_64")]
-                    Family::ChaCha => self.kernel::<chacha::Key>(kind, done),
+                    Family::ChaCha => self.kernel::<chacha::ChaChaKey>(kind, done),
                     #[cfg(target_arch = "x86_64")]
                     Family::Des => self.kernel::<des::EspKey>(kind, done),
                     #[cfg(target_arch = "x86_64")]
-                    Family::Gcm => self.kernel::<gcm::Key>(kind, done),
+                    Family::Gcm => self.kernel::<gcm::GcmKey>(kind, done),
                     #[cfg(target_arch = "x86_64")]
-                    Family::Gmac => self.kernel::<gcm::gmac::Key>(kind, done),
+                    Family::Gmac => self.kernel::<gcm::gmac::GmacKey>(kind, done),
                     #[cfg(not(target_arch = "x86_64"))]
                     Family::Pair | Family::ChaCha | Family::Des | Family::Gcm | Family::Gmac => {}
                 }
@@ -86,7 +86,7 @@ impl<'a> Group<'a> {
         unsafe { registers::zero(used) }
     }
 
-    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Packet<'a>> {
+    fn of_kind(&self, kind: KernelKind) -> impl Iterator<Item = &GroupedPacket<'a>> {
         self.packets.iter().filter(move |p| p.key.kind() == kind)
     }
 
@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
     ///
     /// # Safety
     /// The packet's bytes may be read and written, and nobody else accesses them during the call.
-    unsafe fn library(&self, packet: &Packet) -> JobStatus {
+    unsafe fn library(&self, packet: &GroupedPacket) -> JobStatus {
         // SAFETY: the caller guarantees `len` bytes from `bytes` on.
         let bytes = unsafe { std::slice::from_raw_parts_mut(packet.bytes, packet.len as usize) };
         let (key, sequence, icv_at) = (packet.key, packet.sequence, packet.icv_at as usize);
@@ -109,9 +109,13 @@ impl<'a> Group<'a> {
     /// Processes the packets of one kind with its kernel.
     ///
     /// # Safety
-    /// - The obligations are those of [`Group::run`].
+    /// - The obligations are those of [`PacketGroup::run`].
     /// - The machine has the tier of `kind`.
-    unsafe fn kernel<K: Kernel + FormOf>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
+    unsafe fn kernel<K: Kernel + FormOf>(
+        &self,
+        kind: KernelKind,
+        done: &mut impl FnMut(u32, JobStatus),
+    ) {
         let mut gathered = Gathered::<K>::new();
         let mut indices = ArrayVec::<u32, GROUP>::new();
         for packet in self.of_kind(kind) {
@@ -137,7 +141,7 @@ impl<'a> Group<'a> {
     /// The obligations are those of [`Gathered::run`].
     unsafe fn call<K: Kernel + FormOf>(
         &self,
-        kind: Kind,
+        kind: KernelKind,
         gathered: &mut Gathered<'_, K>,
         indices: &mut ArrayVec<u32, GROUP>,
         done: &mut impl FnMut(u32, JobStatus),

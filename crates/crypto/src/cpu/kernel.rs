@@ -35,12 +35,12 @@ impl Family {
 
 /// A key's family of kernels and its tier. Packets of one kind are worked on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct KernelKind {
     pub(crate) family: Family,
     pub(crate) tier: Tier,
 }
 
-impl Kind {
+impl KernelKind {
     pub(crate) const LIBRARY: Self = Self {
         family: Family::Library,
         tier: Tier::Portable,

@@ -2,7 +2,7 @@
 //! kernel, so that a kernel sees all of its packets together and can have several in flight.
 
 use super::gathered::GROUP;
-use super::group::{Group, Packet};
+use super::group::{GroupedPacket, PacketGroup};
 use super::row;
 use crate::job::{Batch, EspPacket, Job};
 use crate::key::KeyContext;
@@ -33,12 +33,12 @@ pub fn process(batch: &mut Batch) {
 /// Processes at most [`GROUP`] jobs, whose keys may be of any kind.
 fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, buffer: &mut [u8]) {
     let (room, buffer) = (buffer.len(), buffer.as_mut_ptr());
-    let mut group = Group::new(direction);
+    let mut group = PacketGroup::new(direction);
     for (index, job) in jobs.iter_mut().enumerate() {
         let (start, len) = (job.esp as usize, job.len as usize);
         let inside = start.checked_add(len).is_some_and(|end| end <= room);
         match keys.get(job.key) {
-            Some(key) if inside => group.push(Packet {
+            Some(key) if inside => group.push(GroupedPacket {
                 key,
                 // SAFETY: the check above guarantees that the offset lies inside the buffer.
                 bytes: unsafe { buffer.add(start) },
@@ -57,11 +57,11 @@ fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, 
 /// Processes ESP packets that have buffers of their own, and sets the status of each.
 pub(crate) fn process_packets(direction: Direction, packets: &mut [EspPacket<'_>]) {
     for packets in packets.chunks_mut(GROUP) {
-        let mut group = Group::new(direction);
+        let mut group = PacketGroup::new(direction);
         for (index, packet) in packets.iter_mut().enumerate() {
             match u32::try_from(packet.bytes.len()) {
                 Ok(len) if packet.key.transform().protocol() == Protocol::Esp => {
-                    group.push(Packet {
+                    group.push(GroupedPacket {
                         key: packet.key,
                         bytes: packet.bytes.as_mut_ptr(),
                         len,
@@ -112,8 +112,8 @@ fn one(
         return status;
     };
     if key.transform().protocol() == protocol {
-        let mut group = Group::new(direction);
-        group.push(Packet {
+        let mut group = PacketGroup::new(direction);
+        group.push(GroupedPacket {
             key,
             bytes: packet.as_mut_ptr(),
             len,

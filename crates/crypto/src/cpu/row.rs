@@ -1,7 +1,7 @@
 //! The fast path for consecutive jobs whose keys are of one kind. Most jobs are like that, and they need no sorting.
 
 use super::gathered::Gathered;
-use super::kernel::Kind;
+use super::kernel::KernelKind;
 use super::kernel::{Family, Kernel};
 use super::registers;
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ pub(super) fn run(
     let Some(kind) = first.map(|key| key.kind()) else {
         return 0;
     };
-    let row = Row {
+    let row = JobRow {
         kind,
         direction,
         jobs,
@@ -40,13 +40,13 @@ pub(super) fn run(
     match kind.family {
         Family::Library => 0,
         #[cfg(target_arch = "x86_64")]
-        Family::Gcm => row.run::<gcm::Key>(),
+        Family::Gcm => row.run::<gcm::GcmKey>(),
         #[cfg(target_arch = "x86_64")]
-        Family::Gmac => row.run::<gcm::gmac::Key>(),
+        Family::Gmac => row.run::<gcm::gmac::GmacKey>(),
         #[cfg(target_arch = "x86_64")]
-        Family::Pair => row.run::<pair::Key>(),
+        Family::Pair => row.run::<pair::CipherHmacKey>(),
         #[cfg(target_arch = "x86_64")]
-        Family::ChaCha => row.run::<chacha::Key>(),
+        Family::ChaCha => row.run::<chacha::ChaChaKey>(),
         #[cfg(target_arch = "x86_64")]
         Family::Des => row.run::<des::EspKey>(),
         #[cfg(not(target_arch = "x86_64"))]
@@ -54,15 +54,15 @@ pub(super) fn run(
     }
 }
 
-struct Row<'a> {
-    kind: Kind,
+struct JobRow<'a> {
+    kind: KernelKind,
     direction: Direction,
     jobs: &'a mut [Job],
     keys: &'a SlotTable<KeyContext>,
     buffer: &'a mut [u8],
 }
 
-impl Row<'_> {
+impl JobRow<'_> {
     fn run<K: Kernel + FormOf>(self) -> usize {
         let Self { kind, jobs, .. } = self;
         let (room, buffer) = (self.buffer.len(), self.buffer.as_mut_ptr());

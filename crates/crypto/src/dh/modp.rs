@@ -63,13 +63,13 @@ impl Drop for Bignum {
 }
 
 /// A modulus with its Montgomery form and temporary numbers.
-struct Field {
+struct ModpField {
     modulus: Bignum,
     context: NonNull<lc::BN_CTX>,
     montgomery: NonNull<lc::BN_MONT_CTX>,
 }
 
-impl Field {
+impl ModpField {
     fn new(group: Group) -> Option<Self> {
         let modulus = Bignum::modulus(group)?;
         // SAFETY: the call has no preconditions.
@@ -109,7 +109,7 @@ impl Field {
     }
 }
 
-impl Drop for Field {
+impl Drop for ModpField {
     fn drop(&mut self) {
         // SAFETY: we own both, and nothing refers to them any more.
         unsafe {
@@ -149,7 +149,7 @@ pub(super) fn generate() -> Option<Secret> {
 }
 
 pub(super) fn public(group: Group, private: &Secret) -> Option<Vec<u8>> {
-    let field = Field::new(group)?;
+    let field = ModpField::new(group)?;
     let generator = Bignum::from_bytes(&GENERATOR)?;
     let exponent = Bignum::from_bytes(private.expose())?;
     let public = field.power(&generator, &exponent)?;
@@ -160,7 +160,7 @@ pub(super) fn agree(group: Group, private: &Secret, peer_public: &[u8]) -> Optio
     if !is_valid_public(group, peer_public) {
         return None;
     }
-    let field = Field::new(group)?;
+    let field = ModpField::new(group)?;
     let y = Bignum::from_bytes(peer_public)?;
     let exponent = Bignum::from_bytes(private.expose())?;
     field.power(&y, &exponent)?.to_bytes(public_len(group))

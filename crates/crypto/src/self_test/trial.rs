@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Answer, answers};
+use super::{KnownAnswer, answers};
 use crate::job::{Batch, Direction, Job, JobStatus};
 use crate::slots::SlotTable;
 use crate::tier::Tier;
@@ -30,7 +30,7 @@ impl Trial {
         let mut packets = Vec::new();
         for (transform, known) in answers() {
             for answer in known {
-                packets.push(Answer::parse(Tier::current(), transform, answer).ok()?);
+                packets.push(KnownAnswer::parse(Tier::current(), transform, answer).ok()?);
             }
         }
         let len = packets.iter().map(|answer| 2 * answer.sealed.len()).sum();
@@ -62,7 +62,7 @@ impl Trial {
     fn add(
         &mut self,
         batch: &mut Batch,
-        answer: &Answer,
+        answer: &KnownAnswer,
         key: u32,
         (before, after): (&[u8], &[u8]),
     ) -> Option<()> {

@@ -8,8 +8,8 @@
 
 use std::arch::x86_64::*;
 
-use super::flow::{Lane, Machine, OnceBlock, Side};
-use super::message::{CHACHA_BLOCK, CONSTANTS, Message};
+use super::flow::{CiphertextSide, KeystreamLane, Machine, OnceBlock};
+use super::message::{AeadMessage, CHACHA_BLOCK, CONSTANTS};
 use super::poly256;
 use crate::plain::cleanse;
 
@@ -23,7 +23,7 @@ impl Machine for Avx2 {
     const VECTOR: usize = LANES;
     const LANES: usize = 2 * LANES;
 
-    unsafe fn chacha(lanes: &[Lane]) {
+    unsafe fn chacha(lanes: &[KeystreamLane]) {
         // SAFETY: the caller guarantees the instructions and the lanes' pointers.
         unsafe {
             match lanes.as_chunks().0 {
@@ -34,21 +34,25 @@ impl Machine for Avx2 {
         }
     }
 
-    unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
+    unsafe fn tags(
+        messages: &mut [&mut AeadMessage<'_>],
+        once: &[OnceBlock],
+        text: CiphertextSide,
+    ) {
         // SAFETY: the caller guarantees the instructions and the ciphertexts.
         unsafe { poly256::tags(messages, once, text) }
     }
 }
 
 /// Four rows of four words. A vector holds one word of eight lanes.
-type State = [[__m256i; 4]; 4];
+type ChaChaState = [[__m256i; 4]; 4];
 
 /// Does `G` groups of lanes.
 ///
 /// # Safety
 /// The obligations are those of [`Machine::chacha`].
 #[target_feature(enable = "avx2")]
-unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
+unsafe fn chacha<const G: usize>(lanes: [&[KeystreamLane; LANES]; G]) {
     let mut start = [[[_mm256_setzero_si256(); 4]; 4]; G];
     for g in 0..G {
         // SAFETY: the caller guarantees the lanes' pointers.
@@ -101,7 +105,7 @@ fn byte_turns() -> [__m256i; 2] {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn double_round(x: &mut State, turns: &[__m256i; 2]) {
+fn double_round(x: &mut ChaChaState, turns: &[__m256i; 2]) {
     let [mut a, mut b, mut c, mut d] = *x;
     // All four quarter rounds do one operation before any does the next.
     macro_rules! step {
@@ -144,7 +148,7 @@ fn double_round(x: &mut State, turns: &[__m256i; 2]) {
 /// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load(lanes: &[Lane; LANES], x: &mut State) {
+unsafe fn load(lanes: &[KeystreamLane; LANES], x: &mut ChaChaState) {
     // Loads sixteen bytes each of lanes j and 4 + j, for each j.
     macro_rules! columns {
         (|$lane:ident| $at:expr) => {{
@@ -197,7 +201,7 @@ fn transpose_4x4(x: [__m256i; 4]) -> [__m256i; 4] {
 /// The lane's `src` and `dst` are valid for its length.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn xor(lane: &Lane, keystream: [__m256i; 2]) {
+unsafe fn xor(lane: &KeystreamLane, keystream: [__m256i; 2]) {
     if lane.len as usize >= CHACHA_BLOCK {
         for (half, keystream) in keystream.into_iter().enumerate() {
             // SAFETY: a whole block has two halves of 32 bytes.

@@ -25,8 +25,8 @@
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
-use super::flow::{Lane, Machine, OnceBlock, Side};
-use super::message::{CHACHA_BLOCK, CONSTANTS, Message};
+use super::flow::{CiphertextSide, KeystreamLane, Machine, OnceBlock};
+use super::message::{AeadMessage, CHACHA_BLOCK, CONSTANTS};
 use super::poly512;
 
 /// Number of lanes in one vector.
@@ -39,7 +39,7 @@ impl Machine for Avx512 {
     const VECTOR: usize = LANES;
     const LANES: usize = 2 * LANES;
 
-    unsafe fn chacha(lanes: &[Lane]) {
+    unsafe fn chacha(lanes: &[KeystreamLane]) {
         // SAFETY: the caller guarantees the instructions and the lanes' pointers.
         unsafe {
             match lanes.as_chunks().0 {
@@ -50,7 +50,11 @@ impl Machine for Avx512 {
         }
     }
 
-    unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
+    unsafe fn tags(
+        messages: &mut [&mut AeadMessage<'_>],
+        once: &[OnceBlock],
+        text: CiphertextSide,
+    ) {
         // SAFETY: the caller guarantees the instructions and the ciphertexts.
         unsafe { poly512::tags(messages, once, text) }
     }
@@ -64,7 +68,7 @@ type Start = [MaybeUninit<__m512i>; 16];
 /// # Safety
 /// The obligations are those of [`Machine::chacha`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2")]
-unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
+unsafe fn chacha<const G: usize>(lanes: [&[KeystreamLane; LANES]; G]) {
     let mut start = [[MaybeUninit::uninit(); 16]; G];
     for g in 0..G {
         // SAFETY: the caller guarantees the lanes' pointers.
@@ -152,7 +156,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
 /// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn one_message(lanes: &[Lane; LANES], x: &mut Start) {
+unsafe fn one_message(lanes: &[KeystreamLane; LANES], x: &mut Start) {
     // SAFETY: the caller guarantees 32 bytes of key and 16 of row, at any alignment.
     let (key, row) = unsafe {
         (
@@ -178,7 +182,7 @@ unsafe fn one_message(lanes: &[Lane; LANES], x: &mut Start) {
 /// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn many_messages(lanes: &[Lane; LANES], x: &mut Start) {
+unsafe fn many_messages(lanes: &[KeystreamLane; LANES], x: &mut Start) {
     // Loads sixteen bytes each of lanes j, 4 + j, 8 + j and 12 + j, for each j.
     macro_rules! columns {
         (|$lane:ident| $at:expr) => {{
@@ -211,7 +215,7 @@ unsafe fn many_messages(lanes: &[Lane; LANES], x: &mut Start) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn counters(lanes: &[Lane; LANES]) -> __m512i {
+fn counters(lanes: &[KeystreamLane; LANES]) -> __m512i {
     let mut counters = [0; LANES];
     for (counter, lane) in counters.iter_mut().zip(lanes) {
         *counter = lane.counter;
@@ -264,7 +268,7 @@ fn gather_quarters(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 
 /// The lane's `src` and `dst` are valid for its length.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-unsafe fn xor(lane: &Lane, keystream: __m512i) {
+unsafe fn xor(lane: &KeystreamLane, keystream: __m512i) {
     // SAFETY: a whole block has 64 bytes; in a short one the mask leaves out the bytes behind the text.
     unsafe {
         if lane.len as usize >= CHACHA_BLOCK {

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
 
-use super::message::{CHACHA_BLOCK, Message};
+use super::message::{AeadMessage, CHACHA_BLOCK};
 use crate::plain::cleanse_all;
 
 /// The most messages in one call.
@@ -38,7 +38,7 @@ pub(super) type OnceBlock = [u8; CHACHA_BLOCK];
 
 /// One block of keystream: `dst` = `src` ^ keystream.
 #[derive(Clone, Copy)]
-pub(super) struct Lane {
+pub(super) struct KeystreamLane {
     pub(super) key: *const u8,
     /// The last row of ChaCha20's state. Its first word is zero; the counter is added to it.
     pub(super) row: *const u8,
@@ -49,7 +49,7 @@ pub(super) struct Lane {
     pub(super) len: u32,
 }
 
-impl Lane {
+impl KeystreamLane {
     const NONE: Self = Self {
         key: std::ptr::null(),
         row: std::ptr::null(),
@@ -73,7 +73,7 @@ pub(super) trait Machine {
     /// - The processor has the machine's instructions.
     /// - In each lane, `key` points to 32 readable bytes and `row` to 16.
     /// - In each lane, `src` points to `len` readable bytes and `dst` to `len` writable bytes.
-    unsafe fn chacha(lanes: &[Lane]);
+    unsafe fn chacha(lanes: &[KeystreamLane]);
 
     /// Computes each message's tag over its ciphertext, which `text` locates. The longest message comes first.
     ///
@@ -81,19 +81,19 @@ pub(super) trait Machine {
     /// - The processor has the machine's instructions.
     /// - Each ciphertext may be read for the length of its message.
     /// - `once` has one block for each message.
-    unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side);
+    unsafe fn tags(messages: &mut [&mut AeadMessage<'_>], once: &[OnceBlock], text: CiphertextSide);
 }
 
 /// Tells where a message's ciphertext is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum CiphertextSide {
     Source,
     Destination,
 }
 
-impl Side {
+impl CiphertextSide {
     #[inline(always)]
-    pub(super) fn of(self, message: &Message<'_>) -> *const u8 {
+    pub(super) fn of(self, message: &AeadMessage<'_>) -> *const u8 {
         match self {
             Self::Source => message.src,
             Self::Destination => message.dst,
@@ -105,16 +105,16 @@ impl Side {
 ///
 /// # Safety
 /// - The processor has the machine's instructions.
-/// - Each message meets the obligations of [`Message::new`].
-pub(super) unsafe fn seal<M: Machine>(messages: &mut [Message<'_>]) {
+/// - Each message meets the obligations of [`AeadMessage::new`].
+pub(super) unsafe fn seal<M: Machine>(messages: &mut [AeadMessage<'_>]) {
     // SAFETY: the caller guarantees the instructions and the messages.
     unsafe {
         pieces(messages, |piece, once| {
-            let mut lanes = Lanes::<M>::new();
+            let mut lanes = LaneQueue::<M>::new();
             one_time_keys(&mut lanes, piece, once);
             bodies(&mut lanes, piece);
             lanes.flush();
-            M::tags(piece, once, Side::Destination);
+            M::tags(piece, once, CiphertextSide::Destination);
         });
     }
 }
@@ -124,14 +124,14 @@ pub(super) unsafe fn seal<M: Machine>(messages: &mut [Message<'_>]) {
 ///
 /// # Safety
 /// The obligations are those of [`seal`].
-pub(super) unsafe fn open<M: Machine>(messages: &mut [Message<'_>]) {
+pub(super) unsafe fn open<M: Machine>(messages: &mut [AeadMessage<'_>]) {
     // SAFETY: the caller guarantees the instructions and the messages.
     unsafe {
         pieces(messages, |piece, once| {
-            let mut lanes = Lanes::<M>::new();
+            let mut lanes = LaneQueue::<M>::new();
             one_time_keys(&mut lanes, piece, once);
             lanes.flush();
-            M::tags(piece, once, Side::Source);
+            M::tags(piece, once, CiphertextSide::Source);
             bodies(&mut lanes, piece);
             lanes.flush();
         });
@@ -140,11 +140,11 @@ pub(super) unsafe fn open<M: Machine>(messages: &mut [Message<'_>]) {
 
 /// Sorts the messages by length, cuts them into pieces and calls `work` on each piece.
 fn pieces<'m, 'a>(
-    messages: &'m mut [Message<'a>],
-    mut work: impl FnMut(&mut [&'m mut Message<'a>], &mut [OnceBlock]),
+    messages: &'m mut [AeadMessage<'a>],
+    mut work: impl FnMut(&mut [&'m mut AeadMessage<'a>], &mut [OnceBlock]),
 ) {
     let own = messages.iter_mut().filter(|message| !message.by_library);
-    let mut order: ArrayVec<&'m mut Message<'a>, MESSAGES> = own.collect();
+    let mut order: ArrayVec<&'m mut AeadMessage<'a>, MESSAGES> = own.collect();
     if !order.is_sorted_by(|a, b| a.len >= b.len) {
         order.sort_unstable_by_key(|message| std::cmp::Reverse(message.len));
     }
@@ -165,17 +165,17 @@ fn pieces<'m, 'a>(
 }
 
 /// Collects lanes until they fill the machine.
-struct Lanes<M: Machine> {
-    lanes: [Lane; LANES_MAX],
+struct LaneQueue<M: Machine> {
+    lanes: [KeystreamLane; LANES_MAX],
     count: usize,
     machine: PhantomData<M>,
 }
 
-impl<M: Machine> Lanes<M> {
+impl<M: Machine> LaneQueue<M> {
     fn new() -> Self {
         const { assert!(M::LANES <= LANES_MAX && M::LANES.is_multiple_of(M::VECTOR)) };
         Self {
-            lanes: [Lane::NONE; LANES_MAX],
+            lanes: [KeystreamLane::NONE; LANES_MAX],
             count: 0,
             machine: PhantomData,
         }
@@ -186,7 +186,7 @@ impl<M: Machine> Lanes<M> {
     /// # Safety
     /// The obligations are those of [`Machine::chacha`], until the lanes are flushed.
     #[inline(always)]
-    unsafe fn push(&mut self, lane: Lane) {
+    unsafe fn push(&mut self, lane: KeystreamLane) {
         self.lanes[self.count % LANES_MAX] = lane;
         self.count += 1;
         if self.count == M::LANES {
@@ -203,7 +203,7 @@ impl<M: Machine> Lanes<M> {
     unsafe fn flush(&mut self) {
         let end = self.count.next_multiple_of(M::VECTOR);
         if let Some(&last) = self.lanes[..self.count].last() {
-            self.lanes[self.count..end].fill(Lane { len: 0, ..last });
+            self.lanes[self.count..end].fill(KeystreamLane { len: 0, ..last });
             // SAFETY: the caller guarantees the pointers of every lane.
             unsafe { M::chacha(&self.lanes[..end]) };
             self.count = 0;
@@ -216,13 +216,13 @@ impl<M: Machine> Lanes<M> {
 /// # Safety
 /// The obligations are those of [`seal`].
 unsafe fn one_time_keys<M: Machine>(
-    lanes: &mut Lanes<M>,
-    messages: &[&mut Message<'_>],
+    lanes: &mut LaneQueue<M>,
+    messages: &[&mut AeadMessage<'_>],
     once: &mut [OnceBlock],
 ) {
     static ZEROS: OnceBlock = [0; CHACHA_BLOCK];
     for (message, block) in messages.iter().zip(once) {
-        let lane = Lane {
+        let lane = KeystreamLane {
             key: message.key.bytes(),
             row: message.row.as_ptr(),
             src: ZEROS.as_ptr(),
@@ -239,9 +239,9 @@ unsafe fn one_time_keys<M: Machine>(
 ///
 /// # Safety
 /// The obligations are those of [`seal`].
-unsafe fn bodies<M: Machine>(lanes: &mut Lanes<M>, messages: &[&mut Message<'_>]) {
+unsafe fn bodies<M: Machine>(lanes: &mut LaneQueue<M>, messages: &[&mut AeadMessage<'_>]) {
     for message in messages {
-        let mut lane = Lane {
+        let mut lane = KeystreamLane {
             key: message.key.bytes(),
             row: message.row.as_ptr(),
             src: message.src,

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Key, TAG_LEN};
+use super::{ChaChaKey, TAG_LEN};
 
 /// Poly1305 takes this many bytes at a time.
 pub(super) const POLY_BLOCK: usize = 16;
@@ -13,8 +13,8 @@ pub(super) const CHACHA_BLOCK: usize = 64;
 pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// One AEAD message.
-pub(super) struct Message<'a> {
-    pub(super) key: &'a Key,
+pub(super) struct AeadMessage<'a> {
+    pub(super) key: &'a ChaChaKey,
     /// The last row of ChaCha20's state: four bytes for the counter, then the nonce.
     pub(super) row: [u8; 16],
     /// The AAD's last block, padded with zeros.
@@ -37,14 +37,14 @@ pub(super) struct Message<'a> {
     pub(super) buffers: PhantomData<&'a mut [u8]>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> AeadMessage<'a> {
     /// # Safety
     /// - `src` is valid for reads and `dst` for writes of `len` bytes for `'a`.
     /// - Both are the same, or do not overlap.
     /// - Nobody else accesses those bytes for `'a`.
     #[inline]
     pub(super) unsafe fn new(
-        key: &'a Key,
+        key: &'a ChaChaKey,
         nonce: &[u8; 12],
         src: *const u8,
         dst: *mut u8,
@@ -132,7 +132,7 @@ impl<'a> Message<'a> {
     /// Copies the body to its destination and returns it there.
     ///
     /// # Safety
-    /// The obligations of [`Message::new`] still hold.
+    /// The obligations of [`AeadMessage::new`] still hold.
     unsafe fn moved_body<'b>(&self) -> &'b mut [u8] {
         // SAFETY: the caller guarantees `len` bytes at `src` and at `dst`.
         unsafe {

@@ -24,13 +24,13 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use message::Message;
+use message::AeadMessage;
 
 const TAG_LEN: usize = 16;
 
 /// A key with its salt. All parts but the library's context fit one cache line.
 #[repr(C, align(64))]
-pub(crate) struct Key {
+pub(crate) struct ChaChaKey {
     key: Cleansed<[u8; 32]>,
     salt: Cleansed<[u8; 4]>,
     implicit_iv: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Key {
     library: EvpKey,
 }
 
-impl Key {
+impl ChaChaKey {
     /// Makes a key for ESP from key and salt. Returns None if the tier has no kernel.
     pub(crate) fn new(
         tier: Tier,
@@ -80,7 +80,7 @@ impl Key {
     }
 }
 
-impl Work<'_, Key> {
+impl Work<'_, ChaChaKey> {
     /// Describes the packet as an AEAD message. With ESN the high half of the sequence number stands between SPI and
     /// sequence number (RFC 7634 §2.1).
     ///
@@ -88,7 +88,7 @@ impl Work<'_, Key> {
     /// - The packet's bytes may be read and written, and nobody else accesses them while the message exists.
     /// - The packet's length fits the transform.
     #[inline]
-    unsafe fn message(&self) -> Message<'_> {
+    unsafe fn message(&self) -> AeadMessage<'_> {
         let key = self.key;
         // SAFETY: every packet has an ESP header, and an IV follows it unless the IV is implicit.
         let (spi, low, iv) = unsafe {
@@ -113,7 +113,7 @@ impl Work<'_, Key> {
         let mut message = unsafe {
             let body = self.packet.add(head);
             let len = self.len as usize - head - TAG_LEN;
-            Message::new(key, &nonce, body, body, len)
+            AeadMessage::new(key, &nonce, body, body, len)
         };
         message.last_aad[..4].copy_from_slice(&spi);
         if key.esn {
@@ -134,7 +134,7 @@ impl Work<'_, Key> {
     }
 }
 
-impl Kernel for Key {
+impl Kernel for ChaChaKey {
     const PACKETS: usize = flow::MESSAGES;
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
@@ -170,7 +170,7 @@ impl Kernel for Key {
 /// Length of the longest message that the kernel does; None if the library does all. The library is faster where
 /// lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in the scalar
 /// units beside its ChaCha20. The limits were measured on Zen 5.
-fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
+fn longest(tier: Tier, messages: &[AeadMessage<'_>]) -> Option<usize> {
     let bytes = || messages.iter().map(|message| message.len).sum::<usize>();
     match (tier, messages.len()) {
         (Tier::Avx512, ..4) if bytes() < 3000 => None,
@@ -184,8 +184,8 @@ fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
 ///
 /// # Safety
 /// - Each message's key was made for the tier, on this machine.
-/// - Each message meets the obligations of [`Message::new`].
-unsafe fn seal(tier: Tier, messages: &mut [Message<'_>]) {
+/// - Each message meets the obligations of [`AeadMessage::new`].
+unsafe fn seal(tier: Tier, messages: &mut [AeadMessage<'_>]) {
     let longest = longest(tier, messages);
     for message in &mut *messages {
         if longest.is_none_or(|longest| message.len > longest) {
@@ -200,7 +200,7 @@ unsafe fn seal(tier: Tier, messages: &mut [Message<'_>]) {
 ///
 /// # Safety
 /// The obligations are those of [`seal`].
-unsafe fn open(tier: Tier, messages: &mut [Message<'_>]) {
+unsafe fn open(tier: Tier, messages: &mut [AeadMessage<'_>]) {
     let longest = longest(tier, messages);
     for message in &mut *messages {
         if longest.is_none_or(|longest| message.len > longest) {
@@ -218,7 +218,7 @@ unsafe fn open(tier: Tier, messages: &mut [Message<'_>]) {
 ///
 /// # Safety
 /// The obligations are those of [`seal`].
-unsafe fn seal_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
+unsafe fn seal_by_kernel(tier: Tier, messages: &mut [AeadMessage<'_>]) {
     match tier {
         // SAFETY: the caller guarantees the tier and the messages.
         Tier::Avx512 => unsafe { flow::seal::<avx512::Avx512>(messages) },
@@ -232,7 +232,7 @@ unsafe fn seal_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
 ///
 /// # Safety
 /// The obligations are those of [`seal`].
-unsafe fn open_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
+unsafe fn open_by_kernel(tier: Tier, messages: &mut [AeadMessage<'_>]) {
     match tier {
         // SAFETY: the caller guarantees the tier and the messages.
         Tier::Avx512 => unsafe { flow::open::<avx512::Avx512>(messages) },
@@ -249,9 +249,9 @@ unsafe fn open_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
 #[cfg(test)]
 unsafe fn tags(
     tier: Tier,
-    messages: &mut [&mut Message<'_>],
+    messages: &mut [&mut AeadMessage<'_>],
     once: &[flow::OnceBlock],
-    text: flow::Side,
+    text: flow::CiphertextSide,
 ) {
     use flow::Machine;
     match tier {

@@ -12,7 +12,7 @@
 //! 2^132. Therefore what exceeds limb 2 is multiplied by 20 and added at the bottom.
 
 use super::flow::OnceBlock;
-use super::message::{Message, POLY_BLOCK};
+use super::message::{AeadMessage, POLY_BLOCK};
 use crate::plain::{Cleansed, Plain};
 
 pub(super) const MASK_44: u64 = (1 << 44) - 1;
@@ -177,7 +177,7 @@ impl Costs {
 
 /// Returns how many of the messages are better done singly. The messages are sorted, the longest first, and are at
 /// most as many as two groups of lanes take.
-pub(super) fn single_count(costs: &Costs, messages: &[&mut Message<'_>]) -> usize {
+pub(super) fn single_count(costs: &Costs, messages: &[&mut AeadMessage<'_>]) -> usize {
     let (mut best, mut best_cost, mut singles) = (0, usize::MAX, 0);
     for split in 0..=messages.len() {
         let across = messages.get(split).map_or(0, |longest| {
@@ -227,7 +227,7 @@ impl Once {
     }
 
     /// Returns the accumulator after the whole AAD.
-    pub(super) fn after_aad(&self, message: &Message<'_>) -> Number {
+    pub(super) fn after_aad(&self, message: &AeadMessage<'_>) -> Number {
         let h = self.after_aad_front(message);
         if message.aad_len == 0 {
             return h;
@@ -236,7 +236,7 @@ impl Once {
     }
 
     /// Returns the accumulator after the AAD without its last block.
-    pub(super) fn after_aad_front(&self, message: &Message<'_>) -> Number {
+    pub(super) fn after_aad_front(&self, message: &AeadMessage<'_>) -> Number {
         let (blocks, _) = message.aad_front().as_chunks::<POLY_BLOCK>();
         blocks
             .iter()
@@ -250,7 +250,7 @@ impl Once {
     /// - `from` is at most that length.
     pub(super) unsafe fn finish(
         &self,
-        message: &Message<'_>,
+        message: &AeadMessage<'_>,
         text: *const u8,
         from: usize,
         mut h: Number,

@@ -7,8 +7,8 @@
 
 use std::arch::x86_64::*;
 
-use super::flow::{OnceBlock, Side};
-use super::message::{Message, POLY_BLOCK};
+use super::flow::{CiphertextSide, OnceBlock};
+use super::message::{AeadMessage, POLY_BLOCK};
 use super::poly::{CLAMP_HIGH, CLAMP_LOW, Costs, Number, Once, single_count};
 use crate::plain::Cleansed;
 
@@ -31,7 +31,11 @@ const COSTS: Costs = Costs {
 ///
 /// # Safety
 /// The obligations are those of [`super::flow::Machine::tags`].
-pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
+pub(super) unsafe fn tags(
+    messages: &mut [&mut AeadMessage<'_>],
+    once: &[OnceBlock],
+    text: CiphertextSide,
+) {
     for (messages, once) in messages.chunks_mut(ACROSS).zip(once.chunks(ACROSS)) {
         let split = single_count(&COSTS, messages);
         let (singles, rest) = messages.split_at_mut(split);
@@ -55,7 +59,7 @@ pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock],
 /// # Safety
 /// - The processor has AVX2.
 /// - `text` is valid for reads of the message's length.
-unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
+unsafe fn single(message: &AeadMessage<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
     let once = Once::new(once);
     let h = once.after_aad(message);
     let blocks = message.len / POLY_BLOCK / ACROSS * ACROSS;
@@ -256,9 +260,9 @@ unsafe fn short_block(at: *const u8, left: usize) -> u128 {
 /// - There is at least one message, and at most 4·`G`.
 #[target_feature(enable = "avx2")]
 unsafe fn across<const G: usize>(
-    messages: &mut [&mut Message<'_>],
+    messages: &mut [&mut AeadMessage<'_>],
     once: &[OnceBlock],
-    text: Side,
+    text: CiphertextSide,
 ) {
     // Lanes without a message repeat the last message.
     let mut table = [[0; LANES]; G];
@@ -320,7 +324,7 @@ unsafe fn across<const G: usize>(
 #[target_feature(enable = "avx2")]
 fn after_aad(
     table: &[usize; LANES],
-    messages: &[&mut Message<'_>],
+    messages: &[&mut AeadMessage<'_>],
     once: &[OnceBlock],
     r: &Multipliers,
 ) -> Numbers {

@@ -21,8 +21,8 @@
 
 use std::arch::x86_64::*;
 
-use super::flow::{OnceBlock, Side};
-use super::message::{Message, POLY_BLOCK};
+use super::flow::{CiphertextSide, OnceBlock};
+use super::message::{AeadMessage, POLY_BLOCK};
 use super::poly::{
     CLAMP_HIGH, CLAMP_LOW, Costs, HIGH, MASK_42, MASK_44, Number, Once, single_count,
 };
@@ -46,7 +46,11 @@ const COSTS: Costs = Costs {
 ///
 /// # Safety
 /// The obligations are those of [`super::flow::Machine::tags`].
-pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
+pub(super) unsafe fn tags(
+    messages: &mut [&mut AeadMessage<'_>],
+    once: &[OnceBlock],
+    text: CiphertextSide,
+) {
     for (messages, once) in messages.chunks_mut(ACROSS).zip(once.chunks(ACROSS)) {
         let split = single_count(&COSTS, messages);
         let (singles, rest) = messages.split_at_mut(split);
@@ -70,7 +74,7 @@ pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock],
 /// # Safety
 /// - The processor has AVX-512 with IFMA.
 /// - `text` is valid for reads of the message's length.
-unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
+unsafe fn single(message: &AeadMessage<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
     let once = Once::new(once);
     let h = once.after_aad(message);
     // SAFETY: the caller guarantees the instructions and the text.
@@ -283,9 +287,9 @@ fn columns(block: impl Fn(usize) -> __m128i) -> (__m512i, __m512i) {
 /// - There is at least one message, and at most 8·`G`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512ifma,bmi2")]
 unsafe fn across<const G: usize>(
-    messages: &mut [&mut Message<'_>],
+    messages: &mut [&mut AeadMessage<'_>],
     once: &[OnceBlock],
-    text: Side,
+    text: CiphertextSide,
 ) {
     // Lanes without a message repeat the last message.
     let lane_of = |group: usize, lane: usize| (group * LANES + lane).min(messages.len() - 1);
@@ -359,7 +363,7 @@ unsafe fn across<const G: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512ifma")]
 fn after_aad(
     table: &[usize; LANES],
-    messages: &[&mut Message<'_>],
+    messages: &[&mut AeadMessage<'_>],
     once: &[OnceBlock],
     r: &Multipliers,
 ) -> Numbers {

@@ -2,12 +2,12 @@
 
 use arrayvec::ArrayVec;
 
-use super::message::Message;
-use super::{Key, flow, open, seal};
+use super::message::AeadMessage;
+use super::{ChaChaKey, flow, open, seal};
 use crate::cpu::records::{RecordKernel, RecordWork};
 use crate::tier::Tier;
 
-impl RecordKernel for Key {
+impl RecordKernel for ChaChaKey {
     const RECORDS: usize = flow::MESSAGES;
 
     unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
@@ -38,12 +38,12 @@ impl RecordKernel for Key {
 /// # Safety
 /// The obligations are those of [`RecordKernel::seal`].
 unsafe fn messages<'a>(
-    records: &[RecordWork<'a, Key>],
-) -> ArrayVec<Message<'a>, { flow::MESSAGES }> {
-    let message = |record: &RecordWork<'a, Key>| {
+    records: &[RecordWork<'a, ChaChaKey>],
+) -> ArrayVec<AeadMessage<'a>, { flow::MESSAGES }> {
+    let message = |record: &RecordWork<'a, ChaChaKey>| {
         let (key, nonce) = (record.key, &record.nonce);
         // SAFETY: the caller guarantees that the record is valid.
-        let message = unsafe { Message::new(key, nonce, record.from, record.to, record.len) };
+        let message = unsafe { AeadMessage::new(key, nonce, record.from, record.to, record.len) };
         message.with_aad(record.aad).with_received(record.tag)
     };
     records.iter().map(message).collect()

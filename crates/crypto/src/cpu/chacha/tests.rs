@@ -3,8 +3,8 @@
 use esplanade_testkit::vectors::primitive_files;
 
 use super::flow::{self, MESSAGES};
-use super::message::Message;
-use super::{Kernel, Key, TAG_LEN, Work, same};
+use super::message::AeadMessage;
+use super::{ChaChaKey, Kernel, TAG_LEN, Work, same};
 use crate::aead::Aead;
 use crate::cpu::kernel::Layout;
 use crate::iana::Encryption;
@@ -51,8 +51,8 @@ fn transform(implicit: bool) -> Transform {
     *found.expect("both transforms are there")
 }
 
-fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<Key>> {
-    Key::new(tier, transform(false), false, material)
+fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<ChaChaKey>> {
+    ChaChaKey::new(tier, transform(false), false, material)
 }
 
 /// A message of the general form, with the library's result for it.
@@ -116,7 +116,7 @@ fn check(tier: Tier, cases: &[Case]) {
         } else {
             sources.clone()
         };
-        let mut messages: Vec<Message<'_>> = Vec::new();
+        let mut messages: Vec<AeadMessage<'_>> = Vec::new();
         for (((case, key), source), target) in
             cases.iter().zip(&keys).zip(&sources).zip(&mut targets)
         {
@@ -127,7 +127,7 @@ fn check(tier: Tier, cases: &[Case]) {
                 dst.cast_const()
             };
             // SAFETY: both pointers have the body's length before them, inside the guards.
-            let message = unsafe { Message::new(key, &case.nonce, src, dst, case.plain.len()) };
+            let message = unsafe { AeadMessage::new(key, &case.nonce, src, dst, case.plain.len()) };
             messages.push(message.with_aad(&case.aad));
         }
         // SAFETY: the tier is available.
@@ -223,7 +223,7 @@ fn every_count_of_messages() {
 
 /// One packet of a batch, before and after sealing by the library.
 struct Packet {
-    key: Box<Key>,
+    key: Box<ChaChaKey>,
     layout: Layout,
     sequence: u64,
     plain: Vec<u8>,
@@ -235,7 +235,7 @@ impl Packet {
         let (implicit, esn) = (random.below(2) == 0, random.below(2) == 0);
         let (transform, sequence) = (transform(implicit), random.next());
         let material: [u8; 36] = random.bytes();
-        let key = Key::new(tier, transform, esn, &material)?;
+        let key = ChaChaKey::new(tier, transform, esn, &material)?;
         let mut plain = random.vec(8 + transform.iv_len() + len + TAG_LEN);
         plain[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
         let mut sealed = plain.clone();
@@ -252,7 +252,7 @@ impl Packet {
         })
     }
 
-    fn work(&self, bytes: &mut [u8]) -> Work<'_, Key> {
+    fn work(&self, bytes: &mut [u8]) -> Work<'_, ChaChaKey> {
         Work {
             key: &self.key,
             packet: bytes.as_mut_ptr(),
@@ -284,7 +284,7 @@ fn packets_of_both_transforms_and_all_flags() {
                 .map(|(p, b)| p.work(b))
                 .collect();
             // SAFETY: the tier is available, and each packet has its own bytes.
-            unsafe { Key::seal(tier, &work) };
+            unsafe { ChaChaKey::seal(tier, &work) };
             for (packet, bytes) in packets.iter().zip(&bytes) {
                 assert_eq!(bytes, &packet.sealed);
             }
@@ -302,7 +302,7 @@ fn packets_of_both_transforms_and_all_flags() {
                 .collect();
             let mut authentic = vec![false; count];
             // SAFETY: as above.
-            unsafe { Key::open(tier, &work, &mut authentic) };
+            unsafe { ChaChaKey::open(tier, &work, &mut authentic) };
             for (at, (packet, bytes)) in packets.iter().zip(&bytes).enumerate() {
                 assert_eq!(authentic[at], at % 3 != 1, "packet {at} of {count}");
                 if authentic[at] {
@@ -418,18 +418,19 @@ fn poly1305_at_its_limits() {
                 block[16..32].copy_from_slice(&edge());
                 once.push(block);
             }
-            let mut messages: Vec<Message<'_>> = texts
+            let mut messages: Vec<AeadMessage<'_>> = texts
                 .iter()
                 .map(|text| {
                     let (src, dst) = (text.as_ptr().cast(), std::ptr::null_mut());
                     // SAFETY: `len` is the text's length, and the test writes nothing.
-                    let message = unsafe { Message::new(&key, &[0; 12], src, dst, 16 * blocks) };
+                    let message =
+                        unsafe { AeadMessage::new(&key, &[0; 12], src, dst, 16 * blocks) };
                     message.with_aad(&edges[0])
                 })
                 .collect();
-            let mut refs: Vec<&mut Message<'_>> = messages.iter_mut().collect();
+            let mut refs: Vec<&mut AeadMessage<'_>> = messages.iter_mut().collect();
             // SAFETY: the tier is available, and the texts have their messages' lengths.
-            unsafe { super::tags(tier, &mut refs, &once, flow::Side::Source) };
+            unsafe { super::tags(tier, &mut refs, &once, flow::CiphertextSide::Source) };
             for ((message, text), once) in messages.iter().zip(&texts).zip(&once) {
                 let lengths = 16u128 | (16 * blocks as u128) << 64;
                 let all = [&[edges[0]], &text[..], &[lengths.to_le_bytes()]].concat();
@@ -452,7 +453,7 @@ fn published_vectors() {
     assert!(cases.len() >= 300, "{} cases", cases.len());
     for tier in tiers() {
         for cases in cases.chunks(50) {
-            let keys: Vec<Box<Key>> = cases
+            let keys: Vec<Box<ChaChaKey>> = cases
                 .iter()
                 .map(|case| {
                     let material = [&case.key[..], &[0; 4]].concat();
@@ -461,12 +462,12 @@ fn published_vectors() {
                 })
                 .collect();
             let mut bodies: Vec<Vec<u8>> = cases.iter().map(|case| case.input.clone()).collect();
-            let mut messages: Vec<Message<'_>> = Vec::new();
+            let mut messages: Vec<AeadMessage<'_>> = Vec::new();
             for ((case, key), body) in cases.iter().zip(&keys).zip(&mut bodies) {
                 let nonce = case.iv[..].try_into().expect("twelve bytes");
                 let at = body.as_mut_ptr();
                 // SAFETY: the pointer covers the whole body.
-                let message = unsafe { Message::new(key, nonce, at, at, body.len()) };
+                let message = unsafe { AeadMessage::new(key, nonce, at, at, body.len()) };
                 messages.push(message.with_aad(&case.aad));
             }
             // SAFETY: the tier is available.

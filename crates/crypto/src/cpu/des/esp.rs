@@ -2,9 +2,9 @@
 
 use arrayvec::ArrayVec;
 
-use super::{BLOCK, Chain, Key, LANES, decrypt, encrypt};
+use super::{BLOCK, Chain, DesCbcKey, LANES, decrypt, encrypt};
 use crate::cpu::kernel::{Kernel, Work};
-use crate::cpu::pair::{Icvs, Mac, MacKey, Order, Sorted, filter, hash};
+use crate::cpu::pair::{HasMacKey, Icvs, MacKey, Order, Sorted, filter, hash};
 use crate::iana::Encryption;
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 use crate::tier::Tier;
@@ -14,7 +14,7 @@ use crate::transform::Transform;
 #[repr(C, align(64))]
 pub(crate) struct EspKey {
     mac: MacKey,
-    cipher: Key,
+    cipher: DesCbcKey,
 }
 
 impl EspKey {
@@ -33,14 +33,14 @@ impl EspKey {
         match transform.encryption()? {
             Encryption::Des | Encryption::TripleDes => Some(Box::new(Self {
                 mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
-                cipher: Key::new(key)?,
+                cipher: DesCbcKey::new(key)?,
             })),
             _ => None,
         }
     }
 }
 
-impl Mac for EspKey {
+impl HasMacKey for EspKey {
     fn mac(&self) -> &MacKey {
         &self.mac
     }

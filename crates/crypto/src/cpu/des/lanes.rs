@@ -3,7 +3,7 @@
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::bits::{self, Halves, Rotor};
-use super::lane::Lane;
+use super::lane::DesLane;
 use super::word::{PIECE, Word};
 use super::{BLOCK, LANES};
 use crate::plain::{Plain, cleanse};
@@ -13,8 +13,8 @@ use crate::plain::{Plain, cleanse};
 pub(super) const FEWEST: usize = 9;
 
 /// Lanes, the longest first.
-pub(super) struct Lanes<'a> {
-    lanes: arrayvec::ArrayVec<Lane<'a>, LANES>,
+pub(super) struct DesLanes<'a> {
+    lanes: arrayvec::ArrayVec<DesLane<'a>, LANES>,
 }
 
 /// The working memory of the cipher: about 60 KiB for 512 lanes.
@@ -31,9 +31,9 @@ struct Area<W> {
 // SAFETY: words are vectors of integers, and zero is a valid value.
 unsafe impl<W: Word> Plain for Area<W> {}
 
-impl<'a> Lanes<'a> {
+impl<'a> DesLanes<'a> {
     /// Takes lanes in any order and sorts them.
-    pub(super) fn new(mut lanes: arrayvec::ArrayVec<Lane<'a>, LANES>) -> Self {
+    pub(super) fn new(mut lanes: arrayvec::ArrayVec<DesLane<'a>, LANES>) -> Self {
         if !lanes.is_sorted_by(|a, b| a.blocks >= b.blocks) {
             lanes.sort_unstable_by_key(|lane| std::cmp::Reverse(lane.blocks));
         }
@@ -180,7 +180,7 @@ fn spread<W: Word>(words: &mut [W; 64], blocks: impl Iterator<Item = u64>) {
     bits::transpose(words);
 }
 
-impl Lane<'_> {
+impl DesLane<'_> {
     /// Moves past a piece.
     #[inline(always)]
     fn advance(&mut self) {

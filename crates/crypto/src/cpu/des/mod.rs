@@ -33,21 +33,21 @@ mod word;
 mod x86;
 
 pub(crate) use esp::EspKey;
-use lane::Lane;
-use lanes::{FEWEST, Lanes};
+use lane::DesLane;
+use lanes::{DesLanes, FEWEST};
 use word::Word;
 
 /// The most chains in one call.
 pub(crate) const LANES: usize = 512;
 
 /// A DES or 3DES key as it came. A round key is a selection of its bits.
-pub(crate) struct Key {
+pub(crate) struct DesCbcKey {
     /// The key's eight-byte parts, little endian. DES uses only the first one.
     parts: Cleansed<[u64; 3]>,
     triple: bool,
 }
 
-impl Key {
+impl DesCbcKey {
     /// Makes a key. Returns None unless there are 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         let part = |bytes: &[u8; BLOCK]| u64::from_le_bytes(*bytes);
@@ -75,7 +75,7 @@ impl Key {
 /// A CBC chain that is worked on in place.
 #[derive(Clone, Copy)]
 pub(crate) struct Chain<'a> {
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a DesCbcKey,
     pub(crate) iv: [u8; BLOCK],
     /// Start of `len` bytes of whole blocks.
     pub(crate) body: *mut u8,
@@ -97,7 +97,7 @@ pub(crate) unsafe fn encrypt(tier: Tier, list: &[Chain]) {
                 unsafe {
                     run(
                         tier,
-                        &mut Lanes::new(std::mem::take(&mut lanes)),
+                        &mut DesLanes::new(std::mem::take(&mut lanes)),
                         triple,
                         true,
                     )
@@ -106,7 +106,7 @@ pub(crate) unsafe fn encrypt(tier: Tier, list: &[Chain]) {
         }
         if !lanes.is_empty() {
             // SAFETY: same as above.
-            unsafe { run(tier, &mut Lanes::new(lanes), triple, true) };
+            unsafe { run(tier, &mut DesLanes::new(lanes), triple, true) };
         }
     }
 }
@@ -170,7 +170,7 @@ unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
                 unsafe {
                     run(
                         tier,
-                        &mut Lanes::new(std::mem::take(&mut lanes)),
+                        &mut DesLanes::new(std::mem::take(&mut lanes)),
                         triple,
                         false,
                     )
@@ -180,7 +180,7 @@ unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
     }
     if !lanes.is_empty() {
         // SAFETY: the caller guarantees the tier and the bodies.
-        unsafe { run(tier, &mut Lanes::new(lanes), triple, false) };
+        unsafe { run(tier, &mut DesLanes::new(lanes), triple, false) };
     }
 }
 
@@ -210,8 +210,8 @@ impl<'a> Chain<'a> {
         self.len as usize / BLOCK
     }
 
-    fn lane(&self) -> Lane<'a> {
-        Lane {
+    fn lane(&self) -> DesLane<'a> {
+        DesLane {
             at: self.body,
             blocks: self.blocks() as u32,
             iv: u64::from_le_bytes(self.iv),
@@ -234,7 +234,7 @@ fn width(tier: Tier) -> usize {
 /// # Safety
 /// - The machine has the tier, and each lane's blocks may be read and written.
 /// - There are at most as many lanes as the tier's words have.
-unsafe fn run(tier: Tier, lanes: &mut Lanes, triple: bool, encrypt: bool) {
+unsafe fn run(tier: Tier, lanes: &mut DesLanes, triple: bool, encrypt: bool) {
     // SAFETY: the caller guarantees the tier and the lanes.
     unsafe {
         if encrypt && lanes.too_few() {

@@ -36,9 +36,9 @@ impl Case {
 
 /// Returns what the kernel makes of the cases.
 fn by_kernel(tier: Tier, encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
-    let keys: Vec<Key> = cases
+    let keys: Vec<DesCbcKey> = cases
         .iter()
-        .filter_map(|case| Key::new(&case.key))
+        .filter_map(|case| DesCbcKey::new(&case.key))
         .collect();
     let mut buffers: Vec<Vec<u8>> = cases
         .iter()
@@ -177,7 +177,7 @@ fn published_vectors() {
 fn hostile_overlap_is_survived() {
     let mut random = Rng::new(4);
     let cases = [Case::random(&mut random, true, 40)];
-    let key = Key::new(&cases[0].key).expect("a good length");
+    let key = DesCbcKey::new(&cases[0].key).expect("a good length");
     for tier in tiers() {
         let mut body = cases[0].body.clone();
         let chains: Vec<_> = (0..32)
@@ -215,7 +215,7 @@ fn gates_are_their_tables() {
 
 #[test]
 fn keys_have_eight_or_twenty_four_bytes() {
-    let made = |len| Key::new(&vec![1; len]).map(|key| key.triple);
+    let made = |len| DesCbcKey::new(&vec![1; len]).map(|key| key.triple);
     let lengths = [0, 7, 8, 16, 23, 24, 25].map(made);
     let expected = [None, None, Some(false), None, None, Some(true), None];
     assert_eq!(lengths, expected);

@@ -1,6 +1,6 @@
 //! The words that carry one bit of each lane, and the operations that the cipher needs on them.
 
-use super::lane::Lane;
+use super::lane::DesLane;
 
 /// Number of blocks that are read from a lane at once: one cache line.
 pub(super) const PIECE: usize = 8;
@@ -30,7 +30,7 @@ pub(super) trait Word: Copy {
     /// - Each lane's blocks may be read.
     /// - There are at most `COLUMNS` lanes.
     #[inline(always)]
-    unsafe fn gather(lanes: &[Lane], row: usize, to: &mut [[Self; 64]; PIECE]) {
+    unsafe fn gather(lanes: &[DesLane], row: usize, to: &mut [[Self; 64]; PIECE]) {
         for (column, lane) in lanes.iter().enumerate() {
             for (t, to) in to.iter_mut().enumerate().take(lane.blocks as usize) {
                 // SAFETY: the caller guarantees the lane's blocks; a word is an array of columns.
@@ -48,7 +48,7 @@ pub(super) trait Word: Copy {
     /// - Each lane's blocks may be written.
     /// - There are at most `COLUMNS` lanes.
     #[inline(always)]
-    unsafe fn scatter(lanes: &[Lane], row: usize, from: &[[Self; 64]; PIECE]) {
+    unsafe fn scatter(lanes: &[DesLane], row: usize, from: &[[Self; 64]; PIECE]) {
         for (column, lane) in lanes.iter().enumerate() {
             for (t, from) in from.iter().enumerate().take(lane.blocks as usize) {
                 // SAFETY: the caller guarantees the lane's blocks; a word is an array of columns.

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::lane::Lane;
-use super::lanes::Lanes;
+use super::lane::DesLane;
+use super::lanes::DesLanes;
 use super::word::{PIECE, Word, gate_of_pairs};
 
 // SAFETY of the intrinsics: as `Word` says, they are called only inside functions with the tier's instructions.
@@ -90,7 +90,7 @@ impl Word for __m512i {
 
     /// Loads each lane's blocks at once and transposes eight lanes in registers.
     #[inline(always)]
-    unsafe fn gather(lanes: &[Lane], row: usize, to: &mut [[Self; 64]; PIECE]) {
+    unsafe fn gather(lanes: &[DesLane], row: usize, to: &mut [[Self; 64]; PIECE]) {
         let mut blocks = [Self::splat(0); 8];
         for (blocks, lane) in blocks.iter_mut().zip(lanes) {
             // SAFETY: the caller guarantees the lane's blocks; the mask leaves out what the lane does not have.
@@ -103,7 +103,7 @@ impl Word for __m512i {
     }
 
     #[inline(always)]
-    unsafe fn scatter(lanes: &[Lane], row: usize, from: &[[Self; 64]; PIECE]) {
+    unsafe fn scatter(lanes: &[DesLane], row: usize, from: &[[Self; 64]; PIECE]) {
         let mut blocks = [Self::splat(0); 8];
         for (blocks, from) in blocks.iter_mut().zip(from) {
             *blocks = from[row];
@@ -117,7 +117,7 @@ impl Word for __m512i {
 }
 
 #[inline(always)]
-fn mask(lane: &Lane) -> u8 {
+fn mask(lane: &DesLane) -> u8 {
     if lane.blocks >= 8 {
         0xff
     } else {
@@ -166,9 +166,9 @@ fn turn([a, b, c, d, e, f, g, h]: [__m512i; 8]) -> [__m512i; 8] {
 /// Runs the lanes with AVX2 words.
 ///
 /// # Safety
-/// The obligations are those of [`Lanes::run`].
+/// The obligations are those of [`DesLanes::run`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) unsafe fn run_256(lanes: &mut Lanes, triple: bool, encrypt: bool) {
+pub(super) unsafe fn run_256(lanes: &mut DesLanes, triple: bool, encrypt: bool) {
     // SAFETY: the caller guarantees the lanes and the instructions.
     unsafe { lanes.run::<__m256i>(triple, encrypt) }
 }
@@ -176,9 +176,9 @@ pub(super) unsafe fn run_256(lanes: &mut Lanes, triple: bool, encrypt: bool) {
 /// Runs the lanes with AVX-512 words.
 ///
 /// # Safety
-/// The obligations are those of [`Lanes::run`].
+/// The obligations are those of [`DesLanes::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2")]
-pub(super) unsafe fn run_512(lanes: &mut Lanes, triple: bool, encrypt: bool) {
+pub(super) unsafe fn run_512(lanes: &mut DesLanes, triple: bool, encrypt: bool) {
     // SAFETY: the caller guarantees the lanes and the instructions.
     unsafe { lanes.run::<__m512i>(triple, encrypt) }
 }

@@ -1,6 +1,6 @@
 //! Describes where the parts of a message are in memory.
 
-use super::key::Key;
+use super::key::GcmKey;
 use crate::cpu::kernel::Work;
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 
@@ -13,7 +13,7 @@ use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 /// - For an ESP packet, the ESP header and the IV before the text are readable and writable too.
 /// - Nobody else accesses those bytes.
 pub(super) trait Frame {
-    fn key(&self) -> &Key;
+    fn key(&self) -> &GcmKey;
 
     /// Where the text is read and where the result is written.
     fn source(&self) -> *const u8;
@@ -48,14 +48,14 @@ pub(super) fn blocks(text_len: usize) -> usize {
 
 /// An ESP packet. It carries its IV (RFC 4106), or the sequence number is the IV (RFC 8750).
 #[repr(transparent)]
-pub(super) struct Esp<'a, const IMPLICIT: bool>(Work<'a, Key>);
+pub(super) struct Esp<'a, const IMPLICIT: bool>(Work<'a, GcmKey>);
 
 impl<'a, const IMPLICIT: bool> Esp<'a, IMPLICIT> {
     /// Offset of the encrypted text in the packet.
     const TEXT: usize = HEADER_LEN + if IMPLICIT { 0 } else { 8 };
 
     #[inline(always)]
-    pub(super) fn of<'w>(work: &'w [Work<'a, Key>]) -> &'w [Self] {
+    pub(super) fn of<'w>(work: &'w [Work<'a, GcmKey>]) -> &'w [Self] {
         let first: *const Self = work.as_ptr().cast();
         // SAFETY: `Self` is a transparent wrapper of `Work`, so both slices describe the same memory.
         unsafe { std::slice::from_raw_parts(first, work.len()) }
@@ -78,7 +78,7 @@ impl<'a, const IMPLICIT: bool> Esp<'a, IMPLICIT> {
 
 impl<const IMPLICIT: bool> Frame for Esp<'_, IMPLICIT> {
     #[inline(always)]
-    fn key(&self) -> &Key {
+    fn key(&self) -> &GcmKey {
         self.0.key
     }
 

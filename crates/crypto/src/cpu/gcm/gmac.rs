@@ -8,7 +8,7 @@
 
 use std::arch::x86_64::*;
 
-use super::key::{Key as GcmKey, rounds_of};
+use super::key::{GcmKey, rounds_of};
 use super::{aesni, avx512};
 use crate::cpu::kernel::{Kernel, Work};
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
@@ -16,9 +16,9 @@ use crate::tier::Tier;
 
 /// An AES-GCM key that is used for AES-GMAC.
 #[repr(transparent)]
-pub(crate) struct Key(GcmKey);
+pub(crate) struct GmacKey(GcmKey);
 
-impl Key {
+impl GmacKey {
     pub(super) fn of_gcm(key: Box<GcmKey>) -> Box<Self> {
         let key: *mut GcmKey = Box::into_raw(key);
         // SAFETY: `key` came from a box, and `Self` is a transparent wrapper of `GcmKey`.
@@ -26,7 +26,7 @@ impl Key {
     }
 }
 
-impl Kernel for Key {
+impl Kernel for GmacKey {
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         for work in work {
             // SAFETY: the caller guarantees the tier and the packet; the ICV is part of the packet.
@@ -43,7 +43,7 @@ impl Kernel for Key {
 }
 
 /// The bytes that are hashed: the eight bytes of `head`, then bytes from memory.
-pub(super) struct Row {
+pub(super) struct HashedRow {
     /// The first eight bytes of the row as a big-endian number.
     pub(super) head: u64,
     /// Where byte 0 of the row would be in memory. The bytes in memory start at `begin` + 8.
@@ -52,14 +52,14 @@ pub(super) struct Row {
     pub(super) len: usize,
 }
 
-impl Row {
+impl HashedRow {
     /// Describes the hashed bytes of a packet.
     ///
     /// # Safety
     /// - The packet's bytes may be read.
     /// - The packet's length fits its layout.
     #[inline(always)]
-    unsafe fn of(work: &Work<'_, Key>) -> Self {
+    unsafe fn of(work: &Work<'_, GmacKey>) -> Self {
         let packet = work.packet.cast_const();
         let len = work.len as usize - work.key.0.icv_len();
         // SAFETY: the first eight bytes are the ESP header.
@@ -84,11 +84,11 @@ impl Row {
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
 #[inline(always)]
-unsafe fn icv(tier: Tier, work: &Work<'_, Key>) -> __m128i {
+unsafe fn icv(tier: Tier, work: &Work<'_, GmacKey>) -> __m128i {
     // SAFETY: the caller guarantees the tier and the packet.
     unsafe {
         let mask = mask(work);
-        let row = Row::of(work);
+        let row = HashedRow::of(work);
         match tier {
             Tier::Avx512 => avx512::authenticate(&work.key.0, &row, mask),
             _ => aesni::authenticate(&work.key.0, &row, mask),
@@ -101,7 +101,7 @@ unsafe fn icv(tier: Tier, work: &Work<'_, Key>) -> __m128i {
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
 #[target_feature(enable = "aes,sse2")]
-unsafe fn mask(work: &Work<'_, Key>) -> __m128i {
+unsafe fn mask(work: &Work<'_, GmacKey>) -> __m128i {
     let keys = work.key.0.round_keys();
     // SAFETY: the IV is the eight bytes after the ESP header; the context holds the round keys.
     unsafe {
@@ -125,7 +125,7 @@ unsafe fn mask(work: &Work<'_, Key>) -> __m128i {
 ///
 /// # Safety
 /// The packet's bytes may be written.
-unsafe fn write_icv(work: &Work<'_, Key>, icv: __m128i) {
+unsafe fn write_icv(work: &Work<'_, GmacKey>, icv: __m128i) {
     // SAFETY: the ICV of AES-GMAC has 16 bytes.
     unsafe { _mm_storeu_si128(place(work).cast(), icv) }
 }
@@ -134,7 +134,7 @@ unsafe fn write_icv(work: &Work<'_, Key>, icv: __m128i) {
 ///
 /// # Safety
 /// The packet's bytes may be read.
-unsafe fn has_icv(work: &Work<'_, Key>, icv: __m128i) -> bool {
+unsafe fn has_icv(work: &Work<'_, GmacKey>, icv: __m128i) -> bool {
     // SAFETY: the ICV of AES-GMAC has 16 bytes; SSE2 is part of the x86-64 baseline.
     unsafe {
         let sent = _mm_loadu_si128(place(work).cast_const().cast());
@@ -143,7 +143,7 @@ unsafe fn has_icv(work: &Work<'_, Key>, icv: __m128i) -> bool {
 }
 
 /// Pointer to the packet's ICV.
-fn place(work: &Work<'_, Key>) -> *mut u8 {
+fn place(work: &Work<'_, GmacKey>) -> *mut u8 {
     work.packet
         .wrapping_add(work.len as usize - work.key.0.icv_len())
 }

@@ -36,13 +36,13 @@ struct Expanded {
     round_keys: RoundKeys,
     /// One bit for each byte of the ICV.
     icv_mask: u16,
-    /// Less than [`SORTS`]; see [`Key::sort`].
+    /// Less than [`SORTS`]; see [`GcmKey::sort`].
     sort: u8,
     esn: bool,
     unused: [u8; 12],
 }
 
-const _: () = assert!(size_of::<Key>() == 512 && align_of::<Key>() == 64);
+const _: () = assert!(size_of::<GcmKey>() == 512 && align_of::<GcmKey>() == 64);
 const _: () = assert!(8 * HALVES <= 16 * (POWERS - HALVES));
 
 /// Offset of the round keys in a context.
@@ -63,9 +63,9 @@ unsafe impl Plain for Expanded {}
 
 /// An AES-GCM key context; zeroised on drop.
 #[repr(transparent)]
-pub(crate) struct Key(Expanded);
+pub(crate) struct GcmKey(Expanded);
 
-impl Drop for Key {
+impl Drop for GcmKey {
     fn drop(&mut self) {
         cleanse(&mut self.0);
     }
@@ -81,7 +81,7 @@ pub(super) struct Use {
     pub(super) implicit_iv: bool,
 }
 
-impl Key {
+impl GcmKey {
     /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns None unless
     /// the key has 16, 24 or 32 bytes.
     ///
@@ -197,7 +197,7 @@ fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
 /// Returns the GHASH state before the last AAD block is multiplied: the hash of all earlier blocks XOR the last
 /// block, padded with zeros.
 #[target_feature(enable = "pclmulqdq,sse2")]
-pub(super) fn hash_aad(key: &Key, aad: &[u8]) -> u128 {
+pub(super) fn hash_aad(key: &GcmKey, aad: &[u8]) -> u128 {
     let h = load(&key.0.powers[POWERS - 1]);
     let (front, last) = aad.split_at(aad.len().saturating_sub(1) / 16 * 16);
     let mut hash = 0;

@@ -20,9 +20,9 @@ use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
 use avx512::Front;
 use frame::Esp;
-pub(crate) use key::Key;
+pub(crate) use key::GcmKey;
 use key::{SORTS, Use};
-use order::{Order, PACKETS, Queue};
+use order::{FrameQueue, Order, PACKETS};
 
 /// Makes the key context of an ESP transform with AES-GCM. Returns None for other transforms, and if the tier has no
 /// AES-GCM kernel.
@@ -31,7 +31,7 @@ pub(crate) fn key(
     transform: Transform,
     esn: bool,
     key_material: &[u8],
-) -> Option<Box<Key>> {
+) -> Option<Box<GcmKey>> {
     use Encryption::*;
     match transform.encryption()? {
         AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => context(tier, transform, esn, key_material),
@@ -45,16 +45,21 @@ pub(crate) fn gmac_key(
     transform: Transform,
     esn: bool,
     key_material: &[u8],
-) -> Option<Box<gmac::Key>> {
+) -> Option<Box<gmac::GmacKey>> {
     match transform.encryption()? {
         Encryption::NullAuthAesGmac => {
-            context(tier, transform, esn, key_material).map(gmac::Key::of_gcm)
+            context(tier, transform, esn, key_material).map(gmac::GmacKey::of_gcm)
         }
         _ => None,
     }
 }
 
-fn context(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> Option<Box<Key>> {
+fn context(
+    tier: Tier,
+    transform: Transform,
+    esn: bool,
+    key_material: &[u8],
+) -> Option<Box<GcmKey>> {
     if tier == Tier::Portable || transform.integrity().is_some() {
         return None;
     }
@@ -66,10 +71,10 @@ fn context(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> 
     };
     // SAFETY: the caller checked that the machine has the tier, and every tier with a kernel includes AES-NI and
     // PCLMULQDQ.
-    unsafe { Key::new(tier, key, *salt, purpose) }
+    unsafe { GcmKey::new(tier, key, *salt, purpose) }
 }
 
-impl Kernel for Key {
+impl Kernel for GcmKey {
     const PACKETS: usize = PACKETS;
     const FETCHED: usize = order::AHEAD;
 
@@ -91,7 +96,7 @@ const _: () = assert!(SORTS * aesni::SHAPES <= order::SHAPES);
 ///
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
-unsafe fn run<const SEAL: bool>(tier: Tier, work: &[Work<'_, Key>], authentic: &mut [bool]) {
+unsafe fn run<const SEAL: bool>(tier: Tier, work: &[Work<'_, GcmKey>], authentic: &mut [bool]) {
     // SAFETY: the caller guarantees the tier and the messages.
     unsafe {
         match tier {
@@ -119,7 +124,7 @@ trait Kernels {
     unsafe fn run<F: Front, const SEAL: bool>(
         shape: usize,
         rounds: usize,
-        queue: &mut Queue<F>,
+        queue: &mut FrameQueue<F>,
         count: usize,
         authentic: &mut [bool],
     );
@@ -141,7 +146,7 @@ macro_rules! kernels {
             unsafe fn run<F: Front, const SEAL: bool>(
                 shape: usize,
                 rounds: usize,
-                queue: &mut Queue<F>,
+                queue: &mut FrameQueue<F>,
                 count: usize,
                 authentic: &mut [bool],
             ) {
@@ -159,8 +164,8 @@ kernels!(AesNi, aesni);
 ///
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
-unsafe fn run_on<K: Kernels, const SEAL: bool>(work: &[Work<'_, Key>], authentic: &mut [bool]) {
-    let shape = |work: &Work<Key>| {
+unsafe fn run_on<K: Kernels, const SEAL: bool>(work: &[Work<'_, GcmKey>], authentic: &mut [bool]) {
+    let shape = |work: &Work<GcmKey>| {
         let sort = usize::from(work.layout.class);
         (sort * K::SHAPES + K::shape(work.body_len())) as u8
     };

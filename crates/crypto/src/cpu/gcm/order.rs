@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::frame::Frame;
-use super::key::Key;
+use super::key::GcmKey;
 
 /// The most packets that one order covers.
 pub(super) const PACKETS: usize = 128;
@@ -110,9 +110,9 @@ impl Order {
 
     /// A queue of the packets from position `next` on.
     #[inline(always)]
-    pub(super) fn queue<'a, F: Frame>(&'a self, frames: &'a [F], next: usize) -> Queue<'a, F> {
+    pub(super) fn queue<'a, F: Frame>(&'a self, frames: &'a [F], next: usize) -> FrameQueue<'a, F> {
         assert!(self.count <= frames.len());
-        let mut queue = Queue {
+        let mut queue = FrameQueue {
             frames,
             numbers: &self.numbers[next..self.count],
             fetched: std::ptr::null(),
@@ -142,15 +142,15 @@ fn equal(bytes: &[u8; 64], value: u8) -> u64 {
 }
 
 /// Hands out the packets of a batch in order.
-pub(super) struct Queue<'a, F> {
+pub(super) struct FrameQueue<'a, F> {
     frames: &'a [F],
     /// Numbers of the packets that are left.
     numbers: &'a [u8],
     /// The key context that was prefetched last.
-    fetched: *const Key,
+    fetched: *const GcmKey,
 }
 
-impl<'a, F: Frame> Queue<'a, F> {
+impl<'a, F: Frame> FrameQueue<'a, F> {
     /// Removes the next packet and returns its number and frame. Panics if the queue is empty.
     #[inline(always)]
     pub(super) fn take(&mut self) -> (usize, &'a F) {
@@ -201,10 +201,10 @@ impl<'a, F: Frame> Queue<'a, F> {
         for &number in numbers {
             // SAFETY: as in `take_some`.
             let frame = unsafe { self.frames.get_unchecked(usize::from(number)) };
-            let key: *const Key = frame.key();
+            let key: *const GcmKey = frame.key();
             if key != self.fetched {
                 self.fetched = key;
-                for line in 0..size_of::<Key>() / 64 {
+                for line in 0..size_of::<GcmKey>() / 64 {
                     let address = key.cast::<i8>().wrapping_add(64 * line);
                     // SAFETY: prefetching is part of the x86-64 baseline and does not access memory.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::frame::Frame;
-use super::key::{Key, SORTS, Use, hash_aad, rounds_of};
+use super::key::{GcmKey, SORTS, Use, hash_aad, rounds_of};
 use super::order::{Order, PACKETS};
 use super::{AesNi, Avx512, Kernels, avx512};
 use crate::cpu::records::{RecordKernel, RecordWork};
@@ -12,7 +12,7 @@ use crate::tier::Tier;
 
 /// A record whose AAD is hashed already, up to its last block.
 struct General<'a> {
-    key: &'a Key,
+    key: &'a GcmKey,
     source: *const u8,
     target: *mut u8,
     text_len: usize,
@@ -23,7 +23,7 @@ struct General<'a> {
 }
 
 impl<'a> General<'a> {
-    fn of(record: &mut RecordWork<'a, Key>) -> Self {
+    fn of(record: &mut RecordWork<'a, GcmKey>) -> Self {
         let [low @ .., a, b, c, d] = record.nonce;
         let key = record.key;
         // SAFETY: a key is made only on a machine that has its tier.
@@ -46,7 +46,7 @@ impl<'a> General<'a> {
 
 impl Frame for General<'_> {
     #[inline(always)]
-    fn key(&self) -> &Key {
+    fn key(&self) -> &GcmKey {
         self.key
     }
 
@@ -88,7 +88,7 @@ impl Frame for General<'_> {
 
 impl avx512::Front for General<'_> {}
 
-impl Key {
+impl GcmKey {
     /// Makes a key without a salt. Returns None if the tier has no kernel or the key's length is wrong.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
@@ -104,7 +104,7 @@ impl Key {
     }
 }
 
-impl RecordKernel for Key {
+impl RecordKernel for GcmKey {
     const RECORDS: usize = PACKETS;
 
     unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
@@ -124,7 +124,7 @@ impl RecordKernel for Key {
 /// The obligations are those of [`RecordKernel::seal`].
 unsafe fn run<const SEAL: bool>(
     tier: Tier,
-    records: &mut [RecordWork<'_, Key>],
+    records: &mut [RecordWork<'_, GcmKey>],
     authentic: &mut [bool],
 ) {
     // SAFETY: the caller guarantees the tier and the records.
@@ -141,7 +141,7 @@ unsafe fn run<const SEAL: bool>(
 /// # Safety
 /// The obligations are those of [`RecordKernel::seal`].
 unsafe fn run_on<K: Kernels, const SEAL: bool>(
-    records: &mut [RecordWork<'_, Key>],
+    records: &mut [RecordWork<'_, GcmKey>],
     authentic: &mut [bool],
 ) {
     let mut frames: ArrayVec<General, PACKETS> = records.iter_mut().map(General::of).collect();

@@ -143,9 +143,9 @@ fn every_length_gives_what_the_library_gives() {
                 .map(|len| Case::new(tier, transform, len % 8 == 0, len, seed as u64 + len as u64))
                 .collect();
             for batch in cases.chunks(PACKETS) {
-                check::<Key>(tier, batch);
+                check::<GcmKey>(tier, batch);
             }
-            check::<Key>(tier, &cases[..1]);
+            check::<GcmKey>(tier, &cases[..1]);
         }
     }
 }
@@ -163,7 +163,7 @@ fn gmac_of_every_length_is_that_of_the_library() {
                     .map(|len| Case::new(tier, transform, esn, len, (seed + len) as u64))
                     .collect();
                 for batch in cases.chunks(PACKETS) {
-                    check::<gmac::Key>(tier, batch);
+                    check::<gmac::GmacKey>(tier, batch);
                 }
             }
         }
@@ -192,7 +192,7 @@ fn mixed_batches_give_what_the_library_gives() {
                     Case::new(tier, transform, next(2) == 0, len, at as u64 + 1)
                 })
                 .collect();
-            check::<Key>(tier, &cases);
+            check::<GcmKey>(tier, &cases);
         }
     }
 }
@@ -210,10 +210,10 @@ fn packets_that_are_alike_give_what_the_library_gives() {
                     let other = Case::new(tier, transform, esn, len, 2);
                     let count = 8 + len / 4 % 13;
                     let mut cases: Vec<Case> = (0..count as u64).map(|at| first.like(at)).collect();
-                    check::<Key>(tier, &cases);
+                    check::<GcmKey>(tier, &cases);
                     cases.extend((0..9).map(|at| other.like(100 + at)));
                     cases.push(first.like(200));
-                    check::<Key>(tier, &cases);
+                    check::<GcmKey>(tier, &cases);
                 }
             }
         }
@@ -231,17 +231,17 @@ fn long_packets_of_few_keys_give_what_the_library_gives() {
                 let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
                 let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
                 let mut bytes = plain.clone();
-                let mut work = work::<Key>(&cases, &mut bytes, &starts);
+                let mut work = work::<GcmKey>(&cases, &mut bytes, &starts);
                 let [first, second] = [work[0].key, work[2].key];
                 for (work, seed) in work.iter_mut().zip(keys) {
                     work.key = if seed == 1 { first } else { second };
                 }
                 // SAFETY: the tier is available, and the packets lie in `bytes`.
-                unsafe { Key::seal(tier, &work) };
+                unsafe { GcmKey::seal(tier, &work) };
                 assert!(bytes == sealed, "sealing {len} bytes with {transform}");
                 let mut authentic = [false; 8];
                 // SAFETY: as above.
-                unsafe { Key::open(tier, &work, &mut authentic) };
+                unsafe { GcmKey::open(tier, &work, &mut authentic) };
                 assert_eq!(authentic, [true; 8], "{len} bytes with {transform}");
             }
         }
@@ -271,7 +271,9 @@ fn a_changed_bit_is_noticed_in_its_packet_only() {
                     bytes[starts[victim] + at] ^= 1 << (at % 8);
                     let mut authentic = vec![true; cases.len()];
                     // SAFETY: the tier is available, and the packets lie in `bytes`.
-                    unsafe { Key::open(tier, &work(&cases, &mut bytes, &starts), &mut authentic) };
+                    unsafe {
+                        GcmKey::open(tier, &work(&cases, &mut bytes, &starts), &mut authentic)
+                    };
                     let expected = (0..cases.len()).map(|case| case != victim);
                     assert!(
                         authentic.iter().copied().eq(expected),

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::streams::{Lanes, Streams, schedule};
-use super::{Key, Order, RoundKeys};
+use super::{CipherHmacKey, Order, RoundKeys};
 use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
 
@@ -40,7 +40,7 @@ struct CbcLanes<'a, 'k, const ROUNDS: usize, const LANES: usize> {
     keys: LaneKeys<LANES>,
     /// Pointer to each lane's next block.
     next: [*mut u8; LANES],
-    work: &'a [Work<'k, Key>],
+    work: &'a [Work<'k, CipherHmacKey>],
 }
 
 impl<const ROUNDS: usize, const LANES: usize> Streams for CbcLanes<'_, '_, ROUNDS, LANES> {
@@ -142,7 +142,10 @@ fn block(bytes: &[u8; 16]) -> __m128i {
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each key is of AES-CBC with `ROUNDS` rounds.
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
-pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(
+    work: &[Work<'_, CipherHmacKey>],
+    order: &Order,
+) {
     // SAFETY: the caller guarantees the packets and their keys.
     unsafe {
         match order.len() {
@@ -160,7 +163,7 @@ pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
 /// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const LANES: usize>(
-    work: &[Work<'_, Key>],
+    work: &[Work<'_, CipherHmacKey>],
     order: &Order,
 ) {
     let mut lanes = CbcLanes::<ROUNDS, LANES> {
@@ -205,8 +208,11 @@ impl InverseKeys {
 /// # Safety
 /// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
-pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    let mut of: *const Key = std::ptr::null();
+pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(
+    work: &[Work<'_, CipherHmacKey>],
+    order: &Order,
+) {
+    let mut of: *const CipherHmacKey = std::ptr::null();
     let mut keys = InverseKeys::none();
     for &packet in order {
         let work = &work[packet as usize];
@@ -271,7 +277,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Inverse
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each key is of AES-CTR with `ROUNDS` rounds.
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
-pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, CipherHmacKey>], order: &Order) {
     for &packet in order {
         let work = &work[packet as usize];
         let keys = &work.key.round_keys;

@@ -24,7 +24,7 @@
 use std::arch::x86_64::*;
 
 use super::streams::{Lanes, Streams, schedule};
-use super::{Key, Order, RoundKeys, aesni};
+use super::{CipherHmacKey, Order, RoundKeys, aesni};
 use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
 
@@ -47,7 +47,7 @@ struct CbcLanes<'a, 'k, const ROUNDS: usize, const QUARTERS: usize> {
     next: [*mut u8; 16],
     /// The lanes whose keys are not in `keys` yet.
     fresh: Lanes,
-    work: &'a [Work<'k, Key>],
+    work: &'a [Work<'k, CipherHmacKey>],
 }
 
 impl<const ROUNDS: usize, const QUARTERS: usize> Streams for CbcLanes<'_, '_, ROUNDS, QUARTERS> {
@@ -195,7 +195,10 @@ unsafe fn scatter([a, b, c, d]: [*mut u8; 4], z: __m512i) {
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each key is of AES-CBC with `ROUNDS` rounds.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes,avx2,bmi1,bmi2")]
-pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(
+    work: &[Work<'_, CipherHmacKey>],
+    order: &Order,
+) {
     // SAFETY: the caller guarantees the packets and their keys.
     unsafe {
         match order.len() {
@@ -213,7 +216,7 @@ pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
 /// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
 unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const QUARTERS: usize>(
-    work: &[Work<'_, Key>],
+    work: &[Work<'_, CipherHmacKey>],
     order: &Order,
 ) {
     let mut lanes = CbcLanes::<ROUNDS, QUARTERS> {
@@ -273,8 +276,11 @@ fn broadcast(block: &[u8; 16]) -> __m512i {
 /// # Safety
 /// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes,bmi1,bmi2")]
-pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    let mut of: *const Key = std::ptr::null();
+pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(
+    work: &[Work<'_, CipherHmacKey>],
+    order: &Order,
+) {
+    let mut of: *const CipherHmacKey = std::ptr::null();
     let mut keys = BroadKeys([_mm512_setzero_si512(); ROUNDS_MAX + 1]);
     for &packet in order {
         let work = &work[packet as usize];
@@ -346,7 +352,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each key is of AES-CTR with `ROUNDS` rounds.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
-pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, CipherHmacKey>], order: &Order) {
     for &packet in order {
         let work = &work[packet as usize];
         let keys = BroadKeys::new::<ROUNDS>(&work.key.round_keys);

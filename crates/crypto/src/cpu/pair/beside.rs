@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::aesni::InverseKeys;
 use super::hash::unroll;
-use super::{Key, RoundKeys};
+use super::{CipherHmacKey, RoundKeys};
 use crate::cpu::kernel::Work;
 use crate::plain::Plain;
 
@@ -29,7 +29,7 @@ pub(super) trait Beside: Copy {
 }
 
 /// The cipher of a packet that is hashed.
-pub(super) trait Cipher<K>: Beside {
+pub(super) trait StitchedCipher<K>: Beside {
     /// Keys that are derived for each packet.
     type Keys: Plain;
 
@@ -69,7 +69,7 @@ impl Beside for Nothing {
     unsafe fn block(&mut self) {}
 }
 
-impl<K> Cipher<K> for Nothing {
+impl<K> StitchedCipher<K> for Nothing {
     type Keys = NoKeys;
 
     #[inline(always)]
@@ -122,7 +122,7 @@ impl<const ROUNDS: usize> Beside for Ctr<ROUNDS> {
     }
 }
 
-impl<const ROUNDS: usize> Cipher<Key> for Ctr<ROUNDS> {
+impl<const ROUNDS: usize> StitchedCipher<CipherHmacKey> for Ctr<ROUNDS> {
     type Keys = NoKeys;
 
     #[inline(always)]
@@ -131,7 +131,7 @@ impl<const ROUNDS: usize> Cipher<Key> for Ctr<ROUNDS> {
     }
 
     #[inline(always)]
-    unsafe fn new(work: &Work<'_, Key>, _: &mut NoKeys) -> Self {
+    unsafe fn new(work: &Work<'_, CipherHmacKey>, _: &mut NoKeys) -> Self {
         // SAFETY: the IV is the eight bytes in front of the body.
         let iv = unsafe { work.body().wrapping_sub(8).cast::<u64>().read_unaligned() };
         let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;
@@ -163,7 +163,7 @@ pub(super) struct CbcDecrypt<const ROUNDS: usize> {
 /// The derived keys of a packet, and the key they come from.
 #[derive(Clone, Copy)]
 pub(super) struct DerivedKeys {
-    of: *const Key,
+    of: *const CipherHmacKey,
     keys: InverseKeys,
 }
 
@@ -196,7 +196,7 @@ impl<const ROUNDS: usize> Beside for CbcDecrypt<ROUNDS> {
     }
 }
 
-impl<const ROUNDS: usize> Cipher<Key> for CbcDecrypt<ROUNDS> {
+impl<const ROUNDS: usize> StitchedCipher<CipherHmacKey> for CbcDecrypt<ROUNDS> {
     type Keys = DerivedKeys;
 
     #[inline(always)]
@@ -209,7 +209,7 @@ impl<const ROUNDS: usize> Cipher<Key> for CbcDecrypt<ROUNDS> {
     }
 
     #[inline(always)]
-    unsafe fn new(work: &Work<'_, Key>, keys: &mut DerivedKeys) -> Self {
+    unsafe fn new(work: &Work<'_, CipherHmacKey>, keys: &mut DerivedKeys) -> Self {
         // SAFETY: the caller guarantees AES-NI and the packet; the IV is in front of the body.
         unsafe {
             if !std::ptr::eq(keys.of, work.key) {

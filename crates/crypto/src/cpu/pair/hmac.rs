@@ -19,8 +19,8 @@
 use std::marker::PhantomData;
 
 use super::hash::Hash;
-use super::mac::{Icvs, Mac, MacKey};
-use super::simd::{Row, Simd};
+use super::mac::{HasMacKey, Icvs, MacKey};
+use super::simd::{Simd, WordRow};
 use super::streams::{LANES_MAX, Lanes, Streams, each, lanes};
 use crate::cpu::kernel::Work;
 use crate::plain::{Plain, cleanse};
@@ -30,7 +30,7 @@ use crate::plain::{Plain, cleanse};
 #[repr(C, align(64))]
 struct States {
     /// The states of the inner hash, one lane per packet.
-    running: [Row; 8],
+    running: [WordRow; 8],
     /// Digests that wait for the outer hash. Between two calls there are fewer than lanes.
     finished: [[u32; 2 * LANES_MAX]; 8],
 }
@@ -59,7 +59,7 @@ pub(super) struct HmacLanes<'a, 'k, S, H, K> {
     hash: PhantomData<H>,
 }
 
-impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
+impl<'a, 'k, S: Simd, H: Hash, K: HasMacKey> HmacLanes<'a, 'k, S, H, K> {
     #[inline(always)]
     pub(super) fn new(simd: S, work: &'a [Work<'k, K>], icvs: Icvs<'a>) -> Self {
         Self {
@@ -173,14 +173,14 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
     }
 }
 
-impl<S: Simd, H: Hash, K: Mac> Streams for HmacLanes<'_, '_, S, H, K> {
+impl<S: Simd, H: Hash, K: HasMacKey> Streams for HmacLanes<'_, '_, S, H, K> {
     const LANES: usize = S::LANES;
 
     #[inline(always)]
     unsafe fn load(&mut self, lane: usize, packet: usize) -> usize {
         let work = &self.work[packet];
         let key = work.key.mac();
-        let message = Message::new::<H, K>(work);
+        let message = CoveredMessage::new::<H, K>(work);
         // SAFETY: the caller guarantees the packet, and the tail's bytes are part of it.
         let tail_blocks = unsafe { message.tail::<S, H>(self.simd, &mut self.tails[lane]) };
         self.initial[lane] = key.inner.as_ptr().cast();
@@ -244,7 +244,7 @@ impl<S, H, K> Drop for HmacLanes<'_, '_, S, H, K> {
 }
 
 /// The bytes that an ICV covers.
-pub(super) struct Message {
+pub(super) struct CoveredMessage {
     pub(super) packet: *const u8,
     /// Number of whole 64-byte blocks in the packet.
     pub(super) blocks: usize,
@@ -254,9 +254,9 @@ pub(super) struct Message {
     high: Option<[u8; 4]>,
 }
 
-impl Message {
+impl CoveredMessage {
     #[inline(always)]
-    pub(super) fn new<H: Hash, K: Mac>(work: &Work<'_, K>) -> Self {
+    pub(super) fn new<H: Hash, K: HasMacKey>(work: &Work<'_, K>) -> Self {
         let covered = work.len as usize - H::ICV_LEN;
         let high = ((work.sequence >> 32) as u32).to_be_bytes();
         Self {

@@ -51,7 +51,7 @@ impl Drop for MacKey {
 }
 
 /// A key that has an integrity part.
-pub(crate) trait Mac {
+pub(crate) trait HasMacKey {
     fn mac(&self) -> &MacKey;
 }
 

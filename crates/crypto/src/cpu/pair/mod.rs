@@ -20,7 +20,7 @@
 //! Work that is parallel across packets (CBC encryption, hashes) uses the lanes of [`streams`]. Work that is parallel
 //! across the blocks of one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
 //!
-//! Another cipher plugs in with its own key type that holds a [`MacKey`]. It implements [`Mac`], does its ciphering
+//! Another cipher plugs in with its own key type that holds a [`MacKey`]. It implements [`HasMacKey`], does its ciphering
 //! over a [`Sorted`] order, and calls [`hash()`] before or after.
 
 #![cfg(target_arch = "x86_64")]
@@ -43,7 +43,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use mac::{Icvs, Mac, MacKey};
+pub(crate) use mac::{HasMacKey, Icvs, MacKey};
 pub(crate) use order::{Order, Sorted, filter};
 
 use super::aes::{self, RoundKeys};
@@ -52,7 +52,7 @@ use crate::iana::Encryption;
 use crate::plain::cleanse;
 use crate::tier::Tier;
 use crate::transform::Transform;
-use beside::{CbcDecrypt, Cipher, Ctr, Nothing};
+use beside::{CbcDecrypt, Ctr, Nothing, StitchedCipher};
 use hash::{Md5, Sha1, Sha256};
 use hmac::HmacLanes;
 use mac::HashName;
@@ -71,7 +71,7 @@ enum CipherName {
 
 /// The keys of one SA direction in the form of this family.
 #[repr(C, align(64))]
-pub(crate) struct Key {
+pub(crate) struct CipherHmacKey {
     mac: MacKey,
     cipher: CipherName,
     rounds: u8,
@@ -80,9 +80,9 @@ pub(crate) struct Key {
     round_keys: RoundKeys,
 }
 
-const _: () = assert!(size_of::<Key>() == 320);
+const _: () = assert!(size_of::<CipherHmacKey>() == 320);
 
-impl Key {
+impl CipherHmacKey {
     /// Makes a key. The key material must have the transform's length. Returns None if there is no kernel for the
     /// transform.
     pub(crate) fn new(
@@ -138,7 +138,7 @@ impl Key {
     }
 }
 
-impl Drop for Key {
+impl Drop for CipherHmacKey {
     fn drop(&mut self) {
         for key in &mut self.round_keys {
             cleanse(key);
@@ -146,13 +146,13 @@ impl Drop for Key {
     }
 }
 
-impl Mac for Key {
+impl HasMacKey for CipherHmacKey {
     fn mac(&self) -> &MacKey {
         &self.mac
     }
 }
 
-impl Kernel for Key {
+impl Kernel for CipherHmacKey {
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         // SAFETY: the caller guarantees the tier and the packets.
         order::in_order(work, |order| unsafe { run(tier, work, order, Icvs::Write) });
@@ -173,8 +173,8 @@ const STITCH_WORTH: usize = 256;
 ///
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
-unsafe fn run(tier: Tier, work: &[Work<'_, Key>], order: &Order, mut icvs: Icvs<'_>) {
-    let short = |packet: &Work<'_, Key>| packet.body_len() < STITCH_WORTH;
+unsafe fn run(tier: Tier, work: &[Work<'_, CipherHmacKey>], order: &Order, mut icvs: Icvs<'_>) {
+    let short = |packet: &Work<'_, CipherHmacKey>| packet.body_len() < STITCH_WORTH;
     if tier != Tier::AesNi || matches!(work, [packet] if short(packet)) {
         // SAFETY: the caller guarantees the tier and the packets.
         return unsafe { one_after_the_other(tier, work, order, icvs) };
@@ -200,7 +200,7 @@ unsafe fn run(tier: Tier, work: &[Work<'_, Key>], order: &Order, mut icvs: Icvs<
 /// The obligations are those of [`run`].
 unsafe fn one_after_the_other(
     tier: Tier,
-    work: &[Work<'_, Key>],
+    work: &[Work<'_, CipherHmacKey>],
     order: &Order,
     mut icvs: Icvs<'_>,
 ) {
@@ -228,19 +228,19 @@ unsafe fn one_after_the_other(
 /// - The keys are of this hash and this class of ciphers.
 unsafe fn stitched<H: ShaNi>(
     cipher_class: u32,
-    work: &[Work<'_, Key>],
+    work: &[Work<'_, CipherHmacKey>],
     order: &Order,
     icvs: Icvs<'_>,
 ) {
     // SAFETY: the caller guarantees the machine, the packets and their keys.
     unsafe {
         match cipher_class {
-            1 => two_packets::<H, Key, CbcDecrypt<10>>(work, order, icvs),
-            2 => two_packets::<H, Key, CbcDecrypt<12>>(work, order, icvs),
-            3 => two_packets::<H, Key, CbcDecrypt<14>>(work, order, icvs),
-            5 => two_packets::<H, Key, Ctr<10>>(work, order, icvs),
-            6 => two_packets::<H, Key, Ctr<12>>(work, order, icvs),
-            7 => two_packets::<H, Key, Ctr<14>>(work, order, icvs),
+            1 => two_packets::<H, CipherHmacKey, CbcDecrypt<10>>(work, order, icvs),
+            2 => two_packets::<H, CipherHmacKey, CbcDecrypt<12>>(work, order, icvs),
+            3 => two_packets::<H, CipherHmacKey, CbcDecrypt<14>>(work, order, icvs),
+            5 => two_packets::<H, CipherHmacKey, Ctr<10>>(work, order, icvs),
+            6 => two_packets::<H, CipherHmacKey, Ctr<12>>(work, order, icvs),
+            7 => two_packets::<H, CipherHmacKey, Ctr<14>>(work, order, icvs),
             _ => {}
         }
     }
@@ -256,7 +256,7 @@ enum Way {
 ///
 /// # Safety
 /// The obligations are those of [`Kernel::seal`].
-unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
+unsafe fn cipher(tier: Tier, work: &[Work<'_, CipherHmacKey>], order: &Order, way: Way) {
     let class = |packet: usize| work[packet].key.cipher_class();
     macro_rules! by_class {
         ($tier:ident, $class:expr, $order:expr) => {
@@ -292,7 +292,7 @@ unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
 /// - The machine has the tier.
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each packet is at least as long as its ICV.
-pub(crate) unsafe fn hash<K: Mac>(
+pub(crate) unsafe fn hash<K: HasMacKey>(
     tier: Tier,
     work: &[Work<'_, K>],
     order: &Order,
@@ -338,7 +338,7 @@ macro_rules! lanes {
         /// # Safety
         /// The obligations are those of [`hash()`].
         #[target_feature(enable = $features)]
-        unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
+        unsafe fn $name<K: HasMacKey>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
             // SAFETY: the caller guarantees the tier and the packets.
             unsafe {
                 let mut lanes = HmacLanes::<_, $hash, K>::new($simd, work, icvs);
@@ -355,7 +355,7 @@ macro_rules! lanes {
 /// - The obligations are those of [`hash()`].
 /// - The keys are of the cipher `C`.
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
-unsafe fn two_packets<H: ShaNi, K: Mac, C: Cipher<K>>(
+unsafe fn two_packets<H: ShaNi, K: HasMacKey, C: StitchedCipher<K>>(
     work: &[Work<'_, K>],
     order: &Order,
     icvs: Icvs<'_>,

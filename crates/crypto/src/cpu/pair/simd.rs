@@ -3,7 +3,7 @@
 use super::streams::{LANES_MAX, Lanes};
 
 /// One word of every lane, in memory.
-pub(super) type Row = [u32; LANES_MAX];
+pub(super) type WordRow = [u32; LANES_MAX];
 
 /// A set of vector instructions. A value proves that the processor has them, which makes the arithmetic safe.
 ///
@@ -13,8 +13,8 @@ pub(super) trait Simd: Copy {
     const LANES: usize;
 
     fn splat(self, word: u32) -> Self::V;
-    fn load(self, row: &Row) -> Self::V;
-    fn store(self, row: &mut Row, v: Self::V);
+    fn load(self, row: &WordRow) -> Self::V;
+    fn store(self, row: &mut WordRow, v: Self::V);
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn xor(self, a: Self::V, b: Self::V) -> Self::V;

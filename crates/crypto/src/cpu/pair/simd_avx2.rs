@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::hash;
-use super::simd::{Row, Simd};
+use super::simd::{Simd, WordRow};
 use super::streams::{LANES_MAX, Lanes, each};
 
 /// Proves that the processor has AVX2.
@@ -37,12 +37,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn load(self, row: &Row) -> __m256i {
+    fn load(self, row: &WordRow) -> __m256i {
         avx2!(_mm256_loadu_si256(row.as_ptr().cast()))
     }
 
     #[inline(always)]
-    fn store(self, row: &mut Row, v: __m256i) {
+    fn store(self, row: &mut WordRow, v: __m256i) {
         avx2!(_mm256_storeu_si256(row.as_mut_ptr().cast(), v));
     }
 

@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::hash;
-use super::simd::{Row, Simd};
+use super::simd::{Simd, WordRow};
 use super::streams::{LANES_MAX, Lanes};
 
 /// Wraps an expression of AVX-512 intrinsics.
@@ -27,12 +27,12 @@ impl Avx512 {
     }
 
     #[inline(always)]
-    pub(super) fn load_group(self, row: &Group<u32>) -> __m512i {
+    pub(super) fn load_group(self, row: &SixteenLanes<u32>) -> __m512i {
         avx512!(_mm512_loadu_si512(row.as_ptr().cast()))
     }
 
     #[inline(always)]
-    pub(super) fn store_group(self, row: &mut Group<u32>, v: __m512i) {
+    pub(super) fn store_group(self, row: &mut SixteenLanes<u32>, v: __m512i) {
         avx512!(_mm512_storeu_si512(row.as_mut_ptr().cast(), v));
     }
 
@@ -43,7 +43,7 @@ impl Avx512 {
     #[inline(always)]
     pub(super) unsafe fn transposed_group(
         self,
-        memory: &Group<*const u8>,
+        memory: &SixteenLanes<*const u8>,
         offset: usize,
     ) -> [__m512i; 8] {
         // SAFETY: the caller guarantees the lanes' memory, and `self` proves the instructions.
@@ -52,22 +52,22 @@ impl Avx512 {
 
     /// Does [`Simd::columns`] for one group of lanes.
     #[inline(always)]
-    pub(super) fn columns_of_group(self, v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
+    pub(super) fn columns_of_group(self, v: [__m512i; 4], columns: &mut SixteenLanes<[u32; 4]>) {
         avx512!(columns_of(v, columns));
     }
 }
 
 /// One value for each of sixteen lanes.
-pub(super) type Group<T> = [T; 16];
+pub(super) type SixteenLanes<T> = [T; 16];
 
 /// The values of lanes 0 … 15 (group 0) or 16 … 31 (group 1).
 #[inline(always)]
-pub(super) fn group<T>(row: &[T; LANES_MAX], number: usize) -> &Group<T> {
+pub(super) fn group<T>(row: &[T; LANES_MAX], number: usize) -> &SixteenLanes<T> {
     &row.as_chunks().0[number]
 }
 
 #[inline(always)]
-pub(super) fn group_mut<T>(row: &mut [T; LANES_MAX], number: usize) -> &mut Group<T> {
+pub(super) fn group_mut<T>(row: &mut [T; LANES_MAX], number: usize) -> &mut SixteenLanes<T> {
     &mut row.as_chunks_mut().0[number]
 }
 
@@ -81,12 +81,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load(self, row: &Row) -> __m512i {
+    fn load(self, row: &WordRow) -> __m512i {
         self.load_group(group(row, 0))
     }
 
     #[inline(always)]
-    fn store(self, row: &mut Row, v: __m512i) {
+    fn store(self, row: &mut WordRow, v: __m512i) {
         self.store_group(group_mut(row, 0), v);
     }
 
@@ -212,7 +212,7 @@ fn opaque(mut v: __m512i) -> __m512i {
 /// The obligations are those of [`Simd::transposed`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn transposed(memory: &Group<*const u8>, offset: usize) -> [__m512i; 8] {
+unsafe fn transposed(memory: &SixteenLanes<*const u8>, offset: usize) -> [__m512i; 8] {
     // SAFETY: the caller guarantees the lanes' memory.
     let half = |lane: usize| unsafe { _mm256_loadu_si256(memory[lane].add(offset).cast()) };
     let pair = |lane: usize| {
@@ -235,7 +235,7 @@ unsafe fn transposed(memory: &Group<*const u8>, offset: usize) -> [__m512i; 8] {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn columns_of(v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
+fn columns_of(v: [__m512i; 4], columns: &mut SixteenLanes<[u32; 4]>) {
     let (to, _) = columns.as_chunks_mut::<4>();
     let v = unpack(v);
     for i in 0..4 {

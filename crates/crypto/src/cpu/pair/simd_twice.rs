@@ -4,7 +4,7 @@
 //! gap.
 
 use super::sha_x32;
-use super::simd::{Row, Simd};
+use super::simd::{Simd, WordRow};
 use super::simd_avx512::{Avx512, group, group_mut};
 use super::streams::{LANES_MAX, Lanes};
 
@@ -49,13 +49,13 @@ impl Simd for TwiceAvx512 {
     }
 
     #[inline(always)]
-    fn load(self, row: &Row) -> [Half; 2] {
+    fn load(self, row: &WordRow) -> [Half; 2] {
         let second = self.0.load_group(group(row, 1));
         [self.0.load_group(group(row, 0)), second]
     }
 
     #[inline(always)]
-    fn store(self, row: &mut Row, v: [Half; 2]) {
+    fn store(self, row: &mut WordRow, v: [Half; 2]) {
         self.0.store_group(group_mut(row, 0), v[0]);
         self.0.store_group(group_mut(row, 1), v[1]);
     }

@@ -27,9 +27,9 @@
 use std::array::from_mut;
 
 use super::Order;
-use super::beside::{Beside, Cipher, Nothing};
-use super::hmac::Message;
-use super::mac::{Icvs, Mac};
+use super::beside::{Beside, Nothing, StitchedCipher};
+use super::hmac::CoveredMessage;
+use super::mac::{HasMacKey, Icvs};
 use super::sha_ni::{ShaNi, Stream};
 use super::simd_avx2::Avx2;
 use crate::cpu::kernel::Work;
@@ -79,7 +79,7 @@ impl<C> Body<C> {
     #[inline(always)]
     unsafe fn go_to<K>(&mut self, edge: usize, copy: &mut [u8; PIECE])
     where
-        C: Cipher<K>,
+        C: StitchedCipher<K>,
     {
         let (mut at, len) = self.piece(self.edges[edge]);
         if len < PIECE {
@@ -115,7 +115,7 @@ struct Room<T> {
 // SAFETY: all parts are plain.
 unsafe impl<T: Plain> Plain for Room<T> {}
 
-struct Stitch<'a, 'k, K, C: Cipher<K>> {
+struct Stitch<'a, 'k, K, C: StitchedCipher<K>> {
     work: &'a [Work<'k, K>],
     icvs: Icvs<'a>,
     /// True if the cipher goes ahead of the hash.
@@ -124,7 +124,7 @@ struct Stitch<'a, 'k, K, C: Cipher<K>> {
     room: Room<C::Keys>,
 }
 
-impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
+impl<K: HasMacKey, C: StitchedCipher<K>> Stitch<'_, '_, K, C> {
     /// Prepares the bodies of the packets. If nothing else does it (`alone`), their edges are encrypted now.
     ///
     /// # Safety
@@ -170,7 +170,7 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         let len = work.body_len();
         let second = match self.ahead {
             true => len / PIECE,
-            false => Message::new::<H, K>(work).blocks,
+            false => CoveredMessage::new::<H, K>(work).blocks,
         };
         let second = second.max(1);
         Body {
@@ -202,7 +202,7 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
                 state: H::state(&work.key.mac().inner),
                 at: work.packet.cast_const(),
             });
-            let messages = works.map(|work| Message::new::<H, K>(work));
+            let messages = works.map(|work| CoveredMessage::new::<H, K>(work));
             let blocks = messages.each_ref().map(|message| message.blocks);
             let nothing = &mut [Nothing; N];
             if !C::SOME {
@@ -312,7 +312,7 @@ unsafe fn side_by_side<H: ShaNi, B: Beside, const N: usize>(
 /// - Each packet's bytes may be read and written, and nobody else accesses them.
 /// - Each packet's length fits its transform.
 #[inline(always)]
-pub(super) unsafe fn hmac<H: ShaNi, K: Mac, C: Cipher<K>>(
+pub(super) unsafe fn hmac<H: ShaNi, K: HasMacKey, C: StitchedCipher<K>>(
     work: &[Work<'_, K>],
     order: &Order,
     icvs: Icvs<'_>,

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::Key;
+use super::CipherHmacKey;
 use crate::cpu::{self, Tier};
 use crate::{Batch, Direction, Job, JobStatus, KeyContext, Transform};
 
@@ -65,7 +65,7 @@ fn transforms(tier: Tier) -> Vec<Transform> {
             esn: false,
             key: 1,
         };
-        use crate::key::Keys::{DesKernel, PairKernel};
+        use crate::key::KeyForm::{DesKernel, PairKernel};
         matches!(case.key(tier).keys, PairKernel(_) | DesKernel(_))
     };
     let transforms: Vec<_> = Transform::ESP.into_iter().filter(has_kernel).collect();
@@ -392,7 +392,7 @@ fn dropped_keys_are_wiped() {
     let tier = tiers().next().expect("a machine with kernels");
     let transform = Transform::from_name("AES_CBC_256/HMAC_SHA2_256_128").expect("a transform");
     let material = vec![0x5a; transform.key_material_len()];
-    let key = Key::new(tier, transform, true, &material).expect("a kernel");
+    let key = CipherHmacKey::new(tier, transform, true, &material).expect("a kernel");
     let mut key = ManuallyDrop::new(*key);
     assert!(key.round_keys.as_flattened().iter().any(|&byte| byte != 0));
     // SAFETY: the key is not used any more; its fields are plain integers, and their memory stays.

@@ -4,7 +4,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::super::key::{self, HALVES, Key};
+use super::super::key::{self, GcmKey, HALVES};
 
 /// Number of blocks in a group.
 pub(super) const GROUP: usize = 8;
@@ -58,7 +58,7 @@ impl Sum {
     /// Adds `block`·H^`power`.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-    pub(super) fn add(&mut self, block: __m128i, key: &Key, power: usize) {
+    pub(super) fn add(&mut self, block: __m128i, key: &GcmKey, power: usize) {
         // SAFETY: a context of this tier has the powers and the sums of their halves.
         let (h, halves) = unsafe {
             (
@@ -172,14 +172,14 @@ macro_rules! with_round_key_all {
 /// Does round `AT` of AES, which is not the last one.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(super) fn round<const AT: usize, const N: usize>(key: &Key, states: &mut [__m128i; N]) {
+pub(super) fn round<const AT: usize, const N: usize>(key: &GcmKey, states: &mut [__m128i; N]) {
     let keys = key.round_keys().as_ptr();
     with_round_key_all!("vaesenc", keys, 16 * AT, states);
 }
 
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; N]) {
+pub(super) fn last_round<const N: usize>(key: &GcmKey, rounds: usize, states: &mut [__m128i; N]) {
     let last = key.round_keys()[rounds].as_ptr();
     with_round_key_all!("vaesenclast", last, 0, states);
 }
@@ -225,7 +225,7 @@ macro_rules! with_product {
 
 /// The blocks of a group that the hash takes. The group is the last one of a message, or one before it.
 pub(super) struct Hashed<'a> {
-    pub(super) key: &'a Key,
+    pub(super) key: &'a GcmKey,
     /// The first block XOR the hash of all blocks before it.
     pub(super) first: __m128i,
     /// Where the second block is in memory.
@@ -252,7 +252,7 @@ const fn power_in_round(blocks: usize, end: bool, at: usize) -> usize {
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) unsafe fn rounds_and_products<const N: usize, const K: usize, const END: bool>(
-    key: &Key,
+    key: &GcmKey,
     states: &mut [__m128i; N],
     hashed: &Hashed,
 ) -> Sum {
@@ -287,11 +287,11 @@ pub(super) unsafe fn rounds_and_products<const N: usize, const K: usize, const E
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 fn round_and_product<const AT: usize, const N: usize, const K: usize, const END: bool>(
-    key: &Key,
+    key: &GcmKey,
     states: &mut [__m128i; N],
     sum: &mut Sum,
     block: __m128i,
-    hash_key: &Key,
+    hash_key: &GcmKey,
 ) {
     macro_rules! with {
         ($($states:ident)+; $($more:ident)*) => {

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::gmac::Row;
-use super::super::key::Key;
+use super::super::gmac::HashedRow;
+use super::super::key::GcmKey;
 use super::blocks::*;
 
 /// Loads block `at` of the row as a number, with zeros after the row's end. `at` is not 0.
@@ -12,7 +12,7 @@ use super::blocks::*;
 /// The row has a block with this number, and it may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn block(row: &Row, at: usize) -> __m128i {
+unsafe fn block(row: &HashedRow, at: usize) -> __m128i {
     let (place, left) = (row.begin.wrapping_add(16 * at), row.len - 16 * at);
     // SAFETY: the caller guarantees that the row may be read.
     reverse(unsafe {
@@ -30,7 +30,11 @@ unsafe fn block(row: &Row, at: usize) -> __m128i {
 /// - The CPU has the tier's features.
 /// - The row may be read from its ninth byte on.
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i) -> __m128i {
+pub(in super::super) unsafe fn authenticate(
+    key: &GcmKey,
+    row: &HashedRow,
+    mask: __m128i,
+) -> __m128i {
     // SAFETY: the row has more than 16 bytes.
     let second = u64::from_be(unsafe { row.begin.add(8).cast::<u64>().read_unaligned() });
     // The first block of the next group, XOR the hash of all blocks before it.

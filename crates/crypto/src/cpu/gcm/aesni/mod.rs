@@ -26,8 +26,8 @@
 use std::arch::x86_64::*;
 
 use super::frame::{self, Frame};
-use super::key::Key;
-use super::order::Queue;
+use super::key::GcmKey;
+use super::order::FrameQueue;
 use crate::plain::cleanse;
 use blocks::*;
 
@@ -39,7 +39,7 @@ pub(super) use gmac::authenticate;
 /// Does the rounds after the ninth.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-fn last_rounds<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; N]) {
+fn last_rounds<const N: usize>(key: &GcmKey, rounds: usize, states: &mut [__m128i; N]) {
     if rounds > 10 {
         round::<10, N>(key, states);
         round::<11, N>(key, states);
@@ -54,7 +54,7 @@ fn last_rounds<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; 
 /// Does rounds 1 … 9.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-fn first_rounds<const N: usize>(key: &Key, states: &mut [__m128i; N]) {
+fn first_rounds<const N: usize>(key: &GcmKey, states: &mut [__m128i; N]) {
     macro_rules! rounds {
         ($($at:literal)+) => {
             $(round::<$at, N>(key, states);)+
@@ -64,8 +64,8 @@ fn first_rounds<const N: usize>(key: &Key, states: &mut [__m128i; N]) {
 }
 
 /// The parts of a [`Frame`], each computed once.
-struct Message<'a> {
-    key: &'a Key,
+struct BlockMessage<'a> {
+    key: &'a GcmKey,
     places: Places,
     text_len: usize,
     icv: *mut u8,
@@ -75,7 +75,7 @@ struct Message<'a> {
     lengths: __m128i,
 }
 
-impl<'a> Message<'a> {
+impl<'a> BlockMessage<'a> {
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     fn of<F: Frame>(frame: &'a F) -> Self {
@@ -209,13 +209,13 @@ impl Places {
 }
 
 /// A sealed message whose last `K` blocks are not hashed yet (trick 3).
-struct Unhashed<'a, const K: usize> {
+struct PendingHash<'a, const K: usize> {
     blocks: Hashed<'a>,
     mask: __m128i,
     icv: *mut u8,
 }
 
-impl<const K: usize> Unhashed<'_, K> {
+impl<const K: usize> PendingHash<'_, K> {
     /// Writes the ICV.
     ///
     /// # Safety
@@ -245,9 +245,9 @@ impl<const K: usize> Unhashed<'_, K> {
 #[inline(never)]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
-    message: &Message<'a>,
+    message: &BlockMessage<'a>,
     rounds: usize,
-    unhashed: &mut Option<Unhashed<'a, K>>,
+    unhashed: &mut Option<PendingHash<'a, K>>,
 ) {
     let (key, zero) = (message.key, _mm_setzero_si128());
     let without_counter = message.without_counter();
@@ -292,7 +292,7 @@ unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
             }
         }
     }
-    *unhashed = Some(Unhashed {
+    *unhashed = Some(PendingHash {
         blocks,
         mask,
         icv: message.icv,
@@ -305,7 +305,7 @@ unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
 /// The obligations are those of [`run`].
 #[inline(never)]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usize) -> bool {
+unsafe fn open<const N: usize, const LONG: bool>(message: &BlockMessage, rounds: usize) -> bool {
     let (key, zero) = (message.key, _mm_setzero_si128());
     let without_counter = message.without_counter();
     let mut states = counters::<N>(without_counter, 0, 1);
@@ -369,7 +369,7 @@ unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usiz
 /// The obligations are those of [`run`].
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, const SEAL: bool>(
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
@@ -377,7 +377,7 @@ unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, c
     let mut unhashed = None;
     for _ in 0..count {
         let (number, frame) = queue.take();
-        let message = Message::of(frame);
+        let message = BlockMessage::of(frame);
         // SAFETY: the caller guarantees the tier and the messages.
         unsafe {
             if SEAL {
@@ -414,7 +414,7 @@ pub(super) fn shape(text_len: usize) -> usize {
 pub(super) unsafe fn run<F: Frame, const SEAL: bool>(
     shape: usize,
     rounds: usize,
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     authentic: &mut [bool],
 ) {

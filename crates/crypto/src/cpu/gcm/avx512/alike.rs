@@ -16,11 +16,11 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::super::order::Queue;
+use super::super::order::FrameQueue;
 use super::vectors::*;
 use super::{
-    Front, Message, apply_first, apply_whole, blocks, finish, first_states, rounds_beside_hash,
-    without_counter,
+    Front, VectorMessage, apply_first, apply_whole, blocks, finish, first_states,
+    rounds_beside_hash, without_counter,
 };
 
 /// Number of messages that are worked on together.
@@ -30,8 +30,8 @@ const FOUR: usize = 4;
 const WORTH: usize = 8;
 
 /// Four messages that are encrypted but not hashed yet (trick 4).
-struct Unhashed<'a, F, const W: usize, const R: usize> {
-    messages: [Message<'a, F>; FOUR],
+struct PendingFour<'a, F, const W: usize, const R: usize> {
+    messages: [VectorMessage<'a, F>; FOUR],
     numbers: [usize; FOUR],
     /// The ciphertext, byte order reversed for the hash.
     cipher: [[__m512i; W]; FOUR],
@@ -40,7 +40,7 @@ struct Unhashed<'a, F, const W: usize, const R: usize> {
     masks: __m512i,
 }
 
-impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
+impl<'a, F: Front, const W: usize, const R: usize> PendingFour<'a, F, W, R> {
     /// Applies the key streams to the texts.
     ///
     /// # Safety
@@ -49,7 +49,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn new<const SEAL: bool>(
-        messages: [Message<'a, F>; FOUR],
+        messages: [VectorMessage<'a, F>; FOUR],
         numbers: [usize; FOUR],
         streams: &[[__m512i; W]; FOUR],
         tails: &[__m512i; R],
@@ -133,7 +133,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_tail<F: Front, const SEAL: bool>(
-    messages: &[Message<F>; FOUR],
+    messages: &[VectorMessage<F>; FOUR],
     at: usize,
     stream: __m512i,
 ) -> __m512i {
@@ -191,17 +191,17 @@ macro_rules! round_of_all {
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
     const { assert!(matches!((W, R), (1 | 4, 1 | 2))) };
     let zero = _mm512_setzero_si512();
-    let mut before: Option<Unhashed<F, W, R>> = None;
+    let mut before: Option<PendingFour<F, W, R>> = None;
     for _ in 0..count / FOUR {
         let (numbers, frames) = queue.take_some::<FOUR>();
-        let first = Message::of(frames[0]);
+        let first = VectorMessage::of(frames[0]);
         let mut messages = [first; FOUR];
         let mut states = [[zero; W]; FOUR];
         let mut nonces = [zero; FOUR];
@@ -225,7 +225,7 @@ unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
         let last = first.key.round_keys()[rounds].as_ptr();
         round_of_all!("vaesenclast", last, 0, states, tails);
         // SAFETY: the caller guarantees valid messages of this length.
-        before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states, &tails) });
+        before = Some(unsafe { PendingFour::new::<SEAL>(messages, numbers, &states, &tails) });
     }
     if let Some(before) = before {
         let hashes = [
@@ -247,7 +247,7 @@ unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
 pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     shape: usize,
     rounds: usize,
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     authentic: &mut [bool],
 ) -> usize {

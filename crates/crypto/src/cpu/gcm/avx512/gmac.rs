@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::gmac::Row;
-use super::super::key::{Key, POWERS};
+use super::super::gmac::HashedRow;
+use super::super::key::{GcmKey, POWERS};
 use super::vectors::*;
 
 /// Loads the vector that begins at byte `at` of the row, with zeros after the row's end.
@@ -12,7 +12,7 @@ use super::vectors::*;
 /// The row may be read from its ninth byte on.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-unsafe fn vector(row: &Row, at: usize) -> __m512i {
+unsafe fn vector(row: &HashedRow, at: usize) -> __m512i {
     let left = row.len.saturating_sub(at).min(VECTOR_LEN);
     let mut mask = _bzhi_u64(ALL, left as u32);
     if at == 0 {
@@ -33,7 +33,11 @@ unsafe fn vector(row: &Row, at: usize) -> __m512i {
 /// - The CPU has the tier's features.
 /// - The row may be read from its ninth byte on.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i) -> __m128i {
+pub(in super::super) unsafe fn authenticate(
+    key: &GcmKey,
+    row: &HashedRow,
+    mask: __m128i,
+) -> __m128i {
     let mut hash = _mm512_setzero_si512();
     let (mut at, mut left) = (0, row.len.div_ceil(16));
     // The loop stops early enough that the last group has room for the lengths block.

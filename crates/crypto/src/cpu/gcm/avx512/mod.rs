@@ -42,8 +42,8 @@
 use std::arch::x86_64::*;
 
 use super::frame::{Esp, Frame, blocks};
-use super::key::Key;
-use super::order::Queue;
+use super::key::GcmKey;
+use super::order::FrameQueue;
 use crate::plain::Cleansed;
 use vectors::*;
 
@@ -109,25 +109,25 @@ impl Front for Esp<'_, false> {
 }
 
 /// A message with the values that its frame would compute again and again.
-struct Message<'a, F> {
+struct VectorMessage<'a, F> {
     frame: &'a F,
-    key: &'a Key,
+    key: &'a GcmKey,
     /// Where block 0 is, or would be.
     source: *const u8,
     target: *mut u8,
     text_len: usize,
 }
 
-impl<F> Clone for Message<'_, F> {
+impl<F> Clone for VectorMessage<'_, F> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F> Copy for Message<'_, F> {}
+impl<F> Copy for VectorMessage<'_, F> {}
 
-impl<'a, F: Frame> Message<'a, F> {
+impl<'a, F: Frame> VectorMessage<'a, F> {
     #[inline(always)]
     fn of(frame: &'a F) -> Self {
         Self {
@@ -173,7 +173,7 @@ impl<'a, F: Frame> Message<'a, F> {
 /// Returns the counter blocks of a message with the counters left out, after round 0.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn without_counter<F: Front>(message: &Message<F>) -> __m512i {
+fn without_counter<F: Front>(message: &VectorMessage<F>) -> __m512i {
     // SAFETY: reads a round key of the context, and the message is valid.
     unsafe {
         let round_0 = _mm_load_si128(message.key.round_keys()[0].as_ptr().cast());
@@ -203,7 +203,7 @@ fn first_states<const N: usize>(without_counter: __m512i) -> [__m512i; N] {
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply<F: Front, const SEAL: bool>(
-    message: &Message<F>,
+    message: &VectorMessage<F>,
     at: usize,
     mask: u64,
     stream: __m512i,
@@ -227,7 +227,7 @@ unsafe fn apply<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_first<F: Front, const SEAL: bool>(
-    message: &Message<F>,
+    message: &VectorMessage<F>,
     text: u64,
     stream: __m512i,
 ) -> __m512i {
@@ -246,7 +246,7 @@ unsafe fn apply_first<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_whole<F: Front, const SEAL: bool>(
-    message: &Message<F>,
+    message: &VectorMessage<F>,
     at: usize,
     stream: __m512i,
 ) -> __m512i {
@@ -261,7 +261,7 @@ unsafe fn apply_whole<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_last<F: Front, const SEAL: bool>(
-    message: &Message<F>,
+    message: &VectorMessage<F>,
     at: usize,
     text: u64,
     stream: __m512i,
@@ -278,7 +278,7 @@ unsafe fn apply_last<F: Front, const SEAL: bool>(
 /// The message is valid.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-unsafe fn finish<F: Frame, const SEAL: bool>(message: &Message<F>, icv: __m128i) -> bool {
+unsafe fn finish<F: Frame, const SEAL: bool>(message: &VectorMessage<F>, icv: __m128i) -> bool {
     let mask = message.key.icv_mask();
     let at = message.frame.icv();
     // SAFETY: only the ICV is read or written.
@@ -296,7 +296,7 @@ unsafe fn finish<F: Frame, const SEAL: bool>(message: &Message<F>, icv: __m128i)
 /// Hashes the last group's text and the lengths.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn hash_last<F: Frame>(message: &Message<F>, cipher: [__m512i; GROUP]) -> Sum {
+fn hash_last<F: Frame>(message: &VectorMessage<F>, cipher: [__m512i; GROUP]) -> Sum {
     let (key, blocks) = (message.key, message.blocks());
     let apart = lengths_apart(message.text_len);
     let first = blocks - LANES * (blocks.div_ceil(LANES) - GROUP) + usize::from(!apart);
@@ -313,8 +313,8 @@ fn hash_last<F: Frame>(message: &Message<F>, cipher: [__m512i; GROUP]) -> Sum {
 }
 
 /// `P` packets of `Z` vectors each that are encrypted but not hashed yet (trick 4).
-struct Unhashed<'a, F, const P: usize, const Z: usize> {
-    messages: [Message<'a, F>; P],
+struct PendingHashes<'a, F, const P: usize, const Z: usize> {
+    messages: [VectorMessage<'a, F>; P],
     numbers: [usize; P],
     /// The ciphertext, byte order reversed for the hash.
     cipher: [[__m512i; Z]; P],
@@ -322,7 +322,7 @@ struct Unhashed<'a, F, const P: usize, const Z: usize> {
     masks: __m512i,
 }
 
-impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
+impl<'a, F: Front, const P: usize, const Z: usize> PendingHashes<'a, F, P, Z> {
     /// Applies the key streams to the texts.
     ///
     /// # Safety
@@ -330,7 +330,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn new<const SEAL: bool>(
-        messages: [Message<'a, F>; P],
+        messages: [VectorMessage<'a, F>; P],
         numbers: [usize; P],
         stream: &[[__m512i; Z]; P],
     ) -> Self {
@@ -435,17 +435,17 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
     for _ in 0..count / P {
         let (numbers, frames) = queue.take_some::<P>();
-        let mut messages = [Message::of(frames[0]); P];
+        let mut messages = [VectorMessage::of(frames[0]); P];
         let mut states = [[_mm512_setzero_si512(); Z]; P];
         for p in 0..P {
-            messages[p] = Message::of(frames[p]);
+            messages[p] = VectorMessage::of(frames[p]);
             states[p] = first_states(without_counter(&messages[p]));
         }
         macro_rules! rounds {
@@ -468,7 +468,7 @@ unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
         let mut hashes = [Sum::zero(); P];
         // SAFETY: the caller guarantees valid messages of `Z` vectors.
         unsafe {
-            let packets = Unhashed::new::<SEAL>(messages, numbers, &states);
+            let packets = PendingHashes::new::<SEAL>(messages, numbers, &states);
             for (p, hash) in hashes.iter_mut().enumerate() {
                 *hash = packets.hash(p);
             }
@@ -479,7 +479,7 @@ unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
 
 /// Does all rounds but the last one. Beside them it hashes up to four packets of the iteration before, if any (trick
 /// 4). `rounds` names both a macro that does the given rounds and a variable with the number of rounds. The caller
-/// meets the obligations of [`Unhashed::finish`].
+/// meets the obligations of [`PendingHashes::finish`].
 macro_rules! rounds_beside_hash {
     ($rounds:ident, $before:ident, $packets:expr, $seal:ident, $authentic:ident) => {
         if let Some(before) = &$before {
@@ -523,18 +523,18 @@ use rounds_beside_hash;
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
     let zero = _mm512_setzero_si512();
-    let mut before: Option<Unhashed<F, P, Z>> = None;
+    let mut before: Option<PendingHashes<F, P, Z>> = None;
     for _ in 0..count / P {
         let (numbers, frames) = queue.take_some::<P>();
-        let mut messages = [Message::of(frames[0]); P];
+        let mut messages = [VectorMessage::of(frames[0]); P];
         for p in 1..P {
-            messages[p] = Message::of(frames[p]);
+            messages[p] = VectorMessage::of(frames[p]);
         }
         let mut states = [[zero; Z]; P];
         for p in 0..P {
@@ -552,7 +552,7 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
             last_round(messages[p].key, rounds, &mut states[p]);
         }
         // SAFETY: the caller guarantees valid messages of `Z` vectors.
-        before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states) });
+        before = Some(unsafe { PendingHashes::new::<SEAL>(messages, numbers, &states) });
     }
     if let Some(before) = before {
         let mut hashes = [Sum::zero(); P];
@@ -572,17 +572,17 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
     let mut powers = Cleansed(WidePowers::NONE);
-    let mut powers_of: *const Key = std::ptr::null();
-    let mut before: Option<Unhashed<F, 1, W>> = None;
+    let mut powers_of: *const GcmKey = std::ptr::null();
+    let mut before: Option<PendingHashes<F, 1, W>> = None;
     for _ in 0..count {
         let (number, frame) = queue.take();
-        let message = Message::of(frame);
+        let message = VectorMessage::of(frame);
         let (key, vectors) = (message.key, message.blocks().div_ceil(LANES));
         let without_counter = without_counter(&message);
 
@@ -623,7 +623,7 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
             }
         }
 
-        let mut counters = Counters::from(LANES * A);
+        let mut counters = CounterVector::from(LANES * A);
         let mut at = A;
         while at < vectors {
             let mut states: [_; W] = counters.next_states(without_counter);
@@ -659,7 +659,7 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
             cipher[0] = _mm512_xor_si512(cipher[0], hash);
             at += W;
         }
-        before = Some(Unhashed {
+        before = Some(PendingHashes {
             messages: [message],
             numbers: [number],
             cipher: [cipher],
@@ -673,9 +673,9 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
 }
 
 /// The counters of a group in the middle of a message: a number in the fourth word of each lane.
-struct Counters(__m512i);
+struct CounterVector(__m512i);
 
-impl Counters {
+impl CounterVector {
     /// The counters of the blocks from `at` on.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
@@ -726,7 +726,7 @@ pub(super) fn shape(text_len: usize) -> usize {
 pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     shape: usize,
     rounds: usize,
-    queue: &mut Queue<F>,
+    queue: &mut FrameQueue<F>,
     mut count: usize,
     authentic: &mut [bool],
 ) {

@@ -5,7 +5,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::frame::blocks;
-use super::super::key::{Key, POLYNOMIAL, POWERS};
+use super::super::key::{GcmKey, POLYNOMIAL, POWERS};
 use crate::plain::Plain;
 
 /// Number of blocks in a vector.
@@ -190,7 +190,7 @@ impl WidePowers {
     /// Sets the powers of a key for groups of `vectors` vectors: [`GROUP`] or [`WIDE`].
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn set(&mut self, key: &Key, vectors: usize) {
+    pub(super) fn set(&mut self, key: &GcmKey, vectors: usize) {
         let (h16, h12, h8, h4) = (power(key, 16), power(key, 12), power(key, 8), power(key, 4));
         let near = _mm512_mask_blend_epi64(
             0xf0,
@@ -306,7 +306,7 @@ pub(super) fn lengths_apart(text_len: usize) -> bool {
 /// Returns H^`power` in each lane.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn power(key: &Key, power: usize) -> __m512i {
+pub(super) fn power(key: &GcmKey, power: usize) -> __m512i {
     // SAFETY: the context has the powers 1 … 16.
     _mm512_broadcast_i32x4(unsafe { _mm_load_si128(key.powers_from(power).cast()) })
 }
@@ -314,7 +314,7 @@ pub(super) fn power(key: &Key, power: usize) -> __m512i {
 /// Returns the powers H^(`first` − 4·`at`) … for the vector `at` of a group. The lanes behind H meet zeros.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn powers(key: &Key, first: usize, at: usize) -> __m512i {
+pub(super) fn powers(key: &GcmKey, first: usize, at: usize) -> __m512i {
     let from = key.powers_from(first).wrapping_add(LANES * at);
     // SAFETY: `first` is 1 … 16 and `at` is less than 4, so the load stays inside the context.
     unsafe { _mm512_loadu_si512(from.cast()) }
@@ -423,14 +423,14 @@ macro_rules! with_round_key_all {
 /// Does round `AT` of AES, which is not the last one.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn round<const AT: usize, const N: usize>(key: &Key, states: &mut [__m512i; N]) {
+pub(super) fn round<const AT: usize, const N: usize>(key: &GcmKey, states: &mut [__m512i; N]) {
     let keys = key.round_keys().as_ptr();
     with_round_key_all!("vaesenc", keys, 16 * AT, states);
 }
 
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut [__m512i; N]) {
+pub(super) fn last_round<const N: usize>(key: &GcmKey, rounds: usize, states: &mut [__m512i; N]) {
     let last = key.round_keys()[rounds].as_ptr();
     with_round_key_all!("vaesenclast", last, 0, states);
 }
