@@ -1,4 +1,4 @@
-//! What a stranger, or a peer that has authenticated and means harm, must not get out of an endpoint.
+//! What a stranger, or a malicious peer that is authenticated, must not get out of an endpoint.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn init(script: &mut Script, side: &mut Side, now: Instant) -> Option<Message> {
     script.init(side, now, payloads)
 }
 
-/// IKE_SA_INIT and IKE_AUTH with this key; the error of the answer.
+/// Runs IKE_SA_INIT and IKE_AUTH with this key. Returns the error of the response.
 fn authenticate(
     script: &mut Script,
     side: &mut Side,
@@ -110,7 +110,7 @@ fn a_rekey_obeys_invalid_ke_payload_once() {
     assert_eq!(rounds, 2);
 }
 
-/// B knows A by one connection, and anybody by another with the same secret.
+/// B knows A by one connection. A second one, with the same secret, is for anybody.
 #[test]
 fn initial_contact_ends_only_what_was_proved_in_the_same_way() {
     let strong = |connection: &mut esplanade_ike::config::Connection| {
@@ -253,7 +253,7 @@ fn a_forged_refusal_is_forgotten_when_the_responder_answers_otherwise() {
             .handle_datagram(pair.now, local, remote, &answer.encode().unwrap());
     }
     assert!(pair.a.endpoint.poll_transmit().is_some(), "with the cookie");
-    // That one is lost; the next one is not.
+    // The first message is lost, the next one is not.
     pair.run(5 * SECOND);
     pair.assert_agreed(1, 1);
 }

@@ -17,7 +17,7 @@ fn offer(connection: &mut Connection, proposal: &EspProposal) {
     connection.children = vec![child.into()];
 }
 
-/// The child SAs of the initiator, if both sides agree about all.
+/// The child SAs of the initiator, after a check that both sides agree on all of them.
 fn negotiate(change: impl FnOnce(&mut Connection, &mut Connection)) -> Vec<(Transform, usize)> {
     let mut pair = Pair::with(change);
     pair.initiate();
@@ -86,7 +86,7 @@ fn every_algorithm_of_an_ike_sa() {
     }
 }
 
-/// An IKE SA with them would say everything in the clear, or lack an IV in its messages.
+/// An IKE SA with these algorithms would send everything in clear, or messages without an IV.
 #[test]
 fn what_is_not_for_ike_makes_no_ike_sa() {
     for &cipher in Encryption::ALL.iter().filter(|cipher| !cipher.for_ike()) {

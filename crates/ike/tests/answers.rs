@@ -1,4 +1,4 @@
-//! Answers that cannot be used are reported as what they are, and end nothing that the right answer would save.
+//! Responses that cannot be used are reported by their cause, and end nothing that the right response would save.
 
 mod common;
 
@@ -15,7 +15,7 @@ use esplanade_ike::{ChildFailure, DownReason, Event, Transmit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A has sent IKE_SA_INIT; B, which would answer, is away.
+/// A has sent IKE_SA_INIT. B, which would answer, is away.
 fn waiting() -> (Pair, Transmit) {
     let mut pair = Pair::with(|_, _| {});
     pair.b.dead = true;
@@ -24,7 +24,7 @@ fn waiting() -> (Pair, Transmit) {
     (pair, request)
 }
 
-/// What a good responder would send.
+/// The response of a good responder.
 fn answer() -> Message {
     let mut pair = Pair::with(|_, _| {});
     pair.initiate();
@@ -34,7 +34,7 @@ fn answer() -> Message {
     Message::decode(&pair.b.sent[0].payload).unwrap()
 }
 
-/// Has A take `payload` for an answer to its request.
+/// Gives A `payload` as the response to its request.
 fn deliver(pair: &mut Pair, request: &Transmit, payload: &[u8]) {
     let (local, remote) = (request.local, request.remote);
     pair.a
@@ -57,7 +57,7 @@ fn why(reason: Option<&DownReason>) -> UnusableResponse {
     why.clone()
 }
 
-/// Answers A's IKE_SA_INIT with a bent message, then lets the right one come or not.
+/// Answers A's IKE_SA_INIT with a changed message. The right response follows in one run, and not in the other.
 fn bent_init(bend: impl Fn(&mut Message), bytes: impl Fn(&mut Vec<u8>)) -> UnusableResponse {
     let (mut pair, request) = waiting();
     let mut answer = answer();
@@ -70,7 +70,7 @@ fn bent_init(bend: impl Fn(&mut Message), bytes: impl Fn(&mut Vec<u8>)) -> Unusa
     pair.run(30 * SECOND);
     let reason = why(failure(&pair));
 
-    // The same, and B is there.
+    // The same, while B is there.
     let mut pair = Pair::with(|_, _| {});
     pair.initiate();
     let request = pair.a.sent[0].clone();
@@ -91,7 +91,7 @@ fn an_answer_to_ike_sa_init_is_named() {
         let kind = PayloadType(200);
         answer.payloads.insert(0, Payload::Unknown { kind, body });
     };
-    // The critical bit of the first payload.
+    // Sets the critical bit of the first payload.
     let critical = bent_init(unknown, |datagram| datagram[29] |= 0x80);
     assert!(
         matches!(&critical, UnusableResponse::Malformed(error) if error.problem == Problem::UnsupportedCritical(200)),
@@ -155,7 +155,7 @@ fn an_answer_to_ike_sa_init_is_named() {
     let malformed = bent_init(
         |_| {},
         |datagram| {
-            // The length of the first payload.
+            // Changes the length of the first payload.
             datagram[30..32].copy_from_slice(&u16::MAX.to_be_bytes());
         },
     );
@@ -174,7 +174,7 @@ fn an_answer_to_ike_sa_init_is_named() {
     assert_eq!(other_group, UnusableResponse::KeyExchangeMethodNotOffered);
 }
 
-/// `payloads` answers the request that A has out, without protection or with a wrong one.
+/// `payloads` answer A's outstanding request, without protection or with a false one.
 fn bent_answer(pair: &mut Pair, payloads: Vec<Payload>) {
     let request = pair.a.sent.last().unwrap().clone();
     let header = Header::decode(&request.payload).unwrap();

@@ -1,4 +1,4 @@
-//! One end proves itself with a certificate, the other with a pre-shared key.
+//! One end authenticates with a certificate, the other with a pre-shared key.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn load(pem: &[u8]) -> Vec<Certificate> {
     Certificate::from_file_content(pem).unwrap()
 }
 
-/// A has the credential, B trusts the authority.
+/// A has the credential, and B trusts the authority.
 fn pair(key: &[u8], certificate: &[u8], authority: &[u8]) -> Pair {
     let credential = Arc::new(Credential::new(key, load(certificate)).unwrap());
     let authorities = Arc::new(Authorities::new(&load(authority)).unwrap());

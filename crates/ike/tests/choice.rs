@@ -1,4 +1,4 @@
-//! Which connection a responder takes for a peer: the one that names it most exactly, not the first.
+//! A responder takes the connection that names a peer most exactly, and not the first one.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn range(from: &str, to: &str) -> AddressMatch {
     AddressMatch::Range(from.parse().unwrap(), to.parse().unwrap())
 }
 
-/// A connection of B, for whoever comes, and what makes it another than the next.
+/// A connection of B for any peer. The closure makes it differ from the next one.
 fn named(name: &str, change: impl FnOnce(&mut Connection)) -> Connection {
     let mut connection = default_configs().1;
     connection.name = name.to_owned();
@@ -29,7 +29,7 @@ fn named(name: &str, change: impl FnOnce(&mut Connection)) -> Connection {
     connection
 }
 
-/// The one that A is given.
+/// The connection that A is given.
 fn chosen(connections: &[Connection]) -> String {
     let mut b = config(connections[0].clone());
     b.connections = connections.iter().cloned().map(Into::into).collect();
@@ -110,7 +110,7 @@ fn our_own_address_decides_among_equals_and_then_the_order() {
     let here = |connection: &mut Connection| connection.local_addrs = vec![host(B)];
     let (any, exact) = (named("any", |_| {}), named("here", here));
     assert_eq!(chosen(&[any.clone(), exact.clone()]), "here");
-    // The peer's address is worth more.
+    // The peer's address counts more than ours.
     let peer = named("peer", |connection| {
         connection.remote_addrs = vec![host(A)];
     });
@@ -135,7 +135,7 @@ fn an_identity_is_worth_more_than_an_address() {
     let all = [by_address, by_pattern, by_id];
     assert_eq!(chosen(&all), "by identity");
     assert_eq!(chosen(&all[..2]), "by pattern");
-    // Two of them know the identity: the address decides.
+    // Two connections know the identity, so that the address decides.
     let twin = named("by identity, elsewhere", |connection| {
         connection.remote.id = id("a.example");
         connection.remote_addrs = vec![range("192.0.2.0", "192.0.2.255")];

@@ -1,4 +1,4 @@
-//! Many IKE SAs at once: a responder takes few half-open ones of one address, and all come up nevertheless.
+//! Many IKE SAs at once: a responder takes few half-open ones of one address, and still all of them are established.
 
 mod common;
 
@@ -15,20 +15,20 @@ use esplanade_testkit::net::{Conditions, Datagram, Network};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Initiators and one responder, B.
+/// The initiators, and the one responder B.
 struct Crowd {
     start: Instant,
     now: Instant,
     initiators: Vec<Side>,
     by_address: HashMap<IpAddr, usize>,
-    /// What every initiator has.
+    /// What all initiators have in common.
     connections: Vec<String>,
     b: Side,
     network: Network,
-    /// IKE_SA_INIT requests of one address beyond so many half-open SAs are dropped without a word.
+    /// The responder drops IKE_SA_INIT requests of one address in silence when it has this many half-open SAs.
     drops_beyond: Option<usize>,
     dropped: usize,
-    /// When each IKE SA of B came up.
+    /// When each IKE SA of B was established.
     up: Vec<Duration>,
 }
 
@@ -179,7 +179,7 @@ impl Crowd {
         self.now = until;
     }
 
-    /// All are up at B, the last of them before `time`.
+    /// Checks that all SAs are established at B, the last one before `time`.
     fn assert_up(&self, count: usize, time: Duration) {
         assert_eq!(self.up.len(), count, "after {:?}", self.now - self.start);
         let last = self.up.last().unwrap();
@@ -224,7 +224,8 @@ fn an_esplanade_that_takes_five_of_an_address_is_served_likewise() {
     crowd.assert_up(100, 15 * SECOND);
 }
 
-/// As after a power cut: each has an address of its own, in four networks, and the hub knows none of them.
+/// All sites connect at once, as after a power cut. Each has an address of its own, in four networks, and the hub
+/// knows none of them.
 #[test]
 fn a_thousand_gateways_that_start_at_once_are_up_soon() {
     let mut initiators = Vec::new();
@@ -272,7 +273,7 @@ fn everyone_gets_a_turn_with_a_peer_that_is_silent() {
     crowd.initiate_all();
     crowd.run(60 * SECOND);
     assert!(crowd.up.is_empty());
-    // It is back: what has not been tried yet waits for nobody's time-out.
+    // The hub is back. What was not tried yet waits for no time-out.
     crowd.drops_beyond = None;
     let back = crowd.now - crowd.start;
     crowd.run(60 * SECOND);

@@ -599,7 +599,7 @@ fn lifetimes_are_kept_however_long_the_queue() {
     pair.assert_agreed(1, 1);
 }
 
-/// As an initiator with MOBIKE does (RFC 4555 §3.3).
+/// An initiator with MOBIKE does this (RFC 4555 §3.3).
 #[test]
 fn the_initiator_may_float_its_port_without_a_nat() {
     let now = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Half-open IKE SAs: strangers hold few of them, and keep neither configured peers nor their neighbours out.
+//! Strangers get few half-open IKE SAs, and keep out neither configured peers nor those peers' neighbours.
 
 mod common;
 
@@ -13,7 +13,7 @@ use esplanade_ike::wire::{ExchangeType, NotifyType, Payload};
 const SECOND: Duration = Duration::from_secs(1);
 const KEY: &[u8] = b"a shared secret";
 
-/// B with a connection for A's address and one for everybody.
+/// B, with a connection for A's address and one for everybody.
 struct Gateway {
     side: Side,
     now: Instant,
@@ -54,7 +54,8 @@ impl Gateway {
         script
     }
 
-    /// IKE_SA_INIT, and once more where a cookie is asked for. Whether a half-open SA comes of it.
+    /// Sends IKE_SA_INIT, and sends it again with a cookie if one is asked for. Returns whether there is a half-open
+    /// SA.
     fn begin(&mut self, script: &mut Script) -> bool {
         let payloads = script.init_payloads();
         self.begin_with(script, payloads)
@@ -77,7 +78,7 @@ impl Gateway {
         self.begin(&mut script)
     }
 
-    /// Both exchanges. The error of the last answer, or nothing if there is none.
+    /// Runs both exchanges. Returns the error of the last response, if there is one.
     fn authenticate(&mut self, script: &mut Script, psk: &[u8]) -> Option<Option<NotifyType>> {
         let payloads = script.auth_payloads(psk);
         let answer = script.exchange(&mut self.side, self.now, ExchangeType::IKE_AUTH, &payloads);
@@ -102,7 +103,7 @@ impl Gateway {
 #[test]
 fn strangers_who_answer_cookies_keep_no_configured_peer_out() {
     let mut gateway = Gateway::new(|_| {});
-    // From networks of as many sites, at once.
+    // The requests come at once, from as many networks.
     let opened = (0..1500u16).filter(|site| gateway.open(&format!("2001:db8:{site:x}::1")));
     assert_eq!(opened.count(), 1000);
     assert_eq!(gateway.side.refused(Refusal::HalfOpenLimit), 500);
@@ -111,7 +112,7 @@ fn strangers_who_answer_cookies_keep_no_configured_peer_out() {
         !gateway.open("203.0.113.1"),
         "a stranger like all the others"
     );
-    // Who has not answered for that long makes room.
+    // An SA whose peer has not answered for this long makes room.
     gateway.wait(6 * SECOND);
     assert!(gateway.is_served("203.0.113.1"));
     assert_eq!(gateway.side.endpoint.counters().half_open_dropped, 1);
@@ -183,7 +184,7 @@ fn guesses_of_a_key_stay_slow() {
     assert!(gateway.is_served("203.0.113.1"));
 }
 
-/// IKE_SA_INIT says that there is a NAT, so IKE_AUTH may come from elsewhere. Its source has shown nothing.
+/// IKE_SA_INIT tells of a NAT, so that IKE_AUTH may come from another address. That source has proved nothing.
 #[test]
 fn guesses_are_charged_to_the_address_that_was_answered() {
     let mut gateway = Gateway::new(|_| {});

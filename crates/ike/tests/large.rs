@@ -1,4 +1,4 @@
-//! What a message may hold by its fields is negotiated: a limit of ours would end the exchange (RFC 7296 §2.21.1).
+//! A message is negotiated if its fields can hold it. A limit of ours would end the exchange (RFC 7296 §2.21.1).
 
 mod common;
 
@@ -31,7 +31,7 @@ fn offer(payloads: &mut [Payload]) -> &mut Vec<Proposal> {
     }
 }
 
-/// Ciphers that nobody has.
+/// Ciphers that do not exist.
 fn unknown(count: u16) -> impl Iterator<Item = Transform> {
     (0..count).map(|id| Transform::new(TransformType::ENCRYPTION, 1024 + id))
 }

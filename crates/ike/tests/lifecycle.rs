@@ -50,7 +50,7 @@ fn set_address(side: &Side, address: Option<IpAddr>) {
 
 #[test]
 fn what_starts_waits_for_a_late_network() {
-    // An attempt that cannot be sent is none: the number of attempts does not matter.
+    // An attempt that cannot be sent does not count as an attempt.
     for (tries, fixed) in [(1, false), (0, false), (3, true)] {
         let mut pair = starting(|a, _| {
             a.keyingtries = tries;
@@ -124,7 +124,7 @@ fn what_starts_comes_back_after_a_failure() {
     pair.b.dead = false;
     pair.run(400 * SECOND);
     pair.assert_agreed(1, 1);
-    // It has no `dpd_action`, and is wanted all the same.
+    // The child has no `dpd_action`, and is wanted still.
     pair.b.dead = true;
     pair.run(300 * SECOND);
     assert!(pair.a.children.is_empty());
@@ -167,7 +167,7 @@ fn a_child_that_was_refused_is_tried_again() {
     let times = pair.a.events.iter().filter(refused).count();
     assert!((2..10).contains(&times), "with a growing pause: {times}");
     pair.assert_agreed(1, 1);
-    // The other end is put right.
+    // The other end is repaired.
     let (_, mut b) = default_configs();
     b.children.push(two((nets.1, nets.0)).into());
     pair.b.endpoint.withdraw(pair.now, "site", None);
@@ -200,7 +200,7 @@ fn what_a_command_closes_stays_closed() {
         );
         pair.flush();
         pair.run(60 * SECOND);
-        // A reload looks at what is to be up.
+        // A reload checks what is to be up.
         start(&mut pair);
         pair.run(900 * SECOND);
         assert!(pair.a.children.is_empty() && pair.b.children.is_empty());
@@ -208,7 +208,7 @@ fn what_a_command_closes_stays_closed() {
         pair.run(SECOND);
         pair.assert_agreed(1, 1);
     }
-    // The peer's word counts again.
+    // The peer's delete counts again.
     pair.b
         .endpoint
         .terminate(pair.now, "site", Some("net"))
@@ -243,7 +243,7 @@ fn what_is_not_wanted_any_more_is_not_tried_again() {
     }
     assert_eq!(look(&pair).0, ConfiguredState::Waiting);
     let sent = pair.a.sent.len();
-    // The child stays, its `start_action` goes.
+    // The child stays, and its `start_action` goes.
     pair.a.endpoint.set_config(config(default_configs().0));
     start(&mut pair);
     assert_eq!(look(&pair).0, ConfiguredState::Down);
@@ -268,7 +268,7 @@ fn with_callers(more: impl FnOnce(&mut Connection)) -> Pair {
     })
 }
 
-/// Somebody else's IKE SA with the same child.
+/// The IKE SA of another peer, with the same child.
 fn call_a(pair: &mut Pair) -> (Script, IkeSaId) {
     let mut script = Script::new();
     script.local = "203.0.113.5:500".parse().unwrap();
@@ -309,7 +309,7 @@ fn another_peer_of_the_connection_is_not_the_one_that_is_called() {
         children.map(|sa| sa.children.len()).sum::<usize>()
     };
     assert_eq!((with_b(&pair), pair.b.children.len()), (1, 1));
-    // It comes while B is out of reach.
+    // The other peer's SA comes while B cannot be reached.
     let mut pair = with_callers(|_| {});
     pair.b.dead = true;
     start(&mut pair);
@@ -341,7 +341,7 @@ fn the_end_of_another_peers_sa_is_no_end_of_the_goal() {
             let exchange = ExchangeType::INFORMATIONAL;
             script.exchange(&mut pair.a, pair.now, exchange, &delete);
         }
-        // Silence is no reason to give up what is to be up.
+        // A child that is to be up is not given up because the peer is silent.
         pair.b.dead = true;
         pair.run(300 * SECOND);
         assert!(pair.a.children.is_empty());
@@ -375,7 +375,7 @@ fn what_does_not_last_is_tried_more_and_more_seldom() {
     start(&mut pair);
     for _ in 0..3600 {
         pair.run(SECOND);
-        // The peer throws it out again and again.
+        // The peer deletes the child again and again.
         let _ = pair.b.endpoint.terminate(pair.now, "site", Some("net"));
         pair.flush();
     }
@@ -391,7 +391,7 @@ fn assert_down(side: &Side, case: &str) {
     }
 }
 
-/// Whatever an IKE SA is at, `down` closes this end at once.
+/// In every phase of an IKE SA, `down` closes this end at once.
 #[test]
 fn a_silent_peer_holds_no_command_up() {
     type Prepare = fn(&mut Pair);
@@ -428,7 +428,7 @@ fn a_silent_peer_holds_no_command_up() {
         pair.a.endpoint.terminate(pair.now, "site", None).unwrap();
         pair.flush();
         assert_down(&pair.a, case);
-        // The peer hears of it when it is back in time.
+        // The peer gets the delete when it is back in time.
         pair.run(3 * SECOND);
         assert_down(&pair.a, case);
         pair.b.dead = false;
@@ -469,7 +469,7 @@ fn an_sa_that_the_peer_has_rekeyed_is_closed_at_once() {
     assert_eq!(states, [IkeSaState::Deleting; 2]);
 }
 
-/// With the peer silent, and with one exchange under way that says how the peer sees the child.
+/// The peer is silent, and one exchange about the child is under way.
 #[test]
 fn one_child_is_closed_at_once_too() {
     for busy in [false, true] {
@@ -494,7 +494,7 @@ fn one_child_is_closed_at_once_too() {
     }
 }
 
-/// A has initiated; B forgets everything and initiates itself, with INITIAL_CONTACT.
+/// A has initiated. B forgets everything, and initiates itself with INITIAL_CONTACT.
 #[test]
 fn initial_contact_counts_however_young_the_forgotten_sa_is() {
     for wait in [SECOND / 10, 3 * SECOND, 29 * SECOND] {
@@ -508,7 +508,7 @@ fn initial_contact_counts_however_young_the_forgotten_sa_is() {
         pair.assert_agreed(1, 1);
         let forgotten = |event: &Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::InitialContact);
         assert!(pair.a.events.iter().any(forgotten));
-        // Nothing is left to fall back to.
+        // No other SA is left.
         pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
         pair.flush();
         pair.run(2 * SECOND);
@@ -517,7 +517,8 @@ fn initial_contact_counts_however_young_the_forgotten_sa_is() {
     }
 }
 
-/// Both ends initiate within the time that messages travel: neither has forgotten anything, and one SA at least stays.
+/// Both ends initiate within the time that a message travels. Neither has forgotten anything, so that one SA at least
+/// stays.
 #[test]
 fn initiations_that_cross_are_no_restarts() {
     for unique in [Unique::No, Unique::Keep, Unique::Replace] {
@@ -544,7 +545,7 @@ fn initiations_that_cross_are_no_restarts() {
     }
 }
 
-/// Two more networks, as A or as B has them.
+/// Two more networks, as A or B has them.
 fn second(of_a: bool) -> Child {
     let (a, b) = ("10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255");
     match of_a {
@@ -572,7 +573,7 @@ fn children_come_and_go_under_an_ike_sa_that_stays() {
     assert_eq!(pair.a.ike_sas(), ike_sas);
     assert!(pair.a.child_spis().is_superset(&first));
 
-    // The first is withdrawn: the second one stays.
+    // The first one is withdrawn, the second one stays.
     a.children.remove(0);
     b.children.remove(0);
     pair.a.endpoint.withdraw(pair.now, "site", Some("net"));
@@ -586,7 +587,7 @@ fn children_come_and_go_under_an_ike_sa_that_stays() {
     pair.assert_clean_end();
 }
 
-/// Whatever stage it is at, what is closed does not come up.
+/// In every phase a closed child does not come up.
 #[test]
 fn a_child_is_closed_while_it_is_on_its_way() {
     for name in ["net", "two"] {

@@ -1,5 +1,5 @@
-//! What a child SA is besides an ESP tunnel: transport mode, AH, selectors from packets, several with the same
-//! selectors, TFC padding, closing for want of traffic.
+//! Child SAs other than one ESP tunnel: transport mode, AH, selectors of packets, several SAs with the same
+//! selectors, TFC padding, closing of idle SAs.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn host(address: &str) -> Vec<TrafficSelector> {
     vec![TrafficSelector::addresses(address, address)]
 }
 
-/// A could not propose its child, so that there was nothing to connect for.
+/// A could not propose its child, so that the IKE SA was given up.
 #[track_caller]
 fn assert_cannot_propose(pair: &Pair, failure: ChildFailure) {
     let expected = DownReason::Configuration(ConfigurationFault::Child(Box::new(failure)));
@@ -99,7 +99,7 @@ fn transport_mode_is_for_the_gateways_own_packets() {
     let (sa, _) = pair.b.children.values().next().unwrap();
     assert_eq!((&sa.local_ts, &sa.remote_ts), (&host(B), &host(A)));
 
-    // Selectors of the networks behind have nothing in common with them.
+    // The selectors of the networks behind the gateways do not include the gateways.
     let mut pair = Pair::with(|a, _| change_children(a, |child| child.mode = Mode::Transport));
     pair.initiate();
     pair.run(SECOND);
@@ -110,7 +110,7 @@ fn transport_mode_is_for_the_gateways_own_packets() {
     );
 }
 
-/// RFC 7296 §1.3.1: who declines answers with a tunnel, and the initiator for which that will not do deletes it.
+/// RFC 7296 §1.3.1: a responder that declines transport mode answers with a tunnel, and the initiator may delete it.
 #[test]
 fn a_declined_transport_mode_is_deleted_by_who_asked() {
     let mut pair = Pair::with(|a, b| {
@@ -130,7 +130,7 @@ fn a_declined_transport_mode_is_deleted_by_who_asked() {
     assert_eq!(pair.b.installed[0].mode, Mode::Tunnel);
     pair.assert_agreed(1, 0);
 
-    // The other way round there is no mode that both accept.
+    // In the other direction there is no mode that both accept.
     pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(SECOND);
@@ -253,7 +253,7 @@ fn ah_passes_no_nat() {
     assert_cannot_propose(&pair, ChildFailure::AhThroughNat);
 }
 
-/// A peer's AH SPI may equal one of its ESP SPIs: the protocol tells which is meant.
+/// A peer's AH SPI can equal one of its ESP SPIs. The protocol tells them apart.
 #[test]
 fn deletes_and_rekeys_name_the_protocol() {
     let (_, b) = default_configs();
@@ -312,7 +312,7 @@ fn demand(port: u16) -> Demand {
     }
 }
 
-/// What a packet from this port does when there is no SA for it.
+/// A packet from this port has no SA.
 fn ask_for(pair: &mut Pair, port: u16) {
     let demand = demand(port);
     let endpoint = &mut pair.a.endpoint;
@@ -332,7 +332,7 @@ fn the_packet_that_asks_comes_first() {
         TrafficSelector::addresses("10.1.0.0".parse().unwrap(), "10.1.255.255".parse().unwrap());
     assert_eq!(sa.local_ts, [whole], "the responder grants all of it");
 
-    // A responder that grants less keeps what the packet needs.
+    // A responder that grants less keeps the selector of the packet.
     let mut pair = Pair::with(|_, b| {
         change_children(b, |child| {
             let narrow = |from: &str| Selector {
@@ -447,8 +447,8 @@ fn a_child_that_cannot_be_proposed_keeps_no_other_one_down() {
     pair.assert_clean_end();
 }
 
-/// A datagram from a false address is enough to move a peer that claims to be behind a NAT. What `dynamic` and transport
-/// mode mean by its address is where it was reached with IKE_SA_INIT: or it could have the traffic of anybody.
+/// A datagram from a false address can move a peer that claims to be behind a NAT. `dynamic` and transport mode mean
+/// its address in IKE_SA_INIT. Otherwise it could get anybody's traffic.
 #[test]
 fn who_moves_gets_no_other_hosts_traffic() {
     let victim: std::net::IpAddr = "203.0.113.9".parse().unwrap();
@@ -487,14 +487,14 @@ fn who_moves_gets_no_other_hosts_traffic() {
             [&ChildFailure::TsUnacceptable],
             "{mode:?}"
         );
-        // It has moved all the same.
+        // The peer has moved nevertheless.
         let moved =
             |e: &Event| matches!(e, Event::PeerMoved { remote, .. } if remote.ip() == victim);
         assert!(pair.b.events.iter().any(moved));
     }
 }
 
-/// SAs for the classes of traffic, as RFC 4301 §4.1 has them: selectors cannot tell the responder which is which.
+/// SAs for classes of traffic (RFC 4301 §4.1). Their selectors cannot tell the responder which SA is for which class.
 // RFC 4301 R3
 #[test]
 fn children_with_the_same_selectors_find_each_other() {
@@ -524,7 +524,7 @@ fn children_with_the_same_selectors_find_each_other() {
     pair.assert_clean_end();
 }
 
-/// RFC 7296 §1.3.1. We take TFC padding ourselves.
+/// RFC 7296 §1.3.1. We accept TFC padding ourselves.
 // RFC 4303 R63
 #[test]
 fn a_peer_may_refuse_tfc_padding() {
@@ -554,7 +554,7 @@ fn a_peer_may_refuse_tfc_padding() {
     assert_eq!(tfc, [true, false]);
 }
 
-/// RFC 7296 §1.3.1: only where both ends ask for it, and again with each rekeying.
+/// RFC 7296 §1.3.1: only if both ends ask for it, and again in each rekey.
 // RFC 4301 R52
 #[test]
 fn later_fragments_are_agreed_upon() {
@@ -591,7 +591,7 @@ fn an_idle_child_is_closed() {
     });
     let mut pair = Pair::new(config(a), config(b), Conditions::PERFECT, 1);
     pair.initiate();
-    // Traffic holds it up, whichever way it goes, and whatever SA it uses.
+    // Traffic in any direction, on any of the SAs, keeps the child open.
     for inbound in [true, false] {
         pair.run(25 * SECOND);
         let (child, _) = pair.a.children.iter().next_back().unwrap();

@@ -17,7 +17,7 @@ use esplanade_testkit::net::Conditions;
 
 const KEY: &[u8] = b"a shared secret";
 
-/// B, and how many peers have come to it.
+/// B, and the number of peers that have come to it.
 struct Gateway {
     side: Side,
     now: Instant,
@@ -47,7 +47,7 @@ impl Gateway {
         self.config.clone()
     }
 
-    /// A new IKE SA of a peer with this identity. Its messages after IKE_SA_INIT are the caller's to make.
+    /// A new IKE SA of a peer with this identity. The caller makes its messages after IKE_SA_INIT.
     fn meet(&mut self, id: &Id) -> Script {
         let mut script = Script::new();
         script.spi_i = SPI + self.peers;
@@ -71,7 +71,7 @@ impl Gateway {
     }
 }
 
-/// One identity in several spellings, each type with one that is not the same.
+/// One identity in several spellings. Each type has another identity too.
 fn spellings() -> Vec<(&'static str, Vec<Id>, Id)> {
     let text = |kind: IdType, text: &str| Id::new(kind, text.as_bytes().to_vec());
     let fqdn = |name| text(IdType::FQDN, name);
@@ -199,14 +199,14 @@ fn asking_for(payloads: &mut [Payload], ranges: &[&str]) {
 
 const POOL: &str = "10.5.0.0-10.5.255.255";
 
-/// Takes anybody, with addresses of a pool.
+/// Accepts any peer, with addresses of a pool.
 fn pool(connection: &mut Connection) {
     connection.remote.id = id("*.rw.example");
     change_children(connection, |child| child.remote_ts = vec![subnet(POOL)]);
 }
 
 impl Gateway {
-    /// A new IKE SA whose first child SA is for these addresses of the peer; what it is refused with.
+    /// A new IKE SA whose first child SA is for these addresses of the peer. Returns the error.
     fn up(&mut self, peer: &str, ranges: &[&str]) -> (Script, Option<NotifyType>) {
         let mut script = self.meet(&name(peer));
         let mut payloads = script.auth_payloads(KEY);
@@ -231,7 +231,7 @@ impl Gateway {
         error_of(&answer.unwrap())
     }
 
-    /// What the administrator is told of the first refusal for another's traffic.
+    /// The report of the first refusal for another peer's traffic.
     fn told(&self) -> &RefusedPeer {
         let refused = |event: &&Event| matches!(event, Event::Refused(refused) if refused.refusal == Refusal::TrafficHeld);
         match self.side.events.iter().find(refused) {
@@ -257,7 +257,7 @@ fn a_peer_does_not_get_the_traffic_of_another() {
     ] {
         let (mut b, refused) = gateway.up("b.rw.example", stolen);
         assert_eq!(refused, REFUSED, "{stolen:?}");
-        // The IKE SA stands, and can have what is free; no way leads from there to the rest.
+        // The IKE SA is established, and can have what is free. It cannot get the rest.
         assert_eq!(
             gateway.create_child(&mut b, &["10.5.8.0-10.5.8.8"], None),
             None
@@ -276,7 +276,7 @@ fn a_peer_does_not_get_the_traffic_of_another() {
     assert!(told.why.ends_with("=== 10.5.0.7"), "{}", told.why);
     assert!(told.offered.ends_with("=== 10.5.0.7"), "{}", told.offered);
 
-    // The owner may have it again, narrower and wider, in this IKE SA and in others.
+    // The owner can have its traffic again, narrower and wider, in this IKE SA and in others.
     for own in ["10.5.0.7", "10.5.0.0-10.5.0.9"] {
         assert_eq!(gateway.create_child(&mut a, &[own], None), None);
         assert_eq!(gateway.up("A.RW.Example", &[own]).1, None);
@@ -299,7 +299,7 @@ fn what_a_peer_had_is_free_when_it_has_gone() {
     let (mut b, refused) = gateway.up("b.rw.example", &["10.5.0.7"]);
     assert_eq!(refused, None);
     assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), REFUSED);
-    // With the whole IKE SA, and with the one that took its place.
+    // The traffic is free with the end of the IKE SA, and of the one that has replaced it.
     b.rekey_ike(&mut gateway.side, gateway.now);
     assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), REFUSED);
     let delete = Payload::Delete(Delete {
@@ -369,7 +369,7 @@ fn an_overlap_that_the_configuration_allows_is_none() {
     assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, None);
 }
 
-/// The pool's connection behind or in front of another for one peer, `site.example`, with these remote selectors.
+/// The pool's connection is behind or in front of one for the peer `site.example`, with these remote selectors.
 fn beside_a_site(site_ts: &str, site_first: bool, change: impl Fn(&mut Child)) -> Gateway {
     Gateway::new(pool, |config| {
         let mut site = default_configs().1;
@@ -391,7 +391,7 @@ fn beside_a_site(site_ts: &str, site_first: bool, change: impl Fn(&mut Child)) -
 fn what_is_configured_for_one_peer_is_not_for_a_kind_of_peers() {
     let part = "10.5.1.0-10.5.1.255";
     for first in [true, false] {
-        // Down or up, it is the site's.
+        // The traffic is the site's, whether the site is up or down.
         let mut gateway = beside_a_site(part, first, |_| {});
         assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, REFUSED);
         let says = "site.example has this traffic by configuration";
@@ -400,7 +400,7 @@ fn what_is_configured_for_one_peer_is_not_for_a_kind_of_peers() {
         assert_eq!(gateway.up("site.example", &[part]).1, None);
         assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, REFUSED);
 
-        // The pool is an exception that the administrator makes from what the site has.
+        // The pool is an exception that the administrator makes from the site's traffic.
         let mut gateway = beside_a_site("0.0.0.0-255.255.255.255", first, |_| {});
         assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
         let all = &["0.0.0.0-255.255.255.255"];
@@ -412,12 +412,12 @@ fn what_is_configured_for_one_peer_is_not_for_a_kind_of_peers() {
             "not from B"
         );
 
-        // Another SPD, other traffic.
+        // Another SPD has other traffic.
         let mut gateway = beside_a_site(part, first, |child| child.spd = 42);
         assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
         assert_eq!(gateway.up("site.example", &[part]).1, None);
 
-        // On our side.
+        // The same on our side.
         let other = |child: &mut Child| child.local_ts = vec![subnet("10.9.0.0-10.9.0.255")];
         let mut gateway = beside_a_site(part, first, other);
         assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
@@ -463,7 +463,7 @@ fn selectors_are_bound_to_identities() {
         ];
     };
     let mut gateway = Gateway::new(change, |_| {});
-    // Narrowed to what is its own.
+    // The selectors are narrowed to the peer's own.
     assert_eq!(gateway.up("A.rw.example", &[POOL]).1, None);
     let granted = &gateway.side.endpoint.status()[0].children[0];
     assert_eq!(granted.remote_ts, networks(&["10.5.0.7"]));
@@ -481,7 +481,7 @@ fn selectors_are_bound_to_identities() {
         REFUSED,
         "not the child's"
     );
-    // Others have what is left, while the owner is there and while it is not.
+    // Others can have the rest, with the owner there and without it.
     assert_eq!(gateway.up("c.rw.example", &["10.5.1.9"]).1, REFUSED);
     assert_eq!(gateway.up("c.rw.example", &["10.5.0.7"]).1, REFUSED);
     assert_eq!(gateway.up("c.rw.example", &["10.5.2.9"]).1, None);
@@ -520,7 +520,7 @@ fn two_sites_do_not_take_each_others_traffic() {
     }
 }
 
-/// A initiates, and B answers for what a third peer of A has.
+/// A initiates. B answers for the traffic of a third peer of A.
 #[test]
 fn an_initiator_does_not_take_it_either() {
     let (mut a, mut b) = default_configs();

@@ -1,4 +1,4 @@
-//! Every reason to refuse a message, each produced once, with what the peer is told.
+//! Every reason to refuse a message is produced once, and the peer's answer is checked.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn b() -> (Side, Instant) {
     b_with(|_| {})
 }
 
-/// Sends IKE_SA_INIT, perhaps bent, to a fresh endpoint.
+/// Sends IKE_SA_INIT, changed by `bend`, to a fresh endpoint.
 fn init(
     change: impl FnOnce(&mut Config),
     bend: impl FnOnce(&mut Vec<Payload>),

@@ -25,7 +25,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// A pair of configurations with short lifetimes, drawn by seed.
+/// A pair of configurations with short lifetimes, drawn by the seed.
 fn configs(rng: &mut Rng) -> (Connection, Connection) {
     let (mut a, mut b) = default_configs();
     a.children
@@ -53,7 +53,7 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
     }
     let unique = [Unique::Never, Unique::No, Unique::Keep, Unique::Replace][rng.below(4) as usize];
     for connection in [&mut a, &mut b] {
-        // Short enough that peers are given up although they live.
+        // The time-outs are short enough that live peers are given up too.
         connection.retransmission = Retransmission {
             tries: 4,
             timeout: SECOND,
@@ -109,7 +109,7 @@ fn operate(pair: &mut Pair, rng: &mut Rng, configs: &(Connection, Connection)) {
         5..=6 => drop(side.endpoint.rekey(now, "site", None)),
         7 => drop(side.endpoint.terminate(now, "site", what)),
         8 | 9 => {
-            // Both ends at once: the collisions of RFC 7296 §2.8 and §2.25.
+            // Both ends act at once, for the collisions of RFC 7296 §2.8 and §2.25.
             let other = [None, Some("net")][rng.below(2) as usize];
             drop(pair.a.endpoint.rekey(now, "site", what));
             drop(pair.b.endpoint.rekey(now, "site", other));
@@ -157,11 +157,11 @@ fn storm(seed: u64) {
         pair.a.check_status();
         pair.b.check_status();
     }
-    // The storm is over: both ends agree, whatever has happened.
+    // The storm is over. Both ends agree, whatever has happened.
     (pair.a.dead, pair.b.dead) = (false, false);
     pair.network.conditions = Conditions::PERFECT;
     pair.run(120 * SECOND);
-    // Lifetimes may have a rekey under way at this very moment.
+    // A rekey that a lifetime has begun may be under way now.
     for _ in 0..20 {
         let quiet = [&pair.a, &pair.b].iter().all(|side| {
             side.endpoint

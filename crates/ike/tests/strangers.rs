@@ -1,4 +1,4 @@
-//! What is answered to messages whose source address may be false: little, and never without end.
+//! Messages whose source address may be false are answered within limits.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn encode(header: Header, payloads: Vec<Payload>) -> Vec<u8> {
     Message { header, payloads }.encode().unwrap()
 }
 
-/// The `number`th IKE_SA_INIT request, changed by the caller.
+/// The IKE_SA_INIT request with this number, as the caller has changed it.
 fn init_with(number: u64, change: impl FnOnce(&mut Vec<Payload>)) -> Vec<u8> {
     let mut script = Script::new();
     script.spi_i = SPI + number;
@@ -66,7 +66,7 @@ fn newer(number: u64) -> Vec<u8> {
 
 type Request = fn(u64) -> Vec<u8>;
 
-/// Every request that is answered by an error, though nobody is authenticated.
+/// Every request of a sender without authentication that an error answers.
 const ANSWERED: [(NotifyType, Request); 8] = [
     (NotifyType::INVALID_MAJOR_VERSION, newer),
     (NotifyType::INVALID_IKE_SPI, |n| {
@@ -96,7 +96,7 @@ const ANSWERED: [(NotifyType, Request); 8] = [
     }),
 ];
 
-/// Answers by their notify; a cookie must not be longer than what it answers.
+/// The responses by their notify. A cookie must not be longer than the request that it answers.
 fn answers(side: &mut Side, now: Instant, from: &str, request: &[u8]) -> Vec<NotifyType> {
     let mut script = Script::new();
     script.local = from.parse().unwrap();

@@ -1,4 +1,4 @@
-//! What the administrator is told of peers that are refused.
+//! The administrator's reports of refused peers.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn told(side: &Side) -> Vec<&RefusedPeer> {
     told
 }
 
-/// A connects to B, which refuses. Gives what B tells.
+/// A connects to B, which refuses. Returns B's report.
 fn refused_by_b(change: impl FnOnce(&mut Connection, &mut Config)) -> RefusedPeer {
     let (mut a, b) = default_configs();
     let mut b = config(b);
@@ -169,7 +169,7 @@ fn a_hostile_identity_is_escaped_and_cut() {
     let mut side = Side::new("b", B, b, now, 7);
     let hostile = "\u{1b}[2J\nWARN forged line \u{202e}";
     let fqdn = hostile.to_owned() + &"x".repeat(20_000);
-    // Characters that are printable, and turn text or end a line.
+    // Printable characters that turn text or end a line.
     let marks = "\u{202e}\u{61c}\u{2028}WARN\u{2029}forged\u{200f}";
     let name = format!("CN=\"{marks}{}\"", "x".repeat(20_000));
     let Identity::Dn(name) = id(&name) else {
@@ -206,7 +206,7 @@ fn a_hostile_identity_is_escaped_and_cut() {
     assert!(shown.contains("\\u{202e}\\u{61c}\\u{2028}WARN"), "{shown}");
 }
 
-/// Refusals that somebody causes in the name of an address do not use up what is told of it.
+/// Refusals in the name of a false address do not use up the reports of its owner.
 #[test]
 fn a_forged_source_silences_nobody() {
     let mut b = config(default_configs().1);
@@ -233,7 +233,7 @@ fn a_forged_source_silences_nobody() {
         }
         told(&side).len()
     };
-    // No proposal of theirs is ours: nobody has answered.
+    // The peers have no proposal in common with us, and have proved no address.
     let unproven = (0..4).map(|number| attempt(number, victim, victim, false));
     assert_eq!(unproven.last(), Some(3));
     let elsewhere = (4..8).map(|number| attempt(number, "203.0.113.1", victim, true));

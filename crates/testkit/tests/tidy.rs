@@ -1,12 +1,14 @@
 //! Checks house rules that a compiler does not check. Each failure names the file, the line and the
 //! rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 100;
+/// How often a type's name may be given again: a name with many meanings helps nobody.
+const SAME_NAME_MAX: usize = 3;
 
 /// Crates whose callers pass in time and I/O.
 const PURE_CRATES: &[&str] = &["crypto", "ipsec", "ike"];
@@ -110,6 +112,68 @@ fn files_and_functions_are_short() {
             }
         }
     }
+    report(&failures);
+}
+
+/// The same bound for hardware descriptions and scripts.
+#[test]
+fn other_sources_are_short() {
+    let mut failures = Vec::new();
+    for extension in ["sv", "py", "sh"] {
+        for (file, text) in files(extension) {
+            let lines = text.lines().count();
+            if lines > FILE_LINES_MAX {
+                failures.push(format!(
+                    "{file}: {lines} lines, split it (at most {FILE_LINES_MAX})"
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
+/// The type that a line of code defines at the top of a module.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = code(line);
+    let item = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => line,
+    };
+    let (kind, name) = item.split_once(' ')?;
+    let is_type = matches!(kind, "struct" | "enum" | "trait" | "type" | "union");
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+    is_type.then(|| &name[..end.unwrap_or(name.len())])
+}
+
+/// A type's name says what it is when it is read alone.
+#[test]
+fn one_name_means_one_thing() {
+    let mut places = BTreeMap::<String, Vec<String>>::new();
+    for (file, text) in files("rs") {
+        let is_product = file.starts_with("crates/") && file.contains("/src/");
+        if !is_product || file.contains("tests") || file.starts_with("crates/testkit/") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            if let Some(name) = defined_type(line) {
+                let place = format!("{file}:{}", number + 1);
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    let crowded = places
+        .iter()
+        .filter(|(_, places)| places.len() > SAME_NAME_MAX);
+    let failures: Vec<_> = crowded
+        .map(|(name, places)| {
+            format!(
+                "`{name}` names {} types: {}",
+                places.len(),
+                places.join(", ")
+            )
+        })
+        .collect();
     report(&failures);
 }
 

@@ -109,7 +109,9 @@ const FILES: &[ConfinementTrial] = &[
     ("reads the keys of others", Denied, |place| {
         File::open(place.other("key")).map(drop)
     }),
-    ("looks around", Denied, |_| fs::read_dir("/").map(drop)),
+    ("lists the root folder", Denied, |_| {
+        fs::read_dir("/").map(drop)
+    }),
     ("reads the memory of others", Denied, |place| {
         File::open(format!("/proc/{}/maps", place.1)).map(drop)
     }),
@@ -185,13 +187,13 @@ const SOCKETS: &[ConfinementTrial] = &[
     ("listens as a service", NotPermitted, |place| {
         UnixListener::bind(place.run("new")).map(drop)
     }),
-    ("sees all frames", NotPermitted, |_| {
+    ("opens a packet socket", NotPermitted, |_| {
         Socket::new(Domain::PACKET, Type::RAW, None).map(drop)
     }),
     ("watches the kernel's events", NotPermitted, |_| {
         socket(libc::AF_NETLINK, libc::SOCK_RAW, 15)
     }),
-    ("talks to its own IPsec", NotPermitted, |_| {
+    ("configures the IPsec of the kernel", NotPermitted, |_| {
         socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_XFRM)
     }),
     ("uses the kernel's cryptography", NotPermitted, |_| {
@@ -200,7 +202,7 @@ const SOCKETS: &[ConfinementTrial] = &[
     ("uses Bluetooth", NotPermitted, |_| {
         socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 0)
     }),
-    ("talks to the host", NotPermitted, |_| {
+    ("opens a vsock socket", NotPermitted, |_| {
         socket(libc::AF_VSOCK, libc::SOCK_DGRAM, 0)
     }),
 ];
@@ -229,7 +231,7 @@ const PROCESSES: &[ConfinementTrial] = &[
         std::thread::spawn(move || sender.send(()));
         receiver.recv().map_err(io::Error::other)
     }),
-    ("has much memory", Works, |_| {
+    ("allocates and frees memory", Works, |_| {
         let mut much = vec![1_u8; 64 << 20];
         much.shrink_to(1 << 20);
         Ok(())
@@ -260,7 +262,7 @@ const PROCESSES: &[ConfinementTrial] = &[
     ("makes memory that it can execute", NotPermitted, |_| {
         map(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC).map(drop)
     }),
-    ("makes code of data", NotPermitted, |_| {
+    ("makes data executable", NotPermitted, |_| {
         let place = map(libc::PROT_READ | libc::PROT_WRITE)?;
         call(
             libc::SYS_mprotect,
@@ -276,7 +278,7 @@ const PROCESSES: &[ConfinementTrial] = &[
     ("makes a file in memory", NotPermitted, |_| {
         call(libc::SYS_memfd_create, [c"x".as_ptr() as usize, 0, 0, 0, 0])
     }),
-    ("types into a terminal", NotPermitted, |_| {
+    ("injects terminal input", NotPermitted, |_| {
         let byte = 0_u8;
         let terminal = io::stdin().as_raw_fd() as usize;
         call(
@@ -290,7 +292,7 @@ const PROCESSES: &[ConfinementTrial] = &[
             ],
         )
     }),
-    ("lays a filter of its own", NotPermitted, |_| {
+    ("installs a seccomp filter", NotPermitted, |_| {
         call(libc::SYS_seccomp, [1, 0, 0, 0, 0])
     }),
     ("executes a program", Killed, |_| {
@@ -302,7 +304,7 @@ const PROCESSES: &[ConfinementTrial] = &[
     ("forks", Killed, |_| {
         call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0])
     }),
-    ("has a namespace of its own", Killed, |_| {
+    ("creates a namespace", Killed, |_| {
         call(
             libc::SYS_unshare,
             [libc::CLONE_NEWUSER as usize, 0, 0, 0, 0],
@@ -333,28 +335,28 @@ const PROCESSES: &[ConfinementTrial] = &[
     ("loads a module", Killed, |_| {
         call(libc::SYS_finit_module, [0, 0, 0, 0, 0])
     }),
-    ("has a ring", Killed, |_| {
+    ("sets up io_uring", Killed, |_| {
         call(
             libc::SYS_io_uring_setup,
             [1, null::<u8>() as usize, 0, 0, 0],
         )
     }),
-    ("counts events", Killed, |_| {
+    ("opens a performance counter", Killed, |_| {
         call(libc::SYS_perf_event_open, [0, 0, 0, 0, 0])
     }),
-    ("handles faults", Killed, |_| {
+    ("handles page faults", Killed, |_| {
         call(libc::SYS_userfaultfd, [0, 0, 0, 0, 0])
     }),
-    ("asks for keys", Killed, |_| {
+    ("uses a keyring of the kernel", Killed, |_| {
         call(libc::SYS_keyctl, [0, 0, 0, 0, 0])
     }),
     ("opens by handle", Killed, |_| {
         call(libc::SYS_open_by_handle_at, [0, 0, 0, 0, 0])
     }),
-    ("is another user", Killed, |_| {
+    ("changes its user", Killed, |_| {
         call(libc::SYS_setresuid, [1, 1, 1, 0, 0])
     }),
-    ("is another machine", Killed, |_| {
+    ("changes its personality", Killed, |_| {
         call(libc::SYS_personality, [0, 0, 0, 0, 0])
     }),
     ("sets the clock", Killed, |_| {

@@ -47,7 +47,7 @@ impl AuthenticatedPeer {
     }
 }
 
-/// What a message of the peer proves its identity with.
+/// The payloads of a message that prove the peer's identity.
 pub(super) struct Proof<'a> {
     pub(super) id: &'a Id,
     pub(super) certificates: &'a [&'a Cert],

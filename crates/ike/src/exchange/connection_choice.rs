@@ -10,7 +10,7 @@ use crate::negotiate;
 use crate::suite::Suite;
 use crate::transport::ReceivedMessage;
 
-/// What is known of the peer.
+/// The facts about a peer that a connection is chosen by.
 #[derive(Clone, Copy)]
 pub(crate) struct PeerTraits<'a> {
     pub(crate) local: IpAddr,

@@ -299,7 +299,7 @@ impl AuthSent {
     }
 }
 
-/// What the responder has found out about an initiator that it lets in.
+/// An initiator that the responder accepts.
 struct AcceptedInitiator<'a> {
     connection: Arc<Connection>,
     local_id: Identity,

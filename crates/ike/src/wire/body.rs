@@ -1,6 +1,6 @@
 //! Payloads that are a few fields and a run of bytes (RFC 7296 §3.4 to §3.12, §3.14 and §3.15).
 
-use super::reader::{self, DecodeError, EncodeError, Reader};
+use super::reader::{self, DecodeError, EncodeError, WireReader};
 use super::{
     AuthMethod, CertEncoding, ConfigurationType, HashAlgorithm, IdType, NONCE_LEN_MAX,
     NONCE_LEN_MIN, NotifyType, PayloadType, ProtocolId,
@@ -162,7 +162,7 @@ pub struct Configuration {
     pub attributes: Vec<(u16, Vec<u8>)>,
 }
 
-pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KePayload, DecodeError> {
+pub(super) fn decode_ke(mut reader: WireReader<'_>) -> Result<KePayload, DecodeError> {
     let method = reader.u16()?;
     let _reserved = reader.u16()?;
     let data = reader.rest().to_vec();
@@ -175,7 +175,7 @@ pub(super) fn encode_ke(ke: &KePayload, out: &mut Vec<u8>) {
     out.extend_from_slice(&ke.data);
 }
 
-pub(super) fn decode_id(mut reader: Reader<'_>) -> Result<Id, DecodeError> {
+pub(super) fn decode_id(mut reader: WireReader<'_>) -> Result<Id, DecodeError> {
     Ok(Id {
         kind: IdType(reader.u8()?),
         reserved: reader.array()?,
@@ -187,21 +187,21 @@ pub(super) fn encode_id(id: &Id, out: &mut Vec<u8>) {
     id.encode(out);
 }
 
-pub(super) fn decode_cert(mut reader: Reader<'_>) -> Result<Cert, DecodeError> {
+pub(super) fn decode_cert(mut reader: WireReader<'_>) -> Result<Cert, DecodeError> {
     Ok(Cert {
         encoding: CertEncoding(reader.u8()?),
         data: reader.rest().to_vec(),
     })
 }
 
-pub(super) fn decode_certreq(mut reader: Reader<'_>) -> Result<CertReq, DecodeError> {
+pub(super) fn decode_certreq(mut reader: WireReader<'_>) -> Result<CertReq, DecodeError> {
     Ok(CertReq {
         encoding: CertEncoding(reader.u8()?),
         data: reader.rest().to_vec(),
     })
 }
 
-pub(super) fn decode_auth(mut reader: Reader<'_>) -> Result<Auth, DecodeError> {
+pub(super) fn decode_auth(mut reader: WireReader<'_>) -> Result<Auth, DecodeError> {
     let method = AuthMethod(reader.u8()?);
     let _reserved = reader.take(3)?;
     let data = reader.rest().to_vec();
@@ -213,7 +213,7 @@ pub(super) fn encode_auth(auth: &Auth, out: &mut Vec<u8>) {
     out.extend_from_slice(&auth.data);
 }
 
-pub(super) fn decode_nonce(mut reader: Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn decode_nonce(mut reader: WireReader<'_>) -> Result<Vec<u8>, DecodeError> {
     let nonce = reader.rest();
     if !(NONCE_LEN_MIN..=NONCE_LEN_MAX).contains(&nonce.len()) {
         return Err(reader.invalid("nonce is not 16 to 256 bytes long"));
@@ -232,7 +232,7 @@ pub(super) fn encode_nonce(nonce: &[u8], out: &mut Vec<u8>) -> Result<(), Encode
     Ok(())
 }
 
-pub(super) fn decode_notify(mut reader: Reader<'_>) -> Result<Notify, DecodeError> {
+pub(super) fn decode_notify(mut reader: WireReader<'_>) -> Result<Notify, DecodeError> {
     let protocol = ProtocolId(reader.u8()?);
     let spi_len = usize::from(reader.u8()?);
     let kind = NotifyType(reader.u16()?);
@@ -255,7 +255,7 @@ pub(super) fn encode_notify(notify: &Notify, out: &mut Vec<u8>) -> Result<(), En
     Ok(())
 }
 
-pub(super) fn decode_delete(mut reader: Reader<'_>) -> Result<Delete, DecodeError> {
+pub(super) fn decode_delete(mut reader: WireReader<'_>) -> Result<Delete, DecodeError> {
     let protocol = ProtocolId(reader.u8()?);
     let spi_len = usize::from(reader.u8()?);
     let count = usize::from(reader.u16()?);
@@ -299,7 +299,9 @@ pub(super) fn encode_delete(delete: &Delete, out: &mut Vec<u8>) -> Result<(), En
     Ok(())
 }
 
-pub(super) fn decode_configuration(mut reader: Reader<'_>) -> Result<Configuration, DecodeError> {
+pub(super) fn decode_configuration(
+    mut reader: WireReader<'_>,
+) -> Result<Configuration, DecodeError> {
     let kind = ConfigurationType(reader.u8()?);
     let _reserved = reader.take(3)?;
     let mut attributes = Vec::new();

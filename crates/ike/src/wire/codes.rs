@@ -1,6 +1,9 @@
 //! Code points of the IANA registry "IKEv2 Parameters". Each type is a number with names for the known values,
 //! because the codec must carry unknown ones too.
 
+/// The major version of IKEv2 (RFC 7296 §2.5).
+pub const MAJOR_VERSION: u8 = 2;
+
 macro_rules! code_points {
     ($(#[$meta:meta])* $name:ident($int:ty) { $($constant:ident = $number:literal;)* }) => {
         $(#[$meta])*

@@ -1,10 +1,10 @@
 //! The IKE header (RFC 7296 §3.1).
 
-use super::reader::{DecodeError, Problem, Reader};
+use super::codes::MAJOR_VERSION;
+use super::reader::{DecodeError, Problem, WireReader};
 use super::{ExchangeType, MESSAGE_LEN_MAX, PayloadType};
 
 pub const HEADER_LEN: usize = 28;
-pub const MAJOR_VERSION: u8 = 2;
 
 const FLAG_INITIATOR: u8 = 0x08;
 const FLAG_RESPONSE: u8 = 0x20;
@@ -32,7 +32,7 @@ impl Header {
     }
 
     pub(crate) fn decode_with_next(datagram: &[u8]) -> Result<(Self, PayloadType), DecodeError> {
-        let mut reader = Reader::new(datagram, "header");
+        let mut reader = WireReader::new(datagram, "header");
         if datagram.len() > MESSAGE_LEN_MAX {
             return Err(reader.error(Problem::TooMany {
                 limit: MESSAGE_LEN_MAX,

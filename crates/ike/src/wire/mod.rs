@@ -25,10 +25,10 @@ mod ts;
 
 pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify};
 pub use codes::{
-    AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType, NotifyType,
-    PayloadType, ProtocolId, TransformType,
+    AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType,
+    MAJOR_VERSION, NotifyType, PayloadType, ProtocolId, TransformType,
 };
-pub use header::{HEADER_LEN, Header, MAJOR_VERSION};
+pub use header::{HEADER_LEN, Header};
 pub use payload::{Payload, decode_chain, encode_chain};
 pub use reader::{DecodeError, EncodeError, Problem};
 pub use sa::{Proposal, Transform};
@@ -53,7 +53,7 @@ pub struct Message {
 impl Message {
     pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
         let (header, first) = Header::decode_with_next(datagram)?;
-        let mut reader = reader::Reader::new(datagram, "message");
+        let mut reader = reader::WireReader::new(datagram, "message");
         reader.take(HEADER_LEN)?;
         let payloads = payload::decode_from(first, reader)?;
         Ok(Self { header, payloads })

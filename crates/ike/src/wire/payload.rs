@@ -1,7 +1,7 @@
 //! The payload chain (RFC 7296 §3.2).
 
 use super::body;
-use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+use super::reader::{self, DecodeError, EncodeError, Problem, WireReader};
 use super::{
     Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify, PayloadType,
     Proposal, TrafficSelector, sa, ts,
@@ -73,8 +73,12 @@ impl Payload {
         }
     }
 
-    fn decode(kind: PayloadType, critical: bool, reader: Reader<'_>) -> Result<Self, DecodeError> {
-        let opaque = |mut reader: Reader<'_>| reader.rest().to_vec();
+    fn decode(
+        kind: PayloadType,
+        critical: bool,
+        reader: WireReader<'_>,
+    ) -> Result<Self, DecodeError> {
+        let opaque = |mut reader: WireReader<'_>| reader.rest().to_vec();
         // The critical bit of a known payload is ignored (RFC 7296 §2.5).
         Ok(match kind {
             PayloadType::SA => Self::Sa(sa::decode(reader)?),
@@ -129,7 +133,7 @@ impl Payload {
 /// Decodes the payloads in `bytes`, which are the content of an opened Encrypted payload. The first one has type
 /// `first`.
 pub fn decode_chain(first: PayloadType, bytes: &[u8]) -> Result<Vec<Payload>, DecodeError> {
-    let chain = decode_from(first, Reader::new(bytes, "payload chain"))?;
+    let chain = decode_from(first, WireReader::new(bytes, "payload chain"))?;
     if let Some(Payload::Encrypted(_)) = chain.last() {
         return Err(DecodeError {
             place: "payload chain",
@@ -142,7 +146,7 @@ pub fn decode_chain(first: PayloadType, bytes: &[u8]) -> Result<Vec<Payload>, De
 
 pub(super) fn decode_from(
     first: PayloadType,
-    mut reader: Reader<'_>,
+    mut reader: WireReader<'_>,
 ) -> Result<Vec<Payload>, DecodeError> {
     let mut payloads = Vec::new();
     let mut kind = first;

@@ -42,7 +42,7 @@ impl DecodeError {
             }
             Problem::MajorVersion(_) => (
                 NotifyType::INVALID_MAJOR_VERSION,
-                vec![super::header::MAJOR_VERSION],
+                vec![super::codes::MAJOR_VERSION],
             ),
             _ => (NotifyType::INVALID_SYNTAX, Vec::new()),
         }
@@ -59,14 +59,14 @@ pub struct EncodeError {
 
 /// A cursor that knows its position, so that errors can name it.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct WireReader<'a> {
     bytes: &'a [u8],
     position: usize,
     base: usize,
     place: &'static str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     pub(crate) fn new(bytes: &'a [u8], place: &'static str) -> Self {
         Self {
             bytes,
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         stated: usize,
         header: usize,
         place: &'static str,
-    ) -> Result<Reader<'a>, DecodeError> {
+    ) -> Result<WireReader<'a>, DecodeError> {
         let length_error = |reader: &Self| {
             reader.error(Problem::Length {
                 stated,
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
             return Err(length_error(self));
         }
         let base = self.offset();
-        Ok(Reader {
+        Ok(WireReader {
             bytes: self.take(body)?,
             position: 0,
             base,

@@ -2,7 +2,7 @@
 
 use esplanade_crypto::iana::Encryption;
 
-use super::reader::{self, DecodeError, EncodeError, Reader};
+use super::reader::{self, DecodeError, EncodeError, WireReader};
 use super::{PROPOSALS_MAX, ProtocolId, TransformType};
 
 const MORE_PROPOSALS: u8 = 2;
@@ -76,7 +76,7 @@ impl Proposal {
     }
 }
 
-pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<Proposal>, DecodeError> {
+pub(crate) fn decode(mut reader: WireReader<'_>) -> Result<Vec<Proposal>, DecodeError> {
     let mut proposals = Vec::new();
     let mut more = true;
     while more {
@@ -93,7 +93,7 @@ pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<Proposal>, DecodeErro
     Ok(proposals)
 }
 
-fn more_follows(reader: &mut Reader<'_>, more: u8) -> Result<bool, DecodeError> {
+fn more_follows(reader: &mut WireReader<'_>, more: u8) -> Result<bool, DecodeError> {
     match reader.u8()? {
         0 => Ok(false),
         value if value == more => Ok(true),
@@ -101,7 +101,7 @@ fn more_follows(reader: &mut Reader<'_>, more: u8) -> Result<bool, DecodeError> 
     }
 }
 
-fn decode_proposal(mut reader: Reader<'_>) -> Result<Proposal, DecodeError> {
+fn decode_proposal(mut reader: WireReader<'_>) -> Result<Proposal, DecodeError> {
     let number = reader.u8()?;
     let protocol = ProtocolId(reader.u8()?);
     let spi_len = usize::from(reader.u8()?);
@@ -127,7 +127,7 @@ fn decode_proposal(mut reader: Reader<'_>) -> Result<Proposal, DecodeError> {
     })
 }
 
-fn decode_transform(mut reader: Reader<'_>) -> Result<Transform, DecodeError> {
+fn decode_transform(mut reader: WireReader<'_>) -> Result<Transform, DecodeError> {
     let kind = TransformType(reader.u8()?);
     let _reserved = reader.u8()?;
     let mut transform = Transform::new(kind, reader.u16()?);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::reader::{self, DecodeError, EncodeError, Reader};
+use super::reader::{self, DecodeError, EncodeError, WireReader};
 
 const TS_IPV4_ADDR_RANGE: u8 = 7;
 const TS_IPV6_ADDR_RANGE: u8 = 8;
@@ -48,7 +48,7 @@ impl TrafficSelector {
 
 /// Selectors of other types than the two address ranges are left out. They cannot be granted, and a responder that
 /// narrows drops them (RFC 7296 §2.9).
-pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<TrafficSelector>, DecodeError> {
+pub(crate) fn decode(mut reader: WireReader<'_>) -> Result<Vec<TrafficSelector>, DecodeError> {
     let count = usize::from(reader.u8()?);
     let _reserved = reader.take(3)?;
     if count == 0 {

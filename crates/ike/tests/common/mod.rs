@@ -1,5 +1,4 @@
-//! Two endpoints, a network between them and a virtual clock, with a model of the data plane that checks
-//! every event.
+//! Two endpoints, a network between them and a virtual clock. A model of the data plane checks every event.
 #![allow(dead_code)]
 
 pub mod script;
@@ -33,7 +32,7 @@ impl Random for SeededRandom {
     }
 }
 
-/// SPIs in use: reserved by the endpoint, or installed.
+/// SPIs in use: those that the endpoint has reserved, and those of installed SAs.
 #[derive(Debug, Default)]
 pub struct Spis {
     next: u32,
@@ -64,7 +63,7 @@ impl EspSpiAllocator for SharedSpis {
     }
 }
 
-/// The way to the peer: one can be taken away, with the address or without.
+/// The route to the peer. A test can take it away, with the address or without.
 #[derive(Clone)]
 pub struct SharedRoutes(pub Arc<Mutex<Option<IpAddr>>>);
 
@@ -177,7 +176,7 @@ pub fn change_children(connection: &mut Connection, change: impl FnMut(&mut Chil
         .for_each(change);
 }
 
-/// B alone.
+/// The configuration of B alone.
 pub fn b_with(change: impl FnOnce(&mut Config)) -> (Side, Instant) {
     let mut b = config(default_configs().1);
     change(&mut b);
@@ -217,7 +216,7 @@ fn random(seed: u64) -> Box<dyn Random> {
     Box::new(SeededRandom(Rng::new(seed ^ 0x5eed)))
 }
 
-/// One endpoint and what its data plane holds.
+/// One endpoint, and what its data plane holds.
 pub struct Side {
     pub name: &'static str,
     pub address: IpAddr,
@@ -226,14 +225,14 @@ pub struct Side {
     pub routes: SharedRoutes,
     pub children: BTreeMap<ChildSaId, (Box<ChildSaInstalled>, Outbound)>,
     pub up: BTreeSet<IkeSaId>,
-    /// Everything ever installed, for the comparison with the peer.
+    /// All SAs that were ever installed, for the comparison with the peer.
     pub installed: Vec<ChildSaInstalled>,
     seen: HashSet<ChildSaId>,
     pub events: Vec<Event>,
     pub sent: Vec<Transmit>,
-    /// Nothing leaves and nothing arrives.
+    /// Nothing leaves, and nothing arrives.
     pub dead: bool,
-    /// The data plane knows of traffic that it has not told of.
+    /// The data plane has seen traffic that it has not reported.
     pub sees_traffic: bool,
 }
 
@@ -253,7 +252,7 @@ impl Side {
         change: impl FnOnce(&mut Host),
     ) -> Self {
         let spis = SharedSpis::default();
-        // Far apart, so that no SPI of one side is one of the other by chance.
+        // The numbers are far apart, so that the two sides never have the same SPI by chance.
         spis.0.lock().unwrap().next = (seed as u32) << 16;
         let own: IpAddr = address.parse().unwrap();
         let routes = SharedRoutes(Arc::new(Mutex::new(Some(own))));
@@ -360,7 +359,7 @@ impl Side {
             .collect()
     }
 
-    /// SPIs of the child SAs in use, in and out.
+    /// SPIs of the child SAs in use, inbound and outbound.
     pub fn child_spis(&self) -> BTreeSet<(u32, u32)> {
         self.children
             .values()
@@ -372,7 +371,7 @@ impl Side {
         self.endpoint.counters().refused(reason)
     }
 
-    /// The endpoint's own view of the children must be what its events say.
+    /// The status of the endpoint must have the children that its events tell of.
     pub fn check_status(&self) {
         self.check_children(&self.endpoint.status());
     }
@@ -398,7 +397,7 @@ pub struct Pair {
     pub a: Side,
     pub b: Side,
     pub network: Network,
-    /// A NAT in front of A: what B sees instead of A's address and ports.
+    /// A NAT in front of A: B sees its address and shifted ports.
     pub nat: Option<(IpAddr, u16)>,
 }
 
@@ -415,7 +414,7 @@ impl Pair {
         }
     }
 
-    /// The default pair on a perfect network, changed by the caller.
+    /// The default pair on a perfect network, as the caller changes it.
     pub fn with(change: impl FnOnce(&mut Connection, &mut Connection)) -> Self {
         let (mut a, mut b) = default_configs();
         change(&mut a, &mut b);
@@ -427,7 +426,7 @@ impl Pair {
         self.flush();
     }
 
-    /// Up on a perfect network.
+    /// An established pair on a perfect network.
     pub fn established() -> Self {
         let mut pair = Self::with(|_, _| {});
         pair.initiate();
@@ -445,7 +444,7 @@ impl Pair {
         self.run(Duration::from_secs(60));
     }
 
-    /// Events, then datagrams into the network.
+    /// Takes the events, then puts the datagrams into the network.
     pub fn flush(&mut self) {
         let nat = self.nat;
         for side in [&mut self.a, &mut self.b] {
@@ -476,7 +475,7 @@ impl Pair {
         }
     }
 
-    /// To the next arrival or timer; false if there is none before `until`.
+    /// Goes on to the next arrival or timer. False: there is none before `until`.
     pub fn step(&mut self, until: Instant) -> bool {
         let timers = [
             self.network.next_arrival(),
@@ -531,7 +530,7 @@ impl Pair {
         self.now = until;
     }
 
-    /// Both ends hold the same SAs, with the same keys.
+    /// Checks that both ends hold the same SAs, with the same keys.
     pub fn assert_agreed(&self, ike_sas: usize, children: usize) {
         self.assert_same();
         assert_eq!(self.a.ike_sas().len(), ike_sas);
@@ -555,7 +554,7 @@ impl Pair {
         self.assert_keys();
     }
 
-    /// What one end seals the other opens, for every child SA that both ever had.
+    /// Checks for every child SA of both ends that one opens what the other seals.
     pub fn assert_keys(&self) {
         for a in &self.a.installed {
             for b in self
@@ -574,7 +573,7 @@ impl Pair {
         }
     }
 
-    /// Ends everything and looks for what was forgotten.
+    /// Ends everything, and checks that nothing was forgotten.
     pub fn assert_clean_end(&mut self) {
         self.a.endpoint.terminate_all(self.now);
         self.b.endpoint.terminate_all(self.now);

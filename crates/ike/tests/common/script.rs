@@ -1,4 +1,4 @@
-//! An initiator of which every message can be bent.
+//! An initiator whose every message the test can change.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub struct Script {
     pub remote: SocketAddr,
     pub spi_i: u64,
     pub spi_r: u64,
-    /// Who it says it is.
+    /// The identity that it claims.
     pub id: Id,
     key_pair: KeyPair,
     nonce: Vec<u8>,
@@ -89,7 +89,7 @@ impl Script {
         ]
     }
 
-    /// With a NAT in between: IKE_AUTH may come from elsewhere.
+    /// A NAT is in between, so that IKE_AUTH may come from another address.
     pub fn init_payloads_behind_nat(&self) -> Vec<Payload> {
         let mut payloads = self.init_payloads();
         payloads.extend(
@@ -114,7 +114,7 @@ impl Script {
         Self::take(side)
     }
 
-    /// What the endpoint sends, without markers.
+    /// The datagrams of the endpoint, without non-ESP markers.
     pub fn take(side: &mut Side) -> Vec<Vec<u8>> {
         while let Some(event) = side.endpoint.poll_event() {
             side.events.push(event);
@@ -246,14 +246,14 @@ impl Script {
         let header = self.header(exchange, self.next_id);
         let datagram = self.seal(&header, payloads);
         let mut sent = self.send(side, now, &datagram);
-        // It may have something to say to others.
+        // The endpoint can have messages for others.
         sent.retain(|datagram| Header::decode(datagram).unwrap().initiator_spi == self.spi_i);
         let answer = sent.pop()?;
         self.next_id += 1;
         Some(self.session.as_ref().unwrap().opener.open(&answer).unwrap())
     }
 
-    /// Rekeys the IKE SA, and says nothing more on the old one.
+    /// Rekeys the IKE SA, and sends nothing more on the old one.
     pub fn rekey_ike(&mut self, side: &mut Side, now: std::time::Instant) {
         let mut payloads = self.init_payloads();
         let spi = self.spi_i + 1;

@@ -8,13 +8,13 @@ use super::Reason;
 use super::packet::Ip;
 use super::policy::{Ports, Selector};
 
-type Datagram = (IpAddr, IpAddr, u8, u32);
+type DatagramKey = (IpAddr, IpAddr, u8, u32);
 
 /// For each datagram, the offset at which the data of its first fragment ended.
-pub type Firsts = HashMap<Datagram, usize>;
+pub type Firsts = HashMap<DatagramKey, usize>;
 
 pub struct Fragment {
-    datagram: Datagram,
+    datagram: DatagramKey,
     pub offset: usize,
     pub more: bool,
     /// Protocol of the first header in the data.
