@@ -1,4 +1,5 @@
-//! Gathers records of general AEADs for the kernels of their keys. ESP packets are gathered by [`gathered`](super::gathered).
+//! Gathers records of general AEADs for the kernels of their keys. ESP packets are gathered by
+//! [`gathered`](super::gathered).
 
 use arrayvec::ArrayVec;
 
