@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, Credential, Identity, Name, PeerAuthError, UnixTime, VerifiedPeer,
+    Authorities, Certificate, Credential, DistinguishedName, Identity, PeerAuthError, UnixTime,
+    VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -40,9 +41,15 @@ pub fn identity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else {
         return;
     };
-    if let Some(name) = Name::parse(text) {
-        assert_eq!(Name::from_der(name.der()).as_ref(), Some(&name));
-        assert_eq!(Name::parse(&name.to_string()).as_ref(), Some(&name));
+    if let Some(name) = DistinguishedName::parse(text) {
+        assert_eq!(
+            DistinguishedName::from_der(name.der()).as_ref(),
+            Some(&name)
+        );
+        assert_eq!(
+            DistinguishedName::parse(&name.to_string()).as_ref(),
+            Some(&name)
+        );
     }
     let Ok(configured) = text.parse::<Identity>() else {
         return;
@@ -268,7 +275,8 @@ pub fn issuer() -> Credential {
 
 /// A certificate for the issuer's key. Without `extensions` it is of version 1.
 pub fn issue(by: &Credential, issuer: &str, subject: &str, extensions: &[u8]) -> Vec<u8> {
-    let [issuer, subject] = [issuer, subject].map(|name| Name::parse(name).expect("a name"));
+    let [issuer, subject] =
+        [issuer, subject].map(|name| DistinguishedName::parse(name).expect("a name"));
     let own = by.certificate().der();
     let is_key = |at: &[u8]| at.starts_with(b"\x30\x2a") && at[2..].starts_with(ED25519);
     let key = own.windows(KEY_LEN).find(|at| is_key(at)).expect("a key");
