@@ -534,8 +534,7 @@ fn time_that_stands_still_gives_no_tokens() {
 }
 
 /// RFC 4303 §4 and the sections that say "auditable event".
-// RFC 4301 R31, R32, R42, R66, R117; RFC 4302 R16, R21, R23, R32, R34, R35; RFC 4303 R26, R28, R29, R31, R40, R48,
-// R50, R67
+// RFC 4301 R31, R32, R42, R66, R117; RFC 4302 R16, R21, R23, R32, R34, R35; RFC 4303 R26, R28, R29, R31, R40, R48, R50, R67
 #[test]
 fn drops_that_the_rfcs_audit_have_an_event() {
     let audited: Vec<_> = DropReason::ALL

@@ -123,8 +123,7 @@ fn receive(
     }
 }
 
-// RFC 4301 R1, R6, R7, R34, R37, R39, R41, R49, R107, R115; RFC 4302 R1, R3, R4, R10, R12, R13, R17, R18, R22, R24,
-// R28, R29, R33, R37; RFC 4303 R1, R2, R3, R10, R15, R16, R18, R19, R30, R38, R39, R43, R45, R47, R51, R68
+// RFC 4301 R1, R6, R7, R34, R37, R39, R41, R49, R107, R115; RFC 4302 R1, R3, R4, R10, R12, R13, R17, R18, R22, R24, R28, R29, R33, R37; RFC 4303 R1, R2, R3, R10, R15, R16, R18, R19, R30, R38, R39, R43, R45, R47, R51, R68
 #[test]
 fn every_packet_is_delivered_or_dropped_as_expected() {
     let mut engine = engine();
