@@ -8,6 +8,7 @@ pub mod confine;
 pub mod daemon;
 pub mod demo;
 pub mod explain;
+pub mod failure;
 pub mod io;
 pub mod log;
 pub mod net;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::args::Control;
-use super::{Exit, Failure, print, status};
+use super::{print, status};
+use crate::failure::{Exit, Failure};
 use crate::vici::Message;
 use crate::vici::client::{Client, Error};
 

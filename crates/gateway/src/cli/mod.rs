@@ -4,7 +4,6 @@ mod args;
 mod check;
 mod control;
 mod explain;
-mod failure;
 mod status;
 
 use std::io::{IsTerminal, Write};
@@ -14,10 +13,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 pub use args::{Cli, Command, Control, Guard, Run};
-pub use failure::{Exit, Failure};
 pub use status::{human_bytes, human_duration, render_sa};
 
 use crate::config::{self, Loaded};
+use crate::failure::{Exit, Failure};
 use crate::io::signals::ignore_meaningless;
 use crate::{confine, daemon, demo, log};
 

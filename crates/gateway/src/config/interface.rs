@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
-use super::gateway::interface_name;
 use super::schema;
 use super::tree::Node;
 use super::value::{Bad, Parsed, number, read, read_list, report};
@@ -27,6 +26,25 @@ pub struct IfIds {
     pub inbound: u32,
     /// Where packets must come from to match it.
     pub outbound: u32,
+}
+
+/// Reads the name of an interface, as the kernel allows it.
+pub(super) fn interface_name(text: &str) -> Parsed<String> {
+    // The kernel's IFNAMSIZ is 16 with the final zero.
+    let fits = (1..=15).contains(&text.len())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
+    match fits && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => {
+            let help = "write at most 15 letters, digits, dots, dashes or underscores";
+            Err(Bad::new(
+                format!("{} is not an interface name", quoted(text)),
+                help,
+            ))
+        }
+    }
 }
 
 /// `tun` and `mtu` are the common device's.

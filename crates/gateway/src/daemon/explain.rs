@@ -8,8 +8,9 @@ use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
 use crate::config;
-use crate::explain::running::{self, Gateway, Led, PathMtu};
+use crate::explain::running::{self, Gateway};
 use crate::explain::{Packet, Report};
+use crate::net::{KnownMtu, RoutedTo};
 use crate::vici::Message;
 use crate::vici::server::Request;
 
@@ -97,11 +98,11 @@ impl Gateway for View<'_> {
         Some((name, own.state.name()))
     }
 
-    fn led(&self, packet: &Packet) -> Option<Led> {
+    fn led(&self, packet: &Packet) -> Option<RoutedTo> {
         self.daemon.plane.led(packet)
     }
 
-    fn path(&self, remote: IpAddr) -> Option<PathMtu> {
+    fn path(&self, remote: IpAddr) -> Option<KnownMtu> {
         self.daemon.plane.path_mtu(remote, self.now_ms())
     }
 

@@ -36,9 +36,9 @@ use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
 use tokio::sync::mpsc;
 
-use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
+use crate::failure::{Exit, Failure};
 use crate::notify::Manager;
 use crate::vici::Message;
 use crate::vici::server::{Events, Request};

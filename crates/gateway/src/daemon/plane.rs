@@ -23,16 +23,17 @@ use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::Loads;
 use super::shield;
-use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
 use crate::explain::Packet;
-use crate::explain::running::{Led, PathMtu};
+use crate::failure::{Exit, Failure};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::io::xdp::Program;
 use crate::net::nft::{Nft, Table};
-use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
+use crate::net::{
+    self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
+};
 use crate::pool::Pool;
 use crate::vici::Message;
 use crate::worker::{
@@ -244,12 +245,12 @@ impl Plane {
     }
 
     /// What packets to `remote` may be long at most.
-    pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<PathMtu> {
-        let learned = |mtu: u16| PathMtu {
+    pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
+        let learned = |mtu: u16| KnownMtu {
             mtu: mtu.into(),
             learned: true,
         };
-        let by_route = |mtu| PathMtu {
+        let by_route = |mtu| KnownMtu {
             mtu,
             learned: false,
         };
@@ -258,7 +259,7 @@ impl Plane {
     }
 
     /// Where the routes lead a packet that is not the gateway's own.
-    pub fn led(&self, packet: &Packet) -> Option<Led> {
+    pub fn led(&self, packet: &Packet) -> Option<RoutedTo> {
         let headers = Headers {
             source: packet.source,
             destination: packet.destination,
@@ -270,18 +271,18 @@ impl Plane {
         if let Some(Origin::Link(link)) = origin {
             let link = link_name(link);
             if !forwards(packet.source, &link) {
-                return Some(Led::NotForwarded(link));
+                return Some(RoutedTo::NotForwarded(link));
             }
         }
         match net::route_to(&headers, origin) {
-            Ok(out) if self.keeper.is_common(out) => Some(Led::Here),
-            Ok(out) => Some(Led::Past(link_name(out))),
+            Ok(out) if self.keeper.is_common(out) => Some(RoutedTo::Tun),
+            Ok(out) => Some(RoutedTo::Past(link_name(out))),
             Err(error) => {
                 let nowhere = [libc::EHOSTUNREACH, libc::ENETUNREACH];
                 let number = error.raw_os_error();
                 number
                     .is_some_and(|number| nowhere.contains(&number))
-                    .then_some(Led::Nowhere)
+                    .then_some(RoutedTo::Nowhere)
             }
         }
     }

@@ -18,9 +18,9 @@ use super::{
     Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     warn_of_forwarding,
 };
-use crate::cli::{Exit, Failure};
 use crate::config::Loaded;
 use crate::confine::InForce;
+use crate::failure::{Exit, Failure};
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 

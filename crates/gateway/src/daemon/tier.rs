@@ -2,7 +2,7 @@
 
 use esplanade_crypto::{Tier, TierError, selection};
 
-use crate::cli::{Exit, Failure};
+use crate::failure::{Exit, Failure};
 use crate::vici::Message;
 use crate::worker::{CoreReport, Health};
 

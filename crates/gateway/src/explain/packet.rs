@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
-use crate::cli::{Exit, Failure};
 use crate::config::PROTOCOLS;
+use crate::failure::{Exit, Failure};
 
 const SHAPE: &str = "write the protocol, the source, `->` or `to`, and the destination, in quotes: \
                      'tcp 10.0.1.5:40000 -> 10.0.2.9:443'";

@@ -24,6 +24,7 @@ pub mod watch;
 pub mod xdp;
 
 mod message;
+mod received;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

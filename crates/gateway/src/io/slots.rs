@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::message::Received;
+use super::received::Received;
 
 /// Free room behind every datagram: AH's IPv6 header is put in front of one, which then moves.
 const SPARE: usize = 64;

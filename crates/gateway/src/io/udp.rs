@@ -12,7 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::sys::{check, set_option, would_block};
 use super::{message, steer};
 
-pub use super::message::{Outgoing, Received, Receiver, SEND_MAX};
+pub use super::message::{Outgoing, Receiver, SEND_MAX};
+pub use super::received::Received;
 
 /// The kernel's older limit for the segments of one send (UDP_MAX_SEGMENTS).
 pub const SEGMENTS_MAX: usize = 64;

@@ -28,6 +28,27 @@ pub enum Origin {
     Link(u32),
 }
 
+/// Where the kernel's routes lead a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoutedTo {
+    /// Into the common TUN device.
+    Tun,
+    /// Out of this other interface, or to this host itself.
+    Past(String),
+    /// Nowhere: the packet came in by this interface, and the host does not forward what comes in there.
+    NotForwarded(String),
+    /// Nowhere: no route takes the packet.
+    Nowhere,
+}
+
+/// How long packets to a peer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownMtu {
+    pub mtu: u32,
+    /// True: a refused packet or an ICMP error said so. False: it is the MTU of the route, which no packet has met yet.
+    pub learned: bool,
+}
+
 /// Fails where no route leads back to the source.
 pub fn origin(source: IpAddr) -> io::Result<Origin> {
     let answer = ask(request(source))?;

@@ -13,8 +13,8 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
-use super::Control;
 use super::accelerator::{Accelerator, Made};
+use super::control::WorkerControl;
 
 /// Any device with the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
@@ -31,7 +31,7 @@ type Job = Box<dyn FnOnce(&mut Driver) + Send>;
 #[derive(Clone, Debug)]
 pub struct CoreHandle {
     jobs: Sender<Job>,
-    control: Arc<Control>,
+    control: Arc<WorkerControl>,
     patience: Duration,
 }
 
@@ -76,7 +76,7 @@ impl CoreHandle {
             }
         };
         self.jobs.send(Box::new(job)).ok()?;
-        self.control.wake.notify();
+        self.control.wake();
         match answered.recv_timeout(self.patience) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) if ticket.take() => {
@@ -138,7 +138,7 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(
         core: AnyCore,
-        control: Arc<Control>,
+        control: Arc<WorkerControl>,
         database: Arc<Database>,
         paths: Arc<PathMtus>,
         [outbound, inbound]: [Arc<WalkCounters>; 2],
@@ -430,20 +430,12 @@ impl Accelerator for Driver {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
-    use crate::io::sys::EventFd;
 
     #[test]
     fn a_worker_that_does_not_serve_is_not_waited_for() {
         let (jobs, waiting) = channel::<Job>();
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            wake: EventFd::new().unwrap(),
-            tuns: Mutex::default(),
-            lost: AtomicBool::new(false),
-        });
+        let control = Arc::new(WorkerControl::new().unwrap());
         let handle = CoreHandle {
             jobs,
             control,

@@ -8,6 +8,7 @@
 //! and, where there is an FPGA core, an accelerator in front (`front`).
 
 mod accelerator;
+mod control;
 mod core;
 mod counters;
 mod front;
@@ -27,8 +28,7 @@ mod wakers;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -37,7 +37,8 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
 use crate::confine;
-use crate::io::sys::EventFd;
+
+use control::WorkerControl;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, Load};
@@ -114,17 +115,6 @@ pub struct WorkerConfig {
     pub engines: Vec<EngineSource>,
 }
 
-/// What the control thread asks of a worker, and what that tells.
-#[derive(Debug)]
-struct Control {
-    stop: AtomicBool,
-    wake: EventFd,
-    /// In the place of those that are gone, by their interfaces.
-    tuns: Mutex<Vec<(u32, Queues)>>,
-    /// A TUN device is gone.
-    lost: AtomicBool,
-}
-
 /// A running worker. Dropping it stops the thread and waits for it.
 #[derive(Debug)]
 pub struct Worker {
@@ -136,18 +126,13 @@ pub struct Worker {
     pub engines: Vec<EngineHealth>,
     /// Where there is a core.
     pub core: Option<CoreHandle>,
-    control: Arc<Control>,
+    control: Arc<WorkerControl>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     pub fn spawn(config: WorkerConfig) -> io::Result<Self> {
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            wake: EventFd::new()?,
-            tuns: Mutex::default(),
-            lost: AtomicBool::new(false),
-        });
+        let control = Arc::new(WorkerControl::new()?);
         let name = format!("worker-{}", config.index);
         let mut run = run::Run::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
@@ -174,25 +159,17 @@ impl Worker {
 
     /// Asks the thread to end, without waiting.
     pub fn stop(&self) {
-        self.control.stop.store(true, Ordering::Release);
-        self.control.wake.notify();
+        self.control.stop();
     }
 
     /// From now on it reads and writes these for the interface.
     pub fn replace_tun(&self, interface: u32, tun: Queues) {
-        let mut tuns = self
-            .control
-            .tuns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        tuns.push((interface, tun));
-        drop(tuns);
-        self.control.wake.notify();
+        self.control.replace_tun(interface, tun);
     }
 
     /// Whether a TUN device has gone since the last call.
     pub fn has_lost_tun(&self) -> bool {
-        self.control.lost.swap(false, Ordering::AcqRel)
+        self.control.take_lost_tun()
     }
 
     /// False once the thread has ended, by request or by an error.

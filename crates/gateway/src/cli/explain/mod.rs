@@ -3,9 +3,10 @@
 mod configured;
 
 use super::args::{Control, Explain};
-use super::{Exit, Failure, control, load, print};
+use super::{control, load, print};
 use crate::config::{self, GatewayConfig};
 use crate::explain::{Packet, Report};
+use crate::failure::{Exit, Failure};
 use crate::vici::Message;
 
 pub(super) fn explain(options: &Explain) -> Result<(), Failure> {

@@ -14,12 +14,12 @@ const SITE: PolicyId = PolicyId(7);
 struct Site {
     spd: Spd,
     policy: Arc<Policy>,
-    path: Option<PathMtu>,
+    path: Option<KnownMtu>,
     inbound: Vec<Arc<InboundSa>>,
     reports_discards: bool,
     asks: bool,
     device: u16,
-    led: Option<Led>,
+    led: Option<RoutedTo>,
 }
 
 fn net(text: &str, bits: u8) -> AddressRange {
@@ -54,12 +54,12 @@ impl Site {
         Self {
             spd: Spd::new(entries),
             policy,
-            path: Some(PathMtu { mtu, learned: true }),
+            path: Some(KnownMtu { mtu, learned: true }),
             inbound: Vec::new(),
             reports_discards: false,
             asks: true,
             device: 9000,
-            led: Some(Led::Here),
+            led: Some(RoutedTo::Tun),
         }
     }
 
@@ -85,7 +85,7 @@ impl Gateway for Site {
         (sa.policy == SITE).then(|| ("site/net-1".to_owned(), "INSTALLED"))
     }
 
-    fn path(&self, _: IpAddr) -> Option<PathMtu> {
+    fn path(&self, _: IpAddr) -> Option<KnownMtu> {
         self.path
     }
 
@@ -102,7 +102,7 @@ impl Gateway for Site {
         self.device
     }
 
-    fn led(&self, _: &Packet) -> Option<Led> {
+    fn led(&self, _: &Packet) -> Option<RoutedTo> {
         self.led.clone()
     }
 
@@ -257,7 +257,7 @@ fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
     );
 
     // What no packet has met yet costs the first one.
-    site.path = Some(PathMtu {
+    site.path = Some(KnownMtu {
         mtu: 1500,
         learned: false,
     });
@@ -301,19 +301,19 @@ fn the_tun_device_takes_less_than_the_path() {
 #[test]
 fn what_the_routes_lead_past_the_gateway_is_not_protected() {
     let mut site = Site::new();
-    site.led = Some(Led::Past("lan0".to_owned()));
+    site.led = Some(RoutedTo::Past("lan0".to_owned()));
     let ping = packet("icmp 10.1.0.5 -> 10.2.0.9");
     let report = site.report(&ping, false);
     assert_eq!(report.decision, "elsewhere");
     assert_says(&report, &["lead it out of lan0"]);
-    site.led = Some(Led::NotForwarded("lan1".to_owned()));
+    site.led = Some(RoutedTo::NotForwarded("lan1".to_owned()));
     let report = site.report(&ping, false);
     assert_eq!(report.decision, "elsewhere");
     assert_says(
         &report,
         &["comes in by lan1, and this machine does not forward"],
     );
-    site.led = Some(Led::Nowhere);
+    site.led = Some(RoutedTo::Nowhere);
     assert_says(&site.report(&ping, false), &["no route leads it anywhere"]);
     site.led = None;
     assert_eq!(site.report(&ping, false).decision, "protect");

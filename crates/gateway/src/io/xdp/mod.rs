@@ -17,7 +17,8 @@ use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Rings};
 
-use super::message::{Outgoing, Received};
+use super::message::Outgoing;
+use super::received::Received;
 use super::slots;
 use super::sys::{check, would_block};
 
