@@ -42,7 +42,7 @@ struct Line {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutputState {
     lost: AtomicU64,
     /// Of these, those that nothing in the output tells yet.
     untold: AtomicU64,
@@ -65,7 +65,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Output {
     queue: SyncSender<Line>,
-    state: Arc<State>,
+    state: Arc<OutputState>,
 }
 
 impl Output {
@@ -76,7 +76,7 @@ impl Output {
         observer: impl Observer,
     ) -> io::Result<Self> {
         let (queue, lines) = sync_channel(LINES_MAX);
-        let state = Arc::new(State::default());
+        let state = Arc::new(OutputState::default());
         let writer = Writer {
             sink,
             observer,
@@ -133,7 +133,7 @@ impl Output {
     }
 }
 
-impl State {
+impl OutputState {
     fn error(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,7 +142,7 @@ impl State {
 struct Writer<W, O> {
     sink: W,
     observer: O,
-    state: Arc<State>,
+    state: Arc<OutputState>,
 }
 
 impl<W: Write, O: Observer> Writer<W, O> {

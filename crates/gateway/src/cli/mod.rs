@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-pub use args::{Cli, Command, Control, Guard, Run};
+pub use args::{Cli, Command, Control, Guard, RunOptions};
 pub use status::{human_bytes, human_duration, render_sa};
 
 use crate::config::{self, Loaded};
@@ -74,7 +74,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn run(options: Run) -> Result<(), Failure> {
+fn run(options: RunOptions) -> Result<(), Failure> {
     ignore_meaningless();
     if !options.unconfined {
         confine::begin()

@@ -13,7 +13,7 @@ use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 use super::join::Moved;
 use super::{Daemon, report, tier};
 use crate::log;
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
@@ -52,15 +52,15 @@ enum Goal {
 
 /// What `terminate` and `rekey` select by.
 #[derive(Debug, Default)]
-struct Target {
+struct SaFilter {
     ike: Option<String>,
     child: Option<String>,
     ike_id: Option<u64>,
     child_id: Option<u64>,
 }
 
-impl Target {
-    fn read(message: &Message) -> Self {
+impl SaFilter {
+    fn read(message: &Section) -> Self {
         let text = |key| message.text(key).map(str::to_owned);
         let number = |key| message.text(key).and_then(|text| text.parse().ok());
         Self {
@@ -106,7 +106,7 @@ impl Daemon {
             "list-conns" => self.list_conns(request, now),
             "list-policies" => self.list_policies(request),
             "get-conns" => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.list(
                     "conns",
                     self.loaded
@@ -127,8 +127,8 @@ impl Daemon {
         }
     }
 
-    fn stats(&self, now: Instant) -> Message {
-        let mut uptime = Message::new();
+    fn stats(&self, now: Instant) -> Section {
+        let mut uptime = Section::new();
         uptime.set(
             "running",
             format_args!(
@@ -141,12 +141,12 @@ impl Daemon {
             .iter()
             .filter(|sa| sa.state == IkeSaState::Connecting)
             .count();
-        let mut ike_sas = Message::new();
+        let mut ike_sas = Section::new();
         ike_sas
             .set("total", status.len())
             .set("half-open", half_open);
         let core = self.plane.core().map(CoreHandle::report);
-        let mut message = Message::new();
+        let mut message = Section::new();
         message
             .section("uptime", uptime)
             .section("ikesas", ike_sas)
@@ -164,16 +164,16 @@ impl Daemon {
     }
 
     /// What was refused or dropped, and why; zero counts are left out of the reasons.
-    fn counters(&self) -> Message {
+    fn counters(&self) -> Section {
         let ike = self.endpoint.counters();
-        let mut refused = Message::new();
+        let mut refused = Section::new();
         for &reason in Refusal::ALL
             .iter()
             .filter(|reason| ike.refused(**reason) > 0)
         {
             refused.set(reason.name(), ike.refused(reason));
         }
-        let mut control = Message::new();
+        let mut control = Section::new();
         control
             .set("messages-received", ike.messages_received)
             .set("messages-sent", ike.messages_sent)
@@ -186,7 +186,7 @@ impl Daemon {
             .set("peers-timed-out", ike.peers_timed_out)
             .set("half-open-dropped", ike.half_open_dropped)
             .section("refused", refused);
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.section("ike", control);
         self.plane.report(&mut message);
         message.section("log", report::output(&log::report()));
@@ -197,7 +197,7 @@ impl Daemon {
     }
 
     fn list_sas(&self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+        let target = SaFilter::read(&request.message);
         let now_ms = self.clock.now_ms();
         for sa in self
             .endpoint
@@ -205,7 +205,7 @@ impl Daemon {
             .iter()
             .filter(|sa| target.takes_ike(sa))
         {
-            let mut children = Message::new();
+            let mut children = Section::new();
             for child in sa.children.iter().filter(|child| target.takes_child(child)) {
                 let installed = self.join.child(child.id);
                 let unique = format!("{}-{}", child.name, child.id.0);
@@ -220,11 +220,11 @@ impl Daemon {
             }
             let mut message = report::ike_sa(sa, now);
             message.section("child-sas", children);
-            let mut event = Message::new();
+            let mut event = Section::new();
             event.section(sa.connection.as_deref().unwrap_or("(unnamed)"), message);
             request.emit("list-sa", event);
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
     }
 
     fn list_conns(&self, request: Request, now: Instant) {
@@ -241,7 +241,7 @@ impl Daemon {
             if wanted.as_ref().is_none_or(|name| connection.name == *name) {
                 let children = of_connection.get(connection.name.as_str());
                 let children = children.map_or(&[][..], Vec::as_slice);
-                let mut event = Message::new();
+                let mut event = Section::new();
                 event.section(
                     &connection.name,
                     report::connection(connection, children, now),
@@ -249,23 +249,23 @@ impl Daemon {
                 request.emit("list-conn", event);
             }
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
     }
 
     fn list_policies(&self, request: Request) {
         for policy in &self.loaded.policies {
-            let mut event = Message::new();
+            let mut event = Section::new();
             event.section(
                 &format!("{}/{}", policy.connection, policy.child),
                 report::policy(policy),
             );
             request.emit("list-policy", event);
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
     }
 
     fn initiate(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+        let target = SaFilter::read(&request.message);
         let connection = target
             .ike
             .clone()
@@ -291,7 +291,7 @@ impl Daemon {
     }
 
     fn terminate(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+        let target = SaFilter::read(&request.message);
         if target.is_empty() {
             return request.fail("terminate needs the name or the id of an SA");
         }
@@ -344,7 +344,7 @@ impl Daemon {
     }
 
     fn rekey(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+        let target = SaFilter::read(&request.message);
         if target.is_empty() {
             return request.fail("rekey needs the name or the id of an SA");
         }
@@ -365,7 +365,7 @@ impl Daemon {
             Some(error) if matches == 0 => request.fail(error),
             _ if matches == 0 => request.fail("no SA matches"),
             _ => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.set("success", "yes").set("matches", matches);
                 request.reply(message);
             }
@@ -373,7 +373,7 @@ impl Daemon {
     }
 
     fn set_engine(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+        let target = SaFilter::read(&request.message);
         let engine = request.message.text("engine").map(str::to_owned);
         let (Some(child), Some(engine)) = (target.child, engine) else {
             return request.fail("set-engine needs the name of a child, and of an engine");
@@ -391,7 +391,7 @@ impl Daemon {
                     "the child has another engine"
                 );
                 self.renew(now);
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message
                     .set("success", "yes")
                     .set("matches", at_once + renewed)
@@ -405,7 +405,7 @@ impl Daemon {
     fn reload_command(&mut self, request: Request, now: Instant) {
         match self.reload(now) {
             Ok(diff) => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message
                     .set("success", "yes")
                     .list("added", &diff.added)
@@ -419,7 +419,7 @@ impl Daemon {
     }
 
     /// The IKE SAs that a target selects, and of those the children.
-    fn select(&self, target: &Target) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
+    fn select(&self, target: &SaFilter) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
         let status = self.endpoint.status();
         let sas: Vec<_> = status.iter().filter(|sa| target.takes_ike(sa)).collect();
         let children = sas
@@ -442,7 +442,7 @@ impl Daemon {
     }
 
     /// The connections that a target names: configured ones, and those that only live on in their SAs.
-    fn connections_of(&self, target: &Target) -> BTreeSet<String> {
+    fn connections_of(&self, target: &SaFilter) -> BTreeSet<String> {
         let configured = self.loaded.ike.connections.iter().filter(|connection| {
             let child = target.child.as_deref();
             child.is_none_or(|child| has_child(connection, child))
@@ -520,7 +520,7 @@ impl Daemon {
                 }),
             };
             if reached {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.set("success", "yes");
                 if let Goal::Down { matches, .. } = waiter.goal {
                     message.set("matches", matches).set("terminated", matches);
@@ -565,8 +565,8 @@ fn has_child(connection: &Connection, child: &str) -> bool {
     connection.children.iter().any(|known| known.name == child)
 }
 
-fn version() -> Message {
-    let mut message = Message::new();
+fn version() -> Section {
+    let mut message = Section::new();
     message
         .set("daemon", "esplanade")
         .set("version", env!("CARGO_PKG_VERSION"))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_ipsec::WalkCounters;
 
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::worker::Worker;
 
 /// Above this share of its time a worker has little left for bursts.
@@ -89,13 +89,13 @@ impl Loads {
     }
 
     /// For the control socket: by the worker's number.
-    pub fn report(&self, workers: &[Worker], now: Instant) -> Message {
-        let mut message = Message::new();
+    pub fn report(&self, workers: &[Worker], now: Instant) -> Section {
+        let mut message = Section::new();
         message.set("total", workers.len());
         for (index, worker) in workers.iter().enumerate() {
             let load = self.workers.get(index);
             let out = |walk: &WalkCounters| walk.packets_out.load(Ordering::Relaxed);
-            let mut section = Message::new();
+            let mut section = Section::new();
             section
                 .set("packets-out", out(&worker.outbound))
                 .set("packets-in", out(&worker.inbound))

@@ -40,7 +40,7 @@ use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
 use crate::notify::Manager;
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, Datagram};
 
@@ -473,11 +473,11 @@ impl Daemon {
     }
 
     fn emit(&self, event: &str, connection: &str, up: Option<&str>) {
-        let mut message = Message::new();
+        let mut message = Section::new();
         if let Some(up) = up {
             message.set("up", up);
         }
-        message.section(connection, Message::new());
+        message.section(connection, Section::new());
         self.events.emit(event, message);
     }
 

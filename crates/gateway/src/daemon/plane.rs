@@ -24,7 +24,7 @@ use super::links;
 use super::load::Loads;
 use super::shield;
 use crate::config::{EngineKind, GatewayConfig, OnStop};
-use crate::explain::Packet;
+use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
@@ -35,7 +35,7 @@ use crate::net::{
     self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
 };
 use crate::pool::Pool;
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, EngineSource, Health,
     IkeSender, ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
@@ -259,7 +259,7 @@ impl Plane {
     }
 
     /// Where the routes lead a packet that is not the gateway's own.
-    pub fn led(&self, packet: &Packet) -> Option<RoutedTo> {
+    pub fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {
         let headers = Headers {
             source: packet.source,
             destination: packet.destination,
@@ -380,12 +380,12 @@ impl Plane {
         self.pool.as_ref().map(Pool::threads)
     }
 
-    pub fn report_workers(&self, now: Instant) -> Message {
+    pub fn report_workers(&self, now: Instant) -> Section {
         self.loads.report(&self.workers, now)
     }
 
     /// Adds the sums over all workers.
-    pub fn report(&self, message: &mut Message) {
+    pub fn report(&self, message: &mut Section) {
         let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
         let mut io: BTreeMap<&str, u64> = BTreeMap::new();
         for worker in &self.workers {
@@ -402,7 +402,7 @@ impl Plane {
             }
         }
         let section = |counts: BTreeMap<&str, u64>| {
-            let mut section = Message::new();
+            let mut section = Section::new();
             for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
                 section.set(&name.replace('_', "-"), count);
             }
@@ -470,7 +470,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     Ok(())
 }
 
-fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
+fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Section {
     let mut sums = [0; 6];
     for walk in walks {
         let counters = [
@@ -485,7 +485,7 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
             *sum += counter.load(Ordering::Relaxed);
         }
     }
-    let mut message = Message::new();
+    let mut message = Section::new();
     for (name, sum) in [
         "packets-in",
         "bytes-in",
@@ -503,11 +503,11 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
 }
 
 /// Packets and bytes that left each lane, for the host too, and what was dropped there.
-fn core_counters(report: &CoreReport) -> Message {
-    let mut message = Message::new();
+fn core_counters(report: &CoreReport) -> Section {
+    let mut message = Section::new();
     let lanes = [(Lane::Outbound, "outbound"), (Lane::Inbound, "inbound")];
     for ((lane, name), counters) in lanes.into_iter().zip(&report.counters) {
-        let mut section = Message::new();
+        let mut section = Section::new();
         section
             .set("packets", counters.packets)
             .set("bytes", counters.bytes);

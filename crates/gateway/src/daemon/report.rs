@@ -15,11 +15,11 @@ use crate::config::{Policy, PolicyAction};
 use crate::confine::InForce;
 use crate::net::prefixes_of_range;
 use crate::output;
-use crate::vici::Message;
+use crate::vici::Section;
 
 /// The IKE SA of a `list-sa` event; the caller adds the children.
-pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
-    let mut message = Message::new();
+pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Section {
+    let mut message = Section::new();
     message
         .set("uniqueid", sa.id.0)
         .set("version", 2)
@@ -74,8 +74,8 @@ pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
 }
 
 /// What confines the process beside its rights.
-pub fn confinement(force: &InForce) -> Message {
-    let mut message = Message::new();
+pub fn confinement(force: &InForce) -> Section {
+    let mut message = Section::new();
     message
         .set("landlock", force.landlock.unwrap_or_default())
         .set("seccomp", if force.seccomp { "yes" } else { "no" });
@@ -95,8 +95,8 @@ pub fn child_sa(
     installed: Option<&Installed>,
     now: Instant,
     now_ms: u64,
-) -> Message {
-    let mut message = Message::new();
+) -> Section {
+    let mut message = Section::new();
     message
         .set("name", &sa.name)
         .set("uniqueid", sa.id.0)
@@ -143,7 +143,7 @@ pub fn child_sa(
                 );
             }
         }
-        let mut drops = Message::new();
+        let mut drops = Section::new();
         for common in [&installed.inbound.common, &installed.outbound.common] {
             for (reason, count) in common.drops.iter().filter(|(_, count)| *count > 0) {
                 drops.set(reason.name(), count);
@@ -172,8 +172,8 @@ pub fn child_sa(
 }
 
 /// One `list-conn` event's section. `states` are those of its children.
-pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Instant) -> Message {
-    let mut message = Message::new();
+pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Instant) -> Section {
+    let mut message = Section::new();
     message
         .list("local_addrs", addresses(&connection.local_addrs))
         .list("remote_addrs", addresses(&connection.remote_addrs))
@@ -189,7 +189,7 @@ pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Ins
     if !connection.dpd_delay.is_zero() {
         message.set("dpd_delay", connection.dpd_delay.as_secs());
     }
-    let mut local = Message::new();
+    let mut local = Section::new();
     local.set(
         "class",
         match connection.local.method {
@@ -198,7 +198,7 @@ pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Ins
         },
     );
     local.set("id", &connection.local.id);
-    let mut remote = Message::new();
+    let mut remote = Section::new();
     remote.set(
         "class",
         match connection.remote.method {
@@ -210,9 +210,9 @@ pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Ins
     message
         .section("local-1", local)
         .section("remote-1", remote);
-    let mut children = Message::new();
+    let mut children = Section::new();
     for child in &connection.children {
-        let mut section = Message::new();
+        let mut section = Section::new();
         section
             .set("mode", mode(child.mode))
             .set("rekey_time", child.lifetime.rekey_time.as_secs())
@@ -240,13 +240,13 @@ pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Ins
 }
 
 /// One `list-policy` event's section.
-pub fn policy(policy: &Policy) -> Message {
+pub fn policy(policy: &Policy) -> Section {
     let kind = match policy.action {
         PolicyAction::Bypass => "PASS",
         PolicyAction::Discard => "DROP",
         PolicyAction::Protect => mode(policy.mode),
     };
-    let mut message = Message::new();
+    let mut message = Section::new();
     message
         .set("child", &policy.child)
         .set("ike", &policy.connection)
@@ -257,8 +257,8 @@ pub fn policy(policy: &Policy) -> Message {
 }
 
 /// Lines on their way to the log or a file.
-pub fn output(report: &output::Report) -> Message {
-    let mut message = Message::new();
+pub fn output(report: &output::Report) -> Section {
+    let mut message = Section::new();
     message
         .set("lost", report.lost)
         .set("waiting", report.waiting);

@@ -3,7 +3,7 @@
 use esplanade_crypto::{Tier, TierError, selection};
 
 use crate::failure::{Exit, Failure};
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::worker::{CoreReport, Health};
 
 /// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
@@ -23,8 +23,8 @@ pub(super) fn report(
     core: Option<&CoreReport>,
     pool_threads: Option<usize>,
     engines: &[(&str, Health)],
-) -> Message {
-    let mut message = Message::new();
+) -> Section {
+    let mut message = Section::new();
     match core {
         Some(core) => message
             .set("name", "fpga")
@@ -36,7 +36,7 @@ pub(super) fn report(
     if let Some(threads) = pool_threads {
         message.set("threads", threads);
     }
-    let mut states = Message::new();
+    let mut states = Section::new();
     for (name, health) in engines {
         states.set(name, health.name());
     }

@@ -14,7 +14,7 @@ use super::Error;
 use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 use crate::io::ns;
 use crate::private;
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::vici::client::Client;
 
 pub const CONNECTION: &str = "site";
@@ -204,7 +204,7 @@ impl Gateway {
         mut pause: impl FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let deadline = Instant::now() + READY_TIMEOUT;
-        while self.asked("version", Message::new()).is_err() {
+        while self.asked("version", Section::new()).is_err() {
             self.check_alive()?;
             if Instant::now() > deadline {
                 let message = format!(
@@ -251,14 +251,14 @@ impl Gateway {
     fn asked(
         &self,
         command: &str,
-        message: Message,
-    ) -> Result<Message, crate::vici::client::Error> {
+        message: Section,
+    ) -> Result<Section, crate::vici::client::Error> {
         self.connect()
             .and_then(|mut client| client.command(command, message))
     }
 
     /// Sends a vici command; `success = no` in the answer is an error.
-    fn command(&self, command: &str, message: Message) -> Result<(), Error> {
+    fn command(&self, command: &str, message: Section) -> Result<(), Error> {
         let answer = self.asked(command, message).map_err(|error| {
             self.failure(&format!("{} on {}: {error}", command, self.side.name()))
         })?;
@@ -273,7 +273,7 @@ impl Gateway {
     }
 
     pub fn initiate(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message
             .set("ike", CONNECTION)
             .set("child", CHILD)
@@ -282,13 +282,13 @@ impl Gateway {
     }
 
     pub fn rekey_child(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("child", CHILD);
         self.command("rekey", message)
     }
 
     pub fn rekey_ike(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("ike", CONNECTION);
         self.command("rekey", message)
     }
@@ -296,12 +296,12 @@ impl Gateway {
     /// The security associations that are in place.
     pub fn associations(&self) -> Result<SaNames, Error> {
         let mut names = SaNames::default();
-        let note = |event: Message| {
+        let note = |event: Section| {
             for (_, ike) in event.sections() {
                 names
                     .ike
                     .extend(ike.text("initiator-spi").map(str::to_owned));
-                for (_, child) in ike.sub("child-sas").into_iter().flat_map(Message::sections) {
+                for (_, child) in ike.sub("child-sas").into_iter().flat_map(Section::sections) {
                     if child.text("state") == Some("INSTALLED") {
                         names
                             .children
@@ -312,7 +312,7 @@ impl Gateway {
         };
         self.connect()
             .and_then(|mut client| {
-                client.streamed("list-sas", Message::new(), Some("list-sa"), note)
+                client.streamed("list-sas", Section::new(), Some("list-sa"), note)
             })
             .map_err(|error| self.failure(&format!("list-sas on {}: {error}", self.side.name())))?;
         Ok(names)

@@ -16,7 +16,7 @@ use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
 
 use super::report::Hop;
 use super::words::describe;
-use super::{Packet, Report};
+use super::{PacketSpec, Report};
 use crate::net::{KnownMtu, RoutedTo};
 use crate::worker::{is_of_sa, size_limit};
 
@@ -28,7 +28,7 @@ const SELECTORS_SHOWN: usize = 3;
 /// What the data plane and IKE know.
 pub trait Gateway {
     /// None where the routes do not tell.
-    fn led(&self, packet: &Packet) -> Option<RoutedTo>;
+    fn led(&self, packet: &PacketSpec) -> Option<RoutedTo>;
     fn spd(&self) -> &Spd;
     /// Where the configuration has a policy; empty if it has it no more.
     fn place(&self, policy: &str) -> String;
@@ -47,7 +47,7 @@ pub trait Gateway {
     fn now_ms(&self) -> u64;
 }
 
-pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report {
+pub fn report(gateway: &impl Gateway, packet: &PacketSpec, inbound: bool) -> Report {
     let spd = gateway.spd();
     let flow = packet.flow(inbound);
     let explanation = spd.explain(&flow, inbound);
@@ -150,7 +150,7 @@ fn told(report: &mut Report, gateway: &impl Gateway) {
 fn outbound(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     policy: &Policy,
     decider: &str,
 ) {
@@ -201,7 +201,7 @@ fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
 fn follow(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     decider: &str,
     first: Arc<OutboundSa>,
 ) {
@@ -460,7 +460,7 @@ fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
 }
 
 /// A packet without options.
-fn view(packet: &Packet) -> IpView {
+fn view(packet: &PacketSpec) -> IpView {
     let version = IpVersion::of(packet.source);
     let header_len = match version {
         IpVersion::V4 => 20,
@@ -521,7 +521,7 @@ fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
 fn inbound_sas(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     policy: &Policy,
     decider: &str,
 ) {

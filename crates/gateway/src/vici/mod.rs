@@ -5,12 +5,12 @@
 
 pub mod client;
 mod clients;
-mod message;
 mod packet;
+mod section;
 pub mod server;
 
-pub use message::{Message, Value};
-pub use packet::{PACKET_BYTES_MAX, Packet};
+pub use packet::{ControlPacket, PACKET_BYTES_MAX};
+pub use section::{Section, Value};
 
 /// A packet or message that is not well-formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,12 +10,12 @@ pub enum Value {
     /// Bytes, mostly text.
     Data(Vec<u8>),
     List(Vec<Vec<u8>>),
-    Section(Message),
+    Section(Section),
 }
 
 /// A message or a section of one.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct Section {
     entries: Vec<(String, Value)>,
 }
 
@@ -28,7 +28,7 @@ const LIST_END: u8 = 6;
 
 const DEPTH_MAX: usize = 16;
 
-impl Message {
+impl Section {
     pub fn new() -> Self {
         Self::default()
     }
@@ -52,7 +52,7 @@ impl Message {
     }
 
     /// Adds a section.
-    pub fn section(&mut self, name: &str, section: Message) -> &mut Self {
+    pub fn section(&mut self, name: &str, section: Section) -> &mut Self {
         self.push(name, Value::Section(section))
     }
 
@@ -81,7 +81,7 @@ impl Message {
         }
     }
 
-    pub fn sub(&self, name: &str) -> Option<&Message> {
+    pub fn sub(&self, name: &str) -> Option<&Section> {
         match self.get(name)? {
             Value::Section(section) => Some(section),
             _ => None,
@@ -100,7 +100,7 @@ impl Message {
     }
 
     /// The sections in order.
-    pub fn sections(&self) -> impl Iterator<Item = (&str, &Message)> {
+    pub fn sections(&self) -> impl Iterator<Item = (&str, &Section)> {
         self.entries.iter().filter_map(|(name, value)| match value {
             Value::Section(section) => Some((name.as_str(), section)),
             _ => None,
@@ -144,7 +144,7 @@ impl Message {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes };
         // Open sections, each with the name under which it goes into the one before it.
-        let mut open = vec![(String::new(), Message::new())];
+        let mut open = vec![(String::new(), Section::new())];
         while let Some(element) = reader.byte() {
             let depth = open.len();
             let Some((_, inner)) = open.last_mut() else {
@@ -152,7 +152,7 @@ impl Message {
             };
             match element {
                 SECTION_START if depth > DEPTH_MAX => return Err(Malformed::Depth),
-                SECTION_START => open.push((reader.name()?, Message::new())),
+                SECTION_START => open.push((reader.name()?, Section::new())),
                 SECTION_END => match open.pop() {
                     Some((name, section)) => match open.last_mut() {
                         Some((_, outer)) => outer.entries.push((name, Value::Section(section))),
@@ -257,14 +257,14 @@ impl fmt::Debug for Value {
     }
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.entries()).finish()
     }
 }
 
 /// As JSON: text, arrays and objects; a name that comes twice keeps its last value.
-impl serde::Serialize for Message {
+impl serde::Serialize for Section {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.entries())
     }
@@ -288,12 +288,12 @@ mod tests {
 
     use super::*;
 
-    fn sample() -> Message {
-        let mut inner = Message::new();
+    fn sample() -> Section {
+        let mut inner = Section::new();
         inner
             .set("state", "INSTALLED")
             .list("local-ts", ["10.0.0.0/16", "10.1.0.0/16"]);
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("version", 2).section("child-sas", inner);
         message
     }
@@ -302,7 +302,7 @@ mod tests {
     fn round_trip() {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
-        assert_eq!(Message::decode(&bytes), Ok(sample()));
+        assert_eq!(Section::decode(&bytes), Ok(sample()));
         assert_eq!(sample().text("version"), Some("2"));
         let child = sample().sub("child-sas").cloned().unwrap();
         assert_eq!(
@@ -316,19 +316,19 @@ mod tests {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
         for len in 0..bytes.len() {
-            assert_ne!(Message::decode(&bytes[..len]), Ok(sample()), "{len}");
+            assert_ne!(Section::decode(&bytes[..len]), Ok(sample()), "{len}");
         }
     }
 
     #[test]
     fn nesting_is_bounded() {
         assert_eq!(
-            Message::decode(&[SECTION_START, 0].repeat(1000)),
+            Section::decode(&[SECTION_START, 0].repeat(1000)),
             Err(Malformed::Depth)
         );
-        assert_eq!(Message::decode(&[SECTION_END]), Err(Malformed::Nesting));
+        assert_eq!(Section::decode(&[SECTION_END]), Err(Malformed::Nesting));
         assert_eq!(
-            Message::decode(&[SECTION_START, 0]),
+            Section::decode(&[SECTION_START, 0]),
             Err(Malformed::Nesting)
         );
     }
@@ -336,7 +336,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(0u8..8, 0..64)) {
-            if let Ok(message) = Message::decode(&bytes) {
+            if let Ok(message) = Section::decode(&bytes) {
                 let mut again = Vec::new();
                 message.encode(&mut again);
                 prop_assert_eq!(again, bytes);

@@ -63,7 +63,7 @@ impl Site {
         }
     }
 
-    fn report(&self, packet: &Packet, inbound: bool) -> Report {
+    fn report(&self, packet: &PacketSpec, inbound: bool) -> Report {
         let report = report(self, packet, inbound);
         let read = Report::read(&report.message());
         assert_eq!(read.as_ref(), Some(&report), "through the control socket");
@@ -102,7 +102,7 @@ impl Gateway for Site {
         self.device
     }
 
-    fn led(&self, _: &Packet) -> Option<RoutedTo> {
+    fn led(&self, _: &PacketSpec) -> Option<RoutedTo> {
         self.led.clone()
     }
 
@@ -141,12 +141,12 @@ fn parameters<'a>(
     parameters
 }
 
-fn packet(text: &str) -> Packet {
-    Packet::parse(&[text.to_owned()], false, 0).unwrap()
+fn packet(text: &str) -> PacketSpec {
+    PacketSpec::parse(&[text.to_owned()], false, 0).unwrap()
 }
 
-fn sized(len: u16, dont_fragment: bool) -> Packet {
-    Packet {
+fn sized(len: u16, dont_fragment: bool) -> PacketSpec {
+    PacketSpec {
         len: Some(len),
         dont_fragment,
         ..packet(WEB)
@@ -209,7 +209,7 @@ fn the_sa_and_its_header_are_described() {
             p.path.remote.set_port(4500);
             p.path.local.set_port(4500);
         })));
-    let voice = Packet {
+    let voice = PacketSpec {
         dscp: 46,
         ..sized(1400, true)
     };
@@ -239,7 +239,7 @@ fn the_sa_and_its_header_are_described() {
 
 #[test]
 fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
-    let outcome = |site: &Site, packet: &Packet| {
+    let outcome = |site: &Site, packet: &PacketSpec| {
         let report = site.report(packet, false);
         (report.hops[0].outcome.clone(), report.to_string())
     };
@@ -404,7 +404,7 @@ fn inbound_packets_need_an_sa_that_takes_them() {
 #[test]
 fn fragments_wait_where_ports_decide() {
     let mut site = Site::new();
-    let fragment = |text: &str| Packet::parse(&[text.to_owned()], true, 0).unwrap();
+    let fragment = |text: &str| PacketSpec::parse(&[text.to_owned()], true, 0).unwrap();
     let report = site.report(&fragment("udp 10.1.0.5 -> 10.2.0.53"), false);
     assert_eq!(report.decision, "held");
     assert_says(&report, &["It waits until its datagram is whole"]);
