@@ -16,5 +16,6 @@ pub mod notify;
 pub mod output;
 pub mod pool;
 pub mod private;
+pub mod status;
 pub mod vici;
 pub mod worker;

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use esplanade::cli::render_sa;
+use esplanade::status::text::render_sa;
 use esplanade::vici::client::{Client, Error};
 use esplanade::vici::server::{BindError, Events, Request, Socket, serve};
 use esplanade::vici::{ControlPacket, Section};

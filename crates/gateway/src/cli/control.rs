@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::args::Control;
-use super::{print, status};
+use super::print;
 use crate::config::Subject;
 use crate::failure::{Exit, Failure};
+use crate::status::text;
 use crate::vici::Section;
 use crate::vici::client::{Client, Error};
 
@@ -17,7 +18,7 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         .map_err(failed)?;
     let connections = list(&mut client, "list-conns", "list-conn")?;
     let stats = client.command("stats", Section::new()).map_err(failed)?;
-    let text = if json {
+    let output = if json {
         let engine = stats.sub("engine");
         let report = serde_json::json!({
             "sas": sas, "connections": connections, "counters": counters, "engine": engine,
@@ -26,20 +27,20 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         });
         format!("{report:#}\n")
     } else {
-        let mut text: String = sas
+        let mut shown: String = sas
             .iter()
             .flat_map(Section::sections)
-            .map(|(name, sa)| status::render_sa(name, sa))
+            .map(|(name, sa)| text::render_sa(name, sa))
             .collect();
-        if text.is_empty() {
-            text += "no security associations\n";
+        if shown.is_empty() {
+            shown += "no security associations\n";
         }
         let known = connections.iter().flat_map(Section::sections);
-        text.extend(known.map(|(name, connection)| status::render_down(name, connection)));
-        text += &status::render_counters(&counters);
-        text + &status::render_workers(&stats) + &status::render_engine(&stats)
+        shown.extend(known.map(|(name, connection)| text::render_down(name, connection)));
+        shown += &text::render_counters(&counters);
+        shown + &text::render_workers(&stats) + &text::render_engine(&stats)
     };
-    print(text.as_bytes())
+    print(output.as_bytes())
 }
 
 pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {

@@ -4,7 +4,6 @@ mod args;
 mod check;
 mod control;
 mod explain;
-mod status;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -13,7 +12,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 pub use args::{Cli, Command, Control, Guard, RunOptions};
-pub use status::{human_bytes, human_duration, render_sa};
 
 use crate::config::{self, Loaded};
 use crate::failure::{Exit, Failure};

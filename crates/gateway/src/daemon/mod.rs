@@ -5,6 +5,7 @@
 //! receive before the message that tells the peer to use it leaves.
 
 mod control;
+mod counts;
 mod devices;
 mod explain;
 pub mod forwarding;
@@ -40,6 +41,7 @@ use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
 use crate::notify::Manager;
+use crate::status::counter_name;
 use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, Datagram};
@@ -633,7 +635,7 @@ fn log_refused(refused: &esplanade_ike::event::Refused) {
         remote = %refused.remote,
         local_id = id(&refused.local_id),
         remote_id = id(&refused.remote_id),
-        reason = refused.refusal.name(),
+        reason = counter_name(refused.refusal.name()),
         offered = refused.offered,
         configured = refused.configured,
         untold = refused.untold,

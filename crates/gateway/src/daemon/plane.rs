@@ -1,20 +1,19 @@
 //! The data plane as the control thread holds it: TUN, sockets, workers, routes.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, InLine, Lane};
+use esplanade_fpga::{Device, InLine};
 use esplanade_ike::{EspSpiAllocator, Routes};
 use esplanade_ipsec::pmtu::PathMtus;
-use esplanade_ipsec::{Database, Event, WalkCounters};
+use esplanade_ipsec::{Database, Event};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use super::counts::{WorkerCounts, core_counters, traffic_counters};
 use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
@@ -35,10 +34,10 @@ use crate::net::{
     self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
 };
 use crate::pool::Pool;
-use crate::vici::Section;
+use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
-    AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, EngineSource, Health,
-    IkeSender, ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
+    AnyCore, BindError, Clock, CoreHandle, Datagram, DummySas, EngineSource, Health, IkeSender,
+    ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// IKE messages that may wait for the control thread.
@@ -380,46 +379,21 @@ impl Plane {
         self.pool.as_ref().map(Pool::threads)
     }
 
-    pub fn report_workers(&self, now: Instant) -> Section {
+    pub fn report_workers(&self, now: Instant) -> WorkersStats {
         self.loads.report(&self.workers, now)
     }
 
-    /// Adds the sums over all workers.
-    pub fn report(&self, message: &mut Section) {
-        let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut io: BTreeMap<&str, u64> = BTreeMap::new();
-        for worker in &self.workers {
-            for (reason, count) in worker
-                .outbound
-                .drops
-                .iter()
-                .chain(worker.inbound.drops.iter())
-            {
-                *drops.entry(reason.name()).or_default() += count;
-            }
-            for (name, count) in worker.io.iter() {
-                *io.entry(name).or_default() += count;
-            }
-        }
-        let section = |counts: BTreeMap<&str, u64>| {
-            let mut section = Section::new();
-            for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
-                section.set(&name.replace('_', "-"), count);
-            }
-            section
-        };
-        message.section(
-            "outbound",
-            walk(self.workers.iter().map(|worker| &worker.outbound)),
-        );
-        message.section(
-            "inbound",
-            walk(self.workers.iter().map(|worker| &worker.inbound)),
-        );
-        message.section("drops", section(drops));
-        message.section("io", section(io));
-        if let Some(core) = self.core() {
-            message.section("core", core_counters(&core.report()));
+    /// Sums over all workers.
+    pub fn counters(&self) -> TrafficCounters {
+        let workers = self.workers.iter().map(|worker| WorkerCounts {
+            outbound: &worker.outbound,
+            inbound: &worker.inbound,
+            io: &worker.io,
+        });
+        let core = self.core().map(|core| core_counters(&core.report()));
+        TrafficCounters {
+            core,
+            ..traffic_counters(workers)
         }
     }
 
@@ -468,55 +442,6 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
         }
     }
     Ok(())
-}
-
-fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Section {
-    let mut sums = [0; 6];
-    for walk in walks {
-        let counters = [
-            &walk.packets_in,
-            &walk.bytes_in,
-            &walk.packets_out,
-            &walk.bytes_out,
-            &walk.packets_bypassed,
-            &walk.dummies,
-        ];
-        for (sum, counter) in sums.iter_mut().zip(counters) {
-            *sum += counter.load(Ordering::Relaxed);
-        }
-    }
-    let mut message = Section::new();
-    for (name, sum) in [
-        "packets-in",
-        "bytes-in",
-        "packets-out",
-        "bytes-out",
-        "packets-bypassed",
-        "dummies",
-    ]
-    .iter()
-    .zip(sums)
-    {
-        message.set(name, sum);
-    }
-    message
-}
-
-/// Packets and bytes that left each lane, for the host too, and what was dropped there.
-fn core_counters(report: &CoreReport) -> Section {
-    let mut message = Section::new();
-    let lanes = [(Lane::Outbound, "outbound"), (Lane::Inbound, "inbound")];
-    for ((lane, name), counters) in lanes.into_iter().zip(&report.counters) {
-        let mut section = Section::new();
-        section
-            .set("packets", counters.packets)
-            .set("bytes", counters.bytes);
-        for (reason, count) in counters.reasons(lane).filter(|(_, count)| *count > 0) {
-            section.set(reason, count);
-        }
-        message.section(name, section);
-    }
-    message
 }
 
 /// The FPGA core, empty: it discards everything.

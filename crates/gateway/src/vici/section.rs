@@ -1,10 +1,10 @@
-//! Messages: ordered trees of sections, values and lists.
+//! A section: an ordered list of keys, each with a value, a list or another section. A whole vici message is one section.
 
 use std::fmt;
 
 use super::Malformed;
 
-/// One value of a key.
+/// What stands under a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// Bytes, mostly text.
@@ -13,10 +13,17 @@ pub enum Value {
     Section(Section),
 }
 
-/// A message or a section of one.
+/// Keys in order, each with what stands under it. A name may come more than once.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Section {
     entries: Vec<(String, Value)>,
+}
+
+impl Value {
+    /// A value with this text, cut at 65535 bytes.
+    pub(super) fn data(value: impl fmt::Display) -> Self {
+        Self::Data(text(value))
+    }
 }
 
 const SECTION_START: u8 = 1;
@@ -35,7 +42,7 @@ impl Section {
 
     /// Adds a key with a value. Names are cut at 255 bytes, values at 65535, the limits of the encoding.
     pub fn set(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
-        self.push(key, Value::Data(cut(value.to_string().into_bytes())))
+        self.push(key, Value::data(value))
     }
 
     /// Adds a list.
@@ -44,10 +51,7 @@ impl Section {
         I: IntoIterator,
         I::Item: fmt::Display,
     {
-        let items = items
-            .into_iter()
-            .map(|item| cut(item.to_string().into_bytes()))
-            .collect();
+        let items = items.into_iter().map(text).collect();
         self.push(key, Value::List(items))
     }
 
@@ -56,7 +60,8 @@ impl Section {
         self.push(name, Value::Section(section))
     }
 
-    fn push(&mut self, key: &str, value: Value) -> &mut Self {
+    /// Adds an entry.
+    pub(super) fn push(&mut self, key: &str, value: Value) -> &mut Self {
         let mut end = key.len().min(usize::from(u8::MAX));
         while !key.is_char_boundary(end) {
             end -= 1;
@@ -180,7 +185,9 @@ impl Section {
     }
 }
 
-fn cut(mut data: Vec<u8>) -> Vec<u8> {
+/// The bytes of a value, cut at the 65535 that the encoding has room for.
+fn text(value: impl fmt::Display) -> Vec<u8> {
+    let mut data = value.to_string().into_bytes();
     data.truncate(usize::from(u16::MAX));
     data
 }
@@ -192,7 +199,7 @@ fn put_name(out: &mut Vec<u8>, element: u8, name: &str) {
 }
 
 fn put_data(out: &mut Vec<u8>, data: &[u8]) {
-    out.extend_from_slice(&(data.len() as u16).to_be_bytes()); // `cut` keeps data within 65535 bytes
+    out.extend_from_slice(&(data.len() as u16).to_be_bytes()); // `text` keeps data within 65535 bytes
     out.extend_from_slice(data);
 }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -78,6 +79,29 @@ impl Request {
                 name: event.to_owned(),
                 message,
             });
+        }
+    }
+
+    /// Sends an event whose message is one section of this name.
+    pub fn emit_named(&self, event: &str, name: &str, content: &impl Serialize) {
+        if !self.wants(event) {
+            return;
+        }
+        match Section::of(content) {
+            Ok(section) => {
+                let mut message = Section::new();
+                message.section(name, section);
+                self.emit(event, message);
+            }
+            Err(error) => tracing::error!("an event {event} is left out: {error}"),
+        }
+    }
+
+    /// Replies with any structure.
+    pub fn answer(self, content: &impl Serialize) {
+        match Section::of(content) {
+            Ok(message) => self.reply(message),
+            Err(error) => self.fail(error),
         }
     }
 

@@ -1,4 +1,7 @@
-//! Security associations as readable text.
+//! Answers of the control socket as readable text.
+//!
+//! The command line has an answer as a section, perhaps from another version of the gateway: what is missing in it is
+//! left out here, and what is not known is not shown.
 
 use std::fmt::Write;
 
@@ -81,30 +84,15 @@ pub fn render_counters(counters: &Section) -> String {
     }
     let refused = counters.sub("ike").and_then(|ike| ike.sub("refused"));
     for (label, reasons) in [("dropped", counters.sub("drops")), ("refused", refused)] {
-        let counts = reasons
-            .into_iter()
-            .flat_map(Section::entries)
-            .map(|(reason, _)| {
-                let count = reasons
-                    .and_then(|reasons| reasons.text(reason))
-                    .unwrap_or("0");
-                format!("{reason} {count}")
-            });
-        let counts: Vec<String> = counts.collect();
+        let counts = counted(reasons);
         if !counts.is_empty() {
-            let _ = writeln!(out, "{label:<10}{}", printable(&counts.join(", ")));
+            let _ = writeln!(out, "{label:<10}{}", printable(&counts));
         }
     }
     for lane in ["outbound", "inbound"] {
-        let lane_counters = counters.sub("core").and_then(|core| core.sub(lane));
-        let entries = lane_counters.into_iter().flat_map(Section::entries);
-        let counts = entries.filter_map(|(name, _)| {
-            let count = lane_counters?.text(name)?;
-            Some(format!("{name} {count}"))
-        });
-        let counts: Vec<String> = counts.collect();
+        let counts = counted(counters.sub("core").and_then(|core| core.sub(lane)));
         if !counts.is_empty() {
-            let line = format!("{lane} {}", counts.join(", "));
+            let line = format!("{lane} {counts}");
             let _ = writeln!(out, "{:<10}{}", "core", printable(&line));
         }
     }
@@ -115,6 +103,16 @@ pub fn render_counters(counters: &Section) -> String {
         }
     }
     out
+}
+
+/// The counters of a section that are not zero.
+fn counted(section: Option<&Section>) -> String {
+    let entries = section.into_iter().flat_map(Section::entries);
+    let counts = entries.filter_map(|(name, _)| {
+        let count = section?.text(name)?;
+        (count != "0").then(|| format!("{name} {count}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// What is wrong with the log or the key export; a few lines may wait at any time.
@@ -331,7 +329,10 @@ mod tests {
     fn counters_name_their_reasons() {
         let (mut walk, mut drops, mut counters) = (Section::new(), Section::new(), Section::new());
         walk.set("packets-out", 3).set("bytes-out", 2048);
-        drops.set("replayed", 2).set("unknown-spi", 1);
+        drops
+            .set("no-sa", 0)
+            .set("replayed", 2)
+            .set("unknown-spi", 1);
         counters.section("outbound", walk).section("drops", drops);
         let text = render_counters(&counters);
         assert!(text.contains("sent      3 packets, 2.0 KiB\n"), "{text}");
