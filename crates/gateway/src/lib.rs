@@ -10,6 +10,7 @@ pub mod demo;
 pub mod explain;
 pub mod failure;
 pub mod io;
+pub mod join;
 pub mod log;
 pub mod net;
 pub mod notify;

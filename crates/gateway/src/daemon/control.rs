@@ -10,8 +10,8 @@ use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
-use super::join::Moved;
 use super::{Daemon, report, tier};
+use crate::join::Moved;
 use crate::log;
 use crate::status::{GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, Named, UptimeStats};
 use crate::vici::Section;
@@ -121,7 +121,7 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
-            "set-engine" => self.set_engine(request, now),
+            "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now),
             _ => request.unknown(),
@@ -323,7 +323,7 @@ impl Daemon {
         }
     }
 
-    fn set_engine(&mut self, request: Request, now: Instant) {
+    fn set_engine(&mut self, request: Request) {
         let filter = SaFilter::read(&request.message);
         let engine = request.message.text("engine").map(str::to_owned);
         let (Some(child), Some(engine)) = (filter.child, engine) else {
@@ -341,7 +341,6 @@ impl Daemon {
                     renewed,
                     "the child has another engine"
                 );
-                self.renew(now);
                 let mut message = Section::new();
                 message
                     .set("success", "yes")

@@ -17,7 +17,6 @@ use super::counts::{WorkerCounts, core_counters, traffic_counters};
 use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
-use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::Loads;
@@ -29,6 +28,7 @@ use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::io::xdp::Program;
+use crate::join::{ConfiguredPolicy, RouteChange};
 use crate::net::nft::{Nft, Table};
 use crate::net::{
     self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,

@@ -10,9 +10,9 @@ use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, Counters, IkeSaStatu
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 
-use super::join::{Carrier, Installed};
 use crate::config::{Policy, PolicyAction};
 use crate::confine::InForce;
+use crate::join::{Carrier, InstalledChild};
 use crate::output;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
@@ -83,7 +83,7 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
 
 /// What the data plane knows of a child SA. `now_ms` is its clock.
 pub fn child_traffic(
-    installed: &Installed,
+    installed: &InstalledChild,
     engine: Option<&'static str>,
     now_ms: u64,
 ) -> ChildTraffic {
