@@ -1,5 +1,5 @@
-//! With the feature `simulated`, makes the simulated core of the Verilog where Verilator is there. Without it the crate is
-//! the driver alone.
+//! With the feature `simulated` and with Verilator, compiles the simulated core from the Verilog. Without it the
+//! crate is the driver alone.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TOP: &str = "esp_core";
-/// So that it has all suites.
+/// Builds the core with enough HMAC units for all suites.
 const HMAC_UNITS: &str = "-GHmacUnits=2";
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("verilated");
     match verilate(&rtl, &root, &out, &modules) {
         Ok(()) => {
-            // Clippy links nothing, and has a build of its own.
+            // Clippy does not link and has a separate build.
             if !wrapped_by_clippy() {
                 compile(&root, &out);
             }
@@ -48,7 +48,7 @@ fn wrapped_by_clippy() -> bool {
     wrapper.to_string_lossy().contains("clippy")
 }
 
-/// Where the Python environment has its Verilator.
+/// The Verilator directory of the Python environment.
 fn verilator_root(rtl: &Path) -> Option<PathBuf> {
     let mut versions = fs::read_dir(rtl.join(".venv/lib")).ok()?.flatten();
     versions.find_map(|version| {
@@ -57,7 +57,7 @@ fn verilator_root(rtl: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Sorted, so that the same files make the same program.
+/// Lists files in sorted order, so that the same files make the same program.
 fn with_extension(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries
@@ -116,7 +116,7 @@ fn compile(root: &Path, out: &Path) {
         }
         build
     };
-    // What runs once is not worth the time to optimise it.
+    // Code that runs once is not worth the time to optimise it.
     let is_slow = |file: &PathBuf| file.to_string_lossy().ends_with("__Slow.cpp");
     let (slow, fast): (Vec<_>, Vec<_>) = with_extension(out, "cpp").into_iter().partition(is_slow);
     let slow = build(0).files(slow).compile_intermediates();

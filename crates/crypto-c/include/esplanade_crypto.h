@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Done.
+// The work is done.
 #define ESPLANADE_OK 0
 
-// Not authentic: the output is zeros.
+// The input is not authentic; the output is zeros.
 #define ESPLANADE_AUTH_FAILED 1
 
 // The length does not fit the transform or the algorithm; the buffer was not touched.
@@ -20,7 +20,7 @@
 // A null pointer, an unaligned array or a number out of range; nothing was touched.
 #define ESPLANADE_ARGUMENT 3
 
-// Buffers of the call overlap where one of them is written; nothing was touched.
+// Buffers of the call overlap, and at least one of them would be written; nothing was touched.
 #define ESPLANADE_OVERLAP 4
 
 // The key is refused: it has the wrong length or is weak.
@@ -32,10 +32,10 @@
 // The engine does not give the known answers on this machine and must not be used.
 #define ESPLANADE_SELF_TEST 7
 
-// An error of the library. What the buffers hold must not be used.
+// An error of the library. The contents of the buffers must not be used.
 #define ESPLANADE_INTERNAL 8
 
-// Of AES-GCM and ChaCha20-Poly1305 with nonces of 12 bytes and tags of 16.
+// AES-GCM with a key of 128 bits. As with all AEADs here, nonces have 12 bytes and tags 16.
 #define ESPLANADE_AES_128_GCM 1
 
 #define ESPLANADE_AES_192_GCM 2
@@ -50,19 +50,19 @@ typedef struct esplanade_aead_key esplanade_aead_key;
 // One direction of one security association. Any number of threads may use it at once.
 typedef struct esplanade_esp_key esplanade_esp_key;
 
-// An ESP packet, to be sealed or opened in place.
+// An ESP packet that is sealed or opened in place.
 typedef struct {
   const esplanade_esp_key *key;
-  // All 64 bits, also without ESN.
+  // All 64 bits of the sequence number, with and without ESN.
   uint64_t sequence;
-  // ESP header, IV, payload with trailer, ICV. Header and IV are the caller's, also for sealing.
+  // ESP header, IV, payload with trailer, ICV. The caller writes header and IV, for sealing too.
   uint8_t *bytes;
   size_t len;
-  // Written by the call.
+  // The call writes it.
   int32_t status;
 } esplanade_esp_packet;
 
-// A text to be sealed or opened with an AEAD. No two records may be sealed with one key and one nonce.
+// A text that is sealed or opened with an AEAD. No two records may be sealed with one key and one nonce.
 typedef struct {
   const esplanade_aead_key *key;
   // Associated data; may be null if `aad_len` is 0.
@@ -74,9 +74,9 @@ typedef struct {
   uint8_t *to;
   size_t len;
   uint8_t nonce[12];
-  // Written by sealing, read by opening.
+  // Sealing writes the tag, opening reads it.
   uint8_t tag[16];
-  // Written by the call.
+  // The call writes it.
   int32_t status;
 } esplanade_record;
 
@@ -84,70 +84,81 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What a status means, in English. Never null; not to be freed.
+// Returns the meaning of a status in English. The text is never null and must not be freed.
 const char *esplanade_status_text(int32_t status);
 
-// The instructions that keys are made for: "portable", "aesni" or "avx512". Never null; not to be freed.
+// Returns the instructions that keys are made for: "portable", "aesni" or "avx512". The text is never null and must
+// not be freed.
 const char *esplanade_tier(void);
 
-// Makes a key for the ESP transform of this name, such as "AES_GCM_16_256" or "AES_CBC_128/HMAC_SHA1_96", and puts it
-// into `*out`, to be freed with esplanade_esp_key_free. `material` is the cipher's key, its salt, the integrity key;
-// it is copied. `esn` is 0, or another number for extended sequence numbers.
+// Makes a key for the ESP transform of this name, such as "AES_GCM_16_256" or "AES_CBC_128/HMAC_SHA1_96", and puts
+// it into `*out`. The caller frees the key with esplanade_esp_key_free. `material` is the cipher's key, then its
+// salt, then the integrity key. It is copied. `esn` is 0, or any other number for extended sequence numbers.
 //
 // # Safety
-// `transform` is null or a string; `material` is null or has `material_len` bytes; `out` is null or may be written.
+// - `transform` is null or points to a string.
+// - `material` is null or points to `material_len` bytes.
+// - `out` is null or may be written.
 int32_t esplanade_esp_key_new(const char *transform,
                               uint32_t esn,
                               const uint8_t *material,
                               size_t material_len,
                               esplanade_esp_key **out);
 
-// Overwrites and frees a key; null is allowed.
+// Overwrites and frees a key. `key` may be null.
 //
 // # Safety
-// `key` is null or came from esplanade_esp_key_new, and nobody uses it any more.
+// - `key` is null or came from esplanade_esp_key_new.
+// - Nobody uses it any more.
 void esplanade_esp_key_free(esplanade_esp_key *key);
 
-// Makes a key for one of the AEADs and puts it into `*out`, to be freed with esplanade_aead_key_free. `key` is copied.
+// Makes a key for one of the AEADs and puts it into `*out`. The caller frees the key with esplanade_aead_key_free.
+// `key` is copied.
 //
 // # Safety
-// `key` is null or has `key_len` bytes; `out` is null or may be written.
+// - `key` is null or points to `key_len` bytes.
+// - `out` is null or may be written.
 int32_t esplanade_aead_key_new(uint32_t algorithm,
                                const uint8_t *key,
                                size_t key_len,
                                esplanade_aead_key **out);
 
-// Overwrites and frees a key; null is allowed.
+// Overwrites and frees a key. `key` may be null.
 //
 // # Safety
-// `key` is null or came from esplanade_aead_key_new, and nobody uses it any more.
+// - `key` is null or came from esplanade_aead_key_new.
+// - Nobody uses it any more.
 void esplanade_aead_key_free(esplanade_aead_key *key);
 
-// Seals `count` packets in place. Gives the first status that is not ESPLANADE_OK.
+// Seals `count` packets in place. Returns the first status that is not ESPLANADE_OK.
 //
 // # Safety
-// `packets` is null or has `count` members whose pointers are null or valid for their lengths.
+// - `packets` is null or points to `count` packets.
+// - The pointers in the packets are null or valid for their lengths.
+// - Nobody else accesses the packets and their bytes during the call.
 int32_t esplanade_esp_seal(esplanade_esp_packet *packets, size_t count);
 
-// Opens `count` packets in place. Gives the first status that is not ESPLANADE_OK. The payload of a packet that is not
-// authentic is zeroed.
+// Opens `count` packets in place. Returns the first status that is not ESPLANADE_OK. The payload of a packet that is
+// not authentic is zeroed.
 //
 // # Safety
-// As esplanade_esp_seal.
+// The obligations are those of esplanade_esp_seal.
 int32_t esplanade_esp_open(esplanade_esp_packet *packets,
                            size_t count);
 
-// Seals `count` records. Gives the first status that is not ESPLANADE_OK.
+// Seals `count` records. Returns the first status that is not ESPLANADE_OK.
 //
 // # Safety
-// `records` is null or has `count` members whose pointers are null or valid for their lengths.
+// - `records` is null or points to `count` records.
+// - The pointers in the records are null or valid for their lengths.
+// - Nobody else accesses the records and their buffers during the call.
 int32_t esplanade_records_seal(esplanade_record *records, size_t count);
 
-// Opens `count` records. Gives the first status that is not ESPLANADE_OK. The output of a record that is not authentic
-// is zeroed.
+// Opens `count` records. Returns the first status that is not ESPLANADE_OK. The output of a record that is not
+// authentic is zeroed.
 //
 // # Safety
-// As esplanade_records_seal.
+// The obligations are those of esplanade_records_seal.
 int32_t esplanade_records_open(esplanade_record *records,
                                size_t count);
 

@@ -1,7 +1,7 @@
-//! The look-aside interface of the CPU engine for C; `include/esplanade_crypto.h` is its header.
+//! The look-aside interface of the CPU engine for C. Its header is `include/esplanade_crypto.h`.
 //!
-//! No function trusts a length or a null pointer: what is wrong is refused with a status. Buffers of one call that overlap
-//! are found and refused, too. A pointer that is neither null nor valid cannot be told from a good one.
+//! No function trusts a length or a pointer to be non-null: wrong arguments are refused with a status. Overlapping
+//! buffers of one call are found and refused too. A pointer that is neither null nor valid cannot be detected.
 
 mod overlap;
 #[cfg(test)]
@@ -18,15 +18,15 @@ use esplanade_crypto::{JobStatus, KeyContext, Tier, Transform};
 
 use overlap::Outputs;
 
-/// Done.
+/// The work is done.
 pub const ESPLANADE_OK: i32 = 0;
-/// Not authentic: the output is zeros.
+/// The input is not authentic; the output is zeros.
 pub const ESPLANADE_AUTH_FAILED: i32 = 1;
 /// The length does not fit the transform or the algorithm; the buffer was not touched.
 pub const ESPLANADE_LENGTH: i32 = 2;
 /// A null pointer, an unaligned array or a number out of range; nothing was touched.
 pub const ESPLANADE_ARGUMENT: i32 = 3;
-/// Buffers of the call overlap where one of them is written; nothing was touched.
+/// Buffers of the call overlap, and at least one of them would be written; nothing was touched.
 pub const ESPLANADE_OVERLAP: i32 = 4;
 /// The key is refused: it has the wrong length or is weak.
 pub const ESPLANADE_KEY: i32 = 5;
@@ -34,10 +34,10 @@ pub const ESPLANADE_KEY: i32 = 5;
 pub const ESPLANADE_TRANSFORM: i32 = 6;
 /// The engine does not give the known answers on this machine and must not be used.
 pub const ESPLANADE_SELF_TEST: i32 = 7;
-/// An error of the library. What the buffers hold must not be used.
+/// An error of the library. The contents of the buffers must not be used.
 pub const ESPLANADE_INTERNAL: i32 = 8;
 
-/// Of AES-GCM and ChaCha20-Poly1305 with nonces of 12 bytes and tags of 16.
+/// AES-GCM with a key of 128 bits. As with all AEADs here, nonces have 12 bytes and tags 16.
 pub const ESPLANADE_AES_128_GCM: u32 = 1;
 pub const ESPLANADE_AES_192_GCM: u32 = 2;
 pub const ESPLANADE_AES_256_GCM: u32 = 3;
@@ -53,22 +53,22 @@ pub struct esplanade_esp_key(KeyContext);
 #[derive(Debug)]
 pub struct esplanade_aead_key(AeadKey);
 
-/// An ESP packet, to be sealed or opened in place.
+/// An ESP packet that is sealed or opened in place.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
 pub struct esplanade_esp_packet {
     pub key: *const esplanade_esp_key,
-    /// All 64 bits, also without ESN.
+    /// All 64 bits of the sequence number, with and without ESN.
     pub sequence: u64,
-    /// ESP header, IV, payload with trailer, ICV. Header and IV are the caller's, also for sealing.
+    /// ESP header, IV, payload with trailer, ICV. The caller writes header and IV, for sealing too.
     pub bytes: *mut u8,
     pub len: usize,
-    /// Written by the call.
+    /// The call writes it.
     pub status: i32,
 }
 
-/// A text to be sealed or opened with an AEAD. No two records may be sealed with one key and one nonce.
+/// A text that is sealed or opened with an AEAD. No two records may be sealed with one key and one nonce.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
@@ -83,13 +83,13 @@ pub struct esplanade_record {
     pub to: *mut u8,
     pub len: usize,
     pub nonce: [u8; 12],
-    /// Written by sealing, read by opening.
+    /// Sealing writes the tag, opening reads it.
     pub tag: [u8; 16],
-    /// Written by the call.
+    /// The call writes it.
     pub status: i32,
 }
 
-/// What a status means, in English. Never null; not to be freed.
+/// Returns the meaning of a status in English. The text is never null and must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn esplanade_status_text(status: i32) -> *const c_char {
     let text = match status {
@@ -107,7 +107,8 @@ pub extern "C" fn esplanade_status_text(status: i32) -> *const c_char {
     text.as_ptr()
 }
 
-/// The instructions that keys are made for: "portable", "aesni" or "avx512". Never null; not to be freed.
+/// Returns the instructions that keys are made for: "portable", "aesni" or "avx512". The text is never null and must
+/// not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn esplanade_tier() -> *const c_char {
     let name = match Tier::current() {
@@ -118,12 +119,14 @@ pub extern "C" fn esplanade_tier() -> *const c_char {
     name.as_ptr()
 }
 
-/// Makes a key for the ESP transform of this name, such as "AES_GCM_16_256" or "AES_CBC_128/HMAC_SHA1_96", and puts it
-/// into `*out`, to be freed with esplanade_esp_key_free. `material` is the cipher's key, its salt, the integrity key;
-/// it is copied. `esn` is 0, or another number for extended sequence numbers.
+/// Makes a key for the ESP transform of this name, such as "AES_GCM_16_256" or "AES_CBC_128/HMAC_SHA1_96", and puts
+/// it into `*out`. The caller frees the key with esplanade_esp_key_free. `material` is the cipher's key, then its
+/// salt, then the integrity key. It is copied. `esn` is 0, or any other number for extended sequence numbers.
 ///
 /// # Safety
-/// `transform` is null or a string; `material` is null or has `material_len` bytes; `out` is null or may be written.
+/// - `transform` is null or points to a string.
+/// - `material` is null or points to `material_len` bytes.
+/// - `out` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_esp_key_new(
     transform: *const c_char,
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn esplanade_esp_key_new(
     out: *mut *mut esplanade_esp_key,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees pointers that are null or valid; null is checked before each use.
         unsafe {
             if transform.is_null() || !writable(out) {
                 return Err(ESPLANADE_ARGUMENT);
@@ -152,22 +155,25 @@ pub unsafe extern "C" fn esplanade_esp_key_new(
     })
 }
 
-/// Overwrites and frees a key; null is allowed.
+/// Overwrites and frees a key. `key` may be null.
 ///
 /// # Safety
-/// `key` is null or came from esplanade_esp_key_new, and nobody uses it any more.
+/// - `key` is null or came from esplanade_esp_key_new.
+/// - Nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_esp_key_free(key: *mut esplanade_esp_key) {
     if !key.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the key came from a box and that nobody uses it any more.
         drop(unsafe { Box::from_raw(key) });
     }
 }
 
-/// Makes a key for one of the AEADs and puts it into `*out`, to be freed with esplanade_aead_key_free. `key` is copied.
+/// Makes a key for one of the AEADs and puts it into `*out`. The caller frees the key with esplanade_aead_key_free.
+/// `key` is copied.
 ///
 /// # Safety
-/// `key` is null or has `key_len` bytes; `out` is null or may be written.
+/// - `key` is null or points to `key_len` bytes.
+/// - `out` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_aead_key_new(
     algorithm: u32,
@@ -176,7 +182,7 @@ pub unsafe extern "C" fn esplanade_aead_key_new(
     out: *mut *mut esplanade_aead_key,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees pointers that are null or valid; null is checked before each use.
         unsafe {
             if !writable(out) {
                 return Err(ESPLANADE_ARGUMENT);
@@ -200,81 +206,88 @@ pub unsafe extern "C" fn esplanade_aead_key_new(
     })
 }
 
-/// Overwrites and frees a key; null is allowed.
+/// Overwrites and frees a key. `key` may be null.
 ///
 /// # Safety
-/// `key` is null or came from esplanade_aead_key_new, and nobody uses it any more.
+/// - `key` is null or came from esplanade_aead_key_new.
+/// - Nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_aead_key_free(key: *mut esplanade_aead_key) {
     if !key.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the key came from a box and that nobody uses it any more.
         drop(unsafe { Box::from_raw(key) });
     }
 }
 
-/// Seals `count` packets in place. Gives the first status that is not ESPLANADE_OK.
+/// Seals `count` packets in place. Returns the first status that is not ESPLANADE_OK.
 ///
 /// # Safety
-/// `packets` is null or has `count` members whose pointers are null or valid for their lengths.
+/// - `packets` is null or points to `count` packets.
+/// - The pointers in the packets are null or valid for their lengths.
+/// - Nobody else accesses the packets and their bytes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_esp_seal(
     packets: *mut esplanade_esp_packet,
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets.
     unsafe { esp(packets, count, seal_esp) }
 }
 
-/// Opens `count` packets in place. Gives the first status that is not ESPLANADE_OK. The payload of a packet that is not
-/// authentic is zeroed.
+/// Opens `count` packets in place. Returns the first status that is not ESPLANADE_OK. The payload of a packet that is
+/// not authentic is zeroed.
 ///
 /// # Safety
-/// As esplanade_esp_seal.
+/// The obligations are those of esplanade_esp_seal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_esp_open(
     packets: *mut esplanade_esp_packet,
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets.
     unsafe { esp(packets, count, open_esp) }
 }
 
-/// Seals `count` records. Gives the first status that is not ESPLANADE_OK.
+/// Seals `count` records. Returns the first status that is not ESPLANADE_OK.
 ///
 /// # Safety
-/// `records` is null or has `count` members whose pointers are null or valid for their lengths.
+/// - `records` is null or points to `count` records.
+/// - The pointers in the records are null or valid for their lengths.
+/// - Nobody else accesses the records and their buffers during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_records_seal(
     records: *mut esplanade_record,
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the records.
     unsafe { all_records(records, count, seal_records) }
 }
 
-/// Opens `count` records. Gives the first status that is not ESPLANADE_OK. The output of a record that is not authentic
-/// is zeroed.
+/// Opens `count` records. Returns the first status that is not ESPLANADE_OK. The output of a record that is not
+/// authentic is zeroed.
 ///
 /// # Safety
-/// As esplanade_records_seal.
+/// The obligations are those of esplanade_records_seal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esplanade_records_open(
     records: *mut esplanade_record,
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the records.
     unsafe { all_records(records, count, open_records) }
 }
 
+/// Checks the packets' pointers, does `work` on the good packets and sets each status.
+///
 /// # Safety
-/// As esplanade_esp_seal.
+/// The obligations are those of esplanade_esp_seal.
 unsafe fn esp(
     packets: *mut esplanade_esp_packet,
     count: usize,
     work: fn(&mut [EspPacket<'_>]),
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees an array that is null or valid.
         let packets = unsafe { array(packets, count)? };
         let mut outputs = Outputs::new();
         outputs.add(packets.as_ptr().cast(), size_of_val(packets));
@@ -298,7 +311,8 @@ unsafe fn esp(
             .iter_mut()
             .filter(|p| p.status == ESPLANADE_INTERNAL)
         {
-            // SAFETY: neither is null, and no buffer overlaps another one; the caller promises the rest.
+            // SAFETY: the pointers are not null, and no buffer overlaps another one; the caller guarantees that they
+            // are valid.
             let packet_of = unsafe {
                 let bytes = slice_mut(packet.bytes, packet.len)?;
                 EspPacket::new(&(*packet.key).0, packet.sequence, bytes)
@@ -314,15 +328,17 @@ unsafe fn esp(
     })
 }
 
+/// Checks the records' pointers, does `work` on the good records and sets each status.
+///
 /// # Safety
-/// As esplanade_records_seal.
+/// The obligations are those of esplanade_records_seal.
 unsafe fn all_records(
     records: *mut esplanade_record,
     count: usize,
     work: fn(&mut [Record<'_>]),
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees an array that is null or valid.
         let records = unsafe { array(records, count)? };
         let mut outputs = Outputs::new();
         outputs.add(records.as_ptr().cast(), size_of_val(records));
@@ -356,7 +372,8 @@ unsafe fn all_records(
             .iter_mut()
             .filter(|r| r.status == ESPLANADE_INTERNAL)
         {
-            // SAFETY: none is null, and what is written overlaps nothing else; the caller promises the rest.
+            // SAFETY: no pointer is null, and written buffers overlap nothing else; the caller guarantees that they
+            // are valid.
             let made = unsafe {
                 let (key, aad) = (&(*record.key).0, slice(record.aad, record.aad_len)?);
                 let to = slice_mut(record.to, record.len)?;
@@ -381,7 +398,7 @@ unsafe fn all_records(
     })
 }
 
-/// A panic does not leave the library.
+/// Runs `work` and turns a panic into a status, so that no panic leaves the library.
 fn guarded(work: impl FnOnce() -> Result<(), i32>) -> i32 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => ESPLANADE_OK,
@@ -405,7 +422,7 @@ fn first(mut statuses: impl Iterator<Item = i32>) -> Result<(), i32> {
         .map_or(Ok(()), Err)
 }
 
-/// Whether bytes can be there at all.
+/// Whether `len` bytes can exist at this address.
 fn fits(bytes: *const u8, len: usize) -> bool {
     let in_range = isize::try_from(len).is_ok() && bytes.addr().checked_add(len).is_some();
     in_range && (len == 0 || !bytes.is_null())
@@ -415,30 +432,37 @@ fn writable<T>(out: *mut T) -> bool {
     !out.is_null() && out.is_aligned()
 }
 
+/// Returns the bytes as a slice, or an error if they cannot exist.
+///
 /// # Safety
-/// Bytes that are not null may be read for `'a`.
+/// If `bytes` is not null, `len` bytes from there may be read for `'a`.
 unsafe fn slice<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8], i32> {
     match len {
         _ if !fits(bytes, len) => Err(ESPLANADE_ARGUMENT),
         0 => Ok(&[]),
-        // SAFETY: the caller's promise.
+        // SAFETY: `bytes` is not null, and the caller guarantees `len` bytes.
         _ => Ok(unsafe { std::slice::from_raw_parts(bytes, len) }),
     }
 }
 
+/// Returns the bytes as a slice, or an error if they cannot exist.
+///
 /// # Safety
-/// Bytes that are not null may be read and written, by nobody else, for `'a`.
+/// If `bytes` is not null, `len` bytes from there may be read and written for `'a`, and nobody else accesses them.
 unsafe fn slice_mut<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u8], i32> {
     match len {
         _ if !fits(bytes, len) => Err(ESPLANADE_ARGUMENT),
         0 => Ok(&mut []),
-        // SAFETY: the caller's promise.
+        // SAFETY: `bytes` is not null, and the caller guarantees `len` bytes.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(bytes, len) }),
     }
 }
 
+/// Returns the array as a slice, or an error if it cannot exist.
+///
 /// # Safety
-/// A pointer that is not null is to `count` members that may be read and written, by nobody else, for `'a`.
+/// If `first` is not null, `count` members from there may be read and written for `'a`, and nobody else accesses
+/// them.
 unsafe fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], i32> {
     let bytes = count
         .checked_mul(size_of::<T>())
@@ -446,7 +470,7 @@ unsafe fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], i32> 
     match count {
         _ if !fits(first.cast(), bytes) || !first.is_aligned() => Err(ESPLANADE_ARGUMENT),
         0 => Ok(&mut []),
-        // SAFETY: the caller's promise.
+        // SAFETY: `first` is aligned and not null, and the caller guarantees `count` members.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(first, count) }),
     }
 }

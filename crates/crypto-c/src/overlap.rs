@@ -1,6 +1,7 @@
-//! Finds buffers of a call that overlap: in Rust that would be undefined, so that it must not get there.
+//! Finds overlapping buffers of a call. They must be refused, because overlapping references are undefined behaviour
+//! in Rust.
 
-/// What a call writes: begin and end of each buffer.
+/// The buffers that a call writes: begin and end of each.
 pub(crate) struct Outputs(Vec<(usize, usize)>);
 
 impl Outputs {
@@ -14,13 +15,14 @@ impl Outputs {
         }
     }
 
-    /// Whether no two overlap. Sorts them, which costs nothing where they are in order.
+    /// Whether no two buffers overlap. Sorts the buffers, which is cheap if they are in order already.
     pub(crate) fn are_apart(&mut self) -> bool {
         self.0.sort();
         self.0.windows(2).all(|pair| pair[0].1 <= pair[1].0)
     }
 
-    /// Whether these bytes overlap none; after [`Outputs::are_apart`].
+    /// Whether these bytes overlap no buffer. [`Outputs::are_apart`] must have been called before, and must have been
+    /// true.
     pub(crate) fn miss(&self, bytes: *const u8, len: usize) -> bool {
         let (begin, end) = (bytes.addr(), bytes.addr() + len);
         let next = self.0.partition_point(|output| output.1 <= begin);

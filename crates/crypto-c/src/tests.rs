@@ -1,4 +1,4 @@
-//! Every function with every wrong argument that can be told from a right one.
+//! Calls every function with every wrong argument that can be detected.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const MATERIAL: [u8; 36] = [7; 36];
 
 fn esp_key() -> *mut esplanade_esp_key {
     let mut key = std::ptr::null_mut();
-    // SAFETY: valid pointers.
+    // SAFETY: all pointers are valid.
     let status = unsafe {
         esplanade_esp_key_new(
             c"AES_GCM_16_256".as_ptr(),
@@ -23,7 +23,7 @@ fn esp_key() -> *mut esplanade_esp_key {
 fn aead_key() -> *mut esplanade_aead_key {
     let mut key = std::ptr::null_mut();
     let algorithm = ESPLANADE_CHACHA20_POLY1305;
-    // SAFETY: valid pointers.
+    // SAFETY: all pointers are valid.
     let status = unsafe { esplanade_aead_key_new(algorithm, MATERIAL.as_ptr(), 32, &mut key) };
     assert_eq!(status, ESPLANADE_OK);
     key
@@ -59,7 +59,7 @@ fn keys_survive_every_argument() {
         (c"".as_ptr(), material, 36, ESPLANADE_TRANSFORM),
         (c"\xff".as_ptr(), material, 36, ESPLANADE_TRANSFORM),
     ] {
-        // SAFETY: null or valid.
+        // SAFETY: all pointers are null or valid.
         let status = unsafe { esplanade_esp_key_new(name, 0, material, len, &mut esp) };
         assert_eq!(status, expected);
         assert!(expected == ESPLANADE_ARGUMENT || esp.is_null());
@@ -72,12 +72,12 @@ fn keys_survive_every_argument() {
         (1, material, 17, ESPLANADE_KEY),
         (1, [0; 16].as_ptr(), 16, ESPLANADE_KEY),
     ] {
-        // SAFETY: null or valid.
+        // SAFETY: all pointers are null or valid.
         let status = unsafe { esplanade_aead_key_new(algorithm, key, len, &mut aead) };
         assert_eq!(status, expected);
         assert!(aead.is_null());
     }
-    // SAFETY: null or valid.
+    // SAFETY: all pointers are null or valid.
     unsafe {
         let nowhere = esplanade_aead_key_new(1, material, 16, std::ptr::null_mut());
         assert_eq!(nowhere, ESPLANADE_ARGUMENT);
@@ -100,7 +100,7 @@ fn packets_survive_every_argument() {
         status: -1,
     };
     let null = std::ptr::null_mut();
-    // One good packet among others.
+    // There is one good packet among others.
     let mut packets = [
         packet(key, a.as_mut_ptr(), 64),
         packet(std::ptr::null(), b.as_mut_ptr(), 64),
@@ -112,7 +112,7 @@ fn packets_survive_every_argument() {
     let statuses = |packets: &[esplanade_esp_packet]| -> Vec<i32> {
         packets.iter().map(|packet| packet.status).collect()
     };
-    // SAFETY: null, refused or valid.
+    // SAFETY: every pointer is null, refused or valid.
     unsafe {
         let status = esplanade_esp_seal(packets.as_mut_ptr(), 6);
         assert_eq!(status, ESPLANADE_ARGUMENT);
@@ -166,7 +166,7 @@ fn a_packet_in_the_array_of_packets_is_refused() {
         status: -1,
     }];
     packets[0].bytes = packets.as_mut_ptr().cast();
-    // SAFETY: refused.
+    // SAFETY: the call is refused.
     unsafe {
         assert_eq!(
             esplanade_esp_seal(packets.as_mut_ptr(), 1),
@@ -181,12 +181,12 @@ fn a_packet_in_the_array_of_packets_is_refused() {
 fn records_survive_every_argument() {
     let key = aead_key();
     let (mut a, mut b) = ([5u8; 40], [6u8; 40]);
-    // SAFETY: null, refused or valid.
+    // SAFETY: every pointer is null, refused or valid.
     unsafe {
         let mut good = record(key, &mut a);
         assert_eq!(esplanade_records_seal(&mut good, 1), ESPLANADE_OK);
         assert_ne!(a, [5; 40]);
-        // Apart, and an empty one in front.
+        // One record has separate buffers; an empty one is in front of it.
         let apart = esplanade_record {
             to: b.as_mut_ptr(),
             aad: std::ptr::null(),
@@ -262,7 +262,7 @@ fn records_survive_every_argument() {
 #[test]
 fn every_status_has_a_text() {
     for status in (ESPLANADE_OK..=ESPLANADE_INTERNAL).chain([-1, i32::MAX]) {
-        // SAFETY: a static string.
+        // SAFETY: the pointer is to a static string.
         let text = unsafe { CStr::from_ptr(esplanade_status_text(status)) };
         let unknown = text == c"unknown status";
         assert_eq!(
@@ -270,7 +270,7 @@ fn every_status_has_a_text() {
             !(ESPLANADE_OK..=ESPLANADE_INTERNAL).contains(&status)
         );
     }
-    // SAFETY: a static string.
+    // SAFETY: the pointer is to a static string.
     let tier = unsafe { CStr::from_ptr(esplanade_tier()) };
     assert_eq!(tier.to_str(), Ok(Tier::current().name()));
 }

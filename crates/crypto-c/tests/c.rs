@@ -1,4 +1,4 @@
-//! The header, and a C program that uses it.
+//! Checks the header, and builds and runs a C program that uses it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo puts what it builds for this test, or the folder above.
+/// Finds the library in the folder where cargo puts what it builds for this test, or in the folder above.
 fn library() -> PathBuf {
     let exe = std::env::current_exe().expect("a path");
     let deps = exe.parent().expect("a folder");
@@ -75,7 +75,7 @@ fn the_header_is_current() {
     let header = here().join("include/esplanade_crypto.h");
     let checked_in = std::fs::read_to_string(&header).expect("the header");
     every_function_is_declared(&checked_in);
-    // The license of cbindgen, MPL-2.0, is not one that the crates here are built with; as a tool it may be used.
+    // The crates here may not be built with code under the license of cbindgen, MPL-2.0. As a tool it may be used.
     let made = Command::new("cbindgen")
         .current_dir(here())
         .args(["--quiet", "--config", "cbindgen.toml", "src/lib.rs"])
@@ -100,7 +100,7 @@ fn the_header_is_current() {
     }
 }
 
-/// Also without cbindgen: names and numbers.
+/// Checks names and numbers without cbindgen.
 fn every_function_is_declared(header: &str) {
     let source = include_str!("../src/lib.rs");
     let mut functions = 0;

@@ -1,17 +1,18 @@
 //! Looks for secrets in the time that sealing and opening take, in the manner of dudect (Reparaz, Balasch and
 //! Verbauwhede, 2017).
 //!
-//! Two classes of inputs, mixed at random, are timed: one secret again and again against random ones; packets whose ICV
-//! is wrong in the first byte against ones wrong in the last. Welch's t says whether the means differ by more than
-//! chance: an absolute value above 10 does not come by chance, one between 4.5 and 10 is to be measured again with more
-//! samples. The upper tail, which is interrupts and neighbours, is cut off at several places, and the largest |t| counts.
-//! The last line is a control: a comparison that stops at the first difference, which must be found.
+//! Two classes of inputs are timed, mixed at random. In one test, the same secret is compared with random secrets. In
+//! the other, packets whose ICV is wrong in the first byte are compared with packets wrong in the last byte. Welch's
+//! t says whether the means differ by more than chance. An absolute value above 10 does not come by chance. A value
+//! between 4.5 and 10 must be measured again with more samples. The upper tail consists of interrupts and other
+//! programs, so it is cut off at several places, and the largest |t| counts. The last line is a control: a comparison
+//! that stops at the first difference, which must be found.
 //!
 //! ```text
 //! cargo bench -p esplanade-crypto --bench timing [-- PART-OF-A-TRANSFORM'S-NAME [SAMPLES]]
 //! ```
 //!
-//! One line of JSON a case. A value that stays low proves nothing about other machines.
+//! Each case prints one line of JSON. A value that stays low proves nothing about other machines.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,13 +20,13 @@ use std::time::Instant;
 use esplanade_crypto::lookaside::{EspPacket, open_esp, seal_esp};
 use esplanade_crypto::{JobStatus, KeyContext, Tier, Transform};
 
-/// Packets of a batch: enough for all lanes of most kernels.
+/// Number of packets in a batch: enough for all lanes of most kernels.
 const PACKETS: usize = 32;
 const BODY: usize = 96;
-/// Inputs of a class, so that both touch the same amount of memory.
+/// Number of inputs in each class. It is equal, so that both classes touch the same amount of memory.
 const INPUTS: usize = 16;
 
-/// xorshift64*
+/// A random generator (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -41,7 +42,7 @@ impl Random {
     }
 }
 
-/// Welch's t of two sets of times.
+/// Returns Welch's t of two sets of times.
 fn welch(a: &[f64], b: &[f64]) -> f64 {
     let stats = |times: &[f64]| {
         let count = times.len() as f64;
@@ -53,7 +54,7 @@ fn welch(a: &[f64], b: &[f64]) -> f64 {
     (mean_a - mean_b) / (error_a + error_b).sqrt().max(f64::MIN_POSITIVE)
 }
 
-/// The largest |t| over all cuts.
+/// Returns the largest |t| over all cuts.
 fn largest_t(classes: &[Vec<f64>; 2]) -> f64 {
     let mut all: Vec<f64> = classes.concat();
     all.sort_by(f64::total_cmp);
@@ -75,7 +76,7 @@ fn largest_t(classes: &[Vec<f64>; 2]) -> f64 {
     largest
 }
 
-/// Times `work` on inputs of class 0 and 1; `prepare` makes one ready.
+/// Times `work` on inputs of class 0 and 1. `prepare` makes an input ready.
 fn measure<T>(
     samples: usize,
     state: &mut T,
@@ -91,7 +92,7 @@ fn measure<T>(
         let start = Instant::now();
         work(state, class, input);
         let time = start.elapsed().as_nanos() as f64;
-        // The first ones warm up.
+        // The first tenth of the samples warms up.
         if number >= samples / 10 {
             classes[class].push(time);
         }
@@ -103,7 +104,7 @@ fn key(tier: Tier, transform: Transform, material: &[u8]) -> KeyContext {
     KeyContext::for_tier(tier, transform, false, material).expect("a good key")
 }
 
-/// Key material of the two classes: one again and again, and random ones.
+/// Key material of the two classes: the same key every time, and random keys.
 fn materials(transform: Transform, random: &mut Random) -> [Vec<Vec<u8>>; 2] {
     let len = transform.key_material_len();
     let fixed = random.bytes(len);
@@ -111,7 +112,7 @@ fn materials(transform: Transform, random: &mut Random) -> [Vec<Vec<u8>>; 2] {
     [vec![fixed; INPUTS], others]
 }
 
-/// A batch of packets in a row, all of one key.
+/// A batch of consecutive packets that all have one key.
 struct Buffer {
     bytes: Vec<u8>,
     len: usize,
@@ -132,8 +133,8 @@ impl Buffer {
     }
 }
 
-/// The context is made anew for each sample, so that the keys of both classes lie at the same addresses: where a context
-/// lies shows in the time, and is no secret.
+/// Each sample makes the context anew, so that keys of both classes lie at the same addresses. The address of a
+/// context affects the time, but it is no secret.
 fn secret_key(tier: Tier, transform: Transform, samples: usize) -> f64 {
     let mut random = Random(1);
     let materials = materials(transform, &mut random);
@@ -174,7 +175,7 @@ fn secret_text(tier: Tier, transform: Transform, samples: usize) -> f64 {
     )
 }
 
-/// Where the ICV is wrong.
+/// Compares packets whose ICVs are wrong in different places.
 fn forged_icv(tier: Tier, transform: Transform, samples: usize) -> f64 {
     let mut random = Random(3);
     let key = key(tier, transform, &random.bytes(transform.key_material_len()));
@@ -201,7 +202,7 @@ fn forged_icv(tier: Tier, transform: Transform, samples: usize) -> f64 {
     )
 }
 
-/// A comparison that tells where the bytes differ.
+/// Times a comparison that reveals where the bytes differ.
 fn control(samples: usize) -> f64 {
     let mut random = Random(4);
     let secret = random.bytes(2048);
@@ -219,11 +220,11 @@ fn control(samples: usize) -> f64 {
     )
 }
 
-/// Gives the largest |t| of so many samples.
+/// Returns the largest |t| of the given number of samples.
 type Case = fn(Tier, Transform, usize) -> f64;
 
 fn main() {
-    // `cargo bench` adds its own flags.
+    // `cargo bench` adds its own flags, which are left out.
     let mut arguments = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
     let part = arguments.next().unwrap_or_default();
     let samples = arguments.next().and_then(|count| count.parse().ok());

@@ -1,7 +1,7 @@
-//! What the CPU engine costs per packet of each transform, in core cycles: the bar for other engines.
+//! Measures the core cycles per packet of the CPU engine for each transform. They are the bar for other engines.
 //!
-//! One line of JSON a case; the least of many repetitions. Core cycles come from a chain of instructions that
-//! wait for each other, timed beside each repetition. The argument, if any, is a part of the transform's name.
+//! Each case prints one line of JSON with the least of many repetitions. A chain of dependent instructions, timed
+//! beside each repetition, gives the length of a core cycle. The argument, if any, is a part of the transform's name.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,13 +9,13 @@ use std::time::Instant;
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
 use esplanade_testkit::clock::cycle_ns;
 
-/// Lengths of the inner packet.
+/// Lengths of the inner packet in bytes.
 const LENGTHS: [usize; 3] = [64, 576, 1446];
 const REPETITIONS: usize = 60;
-/// IPv4 header and AH up to the ICV field.
+/// Offset of the ICV: the IPv4 header, and AH up to its ICV field.
 const AH_ICV: usize = 32;
 
-/// The least core cycles that one call takes.
+/// Returns the least core cycles that one call takes.
 fn cycles(calls: u32, mut call: impl FnMut()) -> f64 {
     let mut least = f64::MAX;
     for _ in 0..REPETITIONS {
@@ -55,7 +55,7 @@ fn measure(transform: Transform, len: usize) -> (f64, f64) {
     });
     seal(&mut packet);
     let sealed = packet.clone();
-    // The copy is part of the time: opening changes the packet.
+    // The copy is part of the time, because opening changes the packet.
     let opening = cycles(calls, || {
         packet.copy_from_slice(&sealed);
         assert_eq!(open(&mut packet), JobStatus::Done);
@@ -64,7 +64,7 @@ fn measure(transform: Transform, len: usize) -> (f64, f64) {
 }
 
 fn main() {
-    // `cargo bench` adds its own flags.
+    // `cargo bench` adds its own flags, which are left out.
     let part = std::env::args().skip(1).find(|a| !a.starts_with('-'));
     let part = part.unwrap_or_default();
     for transform in Transform::all().filter(|t| t.name().contains(&part)) {

@@ -1,8 +1,8 @@
 //! Searches for small networks of three-input gates for the S-boxes of DES (FIPS 46-3), for the bitsliced kernel.
 //!
-//! `des_networks SECONDS [BOX [SEED]]` prints the smallest network found for each box, or for one, as Rust. A gate is any
-//! function of three earlier values: `vpternlogq` computes each in one instruction. `cpu/des/networks.rs` holds the best
-//! of several runs.
+//! `des_networks SECONDS [BOX [SEED]]` prints the smallest network that it finds for each box, or for one, as Rust
+//! code. A gate is any function of three earlier values, which `vpternlogq` computes in one instruction.
+//! `cpu/des/networks.rs` holds the best of several runs.
 //!
 //! ```text
 //! start: each output by selecting on one input after the other, until a gate on three existing values will do
@@ -13,11 +13,11 @@
 //!         sometimes v := gate(x, y, gate(a, b, c)) instead, up to SLACK gates above the best so far
 //! ```
 //!
-//! The walk along networks of equal size does the work: most steps change nothing but which values stand ready.
+//! The walk along networks of equal size does the work. Most steps change only which values are available.
 
 use std::time::{Duration, Instant};
 
-/// Row by row, as in the standard.
+/// The S-boxes, row by row as in the standard.
 #[rustfmt::skip]
 const BOXES: [[u8; 64]; 8] = [
     [14, 4, 13, 1, 2, 15, 11, 8, 3, 10, 6, 12, 5, 9, 0, 7, 0, 15, 7, 4, 14, 2, 13, 1, 10, 6, 12, 11, 9, 5, 3, 8,
@@ -38,14 +38,15 @@ const BOXES: [[u8; 64]; 8] = [
      7, 11, 4, 1, 9, 12, 14, 2, 0, 6, 10, 13, 15, 3, 5, 8, 2, 1, 14, 7, 4, 10, 8, 13, 15, 12, 9, 0, 3, 5, 6, 11],
 ];
 
-/// Inputs are values 0 to 5: the first is the most significant of the box's six bits.
+/// Number of inputs. They are values 0 to 5; value 0 is the most significant of the box's six bits.
 const INPUTS: usize = 6;
-/// A set of values is a bit mask.
+/// The most values in a network, because a set of values is a bit mask.
 const VALUES: usize = 64;
-/// How far above the best network the walk may climb.
+/// Number of gates by which the walk may exceed the best network.
 const SLACK: usize = 6;
-/// Steps between climbs, and steps after which the walk goes back to the best network.
+/// Number of steps between climbs.
 const CLIMB: u64 = 20;
+/// Number of steps after which the walk returns to the best network.
 const RETURN: u64 = 400_000;
 
 /// Truth tables of the four outputs, the most significant first.
@@ -80,7 +81,7 @@ impl Random {
     }
 }
 
-/// A function on the positions where `ones | zeros` is set; open elsewhere.
+/// A function that is fixed where `ones | zeros` is set, and open elsewhere.
 #[derive(Clone, Copy)]
 struct Goal {
     ones: u64,
@@ -99,7 +100,7 @@ impl Goal {
         self.ones == 0 || self.zeros == 0
     }
 
-    /// Whether the value `t` tells the ones from the zeros of every part.
+    /// Whether the value `t` distinguishes the ones from the zeros in every part.
     fn told(parts: &[Self], t: u64) -> bool {
         parts
             .iter()
@@ -118,7 +119,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Stands for an existing value; not built.
+    /// Stands for an existing value; this gate is not built.
     fn same(v: usize) -> Self {
         Self {
             inputs: [v as u8; 3],
@@ -135,14 +136,14 @@ impl Gate {
     }
 }
 
-/// Values in an order such that gates use only earlier ones.
+/// Values in an order in which gates use only earlier values.
 #[derive(Clone)]
 struct Network {
     truth: [u64; VALUES],
     gates: [Gate; VALUES],
     len: usize,
     outputs: [u8; 4],
-    /// For each position the values there.
+    /// For each position, the values at that position.
     columns: [u64; 64],
 }
 
@@ -186,13 +187,13 @@ impl Network {
         at
     }
 
-    /// The values that differ between a one and a zero of a goal that is not constant.
+    /// Returns the values that differ between a one and a zero of a goal that is not constant.
     fn telling(&self, goal: Goal) -> u64 {
         self.columns[goal.ones.trailing_zeros() as usize]
             ^ self.columns[goal.zeros.trailing_zeros() as usize]
     }
 
-    /// The gate of three values that meets the goal, entries that do not matter at random.
+    /// Returns the gate of three values that meets the goal. Entries that do not matter are random.
     fn gate(&self, inputs: [usize; 3], goal: Goal, random: &mut Random) -> Gate {
         let [a, b, c] = inputs.map(|i| self.truth[i]);
         let noise = random.next();
@@ -210,7 +211,7 @@ impl Network {
         }
     }
 
-    /// A random triple among `allowed` that tells the goal's ones from its zeros.
+    /// Returns a random triple among `allowed` that distinguishes the goal's ones from its zeros.
     fn triple(&self, goal: Goal, allowed: u64, random: &mut Random) -> Option<[usize; 3]> {
         let mut order = [0; VALUES];
         let mut count = 0;
@@ -239,7 +240,7 @@ impl Network {
         None
     }
 
-    /// The inputs for which some output changes when `v` does, and the values that depend on it.
+    /// Returns the inputs for which some output changes when `v` does, and the values that depend on `v`.
     fn care(&self, v: usize) -> (u64, u64) {
         let mut truth = self.truth;
         truth[v] = !truth[v];
@@ -267,8 +268,8 @@ impl Network {
             .count()
     }
 
-    /// The same network with `gates` in place of value `v`, without what nothing uses. An input of `len` means the
-    /// first of two gates.
+    /// Returns the network with `gates` in place of value `v`, without the gates that nothing uses. An input of `len`
+    /// means the first of two gates.
     fn replaced(&self, v: usize, gates: &[Gate]) -> Self {
         let mut all = self.gates;
         if let [first, _] = gates {
@@ -294,7 +295,7 @@ impl Network {
     }
 }
 
-/// Puts a value after all that it uses; returns its new number.
+/// Places a value after all values that it uses, and returns its new number.
 fn visit(
     old: &[Gate; VALUES],
     v: u8,
@@ -322,7 +323,7 @@ struct Search {
 }
 
 impl Search {
-    /// Selects on one input after the other.
+    /// Builds the first network by selecting on one input after the other.
     fn start(&mut self) -> Network {
         let mut network = Network::new();
         let mut order: Vec<usize> = (0..INPUTS).collect();
@@ -351,7 +352,7 @@ impl Search {
         network.push(network.gate([*x, f, g], goal, &mut self.random))
     }
 
-    /// One gate made anew, if there is another way; two in its place when `climb` is set.
+    /// Makes one gate anew, if there is another way. With `climb`, two gates replace it.
     fn step(&mut self, network: &Network, climb: bool) -> Option<Network> {
         let random = &mut self.random;
         let v = INPUTS + random.below(network.cost());
@@ -368,7 +369,7 @@ impl Search {
             }) {
                 return Some(network.replaced(v, &[Gate::same(same)]));
             }
-            // Without an input that nothing else uses, a gate is saved.
+            // If the new gate leaves out an input that nothing else uses, a gate is saved.
             let input = usize::from(network.gates[v].inputs[random.below(3)]);
             let spared = match network.users(input) {
                 1 if input >= INPUTS => allowed & !(1 << input),
@@ -388,7 +389,7 @@ impl Search {
         };
         let (x, y) = (some(random), some(random));
         let [one, flip @ ..] = quarters(goal, network.truth[x], network.truth[y]);
-        // Where x and y decide, the inner gate is open; elsewhere it is the goal or its complement.
+        // Where x and y decide, the inner gate is open. Elsewhere it is the goal or the goal's complement.
         let open = |part: &Goal| !part.constant();
         let inner = flip.iter().chain([&one]).filter(|p| open(p)).fold(
             Goal { ones: 0, zeros: 0 },
@@ -440,7 +441,7 @@ impl Search {
     }
 }
 
-/// Runs the gates over all inputs again and prints them.
+/// Runs the gates over all inputs again, and prints them.
 fn print(number: usize, network: &Network) {
     let name = number + 1;
     println!("/// {} gates.", network.cost());

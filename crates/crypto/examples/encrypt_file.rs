@@ -5,15 +5,15 @@
 //! encrypt_file decrypt KEY-FILE IN OUT
 //! ```
 //!
-//! The key file holds 32 random bytes (`head -c 32 /dev/urandom > key`). The encrypted file is a salt of 32 bytes, then
-//! records of 64 KiB and one that may be shorter, each followed by its tag. The file's own key is
-//! HMAC-SHA2-256(key, salt), so that records can be counted from zero in every file: the record's number is its nonce.
-//! The associated data is the number and a byte that is 1 in the last record: records that are missing, moved or
-//! taken from another file are refused, and so is a file of which the end is missing. (The construction is the one of
-//! STREAM, Hoang et al., CRYPTO 2015.)
+//! The key file holds 32 random bytes (`head -c 32 /dev/urandom > key`). The encrypted file is a salt of 32 bytes,
+//! then records of 64 KiB, of which the last may be shorter. Each record is followed by its tag. The file's own key
+//! is HMAC-SHA2-256(key, salt), so that records can be counted from zero in every file. The record's number is its
+//! nonce. The associated data is the number and a byte that is 1 in the last record. Records that are missing, moved
+//! or taken from another file are therefore refused, and so is a file whose end is missing. (This is the STREAM
+//! construction, Hoang et al., CRYPTO 2015.)
 //!
-//! Nothing of a batch is written before all of its records are authentic; what was written of a file that
-//! turns out to be damaged later is removed.
+//! A batch is written only if all of its records are authentic. If a file turns out to be damaged later, what was
+//! written of it is removed.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -26,11 +26,11 @@ use esplanade_crypto::lookaside::{
 };
 
 const TEXT: usize = 64 << 10;
-/// Records that are worked on together.
+/// Number of records that are worked on together.
 const BATCH: usize = 16;
 const SALT: usize = 32;
 
-/// Number and last-record marker.
+/// The associated data: record number and last-record marker.
 struct Place {
     nonce: [u8; 12],
     aad: [u8; 9],
@@ -65,8 +65,8 @@ fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(at)
 }
 
-/// Hands over batches of whole records of `len` bytes, each with whether it is the end. What ends the input may be
-/// shorter; it may be empty only if the input is.
+/// Calls `each` with batches of whole records of `len` bytes, and with whether the batch is the last. The last record
+/// may be shorter. It is empty only if the input is empty.
 fn batches(
     input: &mut impl Read,
     len: usize,
@@ -76,7 +76,7 @@ fn batches(
     let mut next = vec![0; len * BATCH];
     let mut filled = read_full(input, &mut now)?;
     loop {
-        // Whether a batch is the last one shows only in the one after it.
+        // Reading ahead shows whether this batch is the last one.
         let ahead = match filled == now.len() {
             true => read_full(input, &mut next)?,
             false => 0,
@@ -101,7 +101,7 @@ fn encrypt(
     output.write_all(&salt)?;
     let mut number = 0;
     batches(input, TEXT, |bytes, end| {
-        // An empty file has an empty record.
+        // An empty file has one empty record.
         let mut texts: Vec<&mut [u8]> = match bytes {
             [] => vec![&mut []],
             bytes => bytes.chunks_mut(TEXT).collect(),

@@ -1,12 +1,13 @@
 //! A TLS 1.3 record layer (RFC 8446 §5.2, §5.3) that seals and opens many records at once.
 //!
-//! A TLS library calls its AEAD once a record. A server that has a file to send knows many records in advance, and
-//! [`Writer::seal`] does them in a batch; [`Reader::open`] opens all records that a read from a socket brought. The
-//! nonce of a record is the traffic IV ⊕ its sequence number, which both sides count; the associated data
-//! is the record's header. The plaintext ends with its content type; zeros after that are padding.
+//! A TLS library calls its AEAD once per record. A server that sends a file knows many records in advance, and
+//! [`Writer::seal`] seals them in one batch. [`Reader::open`] opens all records that one read from a socket brought.
+//! The nonce of a record is the traffic IV ⊕ its sequence number, which both sides count. The associated data is the
+//! record's header. The plaintext ends with its content type; zeros after that are padding.
 //!
-//! Run alone it sends a message through both halves, has aws-lc open what it sealed and the other way round, and says
-//! how fast it was. The handshake, which gives key and IV, and key updates are the caller's.
+//! Run alone, the program sends a message through both halves. It has aws-lc open what it sealed, and opens what
+//! aws-lc sealed. Then it prints how fast it was. The caller does the handshake, which gives key and IV, and key
+//! updates.
 
 use std::error::Error;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use esplanade_crypto::lookaside::{
     AeadAlgorithm, AeadKey, Record, TAG_LEN, open_records, seal_records,
 };
 
-/// The longest plaintext of a record (§5.1).
+/// The longest plaintext of a record (RFC 8446 §5.1).
 const PLAINTEXT_MAX: usize = 1 << 14;
 const HEADER: usize = 5;
 const APPLICATION_DATA: u8 = 23;
@@ -27,7 +28,7 @@ const ALERT: u8 = 21;
 struct Half {
     key: AeadKey,
     iv: [u8; 12],
-    /// Of the next record.
+    /// Sequence number of the next record.
     sequence: u64,
 }
 
@@ -41,7 +42,8 @@ impl Half {
         })
     }
 
-    /// The nonce of the record that is `ahead` of the next one (§5.3). A sequence number must not wrap.
+    /// Returns the nonce of the record `ahead` places after the next one (RFC 8446 §5.3). A sequence number must not
+    /// wrap.
     fn nonce(&self, ahead: usize) -> Result<[u8; 12], Box<dyn Error>> {
         let sequence = self.sequence.checked_add(ahead as u64);
         let sequence = sequence.ok_or("time for a key update")?;
@@ -105,8 +107,8 @@ impl Writer {
 struct Reader(Half);
 
 impl Reader {
-    /// Opens the whole records at the beginning of `input`; `each` gets their content types and data. Gives the bytes
-    /// that it has used: a part of a record is left for the next call.
+    /// Opens the whole records at the beginning of `input`. `each` gets their content types and data. Returns the
+    /// number of bytes used; an incomplete record is left for the next call.
     fn open(
         &mut self,
         input: &mut [u8],
@@ -117,7 +119,7 @@ impl Reader {
         let mut rest = input;
         while let Some(&[content_type, 3, 3, high, low]) = rest.first_chunk::<HEADER>() {
             let len = usize::from(u16::from_be_bytes([high, low]));
-            // §5.2: one byte of type and 255 of expansion at most.
+            // RFC 8446 §5.2: the expansion is at most one byte of type and 255 more bytes.
             if content_type != APPLICATION_DATA
                 || !(TAG_LEN + 1..=PLAINTEXT_MAX + 256).contains(&len)
             {
@@ -154,7 +156,7 @@ impl Reader {
     }
 }
 
-/// aws-lc opens the records, one after the other.
+/// Has aws-lc open the records, one after the other.
 fn opened_by_aws_lc(
     key: &[u8],
     iv: [u8; 12],
@@ -196,7 +198,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     writer.seal(ALERT, &[1, 0], &mut wire)?;
 
-    // As it comes from a socket: in pieces that are no records.
+    // A socket delivers pieces that are no records.
     let (mut pending, mut received, mut closed) = (Vec::new(), Vec::new(), false);
     let start = Instant::now();
     for piece in wire.chunks(100_000) {
@@ -265,7 +267,7 @@ mod tests {
             let mut forged = wire.clone();
             forged[at] ^= 1;
             let used = Reader(half()).open(&mut forged, |_, _| panic!("nothing is delivered"));
-            // A longer length is a record that is not whole yet.
+            // A longer length means that the record is incomplete.
             assert!(
                 used.is_err() || used.is_ok_and(|used| used == 0),
                 "byte {at}"

@@ -1,7 +1,7 @@
 //! AES key schedules of aws-lc, with CBC (RFC 3602) and counter mode (RFC 3686) in place.
 //!
-//! `aws_lc_rs` has no unpadded CBC and no counter mode that work in place without an allocation, hence
-//! the calls into `aws_lc_sys`.
+//! `aws_lc_rs` has no unpadded CBC, and no counter mode that works in place without an allocation. Therefore this
+//! module calls `aws_lc_sys`.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -12,10 +12,10 @@ use crate::plain::Cleansed;
 
 pub(crate) const BLOCK: usize = 16;
 
-/// The schedule that encrypts blocks.
+/// The key schedule for encryption.
 pub(crate) struct EncryptKey(Cleansed<lc::AES_KEY>);
 
-/// The schedule that decrypts blocks.
+/// The key schedule for decryption.
 pub(crate) struct DecryptKey(Cleansed<lc::AES_KEY>);
 
 type SetKey = unsafe extern "C" fn(*const u8, u32, *mut lc::AES_KEY) -> c_int;
@@ -23,8 +23,8 @@ type SetKey = unsafe extern "C" fn(*const u8, u32, *mut lc::AES_KEY) -> c_int;
 fn schedule(key: &[u8], set_key: SetKey) -> Option<Cleansed<lc::AES_KEY>> {
     let bits = u32::try_from(key.len()).ok()?.checked_mul(8)?;
     let mut schedule = MaybeUninit::<lc::AES_KEY>::zeroed();
-    // SAFETY: the key pointer is valid for `bits / 8` bytes and the schedule is writable; zeros are
-    // a valid AES_KEY even if the call fails.
+    // SAFETY: the key pointer is valid for `bits / 8` bytes, and the schedule is writable. Zeros are a valid AES_KEY
+    // even if the call fails.
     let (failed, schedule) = unsafe {
         let failed = set_key(key.as_ptr(), bits, schedule.as_mut_ptr()) != 0;
         (failed, Cleansed(schedule.assume_init()))
@@ -33,30 +33,30 @@ fn schedule(key: &[u8], set_key: SetKey) -> Option<Cleansed<lc::AES_KEY>> {
 }
 
 impl EncryptKey {
-    /// None unless the key has 16, 24 or 32 bytes.
+    /// Returns None unless the key has 16, 24 or 32 bytes.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         schedule(key, lc::AES_set_encrypt_key).map(Self)
     }
 
     pub(crate) fn encrypt_block(&self, mut block: [u8; BLOCK]) -> [u8; BLOCK] {
-        // SAFETY: in and out are the same 16 bytes, which AES_encrypt allows.
+        // SAFETY: input and output are the same 16 bytes, which AES_encrypt allows.
         unsafe { lc::AES_encrypt(block.as_ptr(), block.as_mut_ptr(), &self.0.0) }
         block
     }
 
-    /// CBC in place; `body` must be whole blocks.
+    /// Encrypts with CBC in place. `body` must consist of whole blocks.
     pub(crate) fn cbc(&self, iv: [u8; BLOCK], body: &mut [u8]) {
         cbc(&self.0.0, iv, body, lc::AES_ENCRYPT);
     }
 
-    /// CBC-MAC: the chaining value after the whole blocks of `blocks`.
+    /// Returns the CBC-MAC chaining value after `blocks`, which must be whole blocks.
     pub(crate) fn chain(&self, mut state: [u8; BLOCK], blocks: &[u8]) -> [u8; BLOCK] {
         assert!(blocks.len().is_multiple_of(BLOCK));
-        // CBC has to put its output somewhere.
+        // CBC writes its output somewhere, although only the chaining value is used.
         let mut scratch = [0; 32 * BLOCK];
         for chunk in blocks.chunks(scratch.len()) {
-            // SAFETY: `chunk` is whole blocks and not longer than `scratch`, which it does not
-            // overlap; the state is 16 writable bytes and receives the last block of output.
+            // SAFETY: `chunk` is whole blocks, not longer than `scratch`, and does not overlap it. The state is 16
+            // writable bytes and receives the last block of output.
             unsafe {
                 lc::AES_cbc_encrypt(
                     chunk.as_ptr(),
@@ -71,13 +71,13 @@ impl EncryptKey {
         state
     }
 
-    /// Counter mode in place, from this counter block on. `body` must be shorter than 2^32 blocks,
-    /// so that the 32-bit counter in the last bytes does not wrap.
+    /// Applies counter mode in place, starting at this counter block. `body` must be shorter than 2^32 blocks, so
+    /// that the 32-bit counter in the last bytes does not wrap.
     pub(crate) fn ctr(&self, mut counter: [u8; BLOCK], body: &mut [u8]) {
         let mut key_stream = [0; BLOCK];
         let mut used = 0;
-        // SAFETY: in and out are the same `body.len()` bytes, which AES_ctr128_encrypt allows;
-        // counter and key stream are 16 writable bytes, and `used` is below 16.
+        // SAFETY: input and output are the same `body.len()` bytes, which AES_ctr128_encrypt allows. Counter and key
+        // stream are 16 writable bytes, and `used` is below 16.
         unsafe {
             lc::AES_ctr128_encrypt(
                 body.as_ptr(),
@@ -93,12 +93,12 @@ impl EncryptKey {
 }
 
 impl DecryptKey {
-    /// None unless the key has 16, 24 or 32 bytes.
+    /// Returns None unless the key has 16, 24 or 32 bytes.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         schedule(key, lc::AES_set_decrypt_key).map(Self)
     }
 
-    /// CBC in place; `body` must be whole blocks.
+    /// Decrypts with CBC in place. `body` must consist of whole blocks.
     pub(crate) fn cbc(&self, iv: [u8; BLOCK], body: &mut [u8]) {
         cbc(&self.0.0, iv, body, lc::AES_DECRYPT);
     }
@@ -106,8 +106,8 @@ impl DecryptKey {
 
 fn cbc(key: &lc::AES_KEY, mut iv: [u8; BLOCK], body: &mut [u8], direction: c_int) {
     assert!(body.len().is_multiple_of(BLOCK));
-    // SAFETY: in and out are the same `body.len()` bytes, which AES_cbc_encrypt allows; the length
-    // is a whole number of blocks; the IV is 16 writable bytes; the schedule fits the direction.
+    // SAFETY: input and output are the same `body.len()` bytes, which AES_cbc_encrypt allows. The length is a whole
+    // number of blocks. The IV is 16 writable bytes. The schedule fits the direction.
     unsafe {
         lc::AES_cbc_encrypt(
             body.as_ptr(),

@@ -1,6 +1,6 @@
 //! AES-XCBC-MAC (RFC 3566) and AES-CMAC (RFC 4493): CBC-MAC whose last block is masked.
 //!
-//! The two differ only in how the masks, and XCBC's block key, come from the key:
+//! The two algorithms differ only in how the masks, and XCBC's block key, are derived from the key:
 //!
 //! ```text
 //! XCBC  block key = E(K, 01…)   mask of a whole block = E(K, 02…)   of a padded one = E(K, 03…)
@@ -35,9 +35,9 @@ impl AesMac {
         Some(Self { key, whole, padded })
     }
 
-    /// The MAC over `message` and `suffix`, not truncated.
+    /// Computes the MAC over `message` and `suffix`, not truncated.
     pub(crate) fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; BLOCK] {
-        // The last block, whole or not, is kept back: everything before it is chained.
+        // The last block, whole or not, is held back. Everything before it is chained.
         let mut last = Tail::default();
         let mut state = [0; BLOCK];
         for part in [message, suffix] {
@@ -58,7 +58,7 @@ impl AesMac {
     }
 }
 
-/// Up to one block that is not chained yet; zeros follow its `len` bytes.
+/// Up to one block that is not chained yet. Zeros follow its `len` bytes.
 #[derive(Default)]
 struct Tail {
     block: [u8; BLOCK],
@@ -66,7 +66,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// Chains what comes before the last block of tail and `part`, and keeps that block.
+    /// Chains all blocks of the tail and `part` but the last one, and keeps that block.
     fn take(&mut self, key: &EncryptKey, mut state: [u8; BLOCK], part: &[u8]) -> [u8; BLOCK] {
         let (fill, rest) = part.split_at(part.len().min(BLOCK - self.len));
         self.block[self.len..self.len + fill.len()].copy_from_slice(fill);
@@ -83,7 +83,7 @@ impl Tail {
     }
 }
 
-/// Multiplication by x in GF(2^128), in constant time (RFC 4493 §2.3).
+/// Multiplies by x in GF(2^128), in constant time (RFC 4493 §2.3).
 fn doubled(block: &[u8; BLOCK]) -> [u8; BLOCK] {
     let value = u128::from_be_bytes(*block);
     ((value << 1) ^ ((value >> 127) * 0x87)).to_be_bytes()

@@ -1,14 +1,15 @@
-//! The memory that the packets of a batch lie in.
+//! The memory in which the packets of a batch lie.
 
 use std::ops::{Deref, DerefMut};
 
-/// Memory that an engine's device reaches by itself. It stays where it is and keeps its length.
+/// Memory that an engine's device reaches by itself. It keeps its address and its length.
 pub trait Memory: Send {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-/// Bytes of fixed length, on the heap or where an engine wants them. Dropping it gives them back to whom they came from.
+/// A fixed number of bytes, on the heap or where an engine wants them. Dropping the arena gives them back to their
+/// owner.
 pub struct Arena(Kind);
 
 enum Kind {
@@ -17,7 +18,7 @@ enum Kind {
 }
 
 impl Arena {
-    /// Zeros.
+    /// An arena on the heap, filled with zeros.
     pub fn heap(len: usize) -> Self {
         Self(Kind::Heap(vec![0; len].into()))
     }

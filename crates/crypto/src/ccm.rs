@@ -1,16 +1,16 @@
-//! AES-CCM (RFC 3610) with the parameters of RFC 4309: nonces of 11 bytes, lengths of 4.
+//! AES-CCM (RFC 3610) with the parameters of RFC 4309: nonces of 11 bytes, and a length field of 4 bytes.
 //!
-//! aws-lc's CCM has a context that each packet would have to allocate; CBC-MAC and counter mode over
-//! one key schedule have not.
+//! aws-lc's CCM needs a context that each packet would have to allocate. CBC-MAC and counter mode over one key
+//! schedule need none.
 
 use subtle::ConstantTimeEq;
 
 use crate::aes::{BLOCK, EncryptKey};
 
 pub(crate) const NONCE_LEN: usize = 11;
-/// L - 1, where L = 4 bytes hold the length of the message and the block counter.
+/// L - 1 in the flags. L = 4 bytes hold the length of the message and the block counter.
 const L_FLAGS: u8 = 3;
-/// Longer AADs have another encoding of their length (RFC 3610 §2.2).
+/// The longest AAD. Longer AADs have another encoding of their length (RFC 3610 §2.2).
 const AAD_LEN_MAX: usize = 0xfeff;
 
 pub(crate) struct Ccm {
@@ -22,7 +22,7 @@ impl Ccm {
         EncryptKey::new(key).map(|key| Self { key })
     }
 
-    /// Encrypts in place and writes an ICV of 4 to 16 bytes. None if a length does not fit.
+    /// Encrypts in place and writes an ICV of 4 to 16 bytes. Returns None if a length does not fit.
     pub(crate) fn seal(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -36,7 +36,7 @@ impl Ccm {
         Some(())
     }
 
-    /// Decrypts in place and checks the ICV; a wrong one leaves zeros.
+    /// Decrypts in place and checks the ICV. If the ICV is wrong, the body is zeroed and the result is None.
     pub(crate) fn open(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -57,7 +57,7 @@ impl Ccm {
         Some(())
     }
 
-    /// The encrypted CBC-MAC over first block, AAD and plaintext (RFC 3610 §2.2, §2.3).
+    /// Returns the encrypted CBC-MAC over first block, AAD and plaintext (RFC 3610 §2.2, §2.3).
     fn tag(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -75,7 +75,7 @@ impl Ccm {
         first[0] |= u8::from(!aad.is_empty()) << 6;
         let mut state = self.key.encrypt_block(first);
         if !aad.is_empty() {
-            // The length shares the first block with the first 14 bytes.
+            // The length shares the first block with the first 14 bytes of AAD.
             let (head, rest) = aad.split_at(aad.len().min(BLOCK - 2));
             let mut block = [0; BLOCK];
             block[..2].copy_from_slice(&(aad.len() as u16).to_be_bytes());
@@ -90,7 +90,7 @@ impl Ccm {
         Some(state)
     }
 
-    /// Chains `bytes`, filled with zeros to whole blocks.
+    /// Chains `bytes`, padded with zeros to whole blocks.
     fn padded(&self, state: [u8; BLOCK], bytes: &[u8]) -> [u8; BLOCK] {
         let (blocks, rest) = bytes.split_at(bytes.len() / BLOCK * BLOCK);
         let state = self.key.chain(state, blocks);
@@ -103,7 +103,7 @@ impl Ccm {
     }
 }
 
-/// Flags || nonce || 32-bit number.
+/// Returns the block flags || nonce || 32-bit number.
 fn counter(nonce: &[u8; NONCE_LEN], number: u32) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     block[0] = L_FLAGS;

@@ -5,28 +5,28 @@ use crate::des::{self, DesKey};
 use crate::iana::Encryption;
 use crate::plain::Cleansed;
 
-/// One cipher key.
+/// A cipher key.
 pub(crate) enum Cipher {
     Null,
     AesCbc {
         encrypt: EncryptKey,
-        /// In a box: an SA needs only one of the two, and its memory is what a cache holds.
+        /// This is boxed because an SA needs only one of the two keys, and cache memory is scarce.
         decrypt: Box<DecryptKey>,
     },
     AesCtr {
         key: EncryptKey,
-        /// The nonce of RFC 3686, which comes with the key.
+        /// The nonce of the key material (RFC 3686 §4).
         salt: Cleansed<[u8; 4]>,
     },
     Des(DesKey),
 }
 
-/// An IV has another length than the cipher's.
+/// The IV does not have the cipher's IV length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrongIv;
 
 impl Cipher {
-    /// From key and salt. None for an AEAD, and if the length does not suit the cipher.
+    /// Makes a key from key and salt. Returns None for an AEAD, and if the length does not suit the cipher.
     pub(crate) fn new(encryption: Encryption, key: &[u8]) -> Option<Self> {
         match encryption {
             Encryption::Null => key.is_empty().then_some(Self::Null),
@@ -48,7 +48,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts in place; `body` must be whole blocks.
+    /// Encrypts in place. `body` must consist of whole blocks.
     pub(crate) fn encrypt(&self, iv: &[u8], body: &mut [u8]) -> Result<(), WrongIv> {
         match self {
             Self::Null => {}
@@ -59,7 +59,7 @@ impl Cipher {
         Ok(())
     }
 
-    /// Decrypts in place; `body` must be whole blocks.
+    /// Decrypts in place. `body` must consist of whole blocks.
     pub(crate) fn decrypt(&self, iv: &[u8], body: &mut [u8]) -> Result<(), WrongIv> {
         match self {
             Self::Null => {}
@@ -75,7 +75,7 @@ fn whole<const N: usize>(iv: &[u8]) -> Result<[u8; N], WrongIv> {
     iv.try_into().map_err(|_| WrongIv)
 }
 
-/// Nonce || IV || 1 (RFC 3686 §4).
+/// Returns the first counter block: nonce || IV || 1 (RFC 3686 §4).
 fn counter(salt: &[u8; 4], iv: [u8; 8]) -> [u8; aes::BLOCK] {
     let mut block = [0; aes::BLOCK];
     block[..4].copy_from_slice(salt);

@@ -1,4 +1,4 @@
-//! DES and 3DES in CBC (RFC 2405, RFC 2451), for peers that know nothing better.
+//! DES and 3DES in CBC (RFC 2405, RFC 2451), for peers that support nothing better.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use crate::plain::Cleansed;
 
 pub(crate) const BLOCK: usize = 8;
 
-/// One schedule for DES, three for 3DES.
+/// The key schedules: one for DES, three for 3DES.
 pub(crate) enum DesKey {
     Single(Cleansed<lc::DES_key_schedule>),
     Triple(Box<[Cleansed<lc::DES_key_schedule>; 3]>),
@@ -18,8 +18,8 @@ pub(crate) enum DesKey {
 fn schedule(key: &[u8; BLOCK]) -> Cleansed<lc::DES_key_schedule> {
     let key = Cleansed(lc::DES_cblock { bytes: *key });
     let mut schedule = MaybeUninit::<lc::DES_key_schedule>::zeroed();
-    // SAFETY: key and schedule are valid for their types; the call writes the whole schedule and
-    // cannot fail, and zeros are a valid schedule anyway.
+    // SAFETY: key and schedule are valid for their types. The call writes the whole schedule and cannot fail, and
+    // zeros are a valid schedule anyway.
     unsafe {
         lc::DES_set_key_unchecked(&key.0, schedule.as_mut_ptr());
         Cleansed(schedule.assume_init())
@@ -27,7 +27,7 @@ fn schedule(key: &[u8; BLOCK]) -> Cleansed<lc::DES_key_schedule> {
 }
 
 impl DesKey {
-    /// None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
+    /// Returns None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         match key.as_chunks::<BLOCK>() {
             ([key], []) => Some(Self::single(key)),
@@ -44,12 +44,12 @@ impl DesKey {
         Self::Triple(Box::new(keys.map(schedule)))
     }
 
-    /// CBC in place; `body` must be whole blocks.
+    /// Encrypts with CBC in place. `body` must consist of whole blocks.
     pub(crate) fn encrypt(&self, iv: [u8; BLOCK], body: &mut [u8]) {
         self.cbc(iv, body, lc::DES_ENCRYPT);
     }
 
-    /// CBC in place; `body` must be whole blocks.
+    /// Decrypts with CBC in place. `body` must consist of whole blocks.
     pub(crate) fn decrypt(&self, iv: [u8; BLOCK], body: &mut [u8]) {
         self.cbc(iv, body, lc::DES_DECRYPT);
     }
@@ -58,8 +58,8 @@ impl DesKey {
         assert!(body.len().is_multiple_of(BLOCK));
         let (len, input, output) = (body.len(), body.as_ptr(), body.as_mut_ptr());
         let mut iv = lc::DES_cblock { bytes: iv };
-        // SAFETY: in and out are the same `len` bytes, whole blocks, each of which is read before
-        // it is written; the schedules are initialised.
+        // SAFETY: input and output are the same `len` bytes of whole blocks, and each block is read before it is
+        // written. The schedules are initialised.
         unsafe {
             match self {
                 Self::Single(key) => {

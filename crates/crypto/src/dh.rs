@@ -1,7 +1,7 @@
 //! Key exchange for IKE: Curve25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526).
 //!
-//! The curves go through `aws_lc_rs::agreement`. It has no finite-field groups, so these call the
-//! constant-time exponentiation of `aws_lc_sys`.
+//! The curves go through `aws_lc_rs::agreement`. It has no finite-field groups, so those call the constant-time
+//! exponentiation of `aws_lc_sys`.
 
 mod modp;
 
@@ -10,7 +10,7 @@ use aws_lc_rs::agreement;
 use crate::iana::Group;
 use crate::secret::Secret;
 
-/// First byte of an uncompressed point in SEC 1, which IKE leaves out (RFC 5903 section 7).
+/// First byte of an uncompressed point in SEC 1. IKE leaves it out (RFC 5903 §7).
 const UNCOMPRESSED: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,8 +27,8 @@ pub enum DhError {
     Generate(Group),
 }
 
-/// An ephemeral private key and its public value. It may serve several calls of
-/// [`KeyPair::agree`], as an IKE_SA_INIT that is retried with a cookie needs.
+/// An ephemeral private key and its public value. It may serve several calls of [`KeyPair::agree`], because an
+/// IKE_SA_INIT may have to be retried with a cookie.
 pub struct KeyPair {
     group: Group,
     private: Private,
@@ -40,7 +40,7 @@ enum Private {
     Modp(Secret),
 }
 
-/// Length of a public value in the KE payload.
+/// Length in bytes of a public value in the KE payload.
 pub const fn public_len(group: Group) -> usize {
     match group {
         Group::Modp2048 => 256,
@@ -61,8 +61,8 @@ const fn curve(group: Group) -> Option<&'static agreement::Algorithm> {
     }
 }
 
-/// Refuses at little cost what [`KeyPair::agree`] would refuse after an exponentiation of ours: public values of a
-/// wrong length, and MODP values outside 1 < y < p - 1 (RFC 6989 section 2).
+/// Checks a public value before anything costly is computed. Refuses wrong lengths, and MODP values outside 1 < y < p
+/// - 1 (RFC 6989 §2). [`KeyPair::agree`] would refuse these values too, after an exponentiation of ours.
 pub fn check_public(group: Group, public: &[u8]) -> Result<(), DhError> {
     let expected = public_len(group);
     if public.len() != expected {
@@ -93,8 +93,8 @@ impl KeyPair {
         }
     }
 
-    /// A key pair with a known private key (big-endian scalar or exponent; little-endian for
-    /// Curve25519), for known-answer tests.
+    /// Makes a key pair from a known private key, for known-answer tests. The key is a big-endian scalar or exponent;
+    /// Curve25519's is little-endian.
     pub fn from_private(group: Group, private: &[u8]) -> Result<Self, DhError> {
         let failed = DhError::Generate(group);
         match curve(group) {
@@ -134,16 +134,16 @@ impl KeyPair {
         self.group
     }
 
-    /// Our public value as the KE payload carries it.
+    /// Our public value in the form of the KE payload.
     pub fn public(&self) -> &[u8] {
         &self.public
     }
 
-    /// The shared secret g^ir: an x coordinate, or a MODP value padded to the modulus
-    /// (RFC 7296 section 2.14).
+    /// Computes the shared secret g^ir: an x coordinate, or a MODP value padded to the length of the modulus (RFC
+    /// 7296 §2.14).
     ///
-    /// Refuses public values off the curve, of small order, and MODP values outside 1 < y < p - 1
-    /// (RFC 6989 section 2, RFC 8031 section 2.3).
+    /// Refuses public values off the curve or of small order, and MODP values outside 1 < y < p - 1 (RFC 6989 §2, RFC
+    /// 8031 §2.3).
     pub fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
         let group = self.group;
         check_public(group, peer_public)?;
@@ -217,10 +217,10 @@ mod tests {
     fn invalid_elements_are_refused() {
         for &group in Group::ALL {
             let ours = KeyPair::generate(group).unwrap();
-            // Zero: off every ECP curve, of small order on Curve25519, outside every MODP range.
+            // Zero is off every ECP curve, of small order on Curve25519, and outside every MODP range.
             let mut public = vec![0; public_len(group)];
             assert_eq!(ours.agree(&public), Err(DhError::InvalidPublic(group)));
-            // One.
+            // The value one is invalid too.
             let place = if group == Group::Curve25519 {
                 0
             } else {

@@ -1,7 +1,7 @@
-//! HMAC (RFC 2104) with the states after the two pads computed once.
+//! HMAC (RFC 2104). The hash states after the two pads are computed once per key.
 //!
-//! `aws_lc_rs` cannot copy an HMAC state without work per packet, hence the calls into `aws_lc_sys`.
-//! Only the chaining values are kept: the rest of a library state is the same for every key.
+//! `aws_lc_rs` cannot copy an HMAC state without work per packet, so this module calls `aws_lc_sys`. It keeps only
+//! the chaining values: the rest of a library state is the same for every key.
 
 use std::mem::MaybeUninit;
 
@@ -10,10 +10,10 @@ use aws_lc_sys as lc;
 use crate::iana::Integrity;
 use crate::plain::{Cleansed, cleanse};
 
-/// The longest digest.
+/// Length in bytes of the longest digest.
 pub(crate) const DIGEST_LEN_MAX: usize = 64;
 
-/// Defines HMAC over one hash: its chaining value, and the library's functions.
+/// Defines HMAC over one hash from the type of its chaining value and the library's functions.
 macro_rules! hmac {
     ($name:ident, [$word:ty; $words:literal], block $block:literal, digest $digest:literal,
      $init:ident, $update:ident, $finish:ident, $context:ident) => {
@@ -32,8 +32,8 @@ macro_rules! hmac {
 
             fn empty() -> lc::$context {
                 let mut context = MaybeUninit::<lc::$context>::zeroed();
-                // SAFETY: Init writes the plain C struct that it is given, cannot fail, and zeros
-                // are a valid value of it anyway.
+                // SAFETY: Init writes the C struct that it is given and cannot fail. Zeros are a valid value of the
+                // struct anyway.
                 unsafe {
                     lc::$init(context.as_mut_ptr());
                     context.assume_init()
@@ -56,7 +56,7 @@ macro_rules! hmac {
                 Some(state)
             }
 
-            /// The hash as it was after one block.
+            /// Returns the hash context as it was after one block.
             fn resume(state: &[$word; $words]) -> lc::$context {
                 let mut context = Self::empty();
                 context.h = *state;
@@ -65,14 +65,13 @@ macro_rules! hmac {
             }
 
             fn update(context: &mut lc::$context, bytes: &[u8]) {
-                // SAFETY: the context is initialised and `bytes` is valid for its length. Update
-                // cannot fail.
+                // SAFETY: the context is initialised, and `bytes` is valid for its length. Update cannot fail.
                 unsafe { lc::$update(context, bytes.as_ptr().cast(), bytes.len()) };
             }
 
             fn finish(mut context: lc::$context) -> [u8; DIGEST_LEN_MAX] {
                 let mut digest = [0; DIGEST_LEN_MAX];
-                // SAFETY: the context is initialised; Final writes the digest, at most 64 bytes.
+                // SAFETY: the context is initialised, and Final writes the digest, which has at most 64 bytes.
                 unsafe { lc::$finish(digest.as_mut_ptr(), &mut context) };
                 digest
             }
@@ -96,7 +95,7 @@ hmac!(Sha256, [u32; 8], block 64, digest 32, SHA256_Init, SHA256_Update, SHA256_
 hmac!(Sha384, [u64; 8], block 128, digest 48, SHA384_Init, SHA384_Update, SHA384_Final, SHA512_CTX);
 hmac!(Sha512, [u64; 8], block 128, digest 64, SHA512_Init, SHA512_Update, SHA512_Final, SHA512_CTX);
 
-/// One HMAC key.
+/// An HMAC key.
 pub(crate) struct Hmac(Kind);
 
 enum Kind {
@@ -108,7 +107,7 @@ enum Kind {
 }
 
 impl Hmac {
-    /// None if the algorithm is no HMAC or the key is longer than the hash's block.
+    /// Makes a key. Returns None if the algorithm is no HMAC, or if the key is longer than the hash's block.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         Some(Self(match integrity {
             Integrity::HmacMd5_96 => Kind::Md5(Md5::new(key)?),
@@ -120,7 +119,8 @@ impl Hmac {
         }))
     }
 
-    /// The chaining values after the inner and the outer pad, with zeros after them. None if the hash has 64-bit words.
+    /// Returns the chaining values after the inner and after the outer pad, padded with zeros. None if the hash has
+    /// 64-bit words.
     pub(crate) fn states(&self) -> Option<[Cleansed<[u32; 8]>; 2]> {
         let states: [&[u32]; 2] = match &self.0 {
             Kind::Md5(key) => [&key.inner.0, &key.outer.0],
@@ -135,7 +135,7 @@ impl Hmac {
         }))
     }
 
-    /// HMAC over `message` and `suffix`, not truncated; zeros follow a shorter digest.
+    /// Computes the HMAC over `message` and `suffix`, not truncated. Zeros follow a shorter digest.
     pub(crate) fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         match &self.0 {
             Kind::Md5(key) => key.compute(message, suffix),

@@ -1,8 +1,8 @@
-//! IKEv2 transform identifiers (IANA "IKEv2 Parameters") that Esplanade speaks.
+//! The IKEv2 transform identifiers (IANA "IKEv2 Parameters") that Esplanade supports.
 //!
-//! Each enum has the IANA number, the IANA name and the keyword that swanctl.conf uses.
+//! Each enum has the IANA number, the IANA name and the keyword of swanctl.conf.
 
-/// Defines one registry as an enum with conversions from and to number, name and keyword.
+/// Defines one registry as an enum, with conversions to and from number, name and keyword.
 macro_rules! registry {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $number:literal, $iana:literal, $keyword:literal;)* }) => {
         $(#[$meta])*
@@ -18,7 +18,7 @@ macro_rules! registry {
                 match self { $(Self::$variant => $number,)* }
             }
 
-            /// The member with this IANA number, if Esplanade speaks it.
+            /// The member with this IANA number, if Esplanade supports it.
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$variant),)* _ => None }
             }
@@ -43,8 +43,8 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Transform type 1. The key length is a separate attribute; the keyword carries it between stem
-    /// and ICV ("aes256gcm16", "aes128").
+    /// Encryption algorithms (transform type 1). The key length is a separate attribute. The keyword has it between
+    /// stem and ICV length ("aes256gcm16", "aes128").
     Encryption {
         Des = 2, "ENCR_DES", "des";
         TripleDes = 3, "ENCR_3DES", "3des";
@@ -59,7 +59,7 @@ registry! {
         AesGcm16 = 20, "ENCR_AES_GCM_16", "aesgcm16";
         NullAuthAesGmac = 21, "ENCR_NULL_AUTH_AES_GMAC", "aesgmac";
         ChaCha20Poly1305 = 28, "ENCR_CHACHA20_POLY1305", "chacha20poly1305";
-        /// The three with an implicit IV (RFC 8750).
+        /// This identifier and the next two have an implicit IV (RFC 8750).
         AesCcm8Iiv = 29, "ENCR_AES_CCM_8_IIV", "aesccm8iiv";
         AesGcm16Iiv = 30, "ENCR_AES_GCM_16_IIV", "aesgcm16iiv";
         ChaCha20Poly1305Iiv = 31, "ENCR_CHACHA20_POLY1305_IIV", "chacha20poly1305iiv";
@@ -67,7 +67,7 @@ registry! {
 }
 
 registry! {
-    /// Transform type 2.
+    /// Pseudorandom functions (transform type 2).
     Prf {
         HmacSha1 = 2, "PRF_HMAC_SHA1", "prfsha1";
         HmacSha2_256 = 5, "PRF_HMAC_SHA2_256", "prfsha256";
@@ -77,7 +77,7 @@ registry! {
 }
 
 registry! {
-    /// Transform type 3.
+    /// Integrity algorithms (transform type 3).
     Integrity {
         HmacMd5_96 = 1, "AUTH_HMAC_MD5_96", "md5";
         HmacSha1_96 = 2, "AUTH_HMAC_SHA1_96", "sha1";
@@ -93,7 +93,7 @@ registry! {
 }
 
 registry! {
-    /// Transform type 4, the key exchange method.
+    /// Key exchange methods (transform type 4).
     Group {
         Modp2048 = 14, "MODP_2048", "modp2048";
         Modp3072 = 15, "MODP_3072", "modp3072";
@@ -105,27 +105,27 @@ registry! {
 }
 
 registry! {
-    /// Transform type 5.
+    /// Sequence number sizes (transform type 5).
     SequenceNumbers {
         Bits32 = 0, "NO_ESN", "noesn";
         Bits64 = 1, "ESN", "esn";
     }
 }
 
-/// How much an algorithm is wanted or shunned in ESP and AH.
+/// The requirement level of an algorithm for ESP and AH (RFC 8221).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Requirement {
     MustNot,
     ShouldNot,
     May,
     Should,
-    /// MUST today, expected to be lowered.
+    /// MUST today, but expected to be lowered (RFC 8221 §2).
     MustMinus,
     Must,
 }
 
 impl Requirement {
-    /// As RFC 8221 writes it.
+    /// The level in the words of RFC 8221.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MustNot => "MUST NOT",
@@ -145,8 +145,8 @@ impl std::fmt::Display for Requirement {
 }
 
 impl Encryption {
-    /// An AEAD carries its own integrity: a proposal with it has no [`Integrity`] transform. AES-GMAC
-    /// as an ESP cipher is one, though it does not encrypt (RFC 4543 §3).
+    /// Whether the algorithm is an AEAD. A proposal with an AEAD has no [`Integrity`] transform. AES-GMAC as an ESP
+    /// cipher counts as an AEAD, although it does not encrypt (RFC 4543 §3).
     pub const fn is_aead(self) -> bool {
         !matches!(
             self,
@@ -154,8 +154,8 @@ impl Encryption {
         )
     }
 
-    /// Values of the Key Length attribute that may be negotiated. 0 stands for no attribute: the key
-    /// has one length (RFC 7296 §3.3.5).
+    /// The values of the Key Length attribute that may be negotiated. 0 stands for no attribute, because the key has
+    /// only one length (RFC 7296 §3.3.5).
     pub const fn key_bits(self) -> &'static [u16] {
         match self {
             Self::Des
@@ -178,17 +178,17 @@ impl Encryption {
         }
     }
 
-    /// Salt or nonce bytes that follow the key in the key material.
+    /// Number of salt or nonce bytes that follow the key in the key material.
     pub const fn salt_len(self) -> usize {
         match self {
             Self::Des | Self::TripleDes | Self::Null | Self::AesCbc => 0,
-            // RFC 4309 §7.1.
+            // RFC 4309 §7.1: a salt has three bytes.
             Self::AesCcm8 | Self::AesCcm12 | Self::AesCcm16 | Self::AesCcm8Iiv => 3,
             _ => 4,
         }
     }
 
-    /// Whether it may protect an IKE SA: it encrypts, and its IV is in the message (RFC 8750).
+    /// Whether the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message (RFC 8750).
     pub const fn for_ike(self) -> bool {
         !matches!(
             self,
@@ -202,18 +202,18 @@ impl Encryption {
         )
     }
 
-    /// Too weak for use without the administrator's explicit consent.
+    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::Des | Self::TripleDes)
     }
 
-    /// RFC 8221 §5. What it does not list is MAY.
+    /// The level of RFC 8221 §5. Algorithms that it does not list are MAY.
     pub const fn requirement(self, key_bits: u16) -> Requirement {
         match self {
             Self::Des => Requirement::MustNot,
             Self::TripleDes => Requirement::ShouldNot,
             Self::Null => Requirement::Must,
-            // The notes of the table: 192 bits stay at MAY, and CCM is there for small devices with 128 bits.
+            // The table's notes: 192-bit keys stay at MAY, and CCM is for small devices with 128-bit keys.
             Self::AesCbc | Self::AesGcm16 if key_bits != 192 => Requirement::Must,
             Self::AesCcm8 if key_bits == 128 => Requirement::Should,
             Self::ChaCha20Poly1305 => Requirement::Should,
@@ -223,14 +223,14 @@ impl Encryption {
 }
 
 impl Prf {
-    /// Too weak for use without the administrator's explicit consent.
+    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::HmacSha1)
     }
 }
 
 impl Integrity {
-    /// AES-GMAC protects AH; in ESP it is the cipher [`Encryption::NullAuthAesGmac`].
+    /// Whether the algorithm is AES-GMAC, which protects AH. In ESP it is the cipher [`Encryption::NullAuthAesGmac`].
     pub const fn is_gmac(self) -> bool {
         matches!(self, Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
     }
@@ -247,12 +247,12 @@ impl Integrity {
         }
     }
 
-    /// Salt bytes that follow the key in the key material (RFC 4543 §5.4).
+    /// Number of salt bytes that follow the key in the key material (RFC 4543 §5.4).
     pub const fn salt_len(self) -> usize {
         if self.is_gmac() { 4 } else { 0 }
     }
 
-    /// Length of the authentication tag, without an IV that precedes it.
+    /// Length of the ICV in bytes, without an IV that precedes it.
     pub const fn icv_len(self) -> usize {
         match self {
             Self::HmacMd5_96 | Self::HmacSha1_96 | Self::AesXcbc96 | Self::AesCmac96 => 12,
@@ -262,17 +262,18 @@ impl Integrity {
         }
     }
 
-    /// Whether it may protect an IKE SA.
+    /// Whether the algorithm may protect an IKE SA.
     pub const fn for_ike(self) -> bool {
         !self.is_gmac() && !self.legacy()
     }
 
-    /// Too weak for use without the administrator's explicit consent.
+    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::HmacMd5_96)
     }
 
-    /// RFC 8221 §6. What it does not list is MAY, and so is AES-XCBC outside of small devices.
+    /// The level of RFC 8221 §6. Algorithms that it does not list are MAY, and so is AES-XCBC except for small
+    /// devices.
     pub const fn requirement(self) -> Requirement {
         match self {
             Self::HmacMd5_96 => Requirement::MustNot,
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(Group::from_number(2), None, "MODP_1024 is not spoken");
     }
 
-    /// The tables of RFC 8221 §5 and §6 with their notes.
+    /// Checks the tables of RFC 8221 §5 and §6, with their notes.
     #[test]
     fn levels_are_those_of_rfc_8221() {
         use Requirement::*;

@@ -1,9 +1,9 @@
-//! Numbers for keys, the same in all of the process.
+//! Numbers for keys that hold in the whole process.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Where a device that all workers share keeps what it made of a key. No two keys have the same index at a time; those
-/// that have it one after the other differ in their generation, which comes round after 2^32 keys.
+/// Place where a device that all workers share keeps its form of a key. No two keys have the same index at one time.
+/// Keys that have one index in turn differ in their generation, which repeats after 2^32 keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeySlot {
     pub index: u32,
@@ -11,7 +11,8 @@ pub struct KeySlot {
 }
 
 struct Pool {
-    /// To be given out next, the last one first: there are never more indices than were in use at the busiest time.
+    /// Slots to give out again, the last one first. So there are never more indices than were in use at the busiest
+    /// time.
     free: Vec<KeySlot>,
     /// The first index that was never given out.
     fresh: u32,
@@ -22,7 +23,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     fresh: 0,
 });
 
-/// A slot that no other key has until this is dropped.
+/// Owns a slot: no other key has it until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(KeySlot);
 
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(indices(&held).len(), 100);
         let highest = indices(&held).into_iter().max();
         let mut all: HashSet<KeySlot> = held.iter().map(Held::get).collect();
-        // Other tests hold some too, but few.
+        // Other tests hold slots too, but few.
         for _ in 0..10_000 {
             held.pop();
             let next = Held::new();

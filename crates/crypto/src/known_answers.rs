@@ -1,4 +1,4 @@
-//! Published test vectors of the primitives.
+//! Runs published test vectors of the primitives.
 
 use esplanade_testkit::vectors::{PrimitiveCase, primitive_files, primitives};
 
@@ -14,7 +14,7 @@ use crate::key::KeyContext;
 use crate::mac::Mac;
 use crate::transform::Transform;
 
-/// What a file of RFC, NIST or Wycheproof vectors is about, and how many cases it must at least have.
+/// The algorithm of each file of RFC, NIST or Wycheproof vectors, and the least number of cases.
 const FILES: &[(&str, usize)] = &[
     ("3DES-CBC", 10),
     ("AES-CBC", 8),
@@ -131,8 +131,8 @@ fn des_cbc(encryption: Encryption, case: &PrimitiveCase, name: &str) {
     assert_eq!(body, case.input, "{name}");
 }
 
-/// The whole MAC, with the input cut in two at several places; truncated, if the key is of the length
-/// that IPsec has.
+/// Checks the whole MAC, with the input cut in two at several places. If the key has IPsec's length, the truncated
+/// MAC is checked too.
 fn mac(integrity: Integrity, case: &PrimitiveCase, name: &str) {
     let len = case.input.len();
     for split in [0, 1, 15, 16, 17, len / 2, len.saturating_sub(4), len] {

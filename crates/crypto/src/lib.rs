@@ -1,9 +1,9 @@
 //! IPsec transforms by IANA name, key contexts and the engine seam.
 //!
-//! A [`Batch`] of [`Job`]s, all of one direction, goes to an [`Engine`] and comes back with a status
-//! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with vector kernels of the
-//! machine's [`Tier`], and with aws-lc where there is none. [`lookaside`] does the same for packets and records in the
-//! caller's own buffers.
+//! A [`Batch`] of [`Job`]s of one direction goes to an [`Engine`] and comes back with a status for each job.
+//! [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] uses vector kernels of the machine's
+//! [`Tier`], and aws-lc where there is no kernel. [`lookaside`] does the same for packets and records in the caller's
+//! own buffers.
 
 mod aead;
 mod aes;

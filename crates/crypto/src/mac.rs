@@ -1,4 +1,4 @@
-//! The integrity algorithms that are not part of an AEAD.
+//! The integrity algorithms that are not part of an AEAD: HMAC, AES-XCBC and AES-CMAC.
 
 use subtle::ConstantTimeEq;
 
@@ -6,7 +6,7 @@ use crate::aes_mac::AesMac;
 use crate::hmac::{DIGEST_LEN_MAX, Hmac};
 use crate::iana::Integrity;
 
-/// One integrity key.
+/// An integrity key.
 pub(crate) struct Mac {
     kind: Kind,
     icv_len: u8,
@@ -14,12 +14,12 @@ pub(crate) struct Mac {
 
 enum Kind {
     Hmac(Hmac),
-    /// In a box because it is twice as large, and rare.
+    /// This is boxed because it is twice as large, and rare.
     Aes(Box<AesMac>),
 }
 
 impl Mac {
-    /// None for AES-GMAC, and if the key's length does not suit the algorithm.
+    /// Makes a key. Returns None for AES-GMAC, and if the key's length does not suit the algorithm.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         if key.len() != integrity.key_len() {
             return None;
@@ -37,7 +37,7 @@ impl Mac {
         self.icv_len as usize
     }
 
-    /// The MAC over `message` and `suffix`; the ICV is its beginning.
+    /// Computes the MAC over `message` and `suffix`, not truncated. Its first bytes are the ICV.
     fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         match &self.kind {
             Kind::Hmac(key) => key.compute(message, suffix),
@@ -50,13 +50,13 @@ impl Mac {
         }
     }
 
-    /// Writes the ICV over `message` and `suffix`; `icv` has the length of [`Mac::icv_len`].
+    /// Writes the ICV over `message` and `suffix`. `icv` must have the length [`Mac::icv_len`].
     pub(crate) fn write(&self, message: &[u8], suffix: &[u8], icv: &mut [u8]) {
         let digest = self.compute(message, suffix);
         icv.copy_from_slice(&digest[..self.icv_len()]);
     }
 
-    /// Compares in constant time.
+    /// Compares the ICV in constant time.
     pub(crate) fn verify(&self, message: &[u8], suffix: &[u8], icv: &[u8]) -> bool {
         let digest = self.compute(message, suffix);
         digest[..self.icv_len()].ct_eq(icv).into()

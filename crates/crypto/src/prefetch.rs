@@ -1,12 +1,12 @@
-//! A hint to the processor, for callers that know what they will read next.
+//! Prefetch hints for callers that know what they will read next.
 
-/// Has the processor fetch the line in which `value` begins.
+/// Prefetches the cache line in which `value` begins.
 #[inline(always)]
 pub fn prefetch_line<T>(value: &T) {
     fetch_line(std::ptr::from_ref(value).cast());
 }
 
-/// Has the processor fetch the lines that `value` takes.
+/// Prefetches all cache lines of `value`.
 #[inline(always)]
 pub(crate) fn prefetch_all<T>(value: &T) {
     const LINE: usize = 64;
@@ -20,7 +20,7 @@ pub(crate) fn prefetch_all<T>(value: &T) {
 #[inline(always)]
 fn fetch_line(address: *const i8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: part of the baseline of x86_64, and no access: any address will do.
+    // SAFETY: the instruction is part of the x86-64 baseline and accesses no memory, so any address is allowed.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
 }
 

@@ -1,6 +1,6 @@
 //! Random bytes from aws-lc's generator.
 
-/// The generator failed; nothing that needs randomness may go on.
+/// The generator failed. Nothing that needs randomness may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the random generator failed")]
 pub struct RandomError;

@@ -1,28 +1,29 @@
-//! RSASSA-PKCS1-v1_5 signatures with SHA-1, which aws-lc-rs verifies and does not make. Peers without RFC 7427 know no others.
+//! RSASSA-PKCS1-v1_5 signatures with SHA-1. aws-lc-rs verifies them but does not make them. Peers without RFC 7427
+//! know no other hash.
 
 use std::ptr::{self, NonNull};
 
 use aws_lc_rs::digest;
 use aws_lc_sys as lc;
 
-/// A private key for signatures with SHA-1. It is wiped when dropped.
+/// A private key for signatures with SHA-1. It is erased when it is dropped.
 pub struct RsaSha1Key(NonNull<lc::RSA>);
 
-// SAFETY: an RSA object may be used by several threads at once as long as it is not changed; what aws-lc caches in
-// it has a lock of its own.
+// SAFETY: several threads may use an RSA object at once as long as it is not changed. aws-lc protects what it caches
+// in the object with a lock.
 unsafe impl Send for RsaSha1Key {}
-// SAFETY: as above.
+// SAFETY: same as above.
 unsafe impl Sync for RsaSha1Key {}
 
 impl RsaSha1Key {
-    /// From PKCS#8 or PKCS#1.
+    /// Reads a key in PKCS#8 or PKCS#1 form.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let len = der.len().try_into().ok()?;
         let mut input = der.as_ptr();
-        // SAFETY: `input` points to `len` readable bytes; with a null first argument the result is a new object.
+        // SAFETY: `input` points to `len` readable bytes, and a null first argument asks for a new object.
         let key = unsafe { lc::d2i_AutoPrivateKey(ptr::null_mut(), &raw mut input, len) };
         let key = NonNull::new(key)?;
-        // SAFETY: the key is initialised; the result holds a reference of its own, so ours is released.
+        // SAFETY: the key is initialised. The result holds its own reference, so ours is released.
         let rsa = unsafe {
             let rsa = lc::EVP_PKEY_get1_RSA(key.as_ptr());
             lc::EVP_PKEY_free(key.as_ptr());
@@ -38,7 +39,8 @@ impl RsaSha1Key {
         let size = unsafe { lc::RSA_size(self.0.as_ptr()) };
         let mut signature = vec![0; usize::try_from(size).ok()?];
         let mut len = 0;
-        // SAFETY: `hash` is readable for its length, `signature` is writable for `RSA_size` bytes, the key is initialised.
+        // SAFETY: `hash` is readable for its length, `signature` is writable for `RSA_size` bytes, and the key is
+        // initialised.
         let done = unsafe {
             lc::RSA_sign(
                 lc::NID_sha1,
@@ -61,7 +63,7 @@ impl std::fmt::Debug for RsaSha1Key {
 
 impl Drop for RsaSha1Key {
     fn drop(&mut self) {
-        // SAFETY: we own the reference and nothing uses it any more.
+        // SAFETY: we own the reference, and nothing uses it any more.
         unsafe { lc::RSA_free(self.0.as_ptr()) }
     }
 }

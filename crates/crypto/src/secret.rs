@@ -1,19 +1,19 @@
-//! Key material on the heap that is overwritten when dropped and never printed.
+//! Key material on the heap. It is overwritten when it is dropped, and it is never printed.
 
 use zeroize::Zeroizing;
 
-/// Bytes that nobody may see by accident. Comparison is in constant time.
+/// Bytes that nobody may see by accident. Comparison takes constant time.
 #[derive(Clone, Default)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// An empty secret that takes `capacity` bytes without moving: memory left behind by a move is
-    /// not overwritten.
+    /// An empty secret with room for `capacity` bytes. It must not grow beyond them: growing moves the bytes, and the
+    /// old memory would not be overwritten.
     pub fn with_capacity(capacity: usize) -> Self {
         Self(Zeroizing::new(Vec::with_capacity(capacity)))
     }
 
-    /// The bytes themselves; the name marks the place in a review.
+    /// The bytes themselves. The name makes every use easy to find in a review.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -26,7 +26,7 @@ impl Secret {
         self.0.is_empty()
     }
 
-    /// Appends within the capacity given at the start.
+    /// Appends bytes. They must fit the capacity given at the start.
     pub fn extend(&mut self, bytes: &[u8]) {
         debug_assert!(
             self.0.len() + bytes.len() <= self.0.capacity(),
@@ -39,7 +39,7 @@ impl Secret {
         self.0.truncate(len);
     }
 
-    /// Splits off a copy of the first `len` bytes after `offset`; None if there are fewer.
+    /// Returns a copy of `len` bytes from `offset` on, or None if there are fewer.
     pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
         let end = offset.checked_add(len)?;
         self.0.get(offset..end).map(Self::from)

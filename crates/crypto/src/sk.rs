@@ -1,4 +1,4 @@
-//! The cipher of the IKE Encrypted payload (RFC 7296 section 3.14, RFC 5282), in place on the message.
+//! The cipher of the IKE Encrypted payload (RFC 7296 §3.14, RFC 5282). It works in place on the message.
 
 use crate::aead::{Aead, IV_LEN};
 use crate::cipher::Cipher;
@@ -7,12 +7,12 @@ use crate::key::Pair;
 use crate::mac::Mac;
 use crate::transform::{IvKind, Transform};
 
-/// The message was not made by the holder of the key, or was changed.
+/// The message was not made by a holder of the key, or it was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message does not authenticate")]
 pub struct Forged;
 
-/// Key lengths of one direction of an IKE SA: SK_e (with the salt of an AEAD) and SK_a.
+/// Key lengths in bytes for one direction of an IKE SA: SK_e (with an AEAD's salt) and SK_a.
 pub const fn key_lens(
     encryption: Encryption,
     key_bits: u16,
@@ -25,9 +25,9 @@ pub const fn key_lens(
     }
 }
 
-/// The keys of one direction.
+/// The keys of one direction of an IKE SA.
 pub struct SkKey {
-    /// The ESP transform of the same algorithms: IV, ICV and block are those of IKE too.
+    /// The ESP transform with the same algorithms. IKE has the same IV, ICV and block lengths.
     layout: Transform,
     keys: Keys,
 }
@@ -38,7 +38,8 @@ enum Keys {
 }
 
 impl SkKey {
-    /// None if a key length does not suit the algorithms, the algorithms each other, or one of them IKE.
+    /// Makes the keys. Returns None if a key length does not suit the algorithms, if the algorithms do not suit each
+    /// other, or if IKE may not use one of them.
     pub fn new(
         encryption: Encryption,
         integrity: Option<Integrity>,
@@ -69,8 +70,8 @@ impl SkKey {
         self.layout.icv_len()
     }
 
-    /// Padding and its length byte fill the content to a multiple of this. Unlike ESP, IKE aligns to
-    /// nothing else.
+    /// Padding and its length byte fill the content to a multiple of this many bytes. Unlike ESP, IKE has no other
+    /// alignment.
     pub fn block_len(&self) -> usize {
         match self.layout.iv_kind() {
             IvKind::Random => self.layout.block_align(),
@@ -78,13 +79,13 @@ impl SkKey {
         }
     }
 
-    /// The IV of a counter mode must never repeat under one key; that of CBC must be unpredictable.
+    /// Whether the IV is a counter, which must never repeat under one key. CBC's IV must be unpredictable instead.
     pub fn iv_is_counter(&self) -> bool {
         self.layout.iv_kind() == IvKind::Sequence
     }
 
-    /// Seals a message of which the Encrypted payload's IV begins at `iv_at`, followed by the padded
-    /// content; appends the ICV. None if the lengths do not fit; the message is then unusable.
+    /// Seals a message in place and appends the ICV. The Encrypted payload's IV begins at `iv_at`, and the padded
+    /// content follows it. Returns None if the lengths do not fit; the message is then unusable.
     pub fn seal(&self, message: &mut Vec<u8>, iv_at: usize) -> Option<()> {
         let content_at = iv_at.checked_add(self.iv_len())?;
         let content_len = message.len().checked_sub(content_at)?;
@@ -106,8 +107,8 @@ impl SkKey {
         Some(())
     }
 
-    /// Checks the whole message, of which the Encrypted payload's IV begins at `iv_at` and whose
-    /// last bytes are the ICV, and decrypts in place; returns where the padded content lies.
+    /// Checks the whole message and decrypts it in place. The Encrypted payload's IV begins at `iv_at`, and the ICV
+    /// is the last bytes. Returns the range of the padded content.
     pub fn open(&self, message: &mut [u8], iv_at: usize) -> Result<std::ops::Range<usize>, Forged> {
         let content_at = iv_at.checked_add(self.iv_len()).ok_or(Forged)?;
         let icv_at = message.len().checked_sub(self.icv_len()).ok_or(Forged)?;

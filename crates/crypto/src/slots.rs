@@ -1,18 +1,18 @@
-//! A table of shared values of which a snapshot costs one reference count.
+//! A table of shared values. A snapshot of it costs one reference count.
 
 use std::sync::Arc;
 
-/// Slots of a chunk: what a change copies at most, besides the list of chunks, while there is a snapshot.
+/// Number of slots in a chunk. While there is a snapshot, a change copies one chunk and the list of chunks at most.
 const CHUNK: usize = 256;
 
 type Chunk<T> = [Option<Arc<T>>; CHUNK];
 type Chunks<T> = Vec<Option<Arc<Chunk<T>>>>;
 
-/// Values by number. A clone is a snapshot: it keeps what is in the table now, and later changes do not show in it.
+/// Values by number. A clone is a snapshot: it keeps the present values, and later changes do not show in it.
 ///
-/// For one writer and many readers, each with a snapshot of its own: a batch takes one with it to its engine, so that
-/// the packets of a batch count no references one by one. A change copies the chunk that it is in if a snapshot shares
-/// it. Numbers should be small: the table takes 8 bytes for each 256 up to the highest.
+/// The table is for one writer and many readers, each with its own snapshot. A batch takes a snapshot to its engine,
+/// so that no packet counts a reference. A change copies its chunk if a snapshot shares it. Numbers should be small:
+/// the table takes 8 bytes for each 256 numbers up to the highest.
 pub struct SlotTable<T>(Option<Arc<Chunks<T>>>);
 
 impl<T> SlotTable<T> {
@@ -27,7 +27,7 @@ impl<T> SlotTable<T> {
         chunk[number % CHUNK].as_ref()
     }
 
-    /// Gives the value that was there.
+    /// Puts a value into a slot and returns the former value.
     pub fn insert(&mut self, number: u32, value: Arc<T>) -> Option<Arc<T>> {
         let number = number as usize;
         let chunks = Arc::make_mut(self.0.get_or_insert_default());
@@ -38,9 +38,9 @@ impl<T> SlotTable<T> {
         Arc::make_mut(chunk)[number % CHUNK].replace(value)
     }
 
-    /// Empties a slot. Memory that holds nothing any more is given back.
+    /// Empties a slot. Memory for empty chunks is given back.
     pub fn remove(&mut self, number: u32) -> Option<Arc<T>> {
-        // What is not there needs no copy.
+        // An empty slot needs no copy.
         self.get(number)?;
         let number = number as usize;
         let chunks = Arc::make_mut(self.0.as_mut()?);
@@ -54,7 +54,7 @@ impl<T> SlotTable<T> {
         value
     }
 
-    /// What is in the table, by number.
+    /// Iterates over the values with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<T>)> {
         let chunks = self.0.as_deref().into_iter().flatten().enumerate();
         chunks.flat_map(|(index, chunk)| {

@@ -1,7 +1,7 @@
-//! IPsec transforms: protocol, cipher and integrity resolved into one value.
+//! IPsec transforms: protocol, cipher and integrity algorithm resolved into one value.
 //!
-//! Everything that a packet's layout depends on (IV, alignment, ICV, key material) is computed when
-//! the transform is made, so that the packet path never looks at algorithms.
+//! All that a packet's layout depends on (IV, alignment, ICV, key material) is computed when the transform is made.
+//! The packet path therefore never looks at algorithms.
 
 use crate::iana::{Encryption, Integrity, Requirement};
 
@@ -35,14 +35,14 @@ impl std::fmt::Display for Protocol {
     }
 }
 
-/// What the sender puts into the packet as IV.
+/// The IV that the sender puts into the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IvKind {
     /// The algorithm has no IV.
     None,
-    /// Eight bytes, the 64-bit sequence number: a counter, as RFC 4106 §3.1 suggests.
+    /// Eight bytes that hold the 64-bit sequence number: a counter, as RFC 4106 §3.1 suggests.
     Sequence,
-    /// Not in the packet: the sequence number stands for it on both sides (RFC 8750).
+    /// No IV is in the packet. Both sides use the sequence number as IV (RFC 8750).
     Implicit,
     /// [`Transform::iv_len`] unpredictable bytes (RFC 3602 §3).
     Random,
@@ -73,8 +73,8 @@ impl Transform {
         Self::ESP.into_iter().chain(Self::AH)
     }
 
-    /// Resolves negotiated ESP transforms: an AEAD has no integrity, any other cipher must have one
-    /// (RFC 8221 §4). `key_bits` is one of [`Encryption::key_bits`].
+    /// Makes a transform from negotiated ESP algorithms. An AEAD has no integrity algorithm, and any other cipher
+    /// must have one (RFC 8221 §4). `key_bits` must be one of [`Encryption::key_bits`].
     pub const fn esp(
         encryption: Encryption,
         key_bits: u16,
@@ -109,7 +109,7 @@ impl Transform {
         })
     }
 
-    /// The AH transform with this integrity algorithm.
+    /// Makes the AH transform with this integrity algorithm.
     pub const fn ah(integrity: Integrity) -> Self {
         let gmac = integrity.is_gmac();
         Self {
@@ -128,17 +128,17 @@ impl Transform {
         self.protocol
     }
 
-    /// None for AH.
+    /// The cipher; None for AH.
     pub const fn encryption(self) -> Option<Encryption> {
         self.encryption
     }
 
-    /// None for an AEAD.
+    /// The integrity algorithm; None for an AEAD.
     pub const fn integrity(self) -> Option<Integrity> {
         self.integrity
     }
 
-    /// The negotiated key length; 0 where IKE has no such attribute.
+    /// The negotiated key length in bits. It is 0 if IKE has no key length attribute for the cipher.
     pub const fn key_bits(self) -> u16 {
         self.key_bits
     }
@@ -147,23 +147,23 @@ impl Transform {
         self.iv_kind
     }
 
-    /// Length of the explicit IV in the packet. In AH with AES-GMAC it begins the ICV field
-    /// (RFC 4543 §4) and is not counted in [`Transform::icv_len`].
+    /// Length in bytes of the explicit IV in the packet. In AH with AES-GMAC it begins the ICV field (RFC 4543 §4),
+    /// but [`Transform::icv_len`] does not count it.
     pub const fn iv_len(self) -> usize {
         self.iv_len as usize
     }
 
-    /// Length of the integrity check value in the packet.
+    /// Length in bytes of the integrity check value in the packet.
     pub const fn icv_len(self) -> usize {
         self.icv_len as usize
     }
 
-    /// What payload + padding + trailer must be a multiple of (RFC 4303 §2.4).
+    /// The length of payload, padding and trailer must be a multiple of this (RFC 4303 §2.4).
     pub const fn block_align(self) -> usize {
         self.block_align as usize
     }
 
-    /// Length of the cipher's part of the key material: key, then salt.
+    /// Length in bytes of the cipher's part of the key material: key, then salt.
     pub const fn encryption_key_len(self) -> usize {
         match self.encryption {
             Some(cipher) => cipher.key_len(self.key_bits) + cipher.salt_len(),
@@ -171,8 +171,8 @@ impl Transform {
         }
     }
 
-    /// Key material that IKE must provide: encryption key, its salt (RFC 4106 §8.1), then integrity
-    /// key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
+    /// Length in bytes of the key material that IKE must provide. It consists of the encryption key, its salt (RFC
+    /// 4106 §8.1), the integrity key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
     pub const fn key_material_len(self) -> usize {
         let integrity = match self.integrity {
             Some(integrity) => integrity.key_len() + integrity.salt_len(),
@@ -181,18 +181,18 @@ impl Transform {
         self.encryption_key_len() + integrity
     }
 
-    /// Length of an ESP packet, SPI to ICV, around `payload_len` bytes.
+    /// Length of an ESP packet, from SPI to ICV, with `payload_len` bytes of payload.
     pub const fn sealed_len(self, payload_len: usize) -> usize {
         let body = (payload_len + 2).next_multiple_of(self.block_align());
         8 + self.iv_len() + body + self.icv_len()
     }
 
-    /// The shortest ESP packet that can be valid.
+    /// Length of the shortest valid ESP packet.
     pub const fn sealed_len_min(self) -> usize {
         self.sealed_len(0)
     }
 
-    /// The longest payload whose ESP packet fits into `sealed_len` bytes.
+    /// Length of the longest payload whose ESP packet fits into `sealed_len` bytes.
     pub const fn payload_len_max(self, sealed_len: usize) -> usize {
         let body = sealed_len.saturating_sub(8 + self.iv_len() + self.icv_len());
         (body - body % self.block_align()).saturating_sub(2)
@@ -206,14 +206,14 @@ impl Transform {
         )
     }
 
-    /// Too weak for use without the administrator's explicit consent.
+    /// Whether the transform is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         let cipher = matches!(self.encryption, Some(cipher) if cipher.legacy());
         let integrity = matches!(self.integrity, Some(integrity) if integrity.legacy());
         cipher || integrity
     }
 
-    /// The lower of the levels that RFC 8221 gives the algorithms.
+    /// The lower of the requirement levels that RFC 8221 gives to the algorithms.
     pub fn requirement(self) -> Requirement {
         let cipher = self
             .encryption
@@ -246,7 +246,7 @@ impl Transform {
         name
     }
 
-    /// The transform with this [`Transform::name`].
+    /// Returns the transform with this [`Transform::name`].
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|transform| transform.name() == name)
     }
@@ -278,7 +278,7 @@ const fn iv(encryption: Encryption) -> (IvKind, u8) {
     }
 }
 
-/// The lists of transforms, computed by the compiler.
+/// The lists of transforms, computed at compile time.
 mod lists {
     use super::{Encryption, Integrity, Transform};
     use Encryption::*;

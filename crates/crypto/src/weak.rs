@@ -1,4 +1,4 @@
-//! Keys that must not be used, whoever made them.
+//! Weak keys that must not be used, wherever they come from.
 
 use aws_lc_sys as lc;
 use subtle::ConstantTimeEq;
@@ -8,7 +8,7 @@ use crate::iana::Encryption;
 use crate::plain::Cleansed;
 use crate::transform::Transform;
 
-/// Why a key is refused.
+/// The reason why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WeakKey {
     #[error("the encryption key is all zeros")]
@@ -21,7 +21,7 @@ pub enum WeakKey {
     EqualParts,
 }
 
-/// Looks for weaknesses in key material of the right length; salts may be anything.
+/// Checks key material of the right length for weaknesses. Salts may have any value.
 pub(crate) fn check(transform: Transform, key_material: &[u8]) -> Result<(), WeakKey> {
     let (cipher_key, integrity_key) = key_material.split_at(transform.encryption_key_len());
     if let Some(cipher) = transform.encryption() {
@@ -45,8 +45,8 @@ fn is_zero(key: &[u8]) -> bool {
     key.iter().fold(0, |all, byte| all | byte) == 0
 }
 
-/// RFC 2451 §2.6 and SP 800-67: none of the keys weak or semi-weak, no two alike. Parity bits, which
-/// are no part of a DES key, do not count.
+/// Checks that no DES key is weak or semi-weak, and that no two are equal (RFC 2451 §2.6, SP 800-67). Parity bits are
+/// ignored, because they are no part of a DES key.
 fn check_des(key: &[u8]) -> Result<(), WeakKey> {
     let parts: Vec<_> = key.as_chunks::<BLOCK>().0.iter().map(odd).collect();
     // SAFETY: each pointer is valid for one key.
@@ -64,7 +64,7 @@ fn check_des(key: &[u8]) -> Result<(), WeakKey> {
     Ok(())
 }
 
-/// With odd parity.
+/// Returns the key with odd parity.
 fn odd(key: &[u8; BLOCK]) -> Cleansed<lc::DES_cblock> {
     let mut key = Cleansed(lc::DES_cblock { bytes: *key });
     // SAFETY: the pointer is valid for one key.
@@ -84,7 +84,7 @@ mod tests {
         check(transform, &[key, &[7; 32]].concat())
     }
 
-    /// FIPS 74 and SP 800-67 list them; first the four weak keys, then the twelve semi-weak ones.
+    /// The keys of FIPS 74 and SP 800-67: first the four weak keys, then the twelve semi-weak ones.
     #[test]
     fn weak_des_keys_are_refused_with_any_parity() {
         let weak = [

@@ -1,4 +1,4 @@
-//! AH by properties: what the engine signs it accepts, and nothing else.
+//! Tests AH by properties: the engine accepts what it signed, and nothing else.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ fn any_transform() -> impl Strategy<Value = Transform> {
     proptest::sample::select(&Transform::AH[..])
 }
 
-/// An IP packet whose header has `ip_len` bytes, with room for the ICV, and where that is.
+/// Makes an IP packet whose header has `ip_len` bytes, with room for the ICV. Returns the packet and the ICV's
+/// offset.
 fn packet(transform: Transform, ip_len: usize, payload: &[u8]) -> (Vec<u8>, usize) {
     let icv_at = ip_len + 12 + transform.iv_len();
     let mut packet = vec![0x5a; icv_at];
@@ -87,7 +88,7 @@ proptest! {
     }
 }
 
-/// A key of one protocol does nothing to packets of the other.
+/// A key of one protocol does not touch packets of the other.
 #[test]
 fn esp_and_ah_do_not_mix() {
     for ah in Transform::AH {
@@ -102,7 +103,7 @@ fn esp_and_ah_do_not_mix() {
     }
 }
 
-/// One batch with a packet of every transform of both protocols, at odd offsets.
+/// One batch holds a packet of every transform of both protocols, at odd offsets.
 #[test]
 fn a_batch_mixes_transforms_and_protocols() {
     let mut batch = Batch::new(Direction::Seal, 64 * 1024, 128);

@@ -1,4 +1,4 @@
-//! The CPU engine by properties: what it seals it opens, and it refuses anything else without a trace.
+//! Tests the CPU engine by properties: it opens what it sealed, and it refuses everything else without a trace.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn key(transform: Transform, esn: bool, seed: u8) -> KeyContext {
     KeyContext::new(transform, esn, &material).expect("the length is right")
 }
 
-/// An unsealed packet: header, IV, body of whole blocks, room for the ICV.
+/// Makes an unsealed packet: header, IV, body of whole blocks, room for the ICV.
 fn packet(transform: Transform, sequence: u64, blocks: usize, fill: u8) -> Vec<u8> {
     let body = transform.block_align().max(4) * (blocks + 1);
     let mut packet = vec![fill; 8 + transform.iv_len() + body + transform.icv_len()];
@@ -177,7 +177,7 @@ fn debug_shows_no_key() {
     assert!(shown.contains("AES_GCM_16"));
 }
 
-/// The sequence number stands for the IV: it is not sent, and another one opens nothing.
+/// The sequence number serves as the IV. It is not sent as one, and a wrong sequence number opens nothing.
 #[test]
 fn implicit_ivs_follow_the_sequence_number() {
     for transform in Transform::ESP {

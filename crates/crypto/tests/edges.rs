@@ -1,4 +1,4 @@
-//! Every kernel between pages that may not be touched, and every flipped bit.
+//! Runs every kernel between pages that may not be touched, and flips every bit.
 
 mod common;
 
@@ -7,7 +7,7 @@ use esplanade_crypto::{JobStatus, KeyContext, Tier, Transform};
 use esplanade_testkit::guard::{Flush, Guarded};
 
 const PACKETS: usize = 130;
-/// A packet with the longest body.
+/// Length of a packet with the longest body.
 const ROOM: usize = 8 + 16 + 2080 + 32;
 
 /// Body lengths of a batch: short ones, and some around the sizes of wide blocks.
@@ -96,7 +96,7 @@ fn nothing_outside_of_a_packet_is_touched() {
     });
 }
 
-/// Opens many copies of a packet, each with one bit flipped and some with none.
+/// Opens many copies of a packet, each with one bit flipped, and some with none.
 #[test]
 fn every_flipped_bit_is_refused() {
     on_each_tier(|tier| {
@@ -155,7 +155,7 @@ fn flip_packet(tier: Tier, transform: Transform, esn: bool, body: usize) {
     }
 }
 
-/// The high half of the sequence number is not in the packet.
+/// The packet does not contain the high half of the sequence number.
 fn flip_sequence(tier: Tier, transform: Transform) {
     for (esn, expected) in [(true, JobStatus::AuthFailed), (false, JobStatus::Done)] {
         let key = key(tier, transform, esn, 6);

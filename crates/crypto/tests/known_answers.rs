@@ -1,6 +1,6 @@
-//! Published answers on every tier: whole packets, primitives in the shape of ESP, records.
+//! Checks published answers on every tier: whole packets, primitives in the shape of ESP, and records.
 //!
-//! The cases of a file go through the engine in batches, each case several times, so that they meet all lanes.
+//! The cases of a file go through the engine in batches. Each case runs several times, so that it meets all lanes.
 
 mod common;
 
@@ -15,18 +15,18 @@ use esplanade_testkit::vectors::{
 
 const COPIES: usize = 5;
 
-/// An ESP packet before and after sealing. Of `sealed` a part may be unknown.
+/// An ESP packet before and after sealing. A part of `sealed` may be unknown.
 struct Case {
     name: String,
     key: KeyContext,
     sequence: u64,
     plain: Vec<u8>,
     sealed: Vec<u8>,
-    /// Bytes of the packet that the answer covers.
+    /// The bytes of the packet that the answer covers.
     known: std::ops::Range<usize>,
 }
 
-/// Seals and opens all the cases in one batch.
+/// Seals and opens all cases in one batch.
 fn check(tier: Tier, cases: &[Case]) {
     let cases: Vec<&Case> = (0..COPIES).flat_map(|_| cases).collect();
     let mut packets: Vec<Vec<u8>> = cases.iter().map(|case| case.plain.clone()).collect();
@@ -44,7 +44,7 @@ fn check(tier: Tier, cases: &[Case]) {
             case.name
         );
     }
-    // Where only the cipher's answer is known the ICV is what sealing wrote.
+    // If only the cipher's answer is known, the ICV comes from sealing.
     let statuses = common::open(batch(&cases, &mut packets));
     for ((case, packet), status) in cases.iter().zip(&packets).zip(statuses) {
         assert_eq!(status, JobStatus::Done, "{tier}: {}", case.name);
@@ -68,7 +68,7 @@ fn transform(name: &str) -> Transform {
     Transform::from_name(name).expect("a transform")
 }
 
-/// The ESP and AH packets that scapy and pyca/cryptography made.
+/// Runs the ESP and AH packets that scapy and pyca/cryptography made.
 #[test]
 fn whole_packets() {
     on_each_tier(|tier| {
@@ -104,7 +104,7 @@ fn whole_packets() {
     });
 }
 
-/// AES-GCM in ESP with every length of key.
+/// Runs AES-GCM in ESP with every key length.
 #[test]
 fn gcm_in_esp() {
     on_each_tier(|tier| {
@@ -133,7 +133,7 @@ fn gcm_in_esp() {
     });
 }
 
-/// Ciphers and MACs that ESP combines, each with a fixed partner.
+/// Runs the ciphers and MACs that ESP combines, each with a fixed partner.
 #[test]
 fn ciphers_and_macs_in_esp() {
     on_each_tier(|tier| {
@@ -163,13 +163,13 @@ fn ciphers_and_macs_in_esp() {
     });
 }
 
-/// The cipher's answer with HMAC-SHA1-96 behind it. None for other algorithms, for lengths that ESP does not have and
-/// for keys that it refuses.
+/// Returns the cipher's answer followed by HMAC-SHA1-96. Returns None for other algorithms, for lengths that ESP does
+/// not have, and for keys that it refuses.
 fn cipher(tier: Tier, algorithm: &str, case: &PrimitiveCase) -> Option<Case> {
     let bits = case.key.len() * 8;
     let (name, salt, iv) = match algorithm {
         "AES-CBC" => (format!("AES_CBC_{bits}/HMAC_SHA1_96"), 0, &case.iv[..]),
-        // Salt, IV and a counter that begins with one.
+        // The counter block is salt, IV and a counter that begins with one.
         "AES-CTR" => (format!("AES_CTR_{bits}/HMAC_SHA1_96"), 4, &case.iv[4..12]),
         "3DES-CBC" => ("3DES/HMAC_SHA1_96".to_owned(), 0, &case.iv[..]),
         "DES-CBC" => ("DES/HMAC_SHA1_96".to_owned(), 0, &case.iv[..]),
@@ -179,7 +179,7 @@ fn cipher(tier: Tier, algorithm: &str, case: &PrimitiveCase) -> Option<Case> {
     packet(tier, &name, &material, case, iv)
 }
 
-/// A message as an ESP packet without encryption.
+/// Returns a message as an ESP packet without encryption.
 fn mac(tier: Tier, algorithm: &str, case: &PrimitiveCase) -> Option<Case> {
     let (name, icv) = match algorithm {
         "HMAC-MD5" => ("NULL/HMAC_MD5_96", 12),
@@ -249,7 +249,7 @@ impl Aead<'_> {
     }
 }
 
-/// NIST's, Wycheproof's and the RFCs' AES-GCM, AES-GMAC and ChaCha20-Poly1305, with the valid ones and the others mixed.
+/// Runs AES-GCM, AES-GMAC and ChaCha20-Poly1305 of NIST, Wycheproof and the RFCs, valid and invalid cases mixed.
 #[test]
 fn records() {
     let files = primitive_files();
@@ -270,7 +270,7 @@ fn records() {
                         key,
                         case,
                     }),
-                    // All zeros.
+                    // The bytes stay zero.
                     _ => {}
                 }
             }

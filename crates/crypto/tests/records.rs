@@ -1,4 +1,4 @@
-//! Records of the general AEADs: every tier against the portable one, at the edges of memory, and forged.
+//! Tests records of the general AEADs: every tier against the portable one, at the edges of memory, and forged.
 
 mod common;
 
@@ -24,7 +24,7 @@ struct Spec {
     plain: Vec<u8>,
 }
 
-/// Every length up to 300 comes up over the rounds; AADs of all lengths around blocks.
+/// Over the rounds every length up to 300 occurs; the AADs have all lengths around blocks.
 fn specs(round: usize, algorithms: &[AeadAlgorithm]) -> Vec<Spec> {
     let mut random = Bytes::new(round as u64 * 31 + 7);
     let spec = |number: usize| {
@@ -71,7 +71,7 @@ fn sealed_by_library(specs: &[Spec]) -> Sealed {
     texts.into_iter().zip(tags).collect()
 }
 
-/// Input, AAD and output each between pages that may not be touched; in place and apart.
+/// Puts input, AAD and output each between pages that may not be touched, in place and apart.
 #[test]
 fn records_between_guard_pages() {
     let memory = || Guarded::new(RECORDS, ROOM).expect("memory");
@@ -143,7 +143,7 @@ fn records_between_guard_pages() {
     });
 }
 
-/// Every bit of a short record: text, AAD, nonce and tag.
+/// Flips every bit of a short record: text, AAD, nonce and tag.
 #[test]
 fn every_flipped_bit_is_refused() {
     on_each_tier(|tier| {

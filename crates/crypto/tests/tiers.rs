@@ -1,7 +1,8 @@
-//! Every tier against the portable one, on random batches.
+//! Tests every tier against the portable one, on random batches.
 //!
-//! A batch mixes transforms, keys, lengths, forged and malformed packets and jobs outside of the arena. The whole
-//! arena must be the same in the end, with the bytes between the packets: what a lane writes into another packet shows.
+//! A batch mixes transforms, keys, lengths, forged and malformed packets, and jobs outside of the arena. Both whole
+//! arenas must be equal in the end, including the bytes between packets. A lane that writes into another packet is
+//! thus found.
 
 mod common;
 
@@ -11,15 +12,15 @@ use common::{Bytes, fill, key, on_each_tier, with_kernel};
 use esplanade_crypto::{Batch, Direction, Job, JobStatus, Tier, Transform, cpu};
 use proptest::prelude::*;
 
-/// What is wrong with a job.
+/// The fault of a job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
-    /// A bit is flipped before opening.
+    /// One bit is flipped before opening.
     Flip(proptest::sample::Index, u8),
     /// This many bytes are missing at the end.
     Short(u32),
-    /// Behind the arena's end.
+    /// The job begins this many bytes behind the arena's end.
     Outside(u32),
     NoKey,
 }
@@ -30,7 +31,7 @@ struct Spec {
     esn: bool,
     sequence: u64,
     body: usize,
-    /// Bytes to the next packet.
+    /// Number of bytes to the next packet.
     gap: usize,
     fault: Fault,
 }
@@ -72,7 +73,7 @@ fn spec(transforms: Vec<Transform>) -> impl Strategy<Value = Spec> {
     )
 }
 
-/// A batch of a few transforms, so that lanes are filled, or of all.
+/// A batch of a few transforms, so that lanes are filled, or of all transforms.
 fn specs(kernels: Vec<Transform>) -> impl Strategy<Value = Vec<Spec>> {
     let few = proptest::sample::subsequence(kernels.clone(), 1..=kernels.len().min(4));
     let transforms = prop_oneof![
@@ -83,7 +84,7 @@ fn specs(kernels: Vec<Transform>) -> impl Strategy<Value = Vec<Spec>> {
     transforms.prop_flat_map(|transforms| proptest::collection::vec(spec(transforms), 1..140))
 }
 
-/// The batch with its keys made for the tier; the same bytes for every tier.
+/// Makes the batch with keys for the tier. The bytes are the same for every tier.
 fn batch(tier: Tier, specs: &[Spec], seed: u64) -> Batch {
     let mut random = Bytes::new(seed);
     let len = |spec: &Spec| common::len(spec.transform, spec.body);
@@ -110,7 +111,7 @@ fn batch(tier: Tier, specs: &[Spec], seed: u64) -> Batch {
     batch
 }
 
-/// Makes the jobs faulty that are to be so from the beginning.
+/// Makes those jobs faulty that are to be faulty from the beginning.
 fn misshape(batch: &mut Batch, specs: &[Spec]) {
     let end = batch.buffer.len() as u32;
     for (job, spec) in batch.jobs.iter_mut().zip(specs) {
@@ -136,7 +137,7 @@ fn statuses(batch: &Batch) -> Vec<JobStatus> {
     batch.jobs.iter().map(|job| job.status).collect()
 }
 
-/// The bytes that belong to no job.
+/// Returns the bytes that belong to no job.
 fn between(batch: &Batch) -> Vec<u8> {
     let mut free = vec![true; batch.buffer.len()];
     for job in &batch.jobs {
@@ -155,7 +156,8 @@ fn compare(tier: Tier, specs: &[Spec], seed: u64) -> Result<(), TestCaseError> {
     let mut ours = batch(tier, specs, seed);
     let mut reference = batch(Tier::Portable, specs, seed);
     let untouched = between(&ours);
-    // All are sealed, the faulty jobs untouched. A shortened one, if it fits its transform, is a packet too.
+    // All packets are sealed; faulty jobs stay untouched. A shortened packet that fits its transform counts as a
+    // packet.
     for batch in [&mut ours, &mut reference] {
         misshape(batch, specs);
         cpu::process(batch);
@@ -192,7 +194,7 @@ fn compare(tier: Tier, specs: &[Spec], seed: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The arenas are equal; names the first job that is not.
+/// Checks that the arenas are equal, and names the first job that differs.
 fn same(ours: &Batch, reference: &Batch) -> Result<(), TestCaseError> {
     let differs = |job: &&Job| {
         let range = job.esp as usize..(job.esp + job.len) as usize;
@@ -218,7 +220,7 @@ fn same(ours: &Batch, reference: &Batch) -> Result<(), TestCaseError> {
 }
 
 fn run(tier: Tier, cases: u32) {
-    // What has no kernel is the library on both sides.
+    // Transforms without a kernel would compare the library with itself, so they are left out.
     let mut transforms = with_kernel(tier);
     if transforms.is_empty() {
         transforms = Transform::ESP.to_vec();
@@ -238,7 +240,7 @@ fn random_batches() {
     });
 }
 
-/// All lengths up to 300 bytes, as many packets as fit, neighbours of different lengths.
+/// Runs all lengths up to 300 bytes in batches as large as possible, with neighbours of different lengths.
 #[test]
 fn every_short_length() {
     on_each_tier(|tier| {
@@ -250,7 +252,7 @@ fn every_short_length() {
                     transform,
                     esn: number % 3 == 0,
                     sequence: number as u64 * 0x1_0000_0001,
-                    // All lengths in an order in which neighbours differ much.
+                    // The order of the lengths makes neighbours differ much.
                     body: (number * 37) % lengths * align,
                     gap: number % 5,
                     fault: Fault::None,
@@ -261,7 +263,7 @@ fn every_short_length() {
     });
 }
 
-/// A caller may name the same bytes in several jobs. What is in them then is nobody's business, but no other byte
+/// A caller may name the same bytes in several jobs. The contents of those bytes are then unspecified. No other byte
 /// changes, and every job gets a status.
 #[test]
 fn overlapping_jobs_harm_nobody_else() {

@@ -1,4 +1,4 @@
-//! The driver of the core.
+//! The driver of the core: tables, lanes, rings and counters. It does not know the software's SPD and SAD.
 
 use crate::device_key::{DeviceKey, Suite};
 use esplanade_ipsec::DropReason;
@@ -9,18 +9,18 @@ use crate::regs::{self, key_row, lane_counters, policy_entry, sa_snapshot};
 use crate::ring::{Port, Ring};
 use crate::sa::{InboundSa, OutboundSa};
 
-/// The second word of an SA's row, of either table.
+/// Offset of the flags in an SA's row, in either table.
 const SA_FLAGS: u32 = regs::outbound_sa::FLAGS;
 const _: () = assert!(SA_FLAGS == regs::inbound_sa::FLAGS);
 
-/// Direction of a half of the core.
+/// A half of the core, named by its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     Outbound,
     Inbound,
 }
 
-/// Where a lane's part of the map is.
+/// Register addresses of a lane.
 struct Places {
     enable: u32,
     counters: u32,
@@ -30,7 +30,7 @@ struct Places {
     policies: u32,
     sas: u32,
     keys: u32,
-    /// Where the generation is in the flags of an SA.
+    /// Shift of the generation in the flags of an SA.
     generation: u32,
 }
 
@@ -63,7 +63,7 @@ impl Lane {
     }
 }
 
-/// Why the driver could not do what it was asked.
+/// The reason why the driver could not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreError {
     #[error(transparent)]
@@ -92,19 +92,21 @@ pub enum CoreError {
 
 type Result<T> = std::result::Result<T, CoreError>;
 
-/// What became of the packets of a lane.
+/// Counters of a lane's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub packets: u32,
     pub bytes: u64,
-    /// By reason, as `drop_e` numbers them in `rtl/esp_pkg.sv`; the first is no reason.
+    /// Drops by reason, in the numbering of `drop_e` in `rtl/esp_pkg.sv`. Number 0 stands for no drop.
     pub drops: [u32; DROPS],
 }
 
-/// The longest packet that goes into the outbound lane; `MaxBytes` of `rtl/esp_core.sv`. The inbound lane takes 128 bytes more.
+/// Bytes of the longest packet that the outbound lane takes (`MaxBytes` of `rtl/esp_core.sv`). The inbound lane takes
+/// 128 bytes more.
 pub const FRAME_MAX: usize = 2048;
 
-/// Why a lane drops packets, in the order of its counters; where the software path has the same reason, by its name.
+/// The names of a lane's drop reasons, in the order of its counters. A reason that the software path has too has the
+/// same name there.
 pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
     let (malformed, no_sa) = match lane {
         Lane::Outbound => (DropReason::MalformedInner.name(), DropReason::NoSa),
@@ -136,27 +138,27 @@ pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
 }
 
 impl Counters {
-    /// What was dropped, by the reasons' names.
+    /// Returns the number of drops for each reason's name.
     pub fn reasons(&self, lane: Lane) -> impl Iterator<Item = (&'static str, u32)> {
         let counts = self.drops.iter().skip(1).copied();
         reasons(lane).into_iter().zip(counts)
     }
 }
 
-/// Counters of drops, with the one of no reason.
+/// Number of drop counters, including the one for no drop.
 const DROPS: usize = (lane_counters::DROP_NOT_PROTECTED / 4) as usize + 1;
 
-/// What an SA has done.
+/// The state of an SA in the core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Last one used, or highest one seen.
+    /// Outbound: the last sequence number used. Inbound: the highest one seen.
     pub sequence: u64,
     pub bytes: u64,
-    /// Inbound only: bit 0 is the highest number seen.
+    /// Inbound only: the replay window. Bit 0 is the highest number seen.
     pub window: u64,
 }
 
-/// Something that the core wants software to hear of.
+/// An event that the core reports to software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreEvent {
     pub kind: u8,
@@ -167,11 +169,11 @@ pub struct CoreEvent {
 /// How a packet left the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Not the core's to deal with.
+    /// Whether the core left the packet to software.
     pub to_host: bool,
-    /// Why, as `drop_e` numbers it.
+    /// The reason, in the numbering of `drop_e`.
     pub reason: u8,
-    /// An SA's row, if one has protected or opened the packet.
+    /// The row of the SA that protected or opened the packet, if one did.
     pub sa: Option<u16>,
 }
 
@@ -193,19 +195,19 @@ pub struct Core<D> {
     inbound: [Ring; 2],
     policies_max: usize,
     sas_max: u32,
-    /// As the register says it.
+    /// The value of the register UNITS.
     units: u32,
     enabled: u32,
-    /// What the policy tables hold, with the generation of the SA.
+    /// The entries of each lane's policy table, each with the generation of its SA.
     policies: [Vec<(Entry, u32)>; 2],
-    /// Of the SA that each row got last; 0 if none.
+    /// The generation of the SA that was last put into each row; 0 if there was none.
     generations: [Vec<u32>; 2],
     cut: [u64; 2],
 }
 
 impl<D: Device> Core<D> {
-    /// Finds out what the core is, takes out what a driver before has left in its tables, keys above all, and starts its
-    /// rings. Both lanes are off.
+    /// Identifies the core, clears its tables and starts its rings. A former driver may have left entries in the
+    /// tables, and keys above all. Both lanes are off afterwards.
     pub fn open(mut device: D) -> Result<Self> {
         let id = device.read(regs::ID)?;
         let version = device.read(regs::VERSION)?;
@@ -216,7 +218,7 @@ impl<D: Device> Core<D> {
         let policies =
             (capabilities & regs::CAPABILITIES_POLICIES_MASK) >> regs::CAPABILITIES_POLICIES_SHIFT;
         let sas = (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT;
-        // Rows are found by low bits of a SPI.
+        // Rows are found by the low bits of a SPI, so their number must be a power of two.
         let no_policies = policies == 0 || policies > regs::OUT_POLICIES_ROWS;
         if no_policies || sas > regs::OUT_SAS_ROWS || !sas.is_power_of_two() {
             return Err(CoreError::Capabilities { policies, sas });
@@ -257,17 +259,17 @@ impl<D: Device> Core<D> {
         &mut self.device
     }
 
-    /// Entries of each table of policies.
+    /// Number of entries in each policy table.
     pub fn policies_max(&self) -> usize {
         self.policies_max
     }
 
-    /// Rows of each table of SAs.
+    /// Number of rows in each SA table.
     pub fn sas_max(&self) -> u32 {
         self.sas_max
     }
 
-    /// Whether the core was built with what a suite needs.
+    /// Whether the core was built with the units that a suite needs.
     pub fn can(&self, suite: Suite) -> bool {
         match suite {
             Suite::Gcm256 | Suite::Gcm128 => self.units & regs::UNITS_GCM != 0,
@@ -275,12 +277,12 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Packets from a lane that were longer than a buffer, and dropped.
+    /// Number of packets from a lane that were longer than a buffer and were dropped.
     pub fn cut(&self, lane: Lane) -> u64 {
         self.cut[lane as usize]
     }
 
-    /// Takes frames, or leaves them waiting.
+    /// Turns a lane on or off. A lane that is off leaves frames waiting.
     pub fn enable(&mut self, lane: Lane, on: bool) -> Result<()> {
         let bit = lane.places().enable;
         let enabled = if on {
@@ -293,16 +295,20 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Packets that the core leaves to software come to the host, and are not dropped.
+    /// Chooses what happens to packets that the core leaves to software: they go to the host, or they are dropped.
     pub fn exceptions(&mut self, lane: Lane, to_host: bool) -> Result<()> {
         let options = lane.places().options;
         Ok(self.device.write(options, u32::from(to_host))?)
     }
 
-    /// Replaces a lane's policies; the first one that matches decides. The lane takes no frames meanwhile, but packets that
-    /// it has taken look their policy up later: each meets the former policies, the new ones, or for a moment, where the two
-    /// match differently, one that leaves it to software or, inbound, drops it. Those that name an SA's row mean the SA that
-    /// is there now: its packets find none after another one was installed, until the policies are set again.
+    /// Replaces a lane's policies. The first matching entry decides.
+    ///
+    /// The lane takes no frames meanwhile, but packets that it has taken look up their policy later. Each such packet
+    /// meets the former policies or the new ones. Where the two match differently, it may for a moment meet a third
+    /// entry: that one leaves it to software or, inbound, drops it.
+    ///
+    /// Entries that name an SA's row mean the SA that is there now. If another SA is installed in the row, the
+    /// entry's packets find no SA until the policies are set again.
     pub fn set_policies(&mut self, lane: Lane, entries: &[Entry]) -> Result<()> {
         if entries.len() > self.policies_max {
             return Err(CoreError::Policies {
@@ -325,9 +331,11 @@ impl<D: Device> Core<D> {
         self.enable(lane, was_on)
     }
 
-    /// A row is written at once. Rows in front that match as before are changed one by one, since a packet that matches one
-    /// of them matches no other. Where the tables begin to differ an entry for all packets comes first, behind which the
-    /// others change, and which goes last.
+    /// Changes the policy rows in an order that never mixes old and new entries.
+    ///
+    /// Leading rows that match the same packets as before are changed one by one: a packet that matches one of them
+    /// matches no other. At the first row that differs, an entry for all packets is written first. The rows behind it
+    /// then change unseen, and that entry is replaced last. Each row is written atomically.
     fn replace_policies(
         &mut self,
         lane: Lane,
@@ -359,12 +367,13 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// What the last [`Self::set_policies`] of the lane has put in.
+    /// The entries that the last [`Self::set_policies`] of the lane put in.
     pub fn policies(&self, lane: Lane) -> impl Iterator<Item = &Entry> {
         self.policies[lane as usize].iter().map(|(entry, _)| entry)
     }
 
-    /// Of the SA that an entry names; 0 if it names none, as those of the inbound lane, which name groups.
+    /// The generation of the SA that an entry names. It is 0 if the entry names none; inbound entries name groups
+    /// instead.
     fn generation_of(&self, lane: Lane, entry: &Entry) -> u32 {
         match (lane, entry.action) {
             (Lane::Outbound, Action::Protect(row)) => {
@@ -402,19 +411,19 @@ impl<D: Device> Core<D> {
         Ok((places.sas + offset, places.keys + offset))
     }
 
-    /// The row that an inbound SA has: where its packets look for it.
+    /// The row of an inbound SA. The core finds it by the low bits of the SPI.
     pub fn inbound_row(&self, spi: u32) -> u32 {
         spi & (self.sas_max - 1)
     }
 
-    /// Puts an SA into a row. What was there takes no packet any more from the first write on, and the new one does only
-    /// after the last. A packet that the former has taken is dropped if it still waits for its key.
+    /// Puts an SA into a row. From the first write on, the former SA takes no more packets. The new SA takes packets
+    /// only after the last write. A packet of the former SA that still waits for its key is dropped.
     pub fn install_outbound(&mut self, row: u32, sa: &OutboundSa, key: &DeviceKey) -> Result<()> {
         let flags = sa.flags(key.suite);
         self.install(Lane::Outbound, row, key, &sa.words(), flags)
     }
 
-    /// As [`Self::install_outbound`]; the SPI says which row.
+    /// Does the same as [`Self::install_outbound`]. The SPI determines the row.
     pub fn install_inbound(&mut self, sa: &InboundSa, key: &DeviceKey) -> Result<()> {
         let (row, flags) = (self.inbound_row(sa.spi), sa.flags(key.suite));
         self.install(Lane::Inbound, row, key, &sa.words(), flags)
@@ -454,22 +463,22 @@ impl<D: Device> Core<D> {
         self.write_flags(lane, row, flags)
     }
 
-    /// From here on packets find the SA in the row, as the one that it got last.
+    /// Makes the row valid, with the generation of the SA that was put there last.
     fn write_flags(&mut self, lane: Lane, row: u32, flags: u32) -> Result<()> {
         let (sa, _) = self.row(lane, row)?;
         let generation = self.generations[lane as usize][row as usize] << lane.places().generation;
         Ok(self.device.write(sa + SA_FLAGS, flags | generation)?)
     }
 
-    /// Takes an SA out and overwrites its keys. Packets that still wait for them are dropped.
+    /// Removes an SA and overwrites its keys. Packets that still wait for the keys are dropped.
     pub fn remove(&mut self, lane: Lane, row: u32) -> Result<()> {
         let (sa, keys) = self.row(lane, row)?;
         self.device.write(sa + SA_FLAGS, 0)?;
         Ok(self.device.write(keys + key_row::WIPE, 1)?)
     }
 
-    /// Changes an outbound SA that is installed; its key, sequence numbers and byte count go on. Meanwhile its packets find
-    /// no SA.
+    /// Changes an installed outbound SA. Its key, sequence numbers and byte count stay. During the change its packets
+    /// find no SA.
     pub fn change_outbound(&mut self, row: u32, sa: &OutboundSa, suite: Suite) -> Result<()> {
         let (base, _) = self.row(Lane::Outbound, row)?;
         self.device.write(base + SA_FLAGS, 0)?;
@@ -481,7 +490,7 @@ impl<D: Device> Core<D> {
         self.write_flags(Lane::Outbound, row, sa.flags(suite))
     }
 
-    /// What an SA has done so far.
+    /// Reads the state of an SA.
     pub fn snapshot(&mut self, lane: Lane, row: u32) -> Result<Snapshot> {
         self.row(lane, row)?;
         let places = lane.places();
@@ -517,7 +526,7 @@ impl<D: Device> Core<D> {
         Ok(counters)
     }
 
-    /// The oldest event that was not yet taken.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Result<Option<CoreEvent>> {
         let word = self.device.read(regs::NEXT_EVENT)?;
         let kind = (word & regs::NEXT_EVENT_KIND_MASK) >> regs::NEXT_EVENT_KIND_SHIFT;
@@ -533,7 +542,7 @@ impl<D: Device> Core<D> {
         }))
     }
 
-    /// Whether events were lost since this was last asked.
+    /// Whether events were lost since the last call.
     pub fn events_lost(&mut self) -> Result<bool> {
         let lost = regs::IRQ_STATUS_EVENT_LOST;
         let status = self.device.read(regs::IRQ_STATUS)?;
@@ -543,7 +552,8 @@ impl<D: Device> Core<D> {
         Ok(status & lost != 0)
     }
 
-    /// How many frames the device has taken of those that it was given; none if it has taken all of them.
+    /// Returns how many of the frames that the device was given it has taken, modulo 2³². None if it has taken all of
+    /// them.
     pub fn progress(&mut self) -> Result<Option<u32>> {
         let mut taken = None;
         let Self {
@@ -562,7 +572,7 @@ impl<D: Device> Core<D> {
         Ok(taken)
     }
 
-    /// Gives a lane a packet. False if it cannot take it now.
+    /// Gives a lane a packet. Returns false if the lane cannot take it now.
     pub fn send(&mut self, lane: Lane, packet: &[u8]) -> Result<bool> {
         let [to, _] = match lane {
             Lane::Outbound => &mut self.outbound,
@@ -571,7 +581,7 @@ impl<D: Device> Core<D> {
         Ok(to.send(&mut self.device, packet)?)
     }
 
-    /// The next packet that a lane gives, in `packet`.
+    /// Takes the next packet from a lane and copies it into `packet`.
     pub fn receive(&mut self, lane: Lane, packet: &mut Vec<u8>) -> Result<Option<Facts>> {
         let [_, from] = match lane {
             Lane::Outbound => &mut self.outbound,
@@ -586,7 +596,7 @@ impl<D: Device> Core<D> {
         Ok(None)
     }
 
-    /// Lets a device work that only works when it is called.
+    /// Gives a device without a clock of its own time to work.
     pub fn work(&mut self) {
         self.device.work();
     }

@@ -1,8 +1,8 @@
-//! What the driver needs of a device: registers, and memory that both reach.
+//! The device as the driver sees it: registers, and memory that both sides reach.
 
 use crate::memory::Memory;
 
-/// A register access that failed.
+/// The reason why a register access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
     #[error("the device refuses access to register {0:#x}")]
@@ -13,17 +13,18 @@ pub enum BusError {
 
 /// A board with the core and a DMA engine.
 ///
-/// The registers of [`crate::regs`] are the core's; those of [`crate::ring`] belong to the engine that moves packets
-/// between the rings in memory and the core's streams.
+/// The registers of [`crate::regs`] belong to the core. Those of [`crate::ring`] belong to the DMA engine, which
+/// moves packets between the rings in memory and the core's streams.
 pub trait Device: Send {
     fn read(&mut self, address: u32) -> Result<u32, BusError>;
 
     fn write(&mut self, address: u32, value: u32) -> Result<(), BusError>;
 
-    /// Memory that the device reads and writes too, addressed from 0.
+    /// Memory that the device reads and writes too. Addresses are in bytes, from 0 on.
     fn memory(&self) -> Memory;
 
-    /// Returns when the device has done what it was given, or that takes long; a device without a clock of its own works now.
+    /// Gives a device without a clock of its own time to work. Returns when the device has done all it was given, or
+    /// when that takes too long. A device with a clock does nothing here.
     fn work(&mut self) {}
 }
 

@@ -1,18 +1,20 @@
-//! Keys in the form that the core keeps them: what it does not compute by itself is computed here, once.
+//! Keys in the form that the core keeps. Values that the core does not compute itself are computed here, once.
 
 use esplanade_crypto::iana::{Encryption, Integrity};
 use esplanade_crypto::{KeyMaterial, Transform};
 use zeroize::Zeroizing;
 
-/// What the ESP core of `rtl/` can do, by its number there.
+/// A cipher suite of the ESP core, with its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Suite {
-    /// RFC 4106 with an ICV of 16 bytes.
+    /// AES-GCM with a key of 256 bits and an ICV of 16 bytes (RFC 4106).
     Gcm256 = 0,
+    /// AES-GCM with a key of 128 bits and an ICV of 16 bytes (RFC 4106).
     Gcm128 = 1,
-    /// RFC 3686 with HMAC-SHA2-256-128 (RFC 4868).
+    /// AES-CTR with a key of 256 bits (RFC 3686) and HMAC-SHA2-256-128 (RFC 4868).
     Ctr256Sha2 = 2,
+    /// AES-CTR with a key of 128 bits (RFC 3686) and HMAC-SHA2-256-128 (RFC 4868).
     Ctr128Sha2 = 3,
 }
 
@@ -24,14 +26,14 @@ impl Suite {
         Self::Ctr128Sha2,
     ];
 
-    /// None if the core does not have the transform.
+    /// The suite for a transform. None if the core does not have it.
     pub fn of(transform: Transform) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|suite| suite.transform() == Some(transform))
     }
 
-    /// The transform that it is.
+    /// The transform of this suite.
     pub const fn transform(self) -> Option<Transform> {
         let sha2 = Some(Integrity::HmacSha2_256_128);
         match self {
@@ -47,22 +49,22 @@ impl Suite {
     }
 }
 
-/// Powers of H: as many blocks are summed before they are reduced.
+/// Number of powers of H. The core sums the products of as many blocks before it reduces them.
 const POWERS: usize = 4;
 const AES_WORDS: usize = 8;
 const AUTHENTICATION_WORDS: usize = 4 * POWERS;
 
-/// A key as words, the first byte of each in its top byte. Zeroised on drop.
+/// A key as words, each with its first byte in the top byte. It is zeroised on drop.
 pub struct DeviceKey {
     pub suite: Suite,
-    /// As many words as the key has; the rest is zero.
+    /// The AES key. Words behind the end of a shorter key are zero.
     aes: Zeroizing<[u32; AES_WORDS]>,
     authentication: Zeroizing<[u32; AUTHENTICATION_WORDS]>,
     salt: Zeroizing<u32>,
 }
 
 impl DeviceKey {
-    /// None if the core does not have the transform.
+    /// Converts key material. Returns None if the core does not have the transform.
     pub fn new(material: &KeyMaterial) -> Option<Self> {
         let suite = Suite::of(material.transform())?;
         let salt = material.salt().try_into().ok()?;
@@ -87,7 +89,7 @@ impl DeviceKey {
         Some(made)
     }
 
-    /// Of H, the first one.
+    /// Sets the powers of H, from H itself on.
     fn powers(&mut self, h: u128) {
         let mut power = h;
         for place in self.authentication.chunks_exact_mut(4) {
@@ -102,12 +104,12 @@ impl DeviceKey {
         &*self.aes
     }
 
-    /// GCM: H, H², H³, H⁴. CTR: the states of SHA-256 after the inner and after the outer pad.
+    /// With GCM: H, H², H³, H⁴. With CTR: the states of SHA-256 after the inner and after the outer pad.
     pub fn authentication(&self) -> &[u32] {
         &*self.authentication
     }
 
-    /// Salt (RFC 4106) or nonce (RFC 3686).
+    /// The salt (RFC 4106) or the nonce (RFC 3686).
     pub fn salt(&self) -> u32 {
         *self.salt
     }
@@ -121,7 +123,7 @@ impl std::fmt::Debug for DeviceKey {
     }
 }
 
-/// The product in GCM's field (SP 800-38D §6.3), the same steps whatever the factors.
+/// Multiplies in GCM's field (SP 800-38D §6.3). The steps do not depend on the factors.
 fn times(x: u128, y: u128) -> u128 {
     const REDUCTION: u128 = 0xe1 << 120;
     let (mut sum, mut shifted) = (0, y);
@@ -157,8 +159,8 @@ mod tests {
         for suite in [Suite::Gcm128, Suite::Gcm256] {
             let context = context(suite.transform().unwrap());
             let key = DeviceKey::new(context.material()).unwrap();
-            // ICVs of two packets whose sequence numbers, and so counter blocks, are the same differ by their hashes alone.
-            // Two blocks: with those of AAD and lengths one for each power.
+            // The two packets have one sequence number, so one counter block: their ICVs differ by their hashes
+            // alone. Two blocks of text, one of AAD and one of lengths use all four powers.
             let [one, two] = [0x5a, 0xa5].map(|byte| {
                 let mut packet = vec![byte; 8 + 8 + 32 + 16];
                 packet[..16].fill(0x5a);

@@ -6,7 +6,7 @@ use crate::ring::{
     SIZE, STRIDE, TAIL, USER,
 };
 
-/// Descriptors that a ring may have.
+/// The most descriptors that a ring may have.
 const SIZE_MAX: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +36,7 @@ impl Dma {
         self.memory.clone()
     }
 
-    /// None where there is no register.
+    /// Reads a register. Returns None if there is no such register.
     pub fn read(&self, address: u32) -> Option<u32> {
         let (ring, offset) = place(address)?;
         let ring = self.rings.get(ring)?;
@@ -50,7 +50,7 @@ impl Dma {
         }
     }
 
-    /// None where there is no register, or the value is not possible.
+    /// Writes a register. Returns None if there is no such register, or if the value is not possible.
     pub fn write(&mut self, address: u32, value: u32) -> Option<()> {
         let (ring, offset) = place(address)?;
         let ring = self.rings.get_mut(ring)?;
@@ -64,7 +64,7 @@ impl Dma {
                     ..State::default()
                 };
             }
-            // No more than the ring has.
+            // Software may give only as many descriptors as the ring has.
             TAIL if value.wrapping_sub(ring.head) <= ring.size => ring.tail = value,
             _ => return None,
         }
@@ -83,12 +83,12 @@ impl Dma {
         *head = head.wrapping_add(1);
     }
 
-    /// Whether software has given the ring a descriptor.
+    /// Whether software has given the ring a descriptor that is not done.
     pub fn is_ready(&self, port: Port) -> bool {
         self.descriptor(port).is_some()
     }
 
-    /// Takes the next packet of a ring towards the core. One that lies outside of memory is empty.
+    /// Takes the next packet from a ring towards the core. A packet that lies outside of memory counts as empty.
     pub fn take(&mut self, port: Port) -> Option<Vec<u8>> {
         let descriptor = self.descriptor(port)?;
         let address = self.memory.load(descriptor).unwrap_or(0) as usize;
@@ -101,7 +101,7 @@ impl Dma {
         Some(packet)
     }
 
-    /// Puts a packet from the core into the next buffer of its ring. False if there is none.
+    /// Puts a packet from the core into the next buffer of its ring. Returns false if the ring has no free buffer.
     pub fn put(&mut self, port: Port, packet: &[u8], user: u32) -> bool {
         let Some(descriptor) = self.descriptor(port) else {
             return false;
@@ -117,7 +117,7 @@ impl Dma {
     }
 }
 
-/// Which ring and which of its registers.
+/// Returns the ring and the offset of the register for an address.
 fn place(address: u32) -> Option<(usize, u32)> {
     let offset = address.checked_sub(BASE)?;
     Some(((offset / STRIDE) as usize, offset % STRIDE))

@@ -1,4 +1,4 @@
-//! Whether an SA of the software path fits the core, and what it is there.
+//! Decides whether an SA of the software path fits the core, and makes its row for the core.
 
 use crate::device_key::DeviceKey;
 use esplanade_ipsec::pmtu::V6_MIN;
@@ -6,13 +6,32 @@ use esplanade_ipsec::sa::{DscpSet, Mode, OutboundSa, SaCommon, TfcPadding};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy, OUTER_TTL};
 
-use crate::inline::Refused;
+use crate::core::CoreError;
 use crate::sa::{self, Udp};
 
-/// So far before the end of 32-bit sequence numbers the SA is renewed.
+/// The reason why an SA is not installed: the core lacks a feature, or has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the FPGA core cannot do {0}")]
+    Unsupported(&'static str),
+    #[error("the FPGA core has no room for another SA")]
+    Full,
+    #[error(
+        "its selectors and those of the policies in front take more than the FPGA core's {0} policy entries"
+    )]
+    Policies(usize),
+    #[error("there is no randomness for IVs")]
+    NoRandomness,
+    #[error("sequence numbers of the SA were used before")]
+    Used,
+    #[error(transparent)]
+    Core(#[from] CoreError),
+}
+
+/// The SA is renewed this many sequence numbers before the end of 32-bit sequence numbers.
 const SEQUENCE_MARGIN: u64 = 1 << 20;
 
-/// The key, if the core can do all that the SA wants of either direction.
+/// Returns the key if the core can do everything that the SA asks for, in either direction.
 pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
     let no = |what| Err(Refused::Unsupported(what));
     if common.mode != Mode::Tunnel {
@@ -28,7 +47,8 @@ pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
         return no("SAs for certain DSCPs");
     }
     let selectors = common.selectors.as_slice();
-    // Fragments of their packets would have to be put together, and become too long.
+    // The core does not reassemble. Packets of such SAs would have to be reassembled first, and could become too
+    // long.
     let by_ports =
         |s: &Selector| s.local_ports != PortRange::Any || s.remote_ports != PortRange::Any;
     if common.non_first_fragments || selectors.iter().any(by_ports) {
@@ -37,7 +57,7 @@ pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
     DeviceKey::new(common.material()).ok_or(Refused::Unsupported("this combination of algorithms"))
 }
 
-/// The row of an SA that begins anew.
+/// Makes the row of an SA that starts at its first sequence number.
 pub(crate) fn row_of(
     sa: &OutboundSa,
     iv_base: u64,
@@ -81,8 +101,9 @@ pub(crate) fn row_of(
     })
 }
 
-/// How long the core's outer packets may be. There is no limit where all may be fragmented, and none below what an IPv6
-/// sender may send on every path (RFC 8200 §5): what is too long then is fragmented on its way out.
+/// Returns the limit for the core's outer packets in bytes. There is no limit if all of them may be fragmented. The
+/// limit is never below what an IPv6 sender may send on every path (RFC 8200 §5). Longer outer packets are then
+/// fragmented on their way out.
 fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
     let path_mtu = path_mtu.filter(|_| sa.common.tunnel.df != DfPolicy::Clear)?;
     let mut selectors = sa.common.selectors.as_slice().iter();
@@ -93,7 +114,7 @@ fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
     Some(path_mtu.max(least.try_into().unwrap_or(u16::MAX)))
 }
 
-/// Whether some packet is for both.
+/// Whether some packet matches both selectors.
 pub(crate) fn overlap(a: &Selector, b: &Selector) -> bool {
     let ranges =
         |a: &AddressRange, b: &AddressRange| a.contains(b.first()) || b.contains(a.first());

@@ -1,11 +1,12 @@
-//! The core in-line: SAs and policies of the software path in the core's tables, and packets through its lanes.
+//! The core in-line: puts SAs and policies of the software path into the core's tables, and packets through its
+//! lanes.
 //!
-//! What is installed stays in the core for as long as its owner keeps it: [`InLine::follow`] takes out what nobody has any
-//! more, keys first. Sequence numbers and IVs are the core's, and the software has none of such an SA; the software's
-//! lifetimes count what the core has done, and end it.
+//! An installed SA stays in the core as long as its owner keeps it. [`InLine::follow`] removes SAs that have no owner
+//! any more, keys first. The core has the sequence numbers and IVs of its SAs; the software has none for them. The
+//! software's lifetimes count the core's traffic, and end the SAs.
 //!
-//! Only what an SA in the core is for is the core's: for all else its policies say "to the host", and software decides. So
-//! nothing leaves the core but what is sealed or opened.
+//! The core handles only traffic for its own SAs. For all other traffic its policies say "to the host", and software
+//! decides. Therefore nothing leaves the core that is neither sealed nor opened.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,28 +27,11 @@ use crate::device::{BusError, Device};
 use crate::fit::{device_key, overlap, row_of};
 use crate::sa;
 
+pub use crate::fit::Refused;
+
 mod tables;
 
-/// What the SA wants that the core cannot do, or why there is no room for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("the FPGA core cannot do {0}")]
-    Unsupported(&'static str),
-    #[error("the FPGA core has no room for another SA")]
-    Full,
-    #[error(
-        "its selectors and those of the policies in front take more than the FPGA core's {0} policy entries"
-    )]
-    Policies(usize),
-    #[error("there is no randomness for IVs")]
-    NoRandomness,
-    #[error("sequence numbers of the SA were used before")]
-    Used,
-    #[error(transparent)]
-    Core(#[from] CoreError),
-}
-
-/// Groups of inbound policies that the core can tell apart.
+/// Number of groups of inbound policies that the core can tell apart.
 const GROUPS: u16 = 1 << 10;
 
 #[derive(Debug)]
@@ -63,52 +47,54 @@ struct Opening {
     sa: Weak<InboundSa>,
     spi: u32,
     group: u16,
-    /// There is no room for it any more.
+    /// Whether the SA was taken out because the tables have no room for it.
     ended: bool,
 }
 
-/// A packet that the core has protected; the ESP packet behind its outer headers.
+/// Describes a packet that the core protected. The ESP packet follows its outer headers.
 #[derive(Debug)]
 pub struct Sealed {
     pub sa: Arc<OutboundSa>,
-    /// How much of it is outer headers.
+    /// Length of the outer headers in bytes.
     pub header_len: usize,
     pub tos: u8,
     pub dont_fragment: bool,
 }
 
-/// What came out of the outbound lane.
+/// The result for a packet that left the outbound lane.
 #[derive(Debug)]
 pub enum Sent {
     Sealed(Sealed),
-    /// Software is to deal with it, as it went in: no SA in the core, or too long for its path.
+    /// Software must handle the packet, which is unchanged: no SA in the core takes it, or it is too long for its
+    /// path.
     ToHost,
-    /// The SA ended meanwhile, or its lifetime.
+    /// The SA, or its lifetime, ended meanwhile.
     Expired,
 }
 
-/// What came out of the inbound lane.
+/// The result for a packet that left the inbound lane.
 #[derive(Debug)]
 pub enum Opened {
-    /// A packet of this SA, and an event of that.
+    /// A packet of this SA, and an event of the SA if one is due.
     Packet(Arc<InboundSa>, Option<Event>),
-    /// Its SA ended meanwhile, or its lifetime.
+    /// The SA, or its lifetime, ended meanwhile.
     Dropped(DropReason),
 }
 
-/// A core, with what is in it.
+/// A core, and a record of what is in it.
 #[derive(Debug)]
 pub struct InLine<D: Device> {
     core: Core<D>,
     sealing: BTreeMap<u32, Sealing>,
-    /// Where the next outbound SA goes if that row is free. They take turns: frames of an SA that is gone may still come.
+    /// The row for the next outbound SA, if it is free. Rows are used in turn, because frames of a removed SA may
+    /// still come.
     next_row: u32,
     opening: BTreeMap<u32, Opening>,
     groups: BTreeMap<PolicyId, u16>,
 }
 
 impl<D: Device> InLine<D> {
-    /// With both lanes on and no policy, which discards everything.
+    /// Opens a core with both lanes on and no policies, so that it discards everything.
     pub fn new(device: D) -> Result<Self, CoreError> {
         let mut core = Core::open(device)?;
         core.exceptions(Lane::Outbound, true)?;
@@ -127,14 +113,14 @@ impl<D: Device> InLine<D> {
         self.core.counters(lane)
     }
 
-    /// Rows that hold an SA: sealing, opening.
+    /// Numbers of rows that hold an SA: outbound, inbound.
     pub fn installed(&self) -> (usize, usize) {
         let opening = self.opening.values().filter(|opening| !opening.ended);
         (self.sealing.len(), opening.count())
     }
 
-    /// Puts both halves of a child SA into the core, or neither. Packets go through it from the next [`InLine::follow`] on. The
-    /// SPD tells whether there is room, and may not have its policy yet.
+    /// Puts both halves of a child SA into the core, or neither. Packets go through it from the next
+    /// [`InLine::follow`] on. The SPD shows whether there is room; it may not have the SA's policy yet.
     pub fn install(
         &mut self,
         outbound: &Arc<OutboundSa>,
@@ -151,7 +137,7 @@ impl<D: Device> InLine<D> {
         installed
     }
 
-    /// Puts an outbound SA into the core; packets go through it from the next [`InLine::follow`] on.
+    /// Puts an outbound SA into the core. Packets go through it from the next [`InLine::follow`] on.
     pub fn install_outbound(&mut self, sa: &Arc<OutboundSa>, spd: &Spd) -> Result<(), Refused> {
         let key = self.key(&sa.common)?;
         self.follow_sas()?;
@@ -166,7 +152,7 @@ impl<D: Device> InLine<D> {
             return Err(Refused::Unsupported("SAs for certain DSCPs"));
         }
         self.room_for(spd, Lane::Outbound, &sa.common)?;
-        // From here on the software cannot seal with it.
+        // From here on the software cannot seal with this SA.
         if !sa.sequence.give_away() {
             return Err(Refused::Used);
         }
@@ -214,7 +200,8 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// The first entry that matches decides whose SAs may carry an inner packet.
+    /// Whether the SA's selectors overlap those of another policy's SA. In the core the first matching entry decides
+    /// whose SAs may carry an inner packet, so overlaps are refused.
     fn overlaps_another(&self, common: &SaCommon) -> bool {
         let own = common.selectors.as_slice();
         let others = self.opening.values().filter_map(|o| o.sa.upgrade());
@@ -226,7 +213,7 @@ impl<D: Device> InLine<D> {
             })
     }
 
-    /// An SA's key, if the core was built with what its suite needs.
+    /// Returns the SA's key if the core was built with the units for its suite.
     fn key(&self, common: &SaCommon) -> Result<DeviceKey, Refused> {
         let key = device_key(common)?;
         if !self.core.can(key.suite) {
@@ -235,13 +222,13 @@ impl<D: Device> InLine<D> {
         Ok(key)
     }
 
-    /// Whether packets of this SPI are the core's.
+    /// Whether the core handles packets with this SPI.
     pub fn opens(&self, spi: u32) -> bool {
         let opening = self.opening.get(&self.core.inbound_row(spi));
         opening.is_some_and(|opening| opening.spi == spi)
     }
 
-    /// The number of a policy's group.
+    /// Returns the number of a policy's group, and takes a free number for a new policy.
     fn group(&mut self, policy: PolicyId) -> Option<u16> {
         if let Some(group) = self.groups.get(&policy) {
             return Some(*group);
@@ -251,7 +238,7 @@ impl<D: Device> InLine<D> {
         Some(free)
     }
 
-    /// What is known of the paths' MTUs; the next [`Self::follow`] tells the core.
+    /// Notes the paths' MTUs. The next [`Self::follow`] writes them to the core.
     pub fn set_path_mtus(&mut self, mtu: impl Fn(IpAddr) -> Option<u16>) {
         for sealing in self.sealing.values_mut() {
             if let Some(sa) = sealing.sa.upgrade() {
@@ -260,12 +247,13 @@ impl<D: Device> InLine<D> {
         }
     }
 
-    /// Gives the outbound lane a clear packet. False if it cannot take it now.
+    /// Gives the outbound lane a clear packet. Returns false if the lane cannot take it now.
     pub fn send(&mut self, packet: &[u8]) -> Result<bool, CoreError> {
         self.core.send(Lane::Outbound, packet)
     }
 
-    /// Gives the inbound lane an ESP packet, in the outer headers that it came in.
+    /// Gives the inbound lane an ESP packet with the outer headers that it came in. Returns false if the lane cannot
+    /// take it now.
     pub fn open(&mut self, esp: &[u8], facts: &OuterFacts) -> Result<bool, CoreError> {
         let Some(frame) = framed(esp, facts) else {
             return Ok(false);
@@ -277,7 +265,8 @@ impl<D: Device> InLine<D> {
         self.core.work();
     }
 
-    /// The next packet from the outbound lane, in `frame`. An event is one of the SA that it went through.
+    /// Takes the next packet from the outbound lane and copies it into `frame`. An event is one of the SA that sealed
+    /// it.
     pub fn sent(
         &mut self,
         frame: &mut Vec<u8>,
@@ -287,7 +276,7 @@ impl<D: Device> InLine<D> {
             return Ok(None);
         };
         let Facts { to_host, sa, .. } = facts;
-        // What no SA has sealed does not leave, whatever the core calls it.
+        // A packet that no SA sealed does not leave, whatever the core says about it.
         let Some(row) = sa.filter(|_| !to_host) else {
             return Ok(Some((Sent::ToHost, None)));
         };
@@ -310,7 +299,7 @@ impl<D: Device> InLine<D> {
         }))
     }
 
-    /// The next clear packet from the inbound lane, in `packet`.
+    /// Takes the next clear packet from the inbound lane and copies it into `packet`.
     pub fn opened(
         &mut self,
         packet: &mut Vec<u8>,
@@ -321,7 +310,7 @@ impl<D: Device> InLine<D> {
         };
         let opening = facts.sa.and_then(|row| self.opening.get(&u32::from(row)));
         let opening = opening.filter(|opening| !opening.ended && !facts.to_host);
-        // What did not come through an SA that still counts is not delivered.
+        // A packet that did not come through a valid SA is not delivered.
         let Some(sa) = opening.and_then(|opening| opening.sa.upgrade()) else {
             return Ok(Some(Opened::Dropped(DropReason::UnknownSpi)));
         };
@@ -333,17 +322,18 @@ impl<D: Device> InLine<D> {
         Ok(Some(Opened::Packet(sa, event)))
     }
 
-    /// How many frames the device has taken of those that it was given; none if it has taken all of them.
+    /// Returns how many of the frames that the device was given it has taken, modulo 2³². None if it has taken all of
+    /// them.
     pub fn progress(&mut self) -> Result<Option<u32>, CoreError> {
         self.core.progress()
     }
 
-    /// Packets from a lane that were longer than a buffer, and dropped.
+    /// Number of packets from a lane that were longer than a buffer and were dropped.
     pub fn cut(&self, lane: Lane) -> u64 {
         self.core.cut(lane)
     }
 
-    /// Turns the lanes off and takes the keys out, as far as the device does what it is told.
+    /// Turns the lanes off and removes the keys, as far as the device still obeys.
     pub fn wipe(&mut self) {
         let sealing = self.sealing.keys().map(|row| (Lane::Outbound, *row));
         let opening = self.opening.keys().map(|row| (Lane::Inbound, *row));
@@ -352,14 +342,15 @@ impl<D: Device> InLine<D> {
             let _ = self.core.enable(lane, false);
         }
         for (lane, row) in rows {
-            // A device that does not answer makes each of them wait.
+            // Each access to a silent device waits for its time limit, so the first one ends the loop.
             if let Err(CoreError::Bus(BusError::Silent(_))) = self.core.remove(lane, row) {
                 return;
             }
         }
     }
 
-    /// Where the core had no room for its events: those of SAs whose sequence numbers come to their end, from their rows.
+    /// Returns the events that the core had no room for. They are recovered from the rows of SAs whose sequence
+    /// numbers come to their end.
     pub fn missed(&mut self) -> Result<Vec<Event>, CoreError> {
         let mut missed = Vec::new();
         if !self.core.events_lost()? {
@@ -382,7 +373,7 @@ impl<D: Device> InLine<D> {
         Ok(missed)
     }
 
-    /// What is to be told where the core is lost: its SAs carry nothing any more.
+    /// Returns the events to report when the core is lost: its SAs carry nothing any more.
     pub fn lost(&self) -> Vec<Event> {
         let sealing = self.sealing.values().filter_map(|s| s.sa.upgrade());
         let hard =
@@ -390,14 +381,14 @@ impl<D: Device> InLine<D> {
         sealing.map(hard).collect()
     }
 
-    /// What the core wants software to hear of: sequence numbers that come to their end.
+    /// Takes the next event that the core reports: sequence numbers that come to their end.
     pub fn next_event(&mut self) -> Result<Option<Event>, CoreError> {
         const SOFT: u8 = 1;
         const NO_SA: u8 = 4;
         while let Some(event) = self.core.next_event()? {
             let row = u32::from(event.row);
             let due = match event.kind {
-                // A packet without an SA comes to software itself.
+                // A packet without an SA goes to software, which needs no event.
                 NO_SA => continue,
                 SOFT => LifetimeEvent::Soft,
                 _ => LifetimeEvent::Hard,
@@ -428,7 +419,7 @@ impl<D: Device> InLine<D> {
     }
 }
 
-/// Of 32-bit sequence numbers.
+/// The last 32-bit sequence number.
 const SEQUENCE_LAST: u64 = u32::MAX as u64;
 
 fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> Event {
@@ -440,7 +431,8 @@ fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> 
     }
 }
 
-/// None if it is not of this SA but of one that the row had before. Whatever is no ESP would be somebody's clear packet.
+/// Checks that a frame is an ESP packet of this SA. Returns None if it belongs to an SA that the row had before.
+/// Returns an error if it is no ESP packet, because it would be a clear packet of somebody.
 fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Result<Option<Sealed>, CoreError> {
     const UDP: u8 = 17;
     let (ip_len, protocol, tos, dont_fragment) = match *frame {
@@ -468,7 +460,8 @@ fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Result<Option<Sealed>
     }))
 }
 
-/// With the headers that a socket has taken off. The core looks at the port and the TOS, and not at where it is sent to.
+/// Puts the headers that a socket removed in front of an ESP packet. The core looks at the port and the TOS, but not
+/// at the destination address.
 fn framed(esp: &[u8], facts: &OuterFacts) -> Option<Vec<u8>> {
     const NAT_T: u16 = 4500;
     let to: IpAddr = match facts.remote.is_ipv4() {
@@ -493,7 +486,7 @@ fn framed(esp: &[u8], facts: &OuterFacts) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Keys do not stay in a device that nobody drives.
+/// Keys must not stay in a device that nobody drives.
 impl<D: Device> Drop for InLine<D> {
     fn drop(&mut self) {
         self.wipe();

@@ -1,8 +1,8 @@
 //! The ESP core of `rtl/` as a device: registers, descriptor rings, the driver, and the core itself in simulation.
 //!
-//! The core works in-line: clear packets go into its outbound lane and leave as datagrams, datagrams go into the inbound
-//! lane and leave as clear packets. It has policies, SAs, sequence numbers, IVs and keys of its own, which [`Core`] writes
-//! through registers. Keys cannot be read back.
+//! The core works in-line. Clear packets go into its outbound lane and leave as datagrams; datagrams go into its
+//! inbound lane and leave as clear packets. The core has its own policies, SAs, sequence numbers, IVs and keys, which
+//! [`Core`] writes through registers. Keys cannot be read back.
 
 pub mod core;
 pub mod device;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Words that either side may write at any time. Who may write where is agreed on by the rings.
+/// An array of words that either side may write at any time. The rings define who may write where.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<[AtomicU32]>);
 
 impl Memory {
-    /// Zeros; `len` is in bytes.
+    /// Makes memory of `len` bytes, rounded up to whole words and filled with zeros.
     pub fn new(len: usize) -> Self {
         Self((0..len.div_ceil(4)).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// In bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len() * 4
     }
@@ -22,13 +22,15 @@ impl Memory {
         self.0.is_empty()
     }
 
-    /// The word at a byte address; what was stored before the word that is read can be read after it.
+    /// Loads the word at a byte address, or None outside of memory. The load acquires: it also makes visible what the
+    /// other side stored before that word.
     pub fn load(&self, address: usize) -> Option<u32> {
         let word = self.0.get(address / 4)?;
         Some(word.load(Ordering::Acquire))
     }
 
-    /// False if there is no such word. What was stored before is seen by who sees this.
+    /// Stores a word at a byte address; returns false outside of memory. The store releases: whoever loads the word
+    /// also sees what was stored before.
     pub fn store(&self, address: usize, value: u32) -> bool {
         let word = self.0.get(address / 4);
         if let Some(word) = word {
@@ -37,7 +39,8 @@ impl Memory {
         word.is_some()
     }
 
-    /// Copies out of memory from an address that is a multiple of four. False if it ends before.
+    /// Copies bytes out of memory. The address must be a multiple of four. Returns false if memory ends before the
+    /// bytes do.
     pub fn copy_out(&self, address: usize, bytes: &mut [u8]) -> bool {
         let first = address / 4;
         let Some(words) = self.0.get(first..first + bytes.len().div_ceil(4)) else {
@@ -50,7 +53,8 @@ impl Memory {
         true
     }
 
-    /// Copies into memory; bytes of the last word behind the end become zero. False if memory ends before.
+    /// Copies bytes into memory. The rest of the last word becomes zero. Returns false if memory ends before the
+    /// bytes do.
     pub fn copy_in(&self, address: usize, bytes: &[u8]) -> bool {
         let first = address / 4;
         let Some(words) = self.0.get(first..first + bytes.len().div_ceil(4)) else {

@@ -1,4 +1,4 @@
-//! Selectors as ternary entries: what the core's policy tables are made of.
+//! Turns selectors into ternary entries, of which the core's policy tables consist.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use crate::regs::policy_entry as word;
 
 const KEY_WORDS: usize = word::CARE_WORDS;
 
-/// What becomes of a packet that an entry matches.
+/// The action for a packet that an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Discard,
     Bypass,
-    /// Outbound: by the SA in this row. Inbound: only through an SA of this group.
+    /// Outbound: the SA in this row protects the packet. Inbound: only an SA of this group may carry it.
     Protect(u16),
     ToHost,
 }
@@ -29,7 +29,7 @@ impl Action {
     }
 }
 
-/// One entry: the bits of a packet's key that are compared, and with what.
+/// One entry: the bits of a packet's key that are compared, and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub(crate) value: [u32; KEY_WORDS],
@@ -38,7 +38,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Matches everything.
+    /// An entry that matches every packet.
     pub fn any(action: Action) -> Self {
         Self {
             value: [0; KEY_WORDS],
@@ -47,19 +47,19 @@ impl Entry {
         }
     }
 
-    /// Only what came through an SA, or only what did not. For the inbound lane.
+    /// Limits the entry to packets that came through an SA, or to those that did not. This is for the inbound lane.
     #[must_use]
     pub fn tunnelled(mut self, tunnelled: bool) -> Self {
         self.set(PACKET, word::PACKET_TUNNELLED, tunnelled);
         self
     }
 
-    /// Whether it matches the same packets.
+    /// Whether both entries match the same packets.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (self.value, self.care) == (other.value, other.care)
     }
 
-    /// The words of its row up to the one that commits it, with the generation of the SA that it names.
+    /// The words of the entry's row up to the committing one. `generation` is that of the SA that the entry names.
     pub(crate) fn words(&self, generation: u32) -> impl Iterator<Item = u32> {
         let key = self.value.into_iter().chain(self.care);
         key.chain([self.action.result() | generation << word::RESULT_GENERATION_SHIFT])
@@ -89,8 +89,9 @@ const PACKET: usize = word::PACKET as usize / 4;
 const REMOTE: usize = word::REMOTE as usize / 4;
 const LOCAL: usize = word::LOCAL as usize / 4;
 
-/// The entries that together match what the selector matches; none if that takes more than `most`. Ranges become prefixes,
-/// and each of one dimension stands with each of the others, so that it may take millions.
+/// Returns entries that together match what the selector matches, or None if that takes more than `most` entries. A
+/// range becomes prefixes. Each prefix of one dimension is combined with each of the others, so the number may reach
+/// millions.
 pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
     let mut base = Entry::any(action);
     let v6 = selector.local.first().is_ipv6();
@@ -109,7 +110,7 @@ pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<E
             .iter()
             .any(|side| matches!(side, PortRange::Range(..)))
         {
-            // Ports are seen or not: nothing matches both.
+            // A packet's ports are either seen or not, so nothing matches both ranges.
             return Some(Vec::new());
         }
         base.set(PACKET, word::PACKET_PORTS_KNOWN, false);
@@ -151,7 +152,7 @@ pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<E
     Some(entries)
 }
 
-/// As [`entries`], for packets that came through an SA.
+/// Does the same as [`entries`] for packets that came through an SA.
 pub fn tunnelled(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
     let found = entries(selector, action, most)?.into_iter();
     Some(found.map(|entry| entry.tunnelled(true)).collect())
@@ -173,7 +174,7 @@ fn crossed(
         .collect()
 }
 
-/// Which bits of a number are compared, and with what.
+/// The compared bits of a number, and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix {
     value: u128,
@@ -189,13 +190,13 @@ fn address_prefixes(range: &AddressRange) -> Vec<Prefix> {
     prefixes(number(range.first()), number(range.last()), bits)
 }
 
-/// The fewest prefixes that make up an inclusive range of numbers of so many bits.
+/// Returns the fewest prefixes that make up an inclusive range of numbers of `bits` bits.
 fn prefixes(first: u128, last: u128, bits: u32) -> Vec<Prefix> {
     let all = u128::MAX >> (128 - bits);
     let mut found = Vec::new();
     let mut at = first;
     loop {
-        // The largest block that begins here and does not go beyond the end.
+        // Finds the largest block that begins here and does not exceed the end.
         let mut host = 0;
         while host < all && at & (host << 1 | 1) == 0 && at | (host << 1 | 1) <= last {
             host = host << 1 | 1;
@@ -216,12 +217,13 @@ mod tests {
     use super::*;
     use esplanade_ipsec::selector::Flow;
 
-    /// As the core compares.
+    /// Compares as the core does.
     fn matches(entry: &Entry, key: &[u32; KEY_WORDS]) -> bool {
         (0..KEY_WORDS).all(|i| (key[i] ^ entry.value[i]) & entry.care[i] == 0)
     }
 
-    /// As the core sees a packet: the layout once more, written from the table of its interface.
+    /// Makes a packet's key as the core sees it. The layout is written out again from the table of the core's
+    /// interface.
     fn key(flow: &Flow) -> [u32; KEY_WORDS] {
         let mut key = 0u128;
         if let Some((local, remote)) = flow.ports {
@@ -343,7 +345,7 @@ mod tests {
             let all = entries(&selector, Action::Discard, 14 * 14).expect("just enough");
             assert_eq!(all.len(), 14 * 14);
             assert_eq!(entries(&selector, Action::Discard, 14 * 14 - 1), None);
-            // 30 prefixes of ports each.
+            // Each port range has 30 prefixes.
             (selector.local_ports, selector.remote_ports) = (ports, ports);
             let most = 30 * 30 * 14 * 14;
             assert_eq!(entries(&selector, Action::Discard, most - 1), None);

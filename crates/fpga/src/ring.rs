@@ -1,46 +1,51 @@
-//! Descriptor rings: how packets get from software to the device and back.
+//! Descriptor rings: the way of packets from software to the device and back.
 //!
 //! A ring is an array of descriptors in shared memory and two counters. Software gives descriptors to the device by
-//! raising TAIL; the device hands them back in order, marks each as done and raises HEAD. A ring towards the device is
-//! given packets, one from the device empty buffers. A ring without descriptors holds the core's stream: nothing is lost.
+//! raising TAIL. The device hands them back in order: it marks each as done and raises HEAD. A ring towards the
+//! device gets packets; a ring from the device gets empty buffers. While a ring has no descriptors, the core's stream
+//! waits, and nothing is lost.
 
 use crate::device::{BusError, Device};
 use crate::memory::Memory;
 
-/// The first ring's registers; the core's lie below.
+/// Address of the first ring's registers. The core's registers lie below it.
 pub const BASE: u32 = 0x80_0000;
-/// From one ring's registers to the next one's.
+/// Distance in bytes from one ring's registers to those of the next ring.
 pub const STRIDE: u32 = 0x20;
-/// Byte address of the descriptors, low and high half.
+/// Byte address of the descriptors, low half.
 pub const ADDRESS_LOW: u32 = 0x00;
+/// Byte address of the descriptors, high half.
 pub const ADDRESS_HIGH: u32 = 0x04;
-/// Number of descriptors, a power of two. Writing it starts the ring anew.
+/// Number of descriptors, a power of two. Writing it resets the ring.
 pub const SIZE: u32 = 0x08;
-/// How many descriptors software has given, modulo 2³².
+/// Number of descriptors that software has given, modulo 2³².
 pub const TAIL: u32 = 0x0c;
-/// How many the device has handed back; read-only.
+/// Number of descriptors that the device has handed back, modulo 2³²; read-only.
 pub const HEAD: u32 = 0x10;
 
-/// A descriptor: address (low, high), bytes, then the core's TUSER.
+/// Bytes of a descriptor: address (low, high), length, and the core's TUSER, four bytes each.
 pub const DESCRIPTOR_LEN: usize = 16;
+/// Offset of the length in a descriptor.
 pub const LENGTH: usize = 8;
+/// Offset of TUSER in a descriptor.
 pub const USER: usize = 12;
-/// In the length: the device has done its part.
+/// Bit in the length: the device has finished with the descriptor.
 pub const DONE: u32 = 1 << 31;
-/// In the length: the packet was longer than the buffer, and is cut off.
+/// Bit in the length: the packet was longer than the buffer and is truncated.
 pub const CUT: u32 = 1 << 30;
+/// Bits of the length itself, in bytes.
 pub const LENGTH_MASK: u32 = 0xffff;
 
-/// Which ring.
+/// Names a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// Clear packets to the outbound lane.
     OutboundIn,
-    /// Datagrams from it.
+    /// Datagrams from the outbound lane.
     OutboundOut,
     /// Datagrams to the inbound lane.
     InboundIn,
-    /// Clear packets from it.
+    /// Clear packets from the inbound lane.
     InboundOut,
 }
 
@@ -52,33 +57,33 @@ impl Port {
         Self::InboundOut,
     ];
 
-    /// Address of a register of this ring.
+    /// The address of a register of this ring.
     pub const fn register(self, offset: u32) -> u32 {
         BASE + STRIDE * self as u32 + offset
     }
 }
 
-/// Descriptors of a ring.
+/// Number of descriptors in a ring.
 const ENTRIES: u32 = 64;
-/// Room for the core's longest frame with everything around it.
+/// Bytes of a buffer. It holds the core's longest frame with everything around it.
 pub const BUFFER_LEN: usize = 4096;
-/// What one ring takes.
+/// Bytes of memory for one ring.
 const RING_LEN: usize = ENTRIES as usize * (DESCRIPTOR_LEN + BUFFER_LEN);
-/// What all rings take.
+/// Bytes of memory for all rings.
 pub const MEMORY_LEN: usize = RING_LEN * Port::ALL.len();
 
-/// Software's side of a ring, which owns a buffer for each descriptor.
+/// Software's side of a ring. It owns a buffer for each descriptor.
 #[derive(Debug)]
 pub(crate) struct Ring {
     port: Port,
     memory: Memory,
     base: usize,
     tail: u32,
-    /// Towards the device: as last read. From the device: the next one to look at.
+    /// Towards the device: the value last read from HEAD. From the device: the next descriptor to look at.
     head: u32,
 }
 
-/// A packet from the device.
+/// Describes a packet from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub len: usize,
@@ -87,7 +92,7 @@ pub(crate) struct Arrived {
 }
 
 impl Ring {
-    /// None if the device's memory is too small.
+    /// Makes a ring. Returns None if the device's memory is too small.
     pub fn new(port: Port, memory: Memory) -> Option<Self> {
         let base = RING_LEN * port as usize;
         (base + RING_LEN <= memory.len()).then_some(Self {
@@ -125,7 +130,8 @@ impl Ring {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Gives the device a packet. False if the ring is full or no buffer takes so much.
+    /// Gives the device a packet. Returns false if the ring is full, or if the packet is empty or longer than a
+    /// buffer.
     pub fn send<D: Device>(&mut self, device: &mut D, packet: &[u8]) -> Result<bool, BusError> {
         if packet.is_empty() || packet.len() > BUFFER_LEN {
             return Ok(false);
@@ -142,7 +148,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// Towards the device: how many packets it has taken; none if no other is there for it.
+    /// For a ring towards the device: how many packets the device has taken, modulo 2³². None if it has taken all of
+    /// them.
     pub fn progress<D: Device>(&mut self, device: &mut D) -> Result<Option<u32>, BusError> {
         if self.tail != self.head {
             self.head = device.read(self.port.register(HEAD))?;
@@ -158,7 +165,8 @@ impl Ring {
         device.write(self.port.register(TAIL), self.tail)
     }
 
-    /// The next packet, copied into `packet`, and its buffer back to the device.
+    /// Copies the next packet into `packet` and gives its buffer back to the device. Returns None if no packet is
+    /// done.
     pub fn receive<D: Device>(
         &mut self,
         device: &mut D,
@@ -173,7 +181,7 @@ impl Ring {
             return Ok(None);
         }
         let arrived = Arrived {
-            // A device that says more than there is room for is not believed.
+            // The length comes from the device and may be wrong, so it is limited to the buffer.
             len: ((length & LENGTH_MASK) as usize).min(BUFFER_LEN),
             user: self.memory.load(descriptor + USER).unwrap_or(0),
             cut: length & CUT != 0,

@@ -7,44 +7,44 @@ use esplanade_ipsec::tunnel::{DfPolicy, EcnPolicy, OUTER_TTL};
 
 use crate::regs::{inbound_sa, outbound_sa};
 
-/// UDP encapsulation: source and destination port.
+/// The UDP ports of encapsulation (RFC 3948).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp {
     pub local: u16,
     pub remote: u16,
 }
 
-/// An SA that seals, beside its key.
+/// An outbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboundSa {
     pub spi: u32,
     pub esn: bool,
-    /// Outer addresses, of one IP version.
+    /// The outer addresses. Both are of one IP version.
     pub local: IpAddr,
     pub remote: IpAddr,
     pub udp: Option<Udp>,
-    /// Longest outer packet; none is any.
+    /// Length in bytes of the longest outer packet; None for no limit.
     pub path_mtu: Option<u16>,
     pub df: DfPolicy,
     pub ecn: EcnPolicy,
-    /// Outer DSCP; none is the inner one.
+    /// The outer DSCP; None copies the inner one.
     pub dscp: Option<u8>,
     pub ttl: u8,
     pub copy_flow_label: bool,
-    /// The IV is this XOR the sequence number: random, and of this key only.
+    /// The IV is this value XOR the sequence number. The value is random and used with this key only.
     pub iv_base: u64,
-    /// Last sequence number used: 0 of a new SA.
+    /// The last sequence number that was used; 0 for a new SA.
     pub sequence: u64,
-    /// Last one that may be used, as a limit of the SA's lifetime. The core never goes beyond what the SA has
-    /// (RFC 4303 §2.2).
+    /// The last sequence number that may be used, as a limit of the SA's lifetime. Without this limit the core still
+    /// ends at the SA's 32-bit or 64-bit maximum (RFC 4303 §2.2).
     pub sequence_max: u64,
-    /// At this one an event is raised.
+    /// The core raises an event at this sequence number.
     pub sequence_soft: u64,
     pub bytes_max: u64,
 }
 
 impl OutboundSa {
-    /// Copies what can be copied from the inner header; no limits but the sequence number's.
+    /// Makes a row that copies what can be copied from the inner header. It has no limits.
     pub fn new(spi: u32, esn: bool, local: IpAddr, remote: IpAddr) -> Self {
         Self {
             spi,
@@ -87,7 +87,7 @@ impl OutboundSa {
             | flag(self.copy_flow_label, word::FLAGS_FLOW_LABEL)
     }
 
-    /// Offsets and values of every word but the flags.
+    /// Returns offset and value of every word except the flags.
     pub(crate) fn words(&self) -> Vec<(u32, u32)> {
         use outbound_sa as word;
         let udp = self.udp.unwrap_or(Udp {
@@ -122,18 +122,18 @@ impl OutboundSa {
     }
 }
 
-/// An SA that opens, beside its key.
+/// An inbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundSa {
     pub spi: u32,
     pub esn: bool,
     pub dscp_from_outer: bool,
-    /// Whether packets that come again are refused; always so with ESN.
+    /// Whether replayed packets are refused. With ESN they always are.
     pub replay_check: bool,
-    /// Of the policies that inner packets must match.
+    /// The group of policies that inner packets must match.
     pub group: u16,
     pub bytes_max: u64,
-    /// Highest sequence number seen: 0 of a new SA.
+    /// The highest sequence number seen; 0 for a new SA.
     pub sequence: u64,
 }
 
@@ -171,7 +171,7 @@ impl InboundSa {
     }
 }
 
-/// A 64-bit value in two words, the low one first.
+/// Splits a 64-bit value into two words, the low one first.
 fn halves(low: u32, value: u64) -> [(u32, u32); 2] {
     [(low, value as u32), (low + 4, (value >> 32) as u32)]
 }

@@ -1,5 +1,5 @@
-//! The simulated core beside the packet path of `esplanade-ipsec` on the CPU engine: the same packets, the same bytes, the
-//! same reasons to drop.
+//! Runs the simulated core beside the packet path of `esplanade-ipsec` on the CPU engine. The same packets must give
+//! the same bytes, or the same reasons to drop.
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
@@ -29,7 +29,7 @@ fn core(test: &str) -> Option<Core<Simulated>> {
     device::simulated(test).map(|device| Core::open(device).expect("a core"))
 }
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 struct Source(u64);
 
 impl Source {
@@ -48,7 +48,7 @@ impl Source {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    /// A packet from the left site to the right one, or the other way.
+    /// Makes a packet from the left site to the right one, or back.
     fn packet(&mut self, back: bool) -> Vec<u8> {
         let len = match self.below(4) {
             0 => self.below(24),
@@ -72,7 +72,7 @@ impl Source {
             packet
         } else {
             let (from, to) = ends("2001:db8:1::7", "2001:db8:2::9");
-            // What looks like an extension header would have to be one.
+            // Protocol 50 would need a real ESP header, so another number takes its place.
             let protocol = if protocol == 50 { 58 } else { protocol };
             let mut packet = ipv6(from, to, protocol, tos, &payload);
             let label = self.next().to_be_bytes();
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// One way that packets go: between which outer addresses, and in what.
+/// The paths that packets take: their outer addresses and encapsulation.
 fn paths() -> [Path; 4] {
     let path = |local: &str, remote: &str, udp_encap| Path {
         local: SocketAddr::new(address(local), 4500),
@@ -99,7 +99,7 @@ fn paths() -> [Path; 4] {
     ]
 }
 
-/// A tunnel of the software path whose SAs begin with these numbers.
+/// Makes a tunnel of the software path whose SAs begin with these sequence numbers.
 fn tunnel(suite: Suite, esn: bool, first: u64, change: impl Fn(&mut SaParameters<'_>)) -> Tunnel {
     let transform = suite.transform().expect("known");
     let mut tunnel = Tunnel::with(transform, esn, &change);
@@ -129,7 +129,7 @@ fn device_key(suite: Suite) -> DeviceKey {
     DeviceKey::new(&material.expect("a good key")).expect("a key")
 }
 
-/// The outbound SA in the core, and the policies that lead to it.
+/// Puts the outbound SA into the core, with policies that lead to it.
 fn install_outbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite) {
     let sa = &tunnel.outbound_sa;
     let (common, path) = (&sa.common, sa.common.path());
@@ -151,7 +151,7 @@ fn install_outbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite) {
     protect(core);
 }
 
-/// By the SA that is in the row now.
+/// Sets policies that protect with the SA that is in the row now.
 fn protect(core: &mut Core<Simulated>) {
     let set = selectors(LEFT, RIGHT);
     let entries = set.as_slice().iter();
@@ -179,7 +179,7 @@ fn install_inbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite, to
     core.enable(Lane::Inbound, true).expect("enabled");
 }
 
-/// What the software path sends, with outer headers that have the identification of `like`.
+/// Returns what the software path sends. Its outer headers get the identification of `like`.
 fn sealed(tunnel: &mut Tunnel, packet: &[u8], like: Option<&[u8]>) -> Option<Vec<u8>> {
     let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
     tunnel
@@ -187,7 +187,7 @@ fn sealed(tunnel: &mut Tunnel, packet: &[u8], like: Option<&[u8]>) -> Option<Vec
         .submit(&mut tunnel.seal_engine)
         .expect("taken");
     let mut frames = Vec::new();
-    while let Some(batch) = tunnel.outbound.poll(&mut tunnel.seal_engine) {
+    while let Some(batch) = tunnel.outbound.poll(&mut tunnel.seal_engine, &tunnel.spd) {
         for train in batch.trains(ONE) {
             let mut frame = vec![0; train.meta.header_len()];
             frame.extend(train.esp);
@@ -201,7 +201,7 @@ fn sealed(tunnel: &mut Tunnel, packet: &[u8], like: Option<&[u8]>) -> Option<Vec
     frames.pop()
 }
 
-/// Sends packets through a lane and gives what comes out.
+/// Sends packets through a lane and returns the packets that come out.
 fn through(core: &mut Core<Simulated>, lane: Lane, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut packet = Vec::new();
@@ -261,7 +261,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What becomes of a datagram in the software path.
+/// Returns what the software path makes of a datagram.
 fn opened(tunnel: &mut Tunnel, frame: &[u8], path: Path) -> Result<Vec<u8>, DropReason> {
     let header_len = if frame[0] >> 4 == 4 { 20 } else { 40 } + if path.udp_encap { 8 } else { 0 };
     let tos = match frame[0] >> 4 {
@@ -288,9 +288,9 @@ fn drops(tunnel: &Tunnel) -> Vec<(DropReason, u64)> {
     tunnel.inbound.counters().drops.iter().collect()
 }
 
-/// The core's number of a reason, as `drop_e` in `rtl/esp_pkg.sv` has it.
+/// Returns the core's number of a reason, as `drop_e` in `rtl/esp_pkg.sv` defines it.
 fn number(reason: DropReason) -> usize {
-    // The core has one window, and does not tell which end of it was missed.
+    // The core has one window, and does not tell at which end a packet missed it.
     let reason = match reason {
         DropReason::BeforeWindow => DropReason::Replayed,
         other => other,
@@ -300,7 +300,7 @@ fn number(reason: DropReason) -> usize {
     1 + at.unwrap_or_else(|| panic!("the core has no {reason}"))
 }
 
-/// The reason for which the core has dropped one packet since.
+/// Returns the reason for which the core dropped one packet between the two readings.
 fn dropped(before: &Counters, after: &Counters) -> Option<usize> {
     let changed = before
         .drops
@@ -322,7 +322,7 @@ fn both_open_the_same_bytes_and_drop_for_the_same_reasons() {
     for suite in Suite::ALL {
         for (esn, first) in [(false, 1), (true, 0xffff_fff8)] {
             for path in paths() {
-                // To port 4500: that is where encapsulated packets are looked for.
+                // The datagram goes to port 4500, where the core looks for encapsulated packets.
                 let path = Path {
                     remote: SocketAddr::new(path.remote.ip(), 4500),
                     ..path
@@ -372,7 +372,7 @@ fn both_open_the_same_bytes_and_drop_for_the_same_reasons() {
     }
 }
 
-/// A frame, and what may become of it on its way: copies, other bits, other lengths, other SPIs.
+/// Returns a frame with disturbances: copies, flipped bits, other lengths, other SPIs.
 fn disturbed(source: &mut Source, frame: Vec<u8>, path: Path) -> Vec<Vec<u8>> {
     let esp = frame.len() - payload(&frame, path).len();
     let mut flipped = frame.clone();
@@ -394,7 +394,7 @@ fn payload(frame: &[u8], path: Path) -> &[u8] {
     &frame[header_len..]
 }
 
-/// With so many bytes of ESP only, and headers that say so.
+/// Shortens a frame to `kept` bytes of ESP, with headers that say `esp` bytes.
 fn shortened(frame: &[u8], esp: usize, kept: usize, path: Path) -> Vec<u8> {
     let mut short = frame[..esp + kept].to_vec();
     let ip_len = esp - if path.udp_encap { 8 } else { 0 };
@@ -528,7 +528,7 @@ fn ivs_begin_anywhere_and_follow_the_sequence_number() {
         };
         core.install_outbound(ROW.into(), &row, &device_key(suite))
             .expect("a row");
-        // The policies still mean the one before.
+        // The policies still mean the SA before.
         let packets: Vec<_> = (0..5).map(|n| inner(4 + n % 2 * 2, &[n; 99])).collect();
         assert!(through(&mut core, Lane::Outbound, &packets).is_empty());
         protect(&mut core);

@@ -1,4 +1,4 @@
-//! The driver against a board that writes down what it is told.
+//! Tests the driver against a board that records the accesses.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use esplanade_fpga::{Core, CoreError, Lane, regs};
 const POLICIES: u32 = 16;
 const SAS: u32 = 1024;
 
-/// Gives back what it is sent, each lane its own.
+/// A board that gives back what it is sent, separately for each lane.
 struct Board {
     dma: Dma,
     words: BTreeMap<u32, u32>,
-    /// Writes to tables and to CONTROL, in order.
+    /// Writes to the tables and to CONTROL, in order.
     log: Vec<(u32, u32)>,
     user: u32,
 }
@@ -124,7 +124,7 @@ fn only_a_known_core_is_opened() {
     assert!(Core::open(board).is_ok(), "another minor version will do");
     let short = Core::open(Board::with_memory(MEMORY_LEN - 4));
     assert!(matches!(short, Err(CoreError::Memory)));
-    // What may be left of another program's policies goes, and no lane runs.
+    // Opening removes another program's policies and leaves both lanes off.
     let mut core = Core::open(Board::new()).expect("a core");
     let cleared = core.device().wrote(regs::OUT_POLICIES, regs::OUT_SAS);
     assert_eq!(cleared.len() as u32, 2 * POLICIES);
@@ -182,7 +182,7 @@ fn an_sa_is_valid_only_when_all_of_it_is_there() {
         (vec![0x0506_0708], vec![0x0102_0304])
     );
     assert_eq!((at(row + 0x40), at(row + 0x44)), (vec![0], vec![2]));
-    // The high half of the state comes after the low one: it commits.
+    // The high half of the state is written after the low half, because it commits.
     let place = |address| {
         log.iter()
             .position(|(a, _)| *a == address)
@@ -207,7 +207,7 @@ fn an_inbound_sa_lies_where_its_packets_look() {
     let log = core.device().log.clone();
     assert_eq!(log.last(), Some(&(row + 4, 1 | 3 << 1 | 1 << 9 | 77 << 16)));
     assert!(log.contains(&(row, 0x1234_5ffe)));
-    // No key of an SA is where another's could be.
+    // No SA's key is where another SA's key could be.
     let keys = regs::IN_KEYS + 0x3fe * regs::ROW_STRIDE;
     let is_of_row = |(address, _): &&(u32, u32)| {
         (row..row + 256).contains(address) || (keys..keys + 256).contains(address)
@@ -234,7 +234,7 @@ fn each_sa_of_a_row_is_another_generation() {
         };
         assert_ne!(generation, former);
         assert_eq!(log.last().map(|(_, value)| value >> 25), Some(generation));
-        // Its own key was nobody's while it changed.
+        // The key was invalid while it changed.
         let first = log.iter().position(|(address, _)| *address == keys);
         let part = log
             .iter()
@@ -378,7 +378,7 @@ fn policies_change_row_by_row_and_meet_no_packet_half() {
     core.device().log.clear();
     core.set_policies(Lane::Outbound, &changed[..1])
         .expect("room");
-    // First one for all packets where the tables differ, which goes last.
+    // Where the tables differ, an entry for all packets is written first and replaced last.
     assert_eq!(commits(&mut core), [(1, 1), (2, 0), (1, 0)]);
     core.device().log.clear();
     let in_front = [Entry::any(Action::Discard).tunnelled(true), changed[0]];
@@ -433,7 +433,7 @@ fn packets_go_through_bounded_rings() {
             assert_eq!(core.receive(lane, &mut packet), Ok(None));
         }
     }
-    // What no ring can take is refused at once.
+    // A packet that no ring can take is refused at once.
     assert_eq!(core.send(Lane::Outbound, &[]), Ok(false));
     assert_eq!(
         core.send(Lane::Outbound, &[0; ring::BUFFER_LEN + 1]),
@@ -452,7 +452,7 @@ fn a_core_that_gets_no_buffers_waits() {
     for n in 64..128u8 {
         assert_eq!(core.send(Lane::Outbound, &[n]), Ok(true));
     }
-    // All buffers are full and none was taken: nothing moves, nothing is lost.
+    // All buffers are full and no packet was taken: nothing moves, and nothing is lost.
     core.work();
     assert_eq!(core.send(Lane::Outbound, &[128]), Ok(false));
     for n in 0..128u8 {

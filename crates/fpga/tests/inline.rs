@@ -1,4 +1,4 @@
-//! The core in the place of the software path: one end of a tunnel is the core, the other is software.
+//! Puts the core in the place of the software path: one end of a tunnel is the core, the other is software.
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
@@ -26,19 +26,19 @@ fn transform(suite: Suite) -> Transform {
     suite.transform().expect("known")
 }
 
-/// Gives the tunnel's outbound SA to the core, and its policy.
+/// Gives the core the tunnel's outbound SA and its policy.
 fn take_outbound(core: &mut InLine<Simulated>, tunnel: &Tunnel) {
     core.install_outbound(&tunnel.outbound_sa, &tunnel.spd)
         .expect("room");
     follow(core, &tunnel.spd);
 }
 
-/// No SA ends by it.
+/// Brings the core's tables up to date, and checks that no SA ends by it.
 fn follow(core: &mut InLine<Simulated>, spd: &Spd) {
     assert_eq!(core.follow(spd), Ok(Vec::new()));
 }
 
-/// The next packet from the inbound lane.
+/// Returns the next packet from the inbound lane.
 fn opened(core: &mut InLine<Simulated>) -> Option<Vec<u8>> {
     let mut packet = Vec::new();
     match core.opened(&mut packet, 1).expect("it answers")? {
@@ -48,7 +48,7 @@ fn opened(core: &mut InLine<Simulated>) -> Option<Vec<u8>> {
     Some(packet)
 }
 
-/// What the core makes of a clear packet, and the frame.
+/// Returns the core's result for a clear packet, and the frame.
 fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<(Sent, Vec<u8>)> {
     assert_eq!(core.send(packet), Ok(true));
     core.work();
@@ -96,7 +96,7 @@ fn packets_go_both_ways() {
         assert_eq!(there.outbound_sa.common.last_used_ms(), 5);
         assert_eq!(back.inbound_sa.common.last_used_ms(), 6);
         assert_eq!(core.installed(), (1, 1));
-        // With the last owner the SA leaves the core.
+        // When the last owner drops it, the SA leaves the core.
         drop((there, back));
         follow(&mut core, &Spd::default());
         assert_eq!(core.installed(), (0, 0));
@@ -127,7 +127,7 @@ fn frames_of_an_sa_that_is_gone_are_dropped() {
     assert_eq!(core.send(&packet), Ok(true));
     core.work();
     drop(first);
-    // Before anybody has looked at what came out.
+    // This happens before anybody has looked at what came out.
     follow(&mut core, &Spd::default());
     let second = Tunnel::new(transform(suite), true);
     take_outbound(&mut core, &second);
@@ -163,7 +163,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
         assert_eq!(frame[22..24], port.to_be_bytes());
         sealed.push(frame[28..].to_vec());
     }
-    // It goes on with its sequence numbers: both are taken.
+    // The SA keeps its sequence numbers, so both packets are accepted.
     assert_eq!(tunnel.open(&sealed), [packet.clone(), packet.clone()]);
 
     tunnel.policy.withdraw(&tunnel.outbound_sa);
@@ -187,7 +187,7 @@ fn what_the_core_cannot_do_is_refused() {
     let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(Refused::Unsupported("transport mode")));
     assert_eq!(core.installed(), (0, 0));
-    // Two SAs whose SPIs end alike would lie in one row.
+    // Two SAs whose SPIs have equal low bits would lie in one row.
     let tunnel = Tunnel::new(transform(suite), false);
     core.install_inbound(&tunnel.inbound_sa, &tunnel.spd)
         .expect("room");
@@ -195,7 +195,7 @@ fn what_the_core_cannot_do_is_refused() {
     assert_eq!(refused, Err(Refused::Full));
 }
 
-/// One policy's SAs go by core and the other's by software, whose sequence numbers only one of them has.
+/// One policy's SAs are in the core, and the other's in software. Only one of the two has an SA's sequence numbers.
 #[test]
 fn an_sa_is_in_one_place() {
     let Some(mut core) = core("one_place") else {
@@ -207,7 +207,7 @@ fn an_sa_is_in_one_place() {
     installed.expect("room");
     assert!(tunnel.outbound_sa.sequence.is_given_away());
     assert!(tunnel.seal(&[inner(4, b"by software?")]).is_empty());
-    // And one that software has sealed with stays with it.
+    // An SA that software has sealed with stays in software.
     let mut other = Tunnel::new(transform(suite), true);
     assert_eq!(other.seal(&[inner(4, b"first")]).len(), 1);
     let refused = core.install_outbound(&other.outbound_sa, &tunnel.spd);
@@ -226,7 +226,7 @@ fn discards_in_front_hold_for_what_is_opened() {
         .expect("room");
     assert!(core.opens(tunnel.inbound_sa.common.spi));
     assert!(!core.opens(tunnel.inbound_sa.common.spi ^ 1 << 31));
-    // The far end's view: what comes from the left is for its local side.
+    // This is the far end's view: packets from the left are for its local side.
     let from = |left: &str| Selector::between(prefix("10.2.0.0/16"), prefix(left));
     let entry = |selector, action| {
         let selectors = SelectorSet::new(vec![selector]).expect("one");

@@ -1,4 +1,5 @@
-//! The core's tables while policies and SAs come and go: what they have no room for, what is under way when they change.
+//! Tests the core's tables while policies and SAs come and go, with entries that do not fit and packets that are
+//! under way.
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
@@ -38,7 +39,7 @@ fn between(local: [&str; 2], remote: [&str; 2]) -> Selector {
     Selector::between(range(local), range(remote))
 }
 
-/// Ranges whose prefixes, each of one with each of the other, are 900.
+/// Returns ranges whose prefixes combine to 900 entries.
 fn wide() -> Selector {
     between(["10.1.0.1", "10.1.255.254"], ["10.3.0.1", "10.3.255.254"])
 }
@@ -52,7 +53,7 @@ fn protect(tunnel: &Tunnel) -> Entry {
     Entry::new(common::selectors(LEFT, RIGHT), action)
 }
 
-/// What becomes of a clear packet.
+/// Returns the result for a clear packet.
 fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<Sent> {
     assert_eq!(core.send(packet), Ok(true));
     core.work();
@@ -60,7 +61,7 @@ fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<Sent> {
     sent.map(|(sent, _)| sent)
 }
 
-/// How many opened packets there are.
+/// Returns the number of opened packets.
 fn delivered(core: &mut InLine<Simulated>) -> usize {
     let mut count = 0;
     while let Some(opened) = core.opened(&mut Vec::new(), 1).expect("it answers") {
@@ -69,7 +70,8 @@ fn delivered(core: &mut InLine<Simulated>) -> usize {
     count
 }
 
-/// Another peer's policy, in front, takes more entries than there are: the SA behind it ends, and nothing else.
+/// A policy of another peer, in front, takes more entries than there are. The SA behind it ends, and nothing else
+/// does.
 #[test]
 fn sas_behind_what_does_not_fit_end() {
     let Some(mut core) = core("no_room") else {
@@ -98,7 +100,7 @@ fn sas_behind_what_does_not_fit_end() {
     else {
         panic!("one outbound SA ends: {ended:?}");
     };
-    // Only discards are in front of what is opened.
+    // Only discards are in front of inbound entries.
     assert_eq!(core.installed(), (0, 1));
     for packet in [
         &mine,
@@ -117,7 +119,7 @@ fn sas_behind_what_does_not_fit_end() {
         }]
     ));
     assert_eq!(core.installed(), (0, 0));
-    // Its packets are nobody else's.
+    // Packets of the SA still belong to the core.
     assert!(core.opens(tunnel.inbound_sa.common.spi));
     assert_eq!(core.follow(&discard), Ok(Vec::new()));
 }
@@ -129,7 +131,7 @@ fn what_finds_no_room_is_not_installed() {
     };
     let tunnel = tunnel(SUITE);
     let ports = PortRange::Range(1, u16::MAX - 1);
-    // Millions of entries, were they made.
+    // This selector would make millions of entries.
     let huge = Selector {
         protocol: NextLayer::Is(17),
         local_ports: ports,
@@ -147,9 +149,9 @@ fn what_finds_no_room_is_not_installed() {
         let installed = core.install_inbound(&tunnel.inbound_sa, &spd);
         assert_eq!(installed.is_ok(), inbound, "{installed:?}");
     }
-    // It stays the software's.
+    // The SA stays in software.
     assert!(!tunnel.outbound_sa.sequence.is_given_away());
-    // Also where the SPD has no policy of the SA yet; what is behind it takes no room.
+    // The same holds if the SPD has no policy of the SA yet. What is behind the SA takes no room.
     let spd = Spd::new(vec![entry(huge, Action::Bypass)]);
     let refused = core.install_outbound(&tunnel.outbound_sa, &spd);
     assert_eq!(refused, Err(Refused::Policies(64)));
@@ -201,7 +203,7 @@ fn a_discard_holds_while_another_is_put_in_front() {
         for esp in tunnel.seal(&packets) {
             assert_eq!(core.open(&esp, &facts()), Ok(true));
         }
-        // Time passes with every access.
+        // Time passes with every register access.
         for _ in 0..looks {
             core.counters(Lane::Inbound).expect("it answers");
         }
@@ -215,7 +217,7 @@ fn a_discard_holds_while_another_is_put_in_front() {
     }
 }
 
-/// What is dropped inside makes no beats to wait for.
+/// Packets that are dropped inside cause no beats to wait for.
 #[test]
 fn a_good_packet_behind_bad_ones_comes_at_once() {
     for suite in [Suite::Gcm256, Suite::Ctr256Sha2] {
@@ -244,7 +246,7 @@ fn a_good_packet_behind_bad_ones_comes_at_once() {
     }
 }
 
-/// For each packet the software chooses among such SAs, of which the core knows nothing.
+/// Software chooses among such SAs for each packet, and the core knows nothing of them.
 #[test]
 fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
     let Some(mut core) = core("dscps") else {
@@ -278,7 +280,7 @@ fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
     );
 }
 
-/// Where all other rows are taken a row is given on at once.
+/// If all other rows are taken, a row is reused at once.
 #[test]
 fn a_late_frame_of_the_sa_before_is_dropped() {
     let Some(mut core) = core("late") else {
@@ -417,6 +419,6 @@ fn a_core_that_is_given_up_has_no_keys() {
     core.work();
     assert_eq!(delivered(&mut core), 0);
     assert!(matches!(core.sent(&mut Vec::new(), 1), Ok(None)));
-    // Nobody else gets its packets.
+    // Nobody else gets the packets of the SA.
     assert!(core.opens(tunnel.inbound_sa.common.spi));
 }

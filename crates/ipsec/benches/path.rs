@@ -181,7 +181,7 @@ impl Out {
         self.walk.push_burst(&self.spd, &self.packets);
         self.walk.submit(&mut self.engine).expect("it takes all");
         let mut sent = 0;
-        while let Some(mut sealed) = self.walk.poll(&mut self.engine) {
+        while let Some(mut sealed) = self.walk.poll(&mut self.engine, &self.spd) {
             sealed.for_each_frame(&mut self.identification, |frame| {
                 sent += 1;
                 each(frame);

@@ -208,10 +208,10 @@ trait Bench {
 }
 
 /// Seals what waits. Gives the number of packets.
-fn send(walk: &mut Outbound, engine: &mut NullEngine) -> usize {
+fn send(walk: &mut Outbound, engine: &mut NullEngine, spd: &Spd) -> usize {
     let mut sent = 0;
     walk.submit(engine).expect("it takes all");
-    while let Some(sealed) = walk.poll(engine) {
+    while let Some(sealed) = walk.poll(engine, spd) {
         for train in sealed.trains(EACH) {
             sent += train.segments;
             black_box((train.esp.as_ptr(), train.meta));
@@ -265,7 +265,7 @@ impl Bench for OutboundBench {
 
     fn run(&mut self) -> usize {
         self.walk.push_burst(&self.spd, &self.packets);
-        send(&mut self.walk, &mut self.engine)
+        send(&mut self.walk, &mut self.engine, &self.spd)
     }
 }
 
@@ -325,7 +325,7 @@ impl Bench for ReadBench {
                 slot.copy_from_slice(segment);
             }
         }
-        send(&mut self.walk, &mut self.engine)
+        send(&mut self.walk, &mut self.engine, &self.spd)
     }
 }
 

@@ -6,7 +6,34 @@ use std::collections::VecDeque;
 use esplanade_crypto::{Arena, Batch, Direction, Engine, RejectReason};
 
 use crate::drop_reason::{DropReason, WalkCounters};
-use crate::outbound::WalkLimits;
+
+/// Sizes of one walk's buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct WalkLimits {
+    /// Bytes of one batch's arena. At least one super-segment with its ESP overhead must fit.
+    pub buffer_len: usize,
+    /// Packets in a batch.
+    pub jobs_max: usize,
+    /// Batches that are being filled, in the engine, or waiting to be sent.
+    pub batches_max: usize,
+}
+
+impl WalkLimits {
+    /// Packets of all batches.
+    pub const fn packets_max(&self) -> usize {
+        self.batches_max * self.jobs_max
+    }
+}
+
+impl Default for WalkLimits {
+    fn default() -> Self {
+        Self {
+            buffer_len: 256 * 1024,
+            jobs_max: 1024,
+            batches_max: 4,
+        }
+    }
+}
 
 /// Free space of the arena; `bytes[0]` is at `offset`.
 #[derive(Debug)]

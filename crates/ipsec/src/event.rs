@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 
 use crate::lifetime::LifetimeEvent;
-use crate::sa::{SaCommon, SaDirection};
+use crate::options::{PolicyId, SaDirection};
+use crate::sa::SaCommon;
 use crate::selector::{Flow, Selector};
-use crate::spd::PolicyId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

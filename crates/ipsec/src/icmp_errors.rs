@@ -9,18 +9,7 @@ use crate::selector::Flow;
 use crate::spd::{Decision, Spd};
 use crate::wire::{IpView, icmp};
 
-/// What decides whether an SA takes an ICMP error. The check of what an error quotes keeps a peer from reporting on
-/// traffic that is not its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum IcmpErrors {
-    /// Its own header, as with any packet; if no selector takes that, the packet that it quotes.
-    #[default]
-    Quoted,
-    /// Its own header alone.
-    Header,
-    /// The packet that it quotes, whatever its own header says.
-    Strict,
-}
+pub use crate::options::IcmpErrors;
 
 /// Inbound: whether the SA is for this packet (RFC 4301 §5.2, step 4).
 #[inline]

@@ -3,7 +3,7 @@
 
 use esplanade_crypto::{IvKind, Protocol, Transform};
 
-use crate::sa::{Mode, TfcPadding};
+use crate::options::{Mode, TfcPadding};
 use crate::wire::esp;
 
 #[derive(Clone, Copy, Debug)]

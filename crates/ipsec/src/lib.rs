@@ -19,7 +19,7 @@
 //!     while let Some(slot) = slots.next_slot() { /* write one whole inner packet */ }
 //! }
 //! outbound.submit(&mut engine)?;                           // Full: poll, then try again
-//! while let Some(sealed) = outbound.poll(&mut engine) {
+//! while let Some(sealed) = outbound.poll(&mut engine, &spd) {
 //!     for train in sealed.trains(max) { /* send train.esp to train.meta.path().remote, or train.frame */ }
 //!     outbound.recycle(sealed);
 //! }                                                        // again while packets are waiting(): nested SAs
@@ -60,6 +60,7 @@ mod layout;
 pub mod lifetime;
 pub mod mss;
 mod numbers;
+mod options;
 pub mod outbound;
 pub mod pace;
 mod path;

@@ -2,7 +2,6 @@
 
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,111 +11,21 @@ use esplanade_crypto::{
 
 use crate::drop_reason::{DropReason, SaDropCounters};
 use crate::fragment::Arrivals;
-use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
+use crate::options::{IcmpErrors, PolicyId};
 use crate::pace::{self, Pace};
 use crate::path::PathCell;
 use crate::placement::Placement;
 use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
 use crate::sequence::SequenceAllocator;
-use crate::spd::{Policy, PolicyId};
-use crate::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy, OuterMeta};
+use crate::tunnel::{self, OuterMeta};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpView, ah};
 
+pub use crate::options::{DscpSet, Mode, SaDirection, TfcPadding, TunnelOptions};
 pub use crate::path::{PackedPath, Path};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaDirection {
-    Outbound,
-    Inbound,
-}
-
-/// What an SA does with the IP header of the packets it protects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// The whole packet goes behind a new header (RFC 4303 §3.1.2).
-    #[default]
-    Tunnel,
-    /// The packet's own header stays in front (RFC 4303 §3.1.1).
-    Transport,
-}
-
-/// Traffic flow confidentiality padding (RFC 4303 §2.7); tunnel mode only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum TfcPadding {
-    #[default]
-    None,
-    /// Inner packets shorter than this many bytes are padded to it, or to what the path takes if that is less: see
-    /// [`OutboundSa::set_path_mtu`].
-    To(u16),
-}
-
-/// A set of DSCPs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct DscpSet(u64);
-
-impl DscpSet {
-    pub const ALL: Self = Self(u64::MAX);
-    pub const EMPTY: Self = Self(0);
-
-    /// With one more code point; one above 63 is ignored.
-    #[must_use]
-    pub const fn with(self, code_point: u8) -> Self {
-        match code_point {
-            0..64 => Self(self.0 | 1 << code_point),
-            _ => self,
-        }
-    }
-
-    pub const fn contains(self, code_point: u8) -> bool {
-        code_point < 64 && self.0 >> code_point & 1 == 1
-    }
-
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = u8> {
-        (0..64).filter(move |&code_point| self.contains(code_point))
-    }
-}
-
-impl Default for DscpSet {
-    fn default() -> Self {
-        Self::ALL
-    }
-}
-
-impl FromIterator<u8> for DscpSet {
-    fn from_iter<I: IntoIterator<Item = u8>>(code_points: I) -> Self {
-        code_points.into_iter().fold(Self::EMPTY, Self::with)
-    }
-}
-
-impl std::fmt::Debug for DscpSet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::ALL => f.write_str("all"),
-            set => f.debug_set().entries(set.iter()).finish(),
-        }
-    }
-}
-
-/// How the outer header is made from the inner one, and the inner one from it (RFC 4301 §5.1.2).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TunnelOptions {
-    pub dscp: DscpPolicy,
-    pub df: DfPolicy,
-    pub ecn: EcnPolicy,
-    pub flow_label: FlowLabelPolicy,
-    /// TTL or hop limit of the outer header; none leaves it to the back end.
-    pub ttl: Option<NonZeroU8>,
-    /// Inbound: the outer DSCP, which nothing protects, replaces the inner one.
-    pub dscp_from_outer: bool,
-}
 
 /// What IKE negotiated for one direction.
 pub struct SaParameters<'a> {
@@ -317,8 +226,8 @@ pub struct OutboundSa {
     nested: bool,
     usual: bool,
     pub common: SaCommon,
-    /// Where `nested` packets go on.
-    pub(crate) next: Option<Arc<Policy>>,
+    /// The policy whose SA goes around this one; present where `nested` is set.
+    next: Option<PolicyId>,
     /// 0 if the path is not known to be narrow. Kept only where packets are padded.
     path_mtu: AtomicU16,
     /// For workers that take numbers from it at a time.
@@ -491,13 +400,14 @@ impl OutboundSa {
     }
 
     /// The policy of the SA that goes around this one: see [`Self::through`].
-    pub fn next_policy(&self) -> Option<&Arc<Policy>> {
-        self.next.as_ref()
+    pub fn next_policy(&self) -> Option<PolicyId> {
+        self.next
     }
 
-    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel.
+    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel. The walk finds
+    /// the policy in the SPD of the moment: [`Spd::policy`](crate::spd::Spd::policy).
     #[must_use]
-    pub fn through(self, policy: Arc<Policy>) -> Self {
+    pub fn through(self, policy: PolicyId) -> Self {
         Self {
             nested: true,
             usual: false,

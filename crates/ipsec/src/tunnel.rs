@@ -2,15 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
-use std::sync::Arc;
 
 use esplanade_crypto::{Protocol, Transform};
 
+use crate::options::TunnelOptions;
 use crate::path::{PackedPath, Path};
-use crate::sa::TunnelOptions;
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, be16, checksum, esp};
+
+pub use crate::options::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
 /// TTL or hop limit of outer headers where nothing else says one. The inner TTL is not touched: the tunnel is one hop, and the
 /// host that routes into and out of it counts that hop (RFC 4301 §5.1.2.1, note 2).
@@ -21,100 +22,13 @@ const NOT_ECT: u8 = 0b00;
 const ECT_1: u8 = 0b01;
 const CE: u8 = 0b11;
 
-/// Don't Fragment in an outer IPv4 header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DfPolicy {
-    #[default]
-    Copy,
-    Set,
-    Clear,
-}
-
-/// DSCP in the outer header (RFC 4301 §5.1.2.1, note 5).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DscpPolicy {
-    #[default]
-    Copy,
-    /// Shared by the SAs of a policy.
-    Map(Arc<DscpMap>),
-}
-
-impl DscpPolicy {
-    /// Always this code point, 0 to 63.
-    pub fn fixed(code_point: u8) -> Self {
-        Self::Map(Arc::new(DscpMap::fixed(code_point)))
+/// The bits of the outer TOS that are not ECN's.
+#[inline(always)]
+fn outer_dscp(policy: &DscpPolicy, inner_tos: u8) -> u8 {
+    match policy {
+        DscpPolicy::Copy => inner_tos & !ECN_MASK,
+        DscpPolicy::Map(map) => map.get(inner_tos >> 2) << 2,
     }
-
-    /// The bits of the outer TOS that are not ECN's.
-    #[inline(always)]
-    fn outer(&self, inner_tos: u8) -> u8 {
-        match self {
-            Self::Copy => inner_tos & !ECN_MASK,
-            Self::Map(map) => map.get(inner_tos >> 2) << 2,
-        }
-    }
-}
-
-/// The outer DSCP for each inner one (RFC 2983 §4).
-#[derive(Clone, PartialEq, Eq)]
-pub struct DscpMap([u8; 64]);
-
-impl DscpMap {
-    /// Every code point becomes itself.
-    pub fn identity() -> Self {
-        Self(std::array::from_fn(|code_point| code_point as u8))
-    }
-
-    /// Every code point becomes this one.
-    pub const fn fixed(code_point: u8) -> Self {
-        Self([code_point & 63; 64])
-    }
-
-    /// With another outer code point for one inner one, both 0 to 63.
-    #[must_use]
-    pub fn with(mut self, inner: u8, outer: u8) -> Self {
-        if let Some(place) = self.0.get_mut(usize::from(inner)) {
-            *place = outer & 63;
-        }
-        self
-    }
-
-    /// The outer code point for an inner one.
-    #[inline(always)]
-    pub fn get(&self, inner: u8) -> u8 {
-        let Self(map) = self;
-        map[usize::from(inner & 63)]
-    }
-}
-
-impl std::fmt::Debug for DscpMap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let changed = (0..64).map(|inner| (inner, self.get(inner)));
-        f.debug_map()
-            .entries(changed.filter(|(inner, outer)| inner != outer))
-            .finish()
-    }
-}
-
-/// ECN in the outer header. Behind the tunnel RFC 6040 §4.2 holds in either mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EcnPolicy {
-    /// Normal mode: the inner field is copied.
-    #[default]
-    Copy,
-    /// Compatibility mode: Not-ECT, for peers that do not bring the outer field in (RFC 6040 §4.3).
-    Clear,
-}
-
-/// Flow label in an outer IPv6 header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FlowLabelPolicy {
-    #[default]
-    Zero,
-    /// The inner IPv6 flow label; zero around IPv4.
-    Copy,
-    /// A keyed hash of the inner flow, so that paths of equal cost share the load (RFC 6438 §3).
-    Hash,
 }
 
 /// The outer header of a sealed packet. Back ends with sockets hand these to the kernel; others call
@@ -154,7 +68,7 @@ impl OuterMeta {
         };
         Self {
             path,
-            tos: options.dscp.outer(tos) | ecn,
+            tos: outer_dscp(&options.dscp, tos) | ecn,
             ttl: options.ttl,
             dont_fragment: match options.df {
                 DfPolicy::Copy => dont_fragment,
@@ -184,7 +98,7 @@ impl OuterMeta {
     pub(crate) fn of_dummy(path: PackedPath, options: &TunnelOptions) -> Self {
         Self {
             path,
-            tos: options.dscp.outer(0),
+            tos: outer_dscp(&options.dscp, 0),
             ttl: options.ttl,
             dont_fragment: options.df != DfPolicy::Clear,
             flow_label: 0,

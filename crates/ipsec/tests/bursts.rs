@@ -38,7 +38,7 @@ fn arrived(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
     let engine = &mut tunnel.seal_engine;
     tunnel.outbound.submit(engine).expect("it takes all");
     let mut sealed = Vec::new();
-    while let Some(batch) = tunnel.outbound.poll(engine) {
+    while let Some(batch) = tunnel.outbound.poll(engine, &tunnel.spd) {
         sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
         tunnel.outbound.recycle(batch);
     }

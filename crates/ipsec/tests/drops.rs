@@ -184,13 +184,15 @@ fn caller_case(reason: DropReason, packet: Vec<u8>) -> Walk {
             let mut parameters = parameters(GCM, false, 0x1234, &key);
             change(&mut parameters);
             let sa = OutboundSa::new(parameters).expect("good keys");
-            let sa = Arc::new(sa.through(Arc::clone(&circle)));
+            let sa = Arc::new(sa.through(circle.id));
             circle.install(Arc::clone(&sa));
             tunnel.policy.install(sa);
+            tunnel.add_policy(circle);
             let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
             while tunnel.outbound.waiting() > 0 {
                 let _ = tunnel.outbound.submit(&mut tunnel.seal_engine);
-                while let Some(sealed) = tunnel.outbound.poll(&mut tunnel.seal_engine) {
+                while let Some(sealed) = tunnel.outbound.poll(&mut tunnel.seal_engine, &tunnel.spd)
+                {
                     assert!(sealed.trains(ONE).next().is_none());
                     tunnel.outbound.recycle(sealed);
                 }
@@ -438,7 +440,10 @@ fn a_place_that_nobody_fills_is_sealed_as_zeros() {
     let mut idle = IdleEngine::default();
     let _ = tunnel.outbound.push(&tunnel.spd, &secret).expect("room");
     assert_eq!(tunnel.outbound.submit(&mut idle), Ok(()));
-    let sealed = tunnel.outbound.poll(&mut idle).expect("it was there");
+    let sealed = tunnel
+        .outbound
+        .poll(&mut idle, &tunnel.spd)
+        .expect("it was there");
     assert_eq!(
         sealed
             .trains(TrainLimits {

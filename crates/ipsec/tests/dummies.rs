@@ -21,7 +21,7 @@ fn dummies_are_sealed_like_packets_and_vanish_without_an_error() {
     walk.push(&tunnel.spd, &real).expect("room in the batch");
     walk.submit(engine).expect("the engine takes it");
     let mut sealed = Vec::new();
-    while let Some(batch) = walk.poll(engine) {
+    while let Some(batch) = walk.poll(engine, &tunnel.spd) {
         sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
         walk.recycle(batch);
     }

@@ -148,7 +148,7 @@ fn paths_and_times_follow() {
         .expect("taken");
     let sealed = tunnel
         .outbound
-        .poll(&mut tunnel.seal_engine)
+        .poll(&mut tunnel.seal_engine, &tunnel.spd)
         .expect("one batch");
     let train = sealed.trains(common::ONE).next().expect("one packet");
     assert_eq!(train.meta.path(), path);

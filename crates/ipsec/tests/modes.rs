@@ -513,7 +513,7 @@ fn an_outer_header_needs_its_room() {
     push_at(&mut tunnel, &inner(4, b"close"), 20, TAILROOM);
     let engine = &mut tunnel.seal_engine;
     tunnel.outbound.submit(engine).expect("it takes all");
-    let mut sealed = tunnel.outbound.poll(engine).expect("a batch");
+    let mut sealed = tunnel.outbound.poll(engine, &tunnel.spd).expect("a batch");
     let mut sent = 0;
     let failed = sealed.for_each_frame(&mut 0, |_| sent += 1);
     assert_eq!((sent, failed), (0, 1));

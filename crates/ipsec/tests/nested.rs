@@ -54,8 +54,9 @@ fn nest(tunnel: &mut Tunnel, transform: Transform, change: impl Fn(&mut SaParame
         path: common.path(),
         ..inner
     };
-    let inner = OutboundSa::new(inner).expect("good keys").through(outer);
+    let inner = OutboundSa::new(inner).expect("good keys").through(outer.id);
     tunnel.policy.install(Arc::new(inner));
+    tunnel.add_policy(outer);
 }
 
 fn open_nested(tunnel: &mut Tunnel, frame: &[u8]) -> Vec<Vec<u8>> {
@@ -278,7 +279,7 @@ fn seal_late(tunnel: &mut Tunnel, packets: &[Vec<u8>], engine: &mut SlowEngine) 
         }
         let submitted = outbound.submit(engine);
         assert!(matches!(submitted, Ok(()) | Err(RejectReason::Full)));
-        while let Some(mut sealed) = outbound.poll(engine) {
+        while let Some(mut sealed) = outbound.poll(engine, &tunnel.spd) {
             let failed = sealed.for_each_frame(&mut identification, |f| sent.push(f.to_vec()));
             assert_eq!(failed, 0);
             outbound.recycle(sealed);

@@ -148,7 +148,7 @@ impl Worker {
             self.engine.script.clear();
         }
         let mut sent = Vec::new();
-        while let Some(sealed) = self.walk.poll(&mut self.engine) {
+        while let Some(sealed) = self.walk.poll(&mut self.engine, spd) {
             let one = TrainLimits {
                 segments: 1,
                 bytes: 65_535,

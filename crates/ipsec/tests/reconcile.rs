@@ -262,7 +262,7 @@ fn outbound(rng: &mut Rng) {
             flight.submitted.clear();
             engine = SlowEngine::new(2, 3);
         }
-        if let Some(sealed) = walk.poll(&mut engine) {
+        if let Some(sealed) = walk.poll(&mut engine, &spd) {
             let batch = flight.submitted.pop_front().expect("it was submitted");
             let packets = sealed.trains(common::ONE).count() as u64;
             assert_eq!(

@@ -53,7 +53,7 @@ impl HoldingEngine {
 fn finish(outbound: &mut Outbound, engine: &mut HoldingEngine) -> Vec<Vec<u8>> {
     engine.goes_on = true;
     let mut sealed = Vec::new();
-    while let Some(batch) = outbound.poll(engine) {
+    while let Some(batch) = outbound.poll(engine, &Spd::default()) {
         sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
         outbound.recycle(batch);
     }
@@ -289,7 +289,7 @@ fn workers_share_a_device_and_no_key_is_another_ones() {
                 outbound.push(&spd, &packet).expect("room");
             }
             outbound.submit(engine).expect("taken");
-            while let Some(batch) = outbound.poll(engine) {
+            while let Some(batch) = outbound.poll(engine, &spd) {
                 assert_eq!(batch.trains(ONE).count(), usize::from(HOSTS));
                 outbound.recycle(batch);
             }

@@ -35,7 +35,7 @@ fn outer(options: &TunnelOptions, packet: &[u8]) -> OuterMeta {
         .outbound
         .submit(&mut tunnel.seal_engine)
         .expect("it is in service");
-    let sealed = tunnel.outbound.poll(&mut tunnel.seal_engine);
+    let sealed = tunnel.outbound.poll(&mut tunnel.seal_engine, &tunnel.spd);
     let sealed = sealed.expect("it is done");
     let mut trains = sealed.trains(ONE).map(|train| *train.meta);
     trains.next().expect("one packet")

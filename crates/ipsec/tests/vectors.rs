@@ -187,7 +187,7 @@ fn the_outbound_walk_gives_the_same_packets() {
         let inner = case.delivered.as_ref().expect("valid cases have one");
         let _ = outbound.push(&spd, inner).expect("room");
         outbound.submit(&mut engine).expect("the engine takes it");
-        let sealed = outbound.poll(&mut engine).expect("one batch");
+        let sealed = outbound.poll(&mut engine, &spd).expect("one batch");
         let mut trains = sealed.trains(common::ONE);
         let train = trains.next().expect("one packet");
         let name = format!("{}: {}", file.transform, case.name);

@@ -139,7 +139,7 @@ fn seal_segments(
         .expect("taken");
     let sealed = tunnel
         .outbound
-        .poll(&mut tunnel.seal_engine)
+        .poll(&mut tunnel.seal_engine, &tunnel.spd)
         .expect("one batch");
     let trains = sealed.trains(limits);
     let trains = trains.map(|t| {
@@ -199,7 +199,7 @@ fn small_packets_of_one_flow_join_one_train() {
         .expect("taken");
     let sealed = tunnel
         .outbound
-        .poll(&mut tunnel.seal_engine)
+        .poll(&mut tunnel.seal_engine, &tunnel.spd)
         .expect("one batch");
     let limits = TrainLimits {
         segments: 64,
@@ -232,7 +232,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
             if tunnel.outbound.submit(&mut seal) == Err(RejectReason::Full) {
                 full += 1;
             }
-            if let Some(batch) = tunnel.outbound.poll(&mut seal) {
+            if let Some(batch) = tunnel.outbound.poll(&mut seal, &tunnel.spd) {
                 sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
                 tunnel.outbound.recycle(batch);
             }
@@ -243,7 +243,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
     while idle < 8 {
         let _ = tunnel.outbound.submit(&mut seal);
         idle += 1;
-        if let Some(batch) = tunnel.outbound.poll(&mut seal) {
+        if let Some(batch) = tunnel.outbound.poll(&mut seal, &tunnel.spd) {
             idle = 0;
             sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
             tunnel.outbound.recycle(batch);
@@ -375,7 +375,7 @@ fn sequence_numbers_are_never_reused_by_workers() {
                         let _ = outbound.push(spd, &inner(4, b"x")).expect("room");
                     }
                     outbound.submit(&mut engine).expect("taken");
-                    let sealed = outbound.poll(&mut engine).expect("one batch");
+                    let sealed = outbound.poll(&mut engine, spd).expect("one batch");
                     ivs.extend(sealed.trains(common::ONE).map(|t| t.esp[4..16].to_vec()));
                     outbound.recycle(sealed);
                 }
@@ -410,7 +410,7 @@ fn a_batch_knows_whether_its_packets_have_one_priority() {
             .outbound
             .submit(&mut tunnel.seal_engine)
             .expect("taken");
-        let sealed = tunnel.outbound.poll(&mut tunnel.seal_engine);
+        let sealed = tunnel.outbound.poll(&mut tunnel.seal_engine, &tunnel.spd);
         assert_eq!(sealed.expect("a batch").is_of_one_class(), expected);
     }
 }

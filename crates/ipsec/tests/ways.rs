@@ -21,6 +21,7 @@ use esplanade_ipsec::outbound::{Outbound, Refused, Segments, WalkLimits};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::sad::Sad;
+use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::wire::IpView;
 
 const GCM: Transform = Transform::ESP[0];
@@ -196,7 +197,7 @@ impl World {
         self.seal.lose(way, Outbound::engine_lost);
         let (walk, engine) = &mut self.seal.ways[way];
         let _ = walk.submit(engine);
-        while let Some(batch) = walk.poll(engine) {
+        while let Some(batch) = walk.poll(engine, &Spd::default()) {
             for train in batch.trains(ONE) {
                 let word = |at: usize| u32::from_be_bytes(*train.esp[at..].first_chunk().unwrap());
                 let (sa, number) = (sa_of(&self.pairs, word(0)), u64::from(word(4)));

@@ -1,4 +1,4 @@
-//! What is compared: something that seals or opens the packets of a batch in place.
+//! Defines a contender: something that seals or opens the packets of a batch in place.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use esplanade_crypto::{Batch, Direction, Job, JobStatus, KeyContext, SlotTable, 
 #[derive(Clone, Copy)]
 pub struct Planned {
     pub key: u32,
-    /// Where the ESP header is in the arena.
+    /// Offset of the ESP header in the arena.
     pub at: u32,
-    /// To the end of the ICV.
+    /// Bytes from the ESP header to the end of the ICV.
     pub len: u32,
 }
 
 pub type Packets = [Planned];
 
 pub trait Contender {
-    /// Whose it is, and which interface of several.
+    /// The name of the library, and of the interface if it has several.
     fn name(&self) -> (String, String);
-    /// Makes the jobs. Not timed: a program writes them while it looks at the packets.
+    /// Makes the jobs. This is not timed, because a program writes jobs while it looks at the packets.
     fn set_up(&mut self, packets: &Packets, batch: &mut Batch);
-    /// Works. Gives the number of packets that were good.
+    /// Does the work. Returns the number of packets that were good.
     fn run(&mut self, batch: &mut Batch) -> usize;
 }
 
@@ -32,7 +32,7 @@ pub fn own_name(tier: Tier) -> String {
     }
 }
 
-/// The CPU engine, with keys of one tier.
+/// The CPU engine with keys of one tier.
 pub struct Esplanade {
     tier: Tier,
     direction: Direction,

@@ -1,9 +1,14 @@
-//! What the core needs at least: the instructions that no AVX-512 kernel can do without, each independent of all others,
-//! without loads, stores, carries, reductions, or what a packet costs besides.
+//! Computes a lower limit for the core: the instructions that no AVX-512 kernel can do without. Each instruction is
+//! independent of all others. Loads, stores, carries, reductions and the costs of a packet are left out.
 //!
-//! For 64 bytes: AES one `vaesenc` a round; GHASH three products (Karatsuba); SHA-1, SHA-256 and ChaCha20 a sixteenth of what
-//! sixteen lanes take, with every logical function one `vpternlogd`; Poly1305 nine products of IFMA. Rotations, `vpternlogd`
-//! and additions are timed together because they share ports. DES has no such bound: it depends on the S-boxes' circuits.
+//! For 64 bytes the limit counts:
+//! - AES: one `vaesenc` per round.
+//! - GHASH: three products (Karatsuba).
+//! - SHA-1, SHA-256 and ChaCha20: a sixteenth of what sixteen lanes take, with one `vpternlogd` per logical function.
+//! - Poly1305: nine products of IFMA.
+//!
+//! Rotations, `vpternlogd` and additions are timed together because they share ports. DES has no such bound: it
+//! depends on the circuits of the S-boxes.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
@@ -13,7 +18,7 @@ use std::time::Instant;
 #[cfg(target_arch = "x86_64")]
 use esplanade_testkit::clock::cycle_ns;
 
-/// Times the instructions, given as lines of assembly, and gives core cycles for one round of them.
+/// Times the instructions, which are lines of assembly, and returns the core cycles of one round of them.
 #[cfg(target_arch = "x86_64")]
 macro_rules! cycles {
     ($($line:expr),+ $(,)?) => {{
@@ -23,7 +28,7 @@ macro_rules! cycles {
         for _ in 0..15 {
             let before = cycle_ns();
             let start = Instant::now();
-            // SAFETY: the caller has seen that the machine has the instructions; only registers that are named change.
+            // SAFETY: the caller checked that the machine has the instructions; only the named registers change.
             unsafe {
                 asm!(
                     "2:", ".rept 4", $($line),+ , ".endr", "dec {loops}", "jnz 2b",
@@ -42,7 +47,7 @@ macro_rules! cycles {
     }};
 }
 
-/// A number of one instruction. Results go nowhere, so that nothing waits.
+/// Repeats one instruction. Results go nowhere, so that no instruction waits.
 #[cfg(target_arch = "x86_64")]
 macro_rules! some {
     (aes $n:literal) => {
@@ -57,7 +62,7 @@ macro_rules! some {
     (simple $n:literal) => {
         concat!(".rept ", $n, "\nvpaddd zmm0, zmm15, zmm14\n.endr")
     };
-    // These read what they write: three chains.
+    // These instructions read their own result, so they form three chains.
     (ternary 3 * $n:literal) => {
         concat!(
             ".rept ",
@@ -73,7 +78,7 @@ macro_rules! some {
     };
 }
 
-/// Core cycles a byte by suite. Nothing without AVX-512.
+/// Returns the core cycles per byte of each suite, or nothing without AVX-512.
 #[cfg(target_arch = "x86_64")]
 pub fn cycles_per_byte() -> Vec<(&'static str, f64)> {
     let known = is_x86_feature_detected!("vaes")

@@ -1,9 +1,10 @@
-//! The CPU engine, tier by tier, beside other libraries: core cycles to seal and to open a packet, in one process.
+//! Compares the CPU engine, tier by tier, with other libraries: the core cycles to seal and to open a packet, in one
+//! process.
 //!
-//! All work on the same packets in the same memory with the same keys, take turns, and must give the same bytes. One
-//! line of JSON a case and contender. bench/engine.py builds the other libraries' side and runs this, pinned to a core.
-//! Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,imix`, `--keys 1,10000`, `--batches 32,128`,
-//! `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
+//! All contenders work in turns on the same packets, in the same memory, with the same keys, and must give the same
+//! bytes. Each case and contender prints one line of JSON. bench/engine.py builds the other libraries' side and runs
+//! this program, pinned to a core. Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,imix`, `--keys
+//! 1,10000`, `--batches 32,128`, `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
 
 mod contender;
 mod limits;
@@ -77,7 +78,7 @@ fn options() -> Options {
     }
 }
 
-/// The tiers that this machine has; the last is the fastest.
+/// The tiers of this machine; the last one is the fastest.
 fn tiers() -> impl DoubleEndedIterator<Item = Tier> {
     Tier::ALL.into_iter().filter(|tier| tier.available())
 }
@@ -86,12 +87,12 @@ fn key(tier: Tier, transform: Transform, material: &[u8]) -> KeyContext {
     KeyContext::for_tier(tier, transform, false, material).expect("good keys")
 }
 
-/// Keys of one suite, for every contender.
+/// The keys of one suite for every contender.
 struct Field {
     transform: Transform,
     own: Vec<(Tier, Vec<Arc<KeyContext>>)>,
     sealing: Vec<Arc<KeyContext>>,
-    /// By peer: its place in the list, keys to seal with, keys to open with.
+    /// For each peer: its index in the list, the keys to seal with, and the keys to open with.
     peers: Vec<(usize, [Vec<Key>; 2])>,
 }
 
@@ -151,7 +152,7 @@ impl Field {
     }
 }
 
-/// Has the contender work on these bytes; it must refuse none of the packets.
+/// Makes the contender work on these bytes; it must refuse no packet.
 fn do_all(contender: &mut dyn Contender, packets: &Packets, batch: &mut Batch, bytes: &[u8]) {
     batch.buffer.copy_from_slice(bytes);
     contender.set_up(packets, batch);
@@ -159,7 +160,7 @@ fn do_all(contender: &mut dyn Contender, packets: &Packets, batch: &mut Batch, b
     assert_eq!(done, packets.len(), "{:?}", contender.name());
 }
 
-/// Every contender must give the bytes of the first, and get the plain text back.
+/// Checks that every contender gives the bytes of the first one and gets the plain text back.
 fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
     let Plan { batches, batch, .. } = plan;
     let packets = &batches[0];
@@ -210,7 +211,7 @@ fn report(who: &(String, String), samples: &Samples, facts: &str) {
     );
 }
 
-/// What it takes to make a key context, for opening: with AES-CBC that is the longer one.
+/// Measures the time to make a key context for opening. With AES-CBC that takes longer than one for sealing.
 fn key_set_up(transform: Transform, materials: &[Vec<u8>], peers: &[Peer]) {
     let facts = format!("\"suite\": \"{transform}\", \"direction\": \"key\"");
     let mut next = materials.iter().cycle();
@@ -249,7 +250,7 @@ fn run(transform: Transform, options: &Options, peers: &[Peer]) {
         for &packets in batches {
             let mut plan = Plan::new(transform, size, most.min(packets), packets, options.body_at);
             compare(&field, peers, &mut plan);
-            // The largest batch is measured with all numbers of keys.
+            // All numbers of keys are measured only with the largest batch.
             let largest = batches.iter().all(|&other| other <= packets);
             let counts = if largest { options.keys.len() } else { 1 };
             for &keys in &options.keys[..counts] {

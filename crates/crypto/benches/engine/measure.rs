@@ -9,23 +9,24 @@ use esplanade_testkit::clock::Watch;
 use crate::contender::{Contender, Esplanade};
 use crate::plan::{Plan, Random};
 
-/// What a sample should take: little, so that some have the core for themselves on a busy machine.
+/// Time that a sample should take. It is short, so that some samples have the core alone on a busy machine.
 const SAMPLE: Duration = Duration::from_micros(150);
-/// What may be spent on giving every key a packet before samples are taken, and how many are then taken.
+/// The most time for giving every key a packet before samples are taken.
 const WARM_MAX: Duration = Duration::from_millis(40);
+/// Number of samples that are taken after that.
 const SAMPLES_OF_TURN: usize = 8;
-/// Samples that choose the best of a library's interfaces.
+/// Number of samples that choose the best of a library's interfaces.
 const TRIALS: usize = 3;
 
 pub struct Limits {
     pub samples: usize,
-    /// For one case.
+    /// Time for one case.
     pub time: Duration,
 }
 
 #[derive(Clone, Default)]
 pub struct Samples {
-    /// Core cycles a packet.
+    /// Core cycles per packet.
     cycles: Vec<f64>,
     ghz: Vec<f64>,
 }
@@ -54,26 +55,27 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What reading the clock twice costs.
+/// Returns the time that two readings of the clock take.
 fn clock() -> Duration {
     let least = (0..1000).map(|_| Instant::now().elapsed()).min();
     least.unwrap_or_default()
 }
 
-/// What a contender does when it has its turn.
+/// The work of a contender in its turn.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// Batches before.
+    /// Number of batches before the samples.
     warm: usize,
-    /// Batches of a sample.
+    /// Number of batches in a sample.
     calls: usize,
     samples: usize,
 }
 
-/// One case: a plan, a direction and those who work on it.
+/// One case: a plan, a direction and the contenders.
 pub struct Race<'a> {
     plan: &'a mut Plan,
-    /// Seals what is opened next, with keys of its own, so that the opener's are as cold as they would be.
+    /// Seals the packets that are opened next. It has its own keys, so that the opener's keys are as cold as in real
+    /// use.
     sealer: Option<Esplanade>,
     clock: Duration,
 }
@@ -90,7 +92,7 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Works on one batch of the plan and gives the time of the work alone.
+    /// Runs one batch of the plan and returns the time of the work alone.
     fn call(&mut self, contender: &mut dyn Contender, number: usize) -> Duration {
         let Plan { batches, batch, .. } = &mut *self.plan;
         let packets = &batches[number % batches.len()];
@@ -125,13 +127,13 @@ impl<'a> Race<'a> {
             _ => Turn {
                 warm: all.min(WARM_MAX.div_duration_f64(one) as usize),
                 calls,
-                // The slowest would take all of the time.
+                // A slow contender would take all of the time, so it gets one sample.
                 samples: if one > WARM_MAX { 1 } else { SAMPLES_OF_TURN },
             },
         }
     }
 
-    /// Adds samples, but none during which the clock moved.
+    /// Adds samples, except those during which the clock rate changed.
     fn take(&mut self, contender: &mut dyn Contender, round: usize, turn: Turn, to: &mut Samples) {
         let mut from = round * turn.calls * turn.samples;
         for number in from..from + turn.warm {
@@ -152,7 +154,7 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Takes turns until each contender has `samples`.
+    /// Takes turns until each contender has `samples` samples.
     fn rounds(
         &mut self,
         contenders: &mut [Box<dyn Contender + '_>],
@@ -179,7 +181,7 @@ impl<'a> Race<'a> {
         taken
     }
 
-    /// Of contenders with the same name only the best takes part.
+    /// Runs the case. Only the best of several contenders with the same name takes part.
     pub fn run<'c>(
         &mut self,
         mut contenders: Vec<Box<dyn Contender + 'c>>,
@@ -205,7 +207,7 @@ impl<'a> Race<'a> {
     }
 }
 
-/// Core cycles that `make` takes, median and least of groups of sixteen.
+/// Returns the core cycles that `make` takes: median and least of groups of sixteen.
 pub fn latency<T>(mut make: impl FnMut() -> T) -> Samples {
     const GROUP: usize = 16;
     let mut samples = Samples::default();

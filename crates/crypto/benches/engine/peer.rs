@@ -8,7 +8,7 @@ use esplanade_crypto::{Batch, Direction};
 use crate::contender::{Contender, Packets};
 
 const ABI: u32 = 1;
-/// The most packets of a call.
+/// The most packets in a call.
 pub const BATCH_MAX: usize = 512;
 
 #[repr(C)]
@@ -42,14 +42,14 @@ struct RawPeer {
     suites: *const RawSuite,
 }
 
-/// A loaded library; it stays loaded.
+/// A loaded library. It stays loaded.
 pub struct Peer {
     pub name: String,
     suites: Vec<(String, &'static RawSuite)>,
 }
 
 fn text(name: *const c_char) -> String {
-    // SAFETY: the tables' names are strings that live as long as the library.
+    // SAFETY: the names in the tables are strings that live as long as the library.
     unsafe { CStr::from_ptr(name) }
         .to_string_lossy()
         .into_owned()
@@ -58,18 +58,18 @@ fn text(name: *const c_char) -> String {
 impl Peer {
     pub fn load(path: &str) -> Result<Self, String> {
         let file = CString::new(path).map_err(|_| format!("{path}: not a path"))?;
-        // SAFETY: a string; what its constructors do is the trust that a bench puts into the library.
+        // SAFETY: the argument is a string; the bench trusts the constructors of the library.
         let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             // SAFETY: a call failed just before.
             return Err(text(unsafe { libc::dlerror() }));
         }
-        // SAFETY: a library and a string.
+        // SAFETY: the arguments are a library and a string.
         let symbol = unsafe { libc::dlsym(library, c"peer".as_ptr()) };
         if symbol.is_null() {
             return Err(format!("{path} has no table of a peer"));
         }
-        // SAFETY: peer.h says so.
+        // SAFETY: peer.h declares the symbol with this type.
         let table = unsafe {
             let table: unsafe extern "C" fn() -> *const RawPeer = std::mem::transmute(symbol);
             table().as_ref()
@@ -103,7 +103,7 @@ impl Suite {
     pub fn ways(self) -> Vec<Way> {
         let mut ways = Vec::new();
         let mut next = self.0.ways;
-        // SAFETY: the table ends with a nameless way and lives as long as the library.
+        // SAFETY: the table ends with a nameless interface and lives as long as the library.
         while let Some(way) = unsafe { next.as_ref() }.filter(|way| !way.name.is_null()) {
             ways.push(Way(way));
             next = next.wrapping_add(1);
@@ -111,10 +111,10 @@ impl Suite {
         ways
     }
 
-    /// `material` must be as long as the transform says.
+    /// Makes a key. `material` must have the transform's length.
     pub fn key(self, material: &[u8], direction: Direction) -> Option<Key> {
         let open = c_int::from(direction == Direction::Open);
-        // SAFETY: the library reads what the suite of this name needs.
+        // SAFETY: the library reads as many bytes as the suite of this name needs.
         let key = unsafe { (self.0.key_new)(material.as_ptr(), open) };
         let key = NonNull::new(key)?;
         let free = self.0.key_free;
@@ -138,12 +138,12 @@ pub struct Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: made by the same library, and freed once.
+        // SAFETY: the same library made the key, and it is freed once.
         unsafe { (self.free)(self.key.as_ptr()) }
     }
 }
 
-/// One way of a peer, with keys for one direction.
+/// One interface of a peer, with keys for one direction.
 pub struct PeerContender<'a> {
     name: String,
     way: Way,
@@ -187,7 +187,7 @@ impl Contender for PeerContender<'_> {
             Direction::Seal => self.way.0.seal,
             Direction::Open => self.way.0.open,
         };
-        // SAFETY: set_up took the addresses from the batch that this call borrows; keys outlive `self`.
+        // SAFETY: `set_up` took the addresses from the batch that this call borrows; the keys outlive `self`.
         unsafe { run(self.packets.as_ptr(), self.packets.len()) }
     }
 }

@@ -1,19 +1,19 @@
-//! Which packets are worked on: lengths, keys and places, the same for every contender.
+//! Plans the packets: lengths, keys and places, the same for every contender.
 
 use esplanade_crypto::{Batch, Direction, Transform};
 
 use crate::contender::Planned;
 
-/// SPI and sequence number.
+/// Length of the ESP header: SPI and sequence number.
 const HEADER: usize = 8;
 /// Lengths of twelve packets of a simple Internet mix.
 const IMIX: [usize; 12] = [64, 64, 64, 64, 64, 64, 64, 576, 576, 576, 576, 1500];
-/// Packets of a plan for each key.
+/// Number of packets in a plan for each key.
 const DRAWS: usize = 2;
-/// Batches with other lengths and other orders of them, where lengths differ.
+/// If lengths differ: number of batches with other lengths in other orders.
 const MIXED_BATCHES: usize = 64;
 
-/// Splitmix64: the same in every run.
+/// A random generator (splitmix64) that is the same in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// What is between the header and the ICV, without the IV: payload and trailer.
+/// Length of the part between header and ICV without the IV: payload and trailer.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Size {
     Bytes(usize),
@@ -53,14 +53,14 @@ impl std::fmt::Display for Size {
 
 pub struct Plan {
     pub batches: Vec<Vec<Planned>>,
-    /// Of the encrypted parts.
+    /// Mean length of the encrypted parts in bytes.
     pub mean_bytes: f64,
     pub batch: Batch,
 }
 
 impl Plan {
-    /// Keys are drawn at random. `body_at` is how far behind the begin of a cache line
-    /// the encrypted part begins.
+    /// Makes a plan. Keys are drawn at random. The encrypted part begins `body_at` bytes behind the start of a cache
+    /// line.
     pub fn new(
         transform: Transform,
         size: Size,
@@ -75,7 +75,7 @@ impl Plan {
             (Size::Bytes(_), _) => (DRAWS * keys).div_ceil(packets),
         };
         let total = batches * packets;
-        // A round in which every key has one turn would make the least of the caches.
+        // Drawing at random is fair: a round in which every key has one turn would make the least use of the caches.
         let order: Vec<u32> = (0..total)
             .map(|_| (random.next() % keys as u64) as u32)
             .collect();

@@ -1,15 +1,16 @@
-//! The AES key schedule (FIPS 197 §5.2), with the processor's own S-box: no table that a cache could betray.
+//! The AES key schedule (FIPS 197 §5.2) with the processor's own S-box. There is no table, so cache timing reveals
+//! nothing about the key.
 //!
-//! `aesenclast` puts each byte through the S-box and adds a round key. Of a vector whose four words are the same, which
-//! ShiftRows leaves alone, it makes SubWord(word) ⊕ constant in all four: that is what a new round key begins with. The
-//! words of the one before are added up by shifts: w0, w0 ⊕ w1, w0 ⊕ w1 ⊕ w2, …
+//! `aesenclast` puts each byte through the S-box and adds a round key. ShiftRows does not change a vector whose four
+//! words are equal. For such a vector the instruction yields SubWord(word) ⊕ constant in all four words. That is the
+//! start of a new round key. Shifts then add up the words of the round key before: w0, w0 ⊕ w1, w0 ⊕ w1 ⊕ w2, …
 
 use std::arch::x86_64::*;
 
-/// Enough for 14 rounds.
+/// Room for the round keys of up to 14 rounds.
 pub(crate) type RoundKeys = [[u8; 16]; 15];
 
-/// Sets the round keys and gives the number of rounds. None unless the key has 16, 24 or 32 bytes.
+/// Sets the round keys and returns the number of rounds. Returns None unless the key has 16, 24 or 32 bytes.
 #[target_feature(enable = "aes,ssse3")]
 pub(crate) fn expand(key: &[u8], round_keys: &mut RoundKeys) -> Option<usize> {
     if let Ok(key) = key.try_into() {
@@ -22,7 +23,7 @@ pub(crate) fn expand(key: &[u8], round_keys: &mut RoundKeys) -> Option<usize> {
     Some(key.len() / 4 + 6)
 }
 
-/// The round constants.
+/// The round constants (FIPS 197 §5.2).
 const CONSTANTS: [u8; 10] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36];
 
 #[target_feature(enable = "aes,ssse3")]
@@ -35,20 +36,20 @@ fn expand_128(key: &[u8; 16], round_keys: &mut RoundKeys) {
     }
 }
 
-/// Six words at a time: the sixth is the one that is substituted.
+/// Works on six words at a time. The sixth word is the one that goes through the S-box.
 #[target_feature(enable = "aes,ssse3")]
 fn expand_192(key: &[u8; 24], round_keys: &mut RoundKeys) {
     const STEP: usize = 24;
     let bytes = round_keys.as_flattened_mut();
     bytes[..STEP].copy_from_slice(key);
     let (mut four, mut two) = (load_at(key, 0), load_at(key, 8));
-    // Words 4 and 5 are to be in front.
+    // Moves words 4 and 5 to the front of the vector.
     two = _mm_srli_si128::<8>(two);
     for (number, &constant) in CONSTANTS[..8].iter().enumerate() {
         four = _mm_xor_si128(sums(four), rotated::<1>(two, constant));
         let at = STEP * (number + 1);
         store_at(bytes, at, four);
-        // 52 words are all that there are.
+        // The schedule has 52 words, so the last step needs only four.
         if number < 7 {
             let before = _mm_shuffle_epi32::<0xff>(four);
             two = _mm_xor_si128(_mm_xor_si128(two, _mm_slli_si128::<4>(two)), before);
@@ -76,7 +77,7 @@ fn expand_256(key: &[u8; 32], round_keys: &mut RoundKeys) {
     }
 }
 
-/// Each word plus those before it.
+/// Returns each word XOR all words before it.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn sums(words: __m128i) -> __m128i {
@@ -84,7 +85,7 @@ fn sums(words: __m128i) -> __m128i {
     _mm_xor_si128(pairs, _mm_slli_si128::<8>(pairs))
 }
 
-/// SubWord(RotWord(`WORD`)) ⊕ constant, four times.
+/// Returns SubWord(RotWord(word number `WORD`)) ⊕ constant in all four words.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn rotated<const WORD: i32>(words: __m128i, constant: u8) -> __m128i {
@@ -96,11 +97,11 @@ fn rotated<const WORD: i32>(words: __m128i, constant: u8) -> __m128i {
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn load(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 bytes to read.
+    // SAFETY: the reference covers 16 readable bytes.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// The 16 bytes from `at` on, which there must be.
+/// Loads the 16 bytes from `at` on. The caller ensures that they exist; otherwise the result is zero.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn load_at(bytes: &[u8], at: usize) -> __m128i {
@@ -113,11 +114,11 @@ fn load_at(bytes: &[u8], at: usize) -> __m128i {
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn store(bytes: &mut [u8; 16], value: __m128i) {
-    // SAFETY: 16 bytes to write.
+    // SAFETY: the reference covers 16 writable bytes.
     unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), value) }
 }
 
-/// To the 16 bytes from `at` on, which there must be.
+/// Stores to the 16 bytes from `at` on. The caller ensures that they exist; otherwise nothing is stored.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn store_at(bytes: &mut [u8], at: usize, value: __m128i) {

@@ -1,20 +1,20 @@
-//! Breaks one lane of a tier's kernels on purpose, for the tests of the self-test.
+//! Breaks one lane of a tier's kernels on purpose. The tests of the self-test use it.
 
 use std::cell::Cell;
 
 use super::records::RecordWork;
 use super::{Tier, Work};
 
-/// What is wrong with the lane.
+/// The way in which the lane is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// A bit of what it seals.
+    /// One bit of the sealed output is flipped.
     Sealed,
-    /// A bit of what it opens.
+    /// One bit of the opened output is flipped.
     Opened,
-    /// It takes every packet for authentic.
+    /// Every packet counts as authentic.
     Accepted,
-    /// It takes no packet for authentic.
+    /// Every packet counts as forged.
     Refused,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Broken {
     }
 }
 
-/// Breaks the lane in this thread.
+/// Breaks the lane in this thread until the returned value is dropped.
 pub(crate) fn inject(tier: Tier, lane: usize, effect: Effect) -> Broken {
     FAULT.set(Some((tier, lane, effect)));
     Broken
@@ -43,20 +43,24 @@ fn lane(tier: Tier, effect: Effect) -> Option<usize> {
     (broken == tier && effect == how).then_some(lane)
 }
 
+/// Breaks a sealed packet if the fault asks for it.
+///
 /// # Safety
 /// The packets' bytes may be written.
 pub(super) unsafe fn sealed<K>(tier: Tier, work: &[Work<'_, K>]) {
     if let Some(work) = lane(tier, Effect::Sealed).and_then(|lane| work.get(lane)) {
-        // SAFETY: the ICV's last byte.
+        // SAFETY: the ICV's last byte is the packet's last byte.
         unsafe { *work.packet.add(work.len as usize - 1) ^= 0x10 };
     }
 }
 
+/// Breaks an opened packet or its verdict if the fault asks for it.
+///
 /// # Safety
-/// As [`sealed`].
+/// The packets' bytes may be written.
 pub(super) unsafe fn opened<K>(tier: Tier, work: &[Work<'_, K>], authentic: &mut [bool]) {
     if let Some(work) = lane(tier, Effect::Opened).and_then(|lane| work.get(lane)) {
-        // SAFETY: the body's first byte.
+        // SAFETY: a packet's body has at least one byte.
         unsafe { *work.body() ^= 1 };
     }
     judge(tier, authentic);
@@ -68,6 +72,8 @@ pub(super) fn sealed_records<K>(tier: Tier, records: &mut [RecordWork<'_, K>]) {
     }
 }
 
+/// Breaks an opened record or its verdict if the fault asks for it.
+///
 /// # Safety
 /// The records' outputs may be written.
 pub(super) unsafe fn opened_records<K>(
@@ -76,13 +82,13 @@ pub(super) unsafe fn opened_records<K>(
     authentic: &mut [bool],
 ) {
     if let Some(record) = lane(tier, Effect::Opened).and_then(|lane| records.get(lane)) {
-        // SAFETY: one of the output's bytes.
+        // SAFETY: `len / 2` lies inside the output.
         unsafe { *record.to.add(record.len / 2) ^= 1 };
     }
     judge(tier, authentic);
 }
 
-/// Says of the broken lane's packet or record what the fault says.
+/// Overwrites the verdict on the broken lane's packet or record.
 fn judge(tier: Tier, authentic: &mut [bool]) {
     for (effect, verdict) in [(Effect::Accepted, true), (Effect::Refused, false)] {
         if let Some(authentic) = lane(tier, effect).and_then(|lane| authentic.get_mut(lane)) {

@@ -1,4 +1,4 @@
-//! Sorts packets by the kernels of their keys and has each kernel do its own.
+//! Sorts packets by the kernels of their keys and runs each kernel on its own packets.
 
 use arrayvec::ArrayVec;
 
@@ -11,19 +11,19 @@ use crate::key::KeyContext;
 use crate::transform::Protocol;
 use crate::{ah, esp};
 
-/// The packets that are sorted together: the most that any kernel takes at once.
+/// The most packets that are sorted together. It is the most that any kernel takes in one call.
 pub(super) const GROUP: usize = 512;
 
 /// A packet of a batch or of a caller.
 pub(super) struct Packet<'a> {
     pub(super) key: &'a KeyContext,
-    /// ESP header, or the IP header in front of AH: `len` bytes that may be read and written.
+    /// Start of the ESP header, or of the IP header in front of AH; `len` bytes from here may be read and written.
     pub(super) bytes: *mut u8,
     pub(super) len: u32,
-    /// AH: where the ICV is.
+    /// Offset of the ICV for AH; unused for ESP.
     pub(super) icv_at: u32,
     pub(super) sequence: u64,
-    /// The caller's name for it.
+    /// The caller's number for the packet.
     pub(super) index: u32,
 }
 
@@ -44,22 +44,22 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// At most [`GROUP`] packets.
+    /// Adds a packet. Panics if there are [`GROUP`] packets already.
     #[inline(always)]
     pub(super) fn push(&mut self, packet: Packet<'a>) {
         self.kinds |= packet.key.kind().bit();
         self.packets.push(packet);
     }
 
-    /// Does each packet and tells its status.
+    /// Processes each packet and passes its index and status to `done`.
     ///
     /// # Safety
-    /// Each packet's bytes may be read and written, by nobody else, during the call.
+    /// Each packet's bytes may be read and written, and nobody else accesses them during the call.
     pub(super) unsafe fn run(&self, mut done: impl FnMut(u32, JobStatus)) {
         let mut used = Tier::Portable;
         for kind in Kind::all().filter(|kind| self.kinds & kind.bit() != 0) {
             let done = &mut done;
-            // SAFETY: the caller's promise; a key of a kind is only made on a machine that has its tier.
+            // SAFETY: the caller guarantees the bytes; a key of a kind is made only on a machine that has its tier.
             unsafe {
                 match kind.family {
                     Family::Library => {
@@ -83,7 +83,7 @@ impl<'a> Group<'a> {
             }
             used = used.max(kind.tier);
         }
-        // SAFETY: a key of this tier has been made.
+        // SAFETY: a key of this tier was made, so the machine has the tier.
         unsafe { registers::zero(used) }
     }
 
@@ -91,10 +91,12 @@ impl<'a> Group<'a> {
         self.packets.iter().filter(move |p| p.key.kind() == kind)
     }
 
+    /// Processes a packet with aws-lc.
+    ///
     /// # Safety
-    /// The packet's bytes may be read and written.
+    /// The packet's bytes may be read and written, and nobody else accesses them during the call.
     unsafe fn library(&self, packet: &Packet) -> JobStatus {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `len` bytes from `bytes` on.
         let bytes = unsafe { std::slice::from_raw_parts_mut(packet.bytes, packet.len as usize) };
         let (key, sequence, icv_at) = (packet.key, packet.sequence, packet.icv_at as usize);
         match (key.transform().protocol(), self.direction) {
@@ -105,10 +107,11 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Does the packets of one kind with its kernel.
+    /// Processes the packets of one kind with its kernel.
     ///
     /// # Safety
-    /// As [`Group::run`]; the machine has the tier.
+    /// - The obligations are those of [`Group::run`].
+    /// - The machine has the tier of `kind`.
     unsafe fn kernel<K: Kernel>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
         let mut gathered = Gathered::<K>::new();
         let mut indices = ArrayVec::<u32, GROUP>::new();
@@ -119,18 +122,20 @@ impl<'a> Group<'a> {
                 done(packet.index, JobStatus::Malformed);
             }
             if gathered.is_full() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the packets' bytes.
                 unsafe { self.call(kind, &mut gathered, &mut indices, done) };
             }
         }
         if gathered.len() > 0 {
-            // SAFETY: as above.
+            // SAFETY: same as above.
             unsafe { self.call(kind, &mut gathered, &mut indices, done) };
         }
     }
 
+    /// Runs the kernel on the gathered packets and reports each status by the packet's index.
+    ///
     /// # Safety
-    /// As [`Gathered::run`].
+    /// The obligations are those of [`Gathered::run`].
     unsafe fn call<K: Kernel>(
         &self,
         kind: Kind,
@@ -139,7 +144,7 @@ impl<'a> Group<'a> {
         done: &mut impl FnMut(u32, JobStatus),
     ) {
         let done = |at: usize, status| done(indices[at], status);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what `Gathered::run` needs.
         unsafe { gathered.run(kind.tier, self.direction, done) };
         indices.clear();
     }

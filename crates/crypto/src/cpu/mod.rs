@@ -1,7 +1,7 @@
-//! The CPU engine: finishes a batch at once, with the kernels of the keys' tiers and with aws-lc for the rest.
+//! The CPU engine. It finishes each batch at once, with the kernels of the keys' tiers and with aws-lc for the rest.
 //!
-//! The packets of a batch are sorted by kernel, so that a kernel sees all of its packets together and can have
-//! several in flight.
+//! The packets of a batch are sorted by kernel. Each kernel then sees all of its packets together and can overlap
+//! several.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ use group::{GROUP, Group, Packet};
 pub use tier::Tier;
 pub(crate) use work::{Family, Kernel, Kind, Work};
 
-/// Works in the caller's thread.
+/// An engine that works in the caller's thread.
 #[derive(Debug)]
 pub struct CpuEngine {
     finished: VecDeque<Batch>,
@@ -45,8 +45,8 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine that holds at most `capacity` finished batches. Refused unless every transform gives its known
-    /// answer on one tier at least.
+    /// Makes an engine that holds at most `capacity` finished batches. Fails unless one tier at least gives the known
+    /// answer of every transform.
     pub fn new(capacity: usize) -> Result<Self, SelfTestError> {
         tier::selection()?;
         Ok(Self {
@@ -72,7 +72,7 @@ impl Engine for CpuEngine {
     }
 }
 
-/// Does every job of a batch and sets its status.
+/// Processes every job of a batch and sets its status.
 pub fn process(batch: &mut Batch) {
     let Batch {
         direction,
@@ -92,7 +92,7 @@ pub fn process(batch: &mut Batch) {
     }
 }
 
-/// Does at most [`GROUP`] jobs of all kinds.
+/// Processes at most [`GROUP`] jobs, whose keys may be of any kind.
 fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, buffer: &mut [u8]) {
     let (room, buffer) = (buffer.len(), buffer.as_mut_ptr());
     let mut group = Group::new(direction);
@@ -112,11 +112,11 @@ fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, 
             _ => job.status = JobStatus::Malformed,
         }
     }
-    // SAFETY: the packets lie in the buffer, which is borrowed.
+    // SAFETY: the packets lie in the buffer, which is borrowed mutably.
     unsafe { group.run(|index, status| jobs[index as usize].status = status) };
 }
 
-/// Does ESP packets that have buffers of their own and sets the status of each.
+/// Processes ESP packets that have buffers of their own, and sets the status of each.
 pub(crate) fn process_packets(direction: Direction, packets: &mut [EspPacket<'_>]) {
     for packets in packets.chunks_mut(GROUP) {
         let mut group = Group::new(direction);
@@ -135,7 +135,7 @@ pub(crate) fn process_packets(direction: Direction, packets: &mut [EspPacket<'_>
                 _ => packet.status = JobStatus::Malformed,
             }
         }
-        // SAFETY: each packet's bytes are borrowed for itself alone, longer than the call.
+        // SAFETY: each packet's bytes are borrowed mutably for longer than the call.
         unsafe { group.run(|index, status| packets[index as usize].status = status) };
     }
 }
@@ -145,18 +145,18 @@ pub fn seal(key: &KeyContext, sequence: u64, esp: &mut [u8]) -> JobStatus {
     one(Direction::Seal, Protocol::Esp, key, sequence, esp, 0)
 }
 
-/// Opens one ESP packet in place; a wrong ICV leaves the payload zeroed.
+/// Opens one ESP packet in place. The payload is zeroed if the ICV is wrong.
 pub fn open(key: &KeyContext, sequence: u64, esp: &mut [u8]) -> JobStatus {
     one(Direction::Open, Protocol::Esp, key, sequence, esp, 0)
 }
 
-/// Writes the ICV of one IP packet with AH, of which the mutable fields are zero, at offset `icv_at`.
+/// Writes the ICV of one IP packet with AH at offset `icv_at`. The packet's mutable fields must be zero.
 pub fn seal_ah(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: usize) -> JobStatus {
     one(Direction::Seal, Protocol::Ah, key, sequence, packet, icv_at)
 }
 
-/// Checks the ICV of one IP packet with AH, of which the mutable fields are zero, at offset `icv_at` and
-/// leaves zeros there; a wrong one leaves all that follows zeroed.
+/// Checks the ICV at offset `icv_at` of one IP packet with AH, and leaves zeros there. The packet's mutable fields
+/// must be zero. All bytes behind the ICV are zeroed if it is wrong.
 pub fn open_ah(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: usize) -> JobStatus {
     one(Direction::Open, Protocol::Ah, key, sequence, packet, icv_at)
 }
@@ -183,14 +183,14 @@ fn one(
             sequence,
             index: 0,
         });
-        // SAFETY: the packet is borrowed.
+        // SAFETY: the packet is borrowed mutably.
         unsafe { group.run(|_, done| status = done) };
     }
     status
 }
 
-/// The key context for the tier's kernel of this transform, which is of ESP; None if it has none. The key material has
-/// the right length.
+/// Makes the key of the tier's kernel for an ESP transform. Returns None if the tier has no kernel for it. The key
+/// material must have the transform's length.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn kernel_keys(
     tier: Tier,

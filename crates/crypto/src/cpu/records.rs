@@ -1,4 +1,4 @@
-//! Sorts records of general AEADs by the kernels of their keys, as [`group`](super::group) does with packets.
+//! Gathers records of general AEADs for the kernels of their keys. ESP packets are gathered by [`work`](super::work).
 
 use arrayvec::ArrayVec;
 
@@ -6,42 +6,49 @@ use super::{Tier, registers};
 use crate::lookaside::{NONCE_LEN, TAG_LEN};
 
 /// A record for a kernel.
+///
+/// A record is *valid* if all of these hold during the call of a kernel:
+/// - `from` points to `len` readable bytes.
+/// - `to` points to `len` writable bytes: the same bytes, or bytes that do not overlap.
+/// - Nobody else accesses those bytes.
 #[derive(Debug)]
 pub(crate) struct RecordWork<'a, K> {
     pub(crate) key: &'a K,
     pub(crate) nonce: [u8; NONCE_LEN],
     pub(crate) aad: &'a [u8],
-    /// `len` bytes that may be read.
+    /// Start of the text to read.
     pub(crate) from: *const u8,
-    /// `len` bytes that may be written: the same or others.
+    /// Where the result is written.
     pub(crate) to: *mut u8,
     pub(crate) len: usize,
-    /// Of sealing the result; when opening, the tag that the record came with.
+    /// The tag: set by sealing; when opening, the tag that came with the record.
     pub(crate) tag: [u8; TAG_LEN],
 }
 
 /// A family of kernels for a general AEAD.
 pub(crate) trait RecordKernel: Sized {
-    /// The most records of one call.
+    /// The most records in one call.
     const RECORDS: usize;
 
     /// Encrypts each record and sets its tag.
     ///
     /// # Safety
-    /// The machine has the tier; the records' pointers are what they promise.
+    /// - The machine has the tier.
+    /// - The records are [valid](RecordWork).
     unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]);
 
-    /// Decrypts each record and says whether it is authentic; what it leaves of one that is not must not be used.
+    /// Decrypts each record and says whether it is authentic. The output for a record that is not authentic is
+    /// unspecified and must not be used.
     ///
     /// # Safety
-    /// As [`RecordKernel::seal`].
+    /// The obligations are those of [`RecordKernel::seal`]. `authentic` has one place for each record.
     unsafe fn open(tier: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]);
 }
 
-/// The most records that wait.
+/// The most records that can wait.
 pub(crate) const RECORDS: usize = 128;
 
-/// Records of one family and tier that wait, each with the caller's number for it.
+/// Waiting records of one family and tier, each with the caller's number for it.
 pub(crate) struct Waiting<'a, K: RecordKernel> {
     work: ArrayVec<RecordWork<'a, K>, RECORDS>,
     numbers: ArrayVec<usize, RECORDS>,
@@ -71,12 +78,13 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         self.numbers.push(number);
     }
 
-    /// Seals what waits; `done` gets the number and the tag of each.
+    /// Seals the waiting records. `done` gets the number and the tag of each.
     ///
     /// # Safety
-    /// The machine has the tier; the records' pointers are what they promise, for nobody else during the call.
+    /// - The machine has the tier.
+    /// - All records that were pushed are [valid](RecordWork).
     pub(crate) unsafe fn seal(&mut self, mut done: impl FnMut(usize, [u8; TAG_LEN])) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             K::seal(self.tier, &mut self.work);
             #[cfg(test)]
@@ -88,14 +96,15 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         }
     }
 
-    /// Opens what waits; `done` gets whether a record is authentic. The output of one that is not is zeroed.
+    /// Opens the waiting records. `done` gets each number and whether that record is authentic. The output of a
+    /// record that is not authentic is zeroed.
     ///
     /// # Safety
-    /// As [`Waiting::seal`].
+    /// The obligations are those of [`Waiting::seal`].
     pub(crate) unsafe fn open(&mut self, mut done: impl FnMut(usize, bool)) {
         let mut authentic = [false; RECORDS];
         let authentic = &mut authentic[..self.work.len()];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             K::open(self.tier, &mut self.work, authentic);
             #[cfg(test)]
@@ -105,7 +114,7 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         let work = self.work.drain(..).zip(authentic);
         for (number, (work, &mut authentic)) in self.numbers.drain(..).zip(work) {
             if !authentic {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees `len` writable bytes.
                 unsafe { work.to.write_bytes(0, work.len) };
             }
             done(number, authentic);

@@ -1,4 +1,4 @@
-//! Clears the vector registers, which kernels leave full of keys and plaintext.
+//! Clears the vector registers, in which kernels leave keys and plaintext.
 
 use super::Tier;
 
@@ -23,11 +23,11 @@ pub(super) unsafe fn zero(tier: Tier) {
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) unsafe fn zero(_: Tier) {}
 
-/// zmm0 to zmm15, whole.
+/// Zeroes zmm0 to zmm15 in full width.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 fn zero_low() {
-    // SAFETY: changes nothing but the registers that it names.
+    // SAFETY: the instruction changes only the registers that the block names.
     unsafe {
         std::arch::asm!(
             "vzeroall",
@@ -40,13 +40,13 @@ fn zero_low() {
     }
 }
 
-/// zmm16 to zmm31.
+/// Zeroes zmm16 to zmm31.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn zero_high() {
     macro_rules! zero {
         ($($register:tt)*) => {
-            // SAFETY: changes nothing but the registers that it names.
+            // SAFETY: the instructions change only the registers that the block names.
             unsafe {
                 std::arch::asm!(
                     $(concat!("vpxord ", $register, ", ", $register, ", ", $register),)*

@@ -1,4 +1,4 @@
-//! The straight way for jobs in a row whose keys are of one kind, as they mostly are: they need no sorting.
+//! The fast path for consecutive jobs whose keys are of one kind. Most jobs are like that, and they need no sorting.
 
 use super::work::{Family, Gathered, Kind};
 use super::{Kernel, registers};
@@ -9,14 +9,15 @@ use crate::key::KeyContext;
 use crate::prefetch::prefetch_line;
 use crate::slots::SlotTable;
 
-/// A row that ends sooner is left to the sorter: jobs of several kinds may be mixed.
+/// The least number of jobs for the fast path, unless fewer are left. A shorter row may mean that jobs of several
+/// kinds are mixed, which the sorter handles better.
 const SHORTEST: usize = 32;
 
-/// Contexts are fetched this many jobs before they are looked at: with many keys most are far away.
+/// Key contexts are prefetched this many jobs ahead. With many keys most contexts are not in the cache.
 const AHEAD: usize = 12;
 
-/// Does the first of the jobs, as many as have keys of the first one's kind, and tells how many. None if the first one
-/// is not for a kernel or malformed, or if the row is short.
+/// Processes the leading jobs whose keys have the first key's kind, and returns their number. Returns 0 if the first
+/// job is malformed or has no kernel, or if the row is short.
 pub(super) fn run(
     direction: Direction,
     jobs: &mut [Job],
@@ -97,8 +98,8 @@ impl Row<'_> {
         if count == 0 || count < jobs.len().min(SHORTEST) {
             return 0;
         }
-        // SAFETY: the packets lie in the buffer, which is borrowed; a key of a kind is only made on a machine that has
-        // its tier.
+        // SAFETY: the packets lie in the buffer, which is borrowed; a key of a kind is made only on a machine that
+        // has its tier.
         unsafe {
             let done = |at: usize, status| jobs[at].status = status;
             gathered.run(kind.tier, self.direction, done);

@@ -1,22 +1,22 @@
-//! Which of the processor's instructions the kernels may use.
+//! Tiers: which of the processor's instructions the kernels may use.
 
 use std::sync::OnceLock;
 
 use crate::self_test::{self, SelfTestError};
 
-/// A set of instructions for which there are kernels. A key context is made for one of them; every tier gives the
-/// same bytes.
+/// A set of instructions for which there are kernels. A key context is made for one tier. All tiers give the same
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Whatever aws-lc picks for the machine, one packet at a time.
+    /// The code that aws-lc selects for the machine, one packet at a time.
     Portable,
-    /// AES-NI, carry-less multiplication and AVX2.
+    /// AES-NI, carry-less multiplication, SHA-NI and AVX2.
     AesNi,
-    /// AVX-512 with vector AES and vector carry-less multiplication.
+    /// AVX-512 with vector AES, vector carry-less multiplication, IFMA, VBMI and GFNI.
     Avx512,
 }
 
-/// The machine lacks what a tier needs.
+/// The machine lacks an instruction set that a tier needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this machine has no {feature}, which the tier {tier} needs")]
 pub struct MissingFeature {
@@ -24,7 +24,7 @@ pub struct MissingFeature {
     pub feature: &'static str,
 }
 
-/// Why a tier cannot be used.
+/// The reason why a tier cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TierError {
     #[error(transparent)]
@@ -37,18 +37,18 @@ pub enum TierError {
     Unknown(String),
 }
 
-/// What the process works with.
+/// The tier that the process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub tier: Tier,
-    /// The failed self-tests of better tiers that the machine has; they are not used.
+    /// The self-test failures of better tiers that the machine has. Those tiers are not used.
     pub disabled: Vec<SelfTestError>,
 }
 
 static SELECTION: OnceLock<Result<Selection, SelfTestError>> = OnceLock::new();
 
-/// The tier of the process, chosen at the first call: the best one that the machine has and that passes its self-test.
-/// An error if none passes.
+/// Returns the tier of the process. The first call chooses it: the best tier that the machine has and that passes its
+/// self-test. Returns an error if the portable tier does not pass either.
 pub fn selection() -> Result<&'static Selection, SelfTestError> {
     SELECTION.get_or_init(best).as_ref().map_err(|e| *e)
 }
@@ -69,7 +69,7 @@ fn best() -> Result<Selection, SelfTestError> {
 }
 
 impl Tier {
-    /// From the slowest to the fastest.
+    /// All tiers, from the slowest to the fastest.
     pub const ALL: [Self; 3] = [Self::Portable, Self::AesNi, Self::Avx512];
 
     pub const fn name(self) -> &'static str {
@@ -80,13 +80,13 @@ impl Tier {
         }
     }
 
-    /// The tier that [`KeyContext::new`](crate::KeyContext::new) uses. Portable if no tier passes its self-test:
-    /// [`CpuEngine::new`](crate::CpuEngine::new) refuses to work then.
+    /// The tier that [`KeyContext::new`](crate::KeyContext::new) uses. It is the portable tier if no tier passes its
+    /// self-test; [`CpuEngine::new`](crate::CpuEngine::new) then refuses to work.
     pub fn current() -> Self {
         selection().map_or(Self::Portable, |selection| selection.tier)
     }
 
-    /// Has the process use this tier and no other. To be called before the first key is made.
+    /// Makes the process use this tier and no other. It must be called before the first key is made.
     pub fn force(self) -> Result<(), TierError> {
         self.require()?;
         self_test::run(self)?;
@@ -110,7 +110,7 @@ impl Tier {
         self.missing().is_none()
     }
 
-    /// An error that names the first feature of the tier that this machine lacks.
+    /// Returns an error that names the first missing feature, if this machine lacks one.
     pub fn require(self) -> Result<(), MissingFeature> {
         match self.missing() {
             Some(feature) => Err(MissingFeature {
@@ -131,7 +131,7 @@ impl Tier {
     }
 }
 
-/// Names the first of the features that the processor or the operating system does not have.
+/// Returns the name of the first feature that the processor or the operating system lacks.
 #[cfg(target_arch = "x86_64")]
 macro_rules! first_missing {
     ($($feature:tt),*) => {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A tier of which a kernel is wrong in one lane is left out, and the next one taken.
+    /// A tier with a kernel that is wrong in one lane is not used; the next tier is selected.
     #[test]
     fn a_broken_tier_is_disabled() {
         let good: Vec<Tier> = Tier::ALL.into_iter().filter(|t| t.available()).collect();

@@ -1,4 +1,4 @@
-//! What a kernel is, and what it is given.
+//! Defines what a kernel is and the packets that it is given.
 
 use arrayvec::ArrayVec;
 
@@ -8,17 +8,17 @@ use crate::job::{Direction, JobStatus};
 use crate::key::{KeyContext, Keys, Layout};
 use crate::prefetch::prefetch_all;
 
-/// Whose work a packet is.
+/// The family of kernels that works on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Family {
-    /// No kernel: aws-lc.
+    /// No kernel: aws-lc does the work.
     Library,
-    /// A cipher and an HMAC.
+    /// A cipher with an HMAC.
     Pair,
     /// ChaCha20-Poly1305.
     ChaCha,
-    /// DES or 3DES and an HMAC.
+    /// DES or 3DES with an HMAC.
     Des,
     /// AES-GCM.
     Gcm,
@@ -37,7 +37,7 @@ impl Family {
     ];
 }
 
-/// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.
+/// A key's family of kernels and its tier. Packets of one kind are worked on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) family: Family,
@@ -55,7 +55,7 @@ impl Kind {
         Tier::ALL.into_iter().flat_map(with_tier)
     }
 
-    /// Its bit in a set of kinds.
+    /// This kind's bit in a set of kinds.
     #[inline(always)]
     pub(super) const fn bit(self) -> u32 {
         1 << (self.tier as usize * Family::ALL.len() + self.family as usize)
@@ -67,13 +67,13 @@ impl Kind {
 #[repr(C)]
 pub(crate) struct Work<'a, K> {
     pub(crate) key: &'a K,
-    /// The ESP header, with `len` bytes that may be read and written. Packets overlap if the caller made them so;
-    /// what is in them is then nobody's business.
+    /// Start of the ESP header; `len` bytes from here may be read and written. Packets overlap only if the caller
+    /// made them overlap. Their contents are then unspecified, but no other memory is touched.
     pub(crate) packet: *mut u8,
-    /// From the header to the end of the ICV; it fits the transform.
+    /// Bytes from the header to the end of the ICV. The length fits the transform.
     pub(crate) len: u32,
     pub(crate) layout: Layout,
-    /// The full 64 bits, for ESN and for implicit IVs.
+    /// All 64 bits, as ESN and implicit IVs need them.
     pub(crate) sequence: u64,
 }
 
@@ -86,7 +86,7 @@ impl<K> Clone for Work<'_, K> {
 impl<K> Copy for Work<'_, K> {}
 
 impl<K> Work<'_, K> {
-    /// What is encrypted, in place.
+    /// Start of the part that is encrypted in place.
     #[inline(always)]
     pub(crate) fn body(&self) -> *mut u8 {
         self.packet.wrapping_add(self.layout.head.into())
@@ -97,7 +97,7 @@ impl<K> Work<'_, K> {
         (self.len - u32::from(self.layout.around)) as usize
     }
 
-    /// Packets of which this is the same differ in nothing but keys, sequence numbers and bytes.
+    /// Packets with equal forms differ only in their keys, sequence numbers and bytes.
     #[inline(always)]
     pub(crate) fn form(&self) -> u64 {
         u64::from(self.len) << 32 | u64::from(self.layout.bits())
@@ -106,42 +106,47 @@ impl<K> Work<'_, K> {
     /// Zeroes the body.
     ///
     /// # Safety
-    /// The packet's bytes may be written; its length fits its layout.
+    /// - The packet's bytes may be written.
+    /// - The packet's length fits its layout.
     #[cold]
     unsafe fn wipe(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the body lies in the packet and may be written.
         unsafe { self.body().write_bytes(0, self.body_len()) }
     }
 }
 
-/// A family of kernels: one transform or several, a kernel for each tier and direction.
+/// A family of kernels: one or more transforms, with a kernel for each tier and direction.
 pub(crate) trait Kernel: Sized {
-    /// The most packets of one call.
+    /// The most packets in one call.
     const PACKETS: usize = 128;
 
-    /// Of so many packets the keys are fetched while packets are gathered. The kernel fetches the others.
+    /// The keys of the first `FETCHED` packets are prefetched while packets are gathered. The kernel prefetches the
+    /// others.
     const FETCHED: usize = usize::MAX;
 
-    /// The key, if it is one of this family.
+    /// Returns the key if it belongs to this family.
     fn of(keys: &Keys) -> Option<&Self>;
 
     /// Encrypts each packet in place and writes its ICV.
     ///
     /// # Safety
-    /// The machine has the tier, and each packet's bytes may be read and written, by nobody else, during the call.
+    /// - The machine has the tier.
+    /// - Each packet's bytes may be read and written, and nobody else accesses them during the call.
+    /// - Each packet's length fits its layout.
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]);
 
-    /// Checks each packet's ICV and decrypts in place. What it leaves of one that is not authentic must not be used.
+    /// Checks each packet's ICV and decrypts in place. The body of a packet that is not authentic is unspecified
+    /// afterwards and must not be used.
     ///
     /// # Safety
-    /// As [`Kernel::seal`].
+    /// The obligations are those of [`Kernel::seal`]. `authentic` has one place for each packet.
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]);
 }
 
-/// Packets of one kind on their way to the kernel.
+/// Packets of one kind, gathered for a call of the kernel.
 pub(super) struct Gathered<'a, K> {
     work: ArrayVec<Work<'a, K>, GROUP>,
-    /// What the last packet's key is of.
+    /// The last packet's key context and the family's key in it.
     last: Option<(&'a KeyContext, &'a K)>,
 }
 
@@ -162,7 +167,8 @@ impl<'a, K: Kernel> Gathered<'a, K> {
         self.len() == K::PACKETS
     }
 
-    /// Adds a packet, unless its key is for another family or its length does not fit. There must be room.
+    /// Adds a packet and returns true. Returns false if the key belongs to another family or the length does not fit.
+    /// Panics if the list is full.
     #[inline(always)]
     pub(super) fn push(
         &mut self,
@@ -198,11 +204,11 @@ impl<'a, K: Kernel> Gathered<'a, K> {
         fits
     }
 
-    /// Has the kernel do the packets, tells each one's status by its number in the order of [`Gathered::push`], and
-    /// lets them go.
+    /// Runs the kernel on the gathered packets and clears the list. `done` gets each packet's status and its number
+    /// in the order of [`Gathered::push`].
     ///
     /// # Safety
-    /// As [`Kernel::seal`].
+    /// The obligations are those of [`Kernel::seal`], for all packets that were pushed.
     #[inline(always)]
     pub(super) unsafe fn run(
         &mut self,
@@ -213,7 +219,7 @@ impl<'a, K: Kernel> Gathered<'a, K> {
         let work = &self.work;
         match direction {
             Direction::Seal => {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the packets; `push` checked the lengths.
                 unsafe {
                     K::seal(tier, work);
                     #[cfg(test)]
@@ -224,7 +230,7 @@ impl<'a, K: Kernel> Gathered<'a, K> {
             Direction::Open => {
                 let mut authentic = [false; GROUP];
                 let authentic = &mut authentic[..work.len()];
-                // SAFETY: the caller's promise.
+                // SAFETY: as for sealing; `authentic` has as many places as there are packets.
                 unsafe {
                     K::open(tier, work, authentic);
                     #[cfg(test)]
@@ -234,7 +240,7 @@ impl<'a, K: Kernel> Gathered<'a, K> {
                     if *authentic {
                         done(at, JobStatus::Done);
                     } else {
-                        // SAFETY: the caller's promise; its length fits.
+                        // SAFETY: the caller guarantees the packet's bytes; `push` checked its length.
                         unsafe { work.wipe() };
                         done(at, JobStatus::AuthFailed);
                     }

@@ -1,4 +1,4 @@
-//! The MODP groups of RFC 3526: p is a safe prime and the generator is 2.
+//! The MODP groups of RFC 3526. In each, p is a safe prime and the generator is 2.
 
 use std::ptr::NonNull;
 
@@ -9,23 +9,23 @@ use super::public_len;
 use crate::iana::Group;
 use crate::secret::Secret;
 
-/// Private exponents have 512 bits, more than twice the strength of the largest group; for a safe
-/// prime a short exponent loses nothing (RFC 3526 section 8).
+/// Length of a private exponent: 512 bits, more than twice the strength of the largest group. With a safe prime, a
+/// short exponent loses no security (RFC 3526 §8).
 const EXPONENT_LEN: usize = 64;
 const GENERATOR: [u8; 1] = [2];
 
-/// A BIGNUM that is wiped when freed.
+/// A BIGNUM that is erased when it is freed.
 struct Bignum(NonNull<lc::BIGNUM>);
 
 impl Bignum {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: the pointer is valid for `bytes.len()` bytes; a null result is a new number.
+        // SAFETY: the pointer is valid for `bytes.len()` bytes, and a null result argument asks for a new number.
         let number = unsafe { lc::BN_bin2bn(bytes.as_ptr(), bytes.len(), std::ptr::null_mut()) };
         NonNull::new(number).map(Self)
     }
 
     fn new() -> Option<Self> {
-        // SAFETY: no preconditions.
+        // SAFETY: the call has no preconditions.
         NonNull::new(unsafe { lc::BN_new() }).map(Self)
     }
 
@@ -46,10 +46,10 @@ impl Bignum {
         self.0.as_ptr()
     }
 
-    /// Big-endian, padded with zeros to `len`, without a branch on the value.
+    /// Big-endian bytes, padded with zeros to `len`. No branch depends on the value.
     fn to_bytes(&self, len: usize) -> Option<Secret> {
         let mut bytes = vec![0; len];
-        // SAFETY: `bytes` is writable for `len` bytes and the number is initialised.
+        // SAFETY: `bytes` is writable for `len` bytes, and the number is initialised.
         let written = unsafe { lc::BN_bn2bin_padded(bytes.as_mut_ptr(), len, self.as_ptr()) };
         (written == 1).then(|| Secret::from(bytes))
     }
@@ -57,12 +57,12 @@ impl Bignum {
 
 impl Drop for Bignum {
     fn drop(&mut self) {
-        // SAFETY: we own the number and nothing refers to it any more.
+        // SAFETY: we own the number, and nothing refers to it any more.
         unsafe { lc::BN_clear_free(self.0.as_ptr()) }
     }
 }
 
-/// Temporary numbers and the Montgomery form of one modulus.
+/// A modulus with its Montgomery form and temporary numbers.
 struct Field {
     modulus: Bignum,
     context: NonNull<lc::BN_CTX>,
@@ -72,9 +72,9 @@ struct Field {
 impl Field {
     fn new(group: Group) -> Option<Self> {
         let modulus = Bignum::modulus(group)?;
-        // SAFETY: no preconditions.
+        // SAFETY: the call has no preconditions.
         let context = NonNull::new(unsafe { lc::BN_CTX_new() })?;
-        // SAFETY: the modulus, odd and positive, and the context are initialised.
+        // SAFETY: the modulus, which is odd and positive, and the context are initialised.
         let montgomery = NonNull::new(unsafe {
             lc::BN_MONT_CTX_new_for_modulus(modulus.as_ptr(), context.as_ptr())
         });
@@ -90,11 +90,11 @@ impl Field {
         })
     }
 
-    /// `base ^ exponent mod p` in time that does not depend on the exponent's value.
+    /// Computes `base ^ exponent mod p` in a time that does not depend on the exponent's value.
     fn power(&self, base: &Bignum, exponent: &Bignum) -> Option<Bignum> {
         let result = Bignum::new()?;
-        // SAFETY: all numbers are initialised, the Montgomery form belongs to the modulus, and
-        // base < p was checked or base is the generator.
+        // SAFETY: all numbers are initialised, the Montgomery form belongs to the modulus, and base < p: the base was
+        // checked or is the generator.
         let ok = unsafe {
             lc::BN_mod_exp_mont_consttime(
                 result.0.as_ptr(),
@@ -111,7 +111,7 @@ impl Field {
 
 impl Drop for Field {
     fn drop(&mut self) {
-        // SAFETY: we own both and nothing refers to them any more.
+        // SAFETY: we own both, and nothing refers to them any more.
         unsafe {
             lc::BN_MONT_CTX_free(self.montgomery.as_ptr());
             lc::BN_CTX_free(self.context.as_ptr());
@@ -119,7 +119,7 @@ impl Drop for Field {
     }
 }
 
-/// 1 < y < p - 1. The value is public, so the comparison need not be constant in time.
+/// Whether 1 < y < p - 1. The value is public, so the comparison need not take constant time.
 pub(super) fn is_valid_public(group: Group, public: &[u8]) -> bool {
     let (Some(modulus), Some(y)) = (Bignum::modulus(group), Bignum::from_bytes(public)) else {
         return false;
@@ -138,7 +138,7 @@ pub(super) fn is_valid_public(group: Group, public: &[u8]) -> bool {
     }
 }
 
-/// A private exponent; the top bit is set so that all have one length.
+/// Makes a private exponent. Its top bit is set, so that all exponents have one length.
 pub(super) fn generate() -> Option<Secret> {
     let mut exponent = [0; EXPONENT_LEN];
     crate::random::fill(&mut exponent).ok()?;

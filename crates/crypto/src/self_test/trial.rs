@@ -1,4 +1,4 @@
-//! The known answers as a batch, for an engine that answers in its own time.
+//! Gives an engine that answers later the known answers as a batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::job::{Batch, Direction, Job, JobStatus};
 use crate::slots::SlotTable;
 use crate::transform::{Protocol, Transform};
 
-/// What comes back from an engine that works, for the batch that is made with it.
+/// The expected result of the batch.
 #[derive(Debug)]
 pub struct Trial {
     expected: Vec<Expected>,
@@ -24,8 +24,8 @@ struct Expected {
 }
 
 impl Trial {
-    /// A known packet of every transform, and when they are to be opened a forged one of each. None if this build cannot
-    /// make the keys.
+    /// Makes a batch with a known packet of every transform. When the packets are to be opened, it also has a forged
+    /// packet of each. Returns None if this build cannot make the keys.
     pub fn new(direction: Direction) -> Option<(Self, Batch)> {
         let mut packets = Vec::new();
         for (transform, known) in answers() {
@@ -58,7 +58,7 @@ impl Trial {
         Some((trial, batch))
     }
 
-    /// `after` is what the packet becomes; an empty one stands for a packet that is refused.
+    /// `after` is the packet that is expected; an empty one stands for a packet that is refused.
     fn add(
         &mut self,
         batch: &mut Batch,
@@ -82,7 +82,7 @@ impl Trial {
             class: 0,
             status: JobStatus::Pending,
         });
-        // What is where an opened packet had its ICV is nobody's.
+        // After opening, the bytes of the ICV are unspecified.
         let len = match batch.direction {
             Direction::Open if is_esp => after.len().saturating_sub(transform.icv_len()),
             _ => after.len(),
@@ -99,7 +99,7 @@ impl Trial {
         Some(())
     }
 
-    /// Whether the batch came back as it must. If not: the first transform that is wrong.
+    /// Checks that the batch came back as expected. Otherwise returns the first transform that is wrong.
     pub fn check(&self, batch: &Batch) -> Result<(), Option<Transform>> {
         if batch.jobs.len() != self.expected.len() {
             return Err(None);
@@ -142,7 +142,7 @@ mod tests {
                     assert!(trial.check(&batch).is_err(), "{direction:?}, job {number}");
                     batch.buffer[esp as usize] ^= 1;
                 }
-                // An engine that accepts all, or refuses all.
+                // These engines accept all packets, or refuse all.
                 batch.jobs[number].status = match status {
                     JobStatus::Done => JobStatus::AuthFailed,
                     _ => JobStatus::Done,

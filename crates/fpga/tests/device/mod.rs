@@ -1,8 +1,8 @@
-//! The simulated core, where it is there.
+//! Gives tests the simulated core, if this build has it.
 
 use esplanade_fpga::simulated::Simulated;
 
-/// None where this build has none, which is said.
+/// Returns the simulated core. If this build has none, prints a SKIP line and returns None.
 pub fn simulated(test: &str) -> Option<Simulated> {
     let device = Simulated::new();
     if let Err(why) = &device {

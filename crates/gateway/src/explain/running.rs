@@ -219,8 +219,15 @@ fn follow(
         let (hop, leaves) = hop(report, gateway, &sa, (&view, known_len), of, &policy);
         let outer_len = hop.outer_len.unwrap_or_default() as usize;
         report.hops.push(hop);
-        let Some(next) = sa.next_policy().filter(|_| leaves).cloned() else {
+        let Some(next) = sa.next_policy().filter(|_| leaves) else {
             return;
+        };
+        let Some(next) = gateway.spd().policy(next) else {
+            let text = format!(
+                "the SPD has no policy for the next SA: the packet is dropped ({})",
+                DropReason::NoSa
+            );
+            return report.step("next", text);
         };
         view = outer_view(&sa, &view, outer_len);
         let flow = view.outbound_flow();

@@ -32,6 +32,7 @@ use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::IpView;
 use crate::wire::ip::PROTOCOL_NONE;
 
+pub use crate::circulation::WalkLimits;
 pub use burst::{HEADROOM, Packet, TAILROOM};
 pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
 pub use slots::Slots;
@@ -65,34 +66,6 @@ fn flow_cache(flows: usize) -> FlowCache {
 
 /// More SAs than this are not applied to one packet (RFC 4301 §4.4.1.2 leaves the limit to us).
 pub const NESTING_MAX: u8 = 4;
-
-/// Sizes of one walk's buffers.
-#[derive(Clone, Copy, Debug)]
-pub struct WalkLimits {
-    /// Bytes of one batch's arena. At least one super-segment with its ESP overhead must fit.
-    pub buffer_len: usize,
-    /// Packets in a batch.
-    pub jobs_max: usize,
-    /// Batches that are being filled, in the engine, or waiting to be sent.
-    pub batches_max: usize,
-}
-
-impl WalkLimits {
-    /// Packets of all batches.
-    pub const fn packets_max(&self) -> usize {
-        self.batches_max * self.jobs_max
-    }
-}
-
-impl Default for WalkLimits {
-    fn default() -> Self {
-        Self {
-            buffer_len: 256 * 1024,
-            jobs_max: 1024,
-            batches_max: 4,
-        }
-    }
-}
 
 /// How a packet read from the protected side is cut: `segments` inner packets, all of `segment_len` bytes but
 /// the last. Lengths count from the inner IP header.
@@ -546,8 +519,9 @@ impl Outbound {
     }
 
     /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
-    /// filled now, or wait for one: submit again while packets are [`Self::waiting`].
-    pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
+    /// filled now, or wait for one: submit again while packets are [`Self::waiting`]. `spd` has the policies of those
+    /// SAs.
+    pub fn poll(&mut self, engine: &mut dyn Engine, spd: &Spd) -> Option<SealedBatch> {
         let (batch, side) = self.batches.poll(engine)?;
         let (mut packets, mut bytes) = (0, 0u64);
         for job in &batch.jobs {
@@ -559,13 +533,13 @@ impl Outbound {
         if packets == sealed.batch.jobs.len() && sealed.side.is_plain() {
             self.counters.count_out(packets as u64, bytes);
         } else {
-            self.finish(&mut sealed);
+            self.finish(spd, &mut sealed);
         }
         Some(sealed)
     }
 
     /// Finishes a batch with packets that were not sealed, are not complete yet, or do not leave yet.
-    fn finish(&mut self, sealed: &mut SealedBatch) {
+    fn finish(&mut self, spd: &Spd, sealed: &mut SealedBatch) {
         let SealedBatch { batch, side } = &mut *sealed;
         let (mut packets_out, mut bytes_out) = (0u64, 0u64);
         for run in &side.runs {
@@ -590,12 +564,12 @@ impl Outbound {
         }
         self.counters.count_out(packets_out, bytes_out);
         for run in 0..sealed.side.runs.len() {
-            self.nest(sealed, run);
+            self.nest(spd, sealed, run);
         }
     }
 
     /// Takes the packets of a run to the next SA of their bundle, if there is one (RFC 4301 appendix E).
-    fn nest(&mut self, sealed: &SealedBatch, run: usize) {
+    fn nest(&mut self, spd: &Spd, sealed: &SealedBatch, run: usize) {
         let Some((run, sa)) = sealed.nested_run(run) else {
             return;
         };
@@ -606,15 +580,17 @@ impl Outbound {
                 continue;
             };
             let nested = built.ok_or(DropReason::TooLong);
-            if let Err(reason) = nested.and_then(|()| self.push_nested(sa, &frame, run.depth)) {
+            let pushed = nested.and_then(|()| self.push_to_next_sa(spd, sa, &frame, run.depth));
+            if let Err(reason) = pushed {
                 self.refuse(sa, reason, 1);
             }
         }
         self.nested = frame;
     }
 
-    fn push_nested(
+    fn push_to_next_sa(
         &mut self,
+        spd: &Spd,
         inner: &OutboundSa,
         packet: &[u8],
         depth: u8,
@@ -622,7 +598,8 @@ impl Outbound {
         if depth >= NESTING_MAX {
             return Err(DropReason::NestedTooDeep);
         }
-        let policy = inner.next.as_ref().ok_or(DropReason::NoSa)?;
+        let policy = inner.next_policy().and_then(|id| spd.policy(id));
+        let policy = policy.ok_or(DropReason::NoSa)?;
         let view = IpView::parse(packet).map_err(|_| DropReason::TooLong)?;
         let flow = view.outbound_flow();
         let Some(sa) = policy.outbound_sa_for(&flow) else {

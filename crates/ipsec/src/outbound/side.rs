@@ -44,7 +44,7 @@ pub(super) struct Side {
     pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
     pub saved: Vec<u8>,
-    /// Some of the runs are.
+    /// Some runs go to another SA.
     nested: bool,
 }
 

@@ -16,9 +16,10 @@ use crate::sa::OutboundSa;
 use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
 use classifier::Classifier;
 
+pub use crate::options::PolicyId;
 pub(crate) use cache::Located;
 pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
-pub use policy::{Policy, PolicyId, SAS_MAX};
+pub use policy::{Policy, SAS_MAX};
 pub(crate) use tables::SaTables;
 
 #[derive(Clone, Debug)]
@@ -114,6 +115,8 @@ impl Acquire<'_> {
 pub struct Spd {
     id: u64,
     entries: Vec<Entry>,
+    /// The policies of the Protect entries, sorted by their ids.
+    policies: Vec<Arc<Policy>>,
     classifier: Classifier,
     discards: bool,
 }
@@ -122,6 +125,17 @@ impl Default for Spd {
     fn default() -> Self {
         Self::new(Vec::new())
     }
+}
+
+fn policies(entries: &[Entry]) -> Vec<Arc<Policy>> {
+    let protecting = entries.iter().filter_map(|entry| match &entry.action {
+        Action::Protect(policy) => Some(Arc::clone(policy)),
+        Action::Bypass | Action::Discard => None,
+    });
+    let mut policies: Vec<_> = protecting.collect();
+    policies.sort_by_key(|policy| policy.id);
+    policies.dedup_by_key(|policy| policy.id);
+    policies
 }
 
 static SNAPSHOTS: AtomicU64 = AtomicU64::new(1);
@@ -135,6 +149,7 @@ impl Spd {
             discards: entries
                 .iter()
                 .any(|entry| matches!(entry.action, Action::Discard)),
+            policies: policies(&entries),
             entries,
         }
     }
@@ -146,6 +161,12 @@ impl Spd {
 
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// The policy of this id, if a Protect entry has it.
+    pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
+        let at = self.policies.binary_search_by_key(&id, |policy| policy.id);
+        self.policies.get(at.ok()?)
     }
 
     /// Bytes that the compiled form takes.

@@ -6,12 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::event::Event;
+use crate::options::PolicyId;
 use crate::sa::OutboundSa;
 use crate::selector::{AddressRange, Flow, Selector};
-
-/// Names a policy towards the control plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PolicyId(pub u32);
 
 /// More SAs than this a policy does not send with: the oldest gives way. Its traffic asks for a new one.
 pub const SAS_MAX: usize = 1024;

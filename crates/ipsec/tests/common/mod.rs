@@ -172,6 +172,17 @@ impl Tunnel {
         }
     }
 
+    /// Publishes an SPD whose last entry protects IPv4 with another policy: a bundle's next one.
+    #[allow(dead_code)]
+    pub fn add_policy(&mut self, policy: Arc<Policy>) {
+        let everything = prefix("0.0.0.0/0");
+        let everything = SelectorSet::new(vec![Selector::between(everything, everything)]);
+        let everything = everything.expect("one is not too many");
+        let mut entries = self.spd.entries().to_vec();
+        entries.push(Entry::new(everything, Action::Protect(policy)));
+        self.spd = Spd::new(entries);
+    }
+
     /// Seals packets of the left site; each ESP packet alone.
     pub fn seal(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         for packet in packets {
@@ -184,7 +195,7 @@ impl Tunnel {
             .submit(&mut self.seal_engine)
             .expect("the engine takes it");
         let mut sealed = Vec::new();
-        while let Some(batch) = self.outbound.poll(&mut self.seal_engine) {
+        while let Some(batch) = self.outbound.poll(&mut self.seal_engine, &self.spd) {
             sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
             self.outbound.recycle(batch);
         }

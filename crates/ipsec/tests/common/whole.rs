@@ -34,7 +34,7 @@ pub fn flush(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
     while tunnel.outbound.waiting() > 0 {
         let engine = &mut tunnel.seal_engine;
         tunnel.outbound.submit(engine).expect("it takes all");
-        while let Some(mut sealed) = tunnel.outbound.poll(engine) {
+        while let Some(mut sealed) = tunnel.outbound.poll(engine, &tunnel.spd) {
             let failed = sealed.for_each_frame(&mut identification, |f| sent.push(f.to_vec()));
             assert_eq!(failed, 0);
             tunnel.outbound.recycle(sealed);

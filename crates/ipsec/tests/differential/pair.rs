@@ -309,7 +309,7 @@ impl Sender {
             .submit(&mut self.engine)
             .expect("an idle engine");
         let mut sealed = Vec::new();
-        while let Some(batch) = self.outbound.poll(&mut self.engine) {
+        while let Some(batch) = self.outbound.poll(&mut self.engine, &self.spd) {
             let one = TrainLimits {
                 segments: 1,
                 bytes: 65_535,

@@ -1,10 +1,10 @@
-//! ChaCha20 on eight lanes of AVX2: [`super::avx512`] with half vectors.
+//! ChaCha20 on eight lanes of AVX2: the algorithm of [`super::avx512`] with vectors of half the size.
 //!
-//! 1. A word of all lanes is one vector, and rows become columns by loads of halves and a transposition of 4 × 4 words
-//!    in each half, as there.
-//! 2. Rotations by 16 and by 8 are byte shuffles; those by 12 and by 7 are two shifts and an OR.
-//! 3. Sixteen registers hold one group of lanes. Two groups take turns, a double round each, by way of the nearest
-//!    cache: that costs loads and stores, of which there are few, and hides latencies, of which there are many.
+//! 1. One vector holds one word of all lanes. As there, rows become columns by loads of halves and by a transposition
+//!    of 4 × 4 words in each half.
+//! 2. Rotations by 16 and by 8 bits are byte shuffles. Rotations by 12 and by 7 bits are two shifts and an OR.
+//! 3. Sixteen registers hold one group of lanes. Two groups take turns, one double round each, through the nearest
+//!    cache. That costs a few loads and stores and hides many latencies.
 
 use std::arch::x86_64::*;
 
@@ -13,10 +13,10 @@ use super::message::{CHACHA_BLOCK, CONSTANTS, Message};
 use super::poly256;
 use crate::plain::cleanse;
 
-/// Lanes of one vector.
+/// Number of lanes in one vector.
 const LANES: usize = 8;
 
-/// AVX2.
+/// The AVX2 tier.
 pub(super) struct Avx2;
 
 impl Machine for Avx2 {
@@ -24,7 +24,7 @@ impl Machine for Avx2 {
     const LANES: usize = 2 * LANES;
 
     unsafe fn chacha(lanes: &[Lane]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions and the lanes' pointers.
         unsafe {
             match lanes.as_chunks().0 {
                 [one] => chacha([one]),
@@ -35,26 +35,26 @@ impl Machine for Avx2 {
     }
 
     unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions and the ciphertexts.
         unsafe { poly256::tags(messages, once, text) }
     }
 }
 
-/// Four rows of four words, each of eight lanes.
+/// Four rows of four words. A vector holds one word of eight lanes.
 type State = [[__m256i; 4]; 4];
 
-/// G groups of lanes.
+/// Does `G` groups of lanes.
 ///
 /// # Safety
-/// As [`Machine::chacha`].
+/// The obligations are those of [`Machine::chacha`].
 #[target_feature(enable = "avx2")]
 unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
     let mut start = [[[_mm256_setzero_si256(); 4]; 4]; G];
     for g in 0..G {
-        // SAFETY: the lanes' pointers are valid.
+        // SAFETY: the caller guarantees the lanes' pointers.
         unsafe { load(lanes[g], &mut start[g]) };
     }
-    // Hidden from the compiler, which would make two shuffles of one.
+    // `black_box` hides the shuffles' values. Otherwise the compiler would replace one shuffle by two.
     let turns = std::hint::black_box(byte_turns());
     let mut x = start;
     for _ in 0..10 {
@@ -79,7 +79,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
                 _mm256_permute2x128_si256::<0x31>(a[j], b[j]),
                 _mm256_permute2x128_si256::<0x31>(c[j], d[j]),
             ];
-            // SAFETY: the lanes' pointers are valid for their lengths.
+            // SAFETY: the caller guarantees the lanes' pointers for their lengths.
             unsafe {
                 xor(&lanes[g][j], low);
                 xor(&lanes[g][4 + j], high);
@@ -88,7 +88,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
     }
 }
 
-/// The shuffles that rotate words by 16 and by 8 bits.
+/// Returns the shuffles that rotate words by 16 and by 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn byte_turns() -> [__m256i; 2] {
@@ -103,7 +103,7 @@ fn byte_turns() -> [__m256i; 2] {
 #[target_feature(enable = "avx2")]
 fn double_round(x: &mut State, turns: &[__m256i; 2]) {
     let [mut a, mut b, mut c, mut d] = *x;
-    // All four quarter rounds do an operation before any does the next.
+    // All four quarter rounds do one operation before any does the next.
     macro_rules! step {
         ($sum:ident += $term:ident, $turned:ident <<< $turn:expr) => {
             for i in 0..4 {
@@ -127,7 +127,7 @@ fn double_round(x: &mut State, turns: &[__m256i; 2]) {
         };
     }
     quarter_rounds!();
-    // Diagonals become columns, and columns again.
+    // Moves diagonals into columns. The second shuffle moves them back.
     b = [b[1], b[2], b[3], b[0]];
     c = [c[2], c[3], c[0], c[1]];
     d = [d[3], d[0], d[1], d[2]];
@@ -138,21 +138,21 @@ fn double_round(x: &mut State, turns: &[__m256i; 2]) {
     *x = [a, b, c, d];
 }
 
-/// The start of any lanes.
+/// Loads the initial state of any lanes.
 ///
 /// # Safety
-/// The pointers are valid.
+/// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn load(lanes: &[Lane; LANES], x: &mut State) {
-    // Sixteen bytes each of the lanes j and 4 + j, for each j.
+    // Loads sixteen bytes each of lanes j and 4 + j, for each j.
     macro_rules! columns {
         (|$lane:ident| $at:expr) => {{
             let mut z = [_mm256_setzero_si256(); 4];
             for j in 0..4 {
                 let half = |g: usize| {
                     let $lane = &lanes[4 * g + j];
-                    // SAFETY: valid for 16 bytes.
+                    // SAFETY: the caller guarantees 16 bytes at this address.
                     unsafe { _mm_loadu_si128($at.cast()) }
                 };
                 z[j] = _mm256_set_m128i(half(1), half(0));
@@ -170,7 +170,7 @@ unsafe fn load(lanes: &[Lane; LANES], x: &mut State) {
     x[1] = columns!(|lane| lane.key);
     x[2] = columns!(|lane| lane.key.add(16));
     x[3] = columns!(|lane| lane.row);
-    // SAFETY: eight words.
+    // SAFETY: the array has eight words.
     let counters = unsafe { _mm256_loadu_si256(counters.as_ptr().cast()) };
     x[3][0] = _mm256_add_epi32(x[3][0], counters);
 }
@@ -191,8 +191,10 @@ fn transpose_4x4(x: [__m256i; 4]) -> [__m256i; 4] {
     ]
 }
 
+/// XORs the keystream onto a lane's text.
+///
 /// # Safety
-/// The lane's pointers are valid for its length.
+/// The lane's `src` and `dst` are valid for its length.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn xor(lane: &Lane, keystream: [__m256i; 2]) {
@@ -208,7 +210,7 @@ unsafe fn xor(lane: &Lane, keystream: [__m256i; 2]) {
         return;
     }
     let mut bytes = [0; CHACHA_BLOCK];
-    // SAFETY: 64 bytes; no more than the lane's length of them is read and written, which is less.
+    // SAFETY: the array has 64 bytes, and the lane's length is less; the loop touches only that many bytes of text.
     unsafe {
         _mm256_storeu_si256(bytes.as_mut_ptr().cast(), keystream[0]);
         _mm256_storeu_si256(bytes.as_mut_ptr().add(32).cast(), keystream[1]);

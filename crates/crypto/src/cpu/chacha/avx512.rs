@@ -1,4 +1,4 @@
-//! ChaCha20 (RFC 8439 §2.3) on sixteen lanes of AVX-512, each a block with its own key, nonce and counter.
+//! ChaCha20 (RFC 8439 §2.3) on sixteen lanes of AVX-512. Each lane is a block with its own key, nonce and counter.
 //!
 //! ```text
 //! x[0..16] = constants | key | counter | nonce      one vector a word, one lane a block
@@ -6,10 +6,10 @@
 //! keystream = x + the same state as at the start, transposed to one vector a block
 //! ```
 //!
-//! 1. A word of all lanes is one vector, so that a diagonal is only another choice of registers: no shuffle in the
-//!    rounds. Lanes share nothing, so that they may belong to as many keys.
-//! 2. Sixteen rows become sixteen columns in two steps. Loads put lanes 0, 4, 8, 12 in one vector, 1, 5, 9, 13 in the
-//!    next and so on; a transposition of 4 × 4 words inside each quarter then leaves all lanes in order:
+//! 1. One vector holds one word of all lanes. A diagonal is then only another choice of registers, and the rounds
+//!    need no shuffles. Lanes share nothing, so each may have its own key.
+//! 2. Sixteen rows become sixteen columns in two steps. Loads put lanes 0, 4, 8, 12 in one vector, lanes 1, 5, 9, 13
+//!    in the next, and so on. A transposition of 4 × 4 words inside each quarter then leaves all lanes in order:
 //!
 //!    ```text
 //!    z0 = | lane 0: a b c d | lane 4: a b c d | …        a = | 0 1 2 3 | 4 5 6 7 | …
@@ -17,10 +17,10 @@
 //!    z2, z3                                              c, d
 //!    ```
 //!
-//!    On the way out the same transposition comes first, then one of 4 × 4 quarters.
-//! 3. When all lanes are of one message, its key and nonce are broadcast by the load ports instead.
-//! 4. Two groups of sixteen lanes, 32 registers, hide the latencies of each other: a quarter round is a chain of twelve
-//!    operations, of two cycles each on some processors, and those of one group fill half of the cycles.
+//!    On the way out the same transposition comes first, then a transposition of 4 × 4 quarters.
+//! 3. If all lanes are of one message, the load ports broadcast its key and nonce instead.
+//! 4. Two groups of sixteen lanes, in 32 registers, hide each other's latencies. A quarter round is a chain of twelve
+//!    operations, which take two cycles each on some processors. One group alone would fill only half of the cycles.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -29,10 +29,10 @@ use super::flow::{Lane, Machine, OnceBlock, Side};
 use super::message::{CHACHA_BLOCK, CONSTANTS, Message};
 use super::poly512;
 
-/// Lanes of one vector.
+/// Number of lanes in one vector.
 const LANES: usize = 16;
 
-/// AVX-512 with its 52-bit multiplication.
+/// The AVX-512 tier, with 52-bit multiplication (IFMA).
 pub(super) struct Avx512;
 
 impl Machine for Avx512 {
@@ -40,7 +40,7 @@ impl Machine for Avx512 {
     const LANES: usize = 2 * LANES;
 
     unsafe fn chacha(lanes: &[Lane]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions and the lanes' pointers.
         unsafe {
             match lanes.as_chunks().0 {
                 [one] => chacha([one]),
@@ -51,23 +51,23 @@ impl Machine for Avx512 {
     }
 
     unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions and the ciphertexts.
         unsafe { poly512::tags(messages, once, text) }
     }
 }
 
-/// The words of the state at the start, each of sixteen lanes.
+/// The words of the initial state. A vector holds one word of sixteen lanes.
 type Start = [MaybeUninit<__m512i>; 16];
 
-/// G groups of lanes.
+/// Does `G` groups of lanes.
 ///
 /// # Safety
-/// As [`Machine::chacha`].
+/// The obligations are those of [`Machine::chacha`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2")]
 unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
     let mut start = [[MaybeUninit::uninit(); 16]; G];
     for g in 0..G {
-        // SAFETY: the lanes' pointers are valid.
+        // SAFETY: the caller guarantees the lanes' pointers.
         unsafe {
             if lanes[g].iter().all(|lane| lane.row == lanes[g][0].row) {
                 one_message(lanes[g], &mut start[g]);
@@ -76,7 +76,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
             }
         }
     }
-    // SAFETY: both ways set all words.
+    // SAFETY: both functions above set all words.
     let start = |g: usize, at: usize| unsafe { start[g][at].assume_init() };
 
     let [mut a, mut b, mut c, mut d] = [[[_mm512_setzero_si512(); 4]; G]; 4];
@@ -86,7 +86,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
             (c[g][i], d[g][i]) = (start(g, 8 + i), start(g, 12 + i));
         }
     }
-    // All quarter rounds do an operation before any does the next (trick 4).
+    // All quarter rounds do one operation before any does the next (trick 4).
     macro_rules! all {
         ($x:ident = $op:ident$(::<$n:literal>)?($($y:ident),*)) => {
             for g in 0..G {
@@ -114,7 +114,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
     }
     for _ in 0..10 {
         quarter_rounds!();
-        // Diagonals become columns, and columns again.
+        // Moves diagonals into columns. The second shuffle moves them back.
         for g in 0..G {
             b[g] = [b[g][1], b[g][2], b[g][3], b[g][0]];
             c[g] = [c[g][2], c[g][3], c[g][0], c[g][1]];
@@ -139,21 +139,21 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
         for j in 0..4 {
             let blocks = gather_quarters(a[j], b[j], c[j], d[j]);
             for (quarter, keystream) in blocks.into_iter().enumerate() {
-                // SAFETY: the lane's pointers are valid for its length.
+                // SAFETY: the caller guarantees the lane's pointers for its length.
                 unsafe { xor(&lanes[g][4 * quarter + j], keystream) };
             }
         }
     }
 }
 
-/// The start of lanes that are of one message (trick 3).
+/// Sets the initial state of lanes that are all of one message (trick 3).
 ///
 /// # Safety
-/// The pointers are valid.
+/// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn one_message(lanes: &[Lane; LANES], x: &mut Start) {
-    // SAFETY: 32 bytes of key and 16 of row, at any alignment.
+    // SAFETY: the caller guarantees 32 bytes of key and 16 of row, at any alignment.
     let (key, row) = unsafe {
         (
             lanes[0].key.cast::<[i32; 8]>().read_unaligned(),
@@ -172,21 +172,21 @@ unsafe fn one_message(lanes: &[Lane; LANES], x: &mut Start) {
     }
 }
 
-/// The start of any lanes (trick 2).
+/// Sets the initial state of any lanes (trick 2).
 ///
 /// # Safety
-/// The pointers are valid.
+/// In each lane, `key` points to 32 readable bytes and `row` to 16.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn many_messages(lanes: &[Lane; LANES], x: &mut Start) {
-    // Sixteen bytes each of the lanes j, 4 + j, 8 + j and 12 + j, for each j.
+    // Loads sixteen bytes each of lanes j, 4 + j, 8 + j and 12 + j, for each j.
     macro_rules! columns {
         (|$lane:ident| $at:expr) => {{
             let mut z = [_mm512_setzero_si512(); 4];
             for j in 0..4 {
                 let quarter = |g: usize| {
                     let $lane = &lanes[4 * g + j];
-                    // SAFETY: valid for 16 bytes.
+                    // SAFETY: the caller guarantees 16 bytes at this address.
                     unsafe { _mm_loadu_si128($at.cast()) }
                 };
                 z[j] = _mm512_castsi128_si512(quarter(0));
@@ -216,7 +216,7 @@ fn counters(lanes: &[Lane; LANES]) -> __m512i {
     for (counter, lane) in counters.iter_mut().zip(lanes) {
         *counter = lane.counter;
     }
-    // SAFETY: sixteen words.
+    // SAFETY: the array has sixteen words.
     unsafe { _mm512_loadu_si512(counters.as_ptr().cast()) }
 }
 
@@ -240,7 +240,7 @@ fn unpack_32(a: __m512i, b: __m512i) -> (__m512i, __m512i) {
     (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
 }
 
-/// Result g is the quarters g of a, b, c and d.
+/// Result g has quarter g of a, b, c and d.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn gather_quarters(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
@@ -258,12 +258,14 @@ fn gather_quarters(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 
     ]
 }
 
+/// XORs the keystream onto a lane's text.
+///
 /// # Safety
-/// The lane's pointers are valid for its length.
+/// The lane's `src` and `dst` are valid for its length.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 unsafe fn xor(lane: &Lane, keystream: __m512i) {
-    // SAFETY: whole blocks have 64 bytes; a mask leaves out what is not the lane's.
+    // SAFETY: a whole block has 64 bytes; in a short one the mask leaves out the bytes behind the text.
     unsafe {
         if lane.len as usize >= CHACHA_BLOCK {
             let text = _mm512_loadu_si512(lane.src.cast());

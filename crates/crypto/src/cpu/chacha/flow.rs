@@ -1,4 +1,4 @@
-//! The order of work, the same for every tier.
+//! The order of work, which is the same for every tier.
 //!
 //! ```text
 //! sort the messages by length, the longest first
@@ -7,15 +7,15 @@
 //!     open:  one-time keys; tags; bodies ^= keystream
 //! ```
 //!
-//! ChaCha20 never sees a message, only a stream of lanes, each one block of keystream with its own key, nonce and
-//! counter, which the machine takes a vector at a time:
+//! ChaCha20 never sees a message, only a stream of lanes. A lane is one block of keystream with its own key, nonce
+//! and counter. The machine takes as many lanes at a time as a vector holds:
 //!
 //! ```text
 //!  message   A A A A A A A B B B B C C C D D   A long message fills whole vectors, short ones share
 //!  counter   1 2 3 4 5 6 7 1 2 3 4 1 2 3 1 2   them; only the last vector of a piece may be part empty.
 //! ```
 //!
-//! One-time keys are the blocks with counter 0, and go to a table instead of to a body.
+//! A one-time key is the block with counter 0. It goes to a table, not to a body.
 
 use std::marker::PhantomData;
 
@@ -24,27 +24,28 @@ use arrayvec::ArrayVec;
 use super::message::{CHACHA_BLOCK, Message};
 use crate::plain::cleanse_all;
 
-/// The most messages of one call.
+/// The most messages in one call.
 pub(super) const MESSAGES: usize = 128;
-/// A piece ends when its bodies have these many bytes and its messages fill the vectors of Poly1305.
+/// A piece ends when its bodies have at least this many bytes. The limit keeps them in the nearest cache.
 const PIECE_BYTES: usize = 24 << 10;
+/// Messages are added to a piece in steps of this many, so that they fill the vectors of Poly1305.
 const PIECE_STEP: usize = 16;
-/// The most lanes of a machine.
+/// The most lanes that any machine takes at once.
 const LANES_MAX: usize = 32;
 
-/// ChaCha20's block 0 of a message, of which r and s are the first half (RFC 8439 §2.6).
+/// ChaCha20's block 0 of a message. Its first 32 bytes are the one-time key r and s (RFC 8439 §2.6).
 pub(super) type OnceBlock = [u8; CHACHA_BLOCK];
 
 /// One block of keystream: `dst` = `src` ^ keystream.
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) key: *const u8,
-    /// The state's last row; its first word is not the counter.
+    /// The last row of ChaCha20's state. Its first word is zero; the counter is added to it.
     pub(super) row: *const u8,
     pub(super) src: *const u8,
     pub(super) dst: *mut u8,
     pub(super) counter: u32,
-    /// A block has 64, whatever more it says here.
+    /// Bytes of text in this block. Values above 64 count as 64.
     pub(super) len: u32,
 }
 
@@ -59,28 +60,31 @@ impl Lane {
     };
 }
 
-/// A tier's instructions.
+/// The instructions of a tier.
 pub(super) trait Machine {
-    /// Lanes of one vector.
+    /// Number of lanes in one vector.
     const VECTOR: usize;
-    /// Blocks that ChaCha20 makes at once, in one or several vectors.
+    /// Number of blocks that ChaCha20 makes at once, in one or two vectors.
     const LANES: usize;
 
-    /// Does at most `LANES` lanes, a multiple of `VECTOR`.
+    /// Does at most `LANES` lanes. Their number is a multiple of `VECTOR`.
     ///
     /// # Safety
-    /// The processor has the instructions; each lane's pointers are valid: 32 bytes of key, 16 of row, `len` of
-    /// source and destination.
+    /// - The processor has the machine's instructions.
+    /// - In each lane, `key` points to 32 readable bytes and `row` to 16.
+    /// - In each lane, `src` points to `len` readable bytes and `dst` to `len` writable bytes.
     unsafe fn chacha(lanes: &[Lane]);
 
-    /// Computes each message's tag over its ciphertext, which is at `text(message)`. The longest message is first.
+    /// Computes each message's tag over its ciphertext, which `text` locates. The longest message comes first.
     ///
     /// # Safety
-    /// The processor has the instructions; the ciphertexts are valid for reads of their messages' lengths.
+    /// - The processor has the machine's instructions.
+    /// - Each ciphertext may be read for the length of its message.
+    /// - `once` has one block for each message.
     unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side);
 }
 
-/// Where the ciphertext is.
+/// Tells where a message's ciphertext is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Source,
@@ -97,12 +101,13 @@ impl Side {
     }
 }
 
-/// Encrypts and sets the tags, where the library has not. At most [`MESSAGES`] messages.
+/// Encrypts the messages and sets their tags, unless the library has done them. There are at most [`MESSAGES`].
 ///
 /// # Safety
-/// The processor has the machine's instructions; the messages keep what they promise.
+/// - The processor has the machine's instructions.
+/// - Each message meets the obligations of [`Message::new`].
 pub(super) unsafe fn seal<M: Machine>(messages: &mut [Message<'_>]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the instructions and the messages.
     unsafe {
         pieces(messages, |piece, once| {
             let mut lanes = Lanes::<M>::new();
@@ -114,12 +119,13 @@ pub(super) unsafe fn seal<M: Machine>(messages: &mut [Message<'_>]) {
     }
 }
 
-/// Sets the tags that the messages should have and decrypts, where the library has not. At most [`MESSAGES`] messages.
+/// Sets the tags that the messages should have, then decrypts them, unless the library has done them. There are at
+/// most [`MESSAGES`].
 ///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 pub(super) unsafe fn open<M: Machine>(messages: &mut [Message<'_>]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the instructions and the messages.
     unsafe {
         pieces(messages, |piece, once| {
             let mut lanes = Lanes::<M>::new();
@@ -132,7 +138,7 @@ pub(super) unsafe fn open<M: Machine>(messages: &mut [Message<'_>]) {
     }
 }
 
-/// Cuts sorted messages in pieces.
+/// Sorts the messages by length, cuts them into pieces and calls `work` on each piece.
 fn pieces<'m, 'a>(
     messages: &'m mut [Message<'a>],
     mut work: impl FnMut(&mut [&'m mut Message<'a>], &mut [OnceBlock]),
@@ -175,36 +181,40 @@ impl<M: Machine> Lanes<M> {
         }
     }
 
+    /// Adds a lane, and does all lanes once they fill the machine.
+    ///
     /// # Safety
-    /// As [`Machine::chacha`].
+    /// The obligations are those of [`Machine::chacha`], until the lanes are flushed.
     #[inline(always)]
     unsafe fn push(&mut self, lane: Lane) {
         self.lanes[self.count % LANES_MAX] = lane;
         self.count += 1;
         if self.count == M::LANES {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the pointers of every lane.
             unsafe { M::chacha(&self.lanes[..M::LANES]) };
             self.count = 0;
         }
     }
 
-    /// Does what is left: the last vector is filled with a lane of no length.
+    /// Does the lanes that are left. The last vector is filled up with lanes of length 0.
     ///
     /// # Safety
-    /// As [`Machine::chacha`].
+    /// The obligations are those of [`Machine::chacha`].
     unsafe fn flush(&mut self) {
         let end = self.count.next_multiple_of(M::VECTOR);
         if let Some(&last) = self.lanes[..self.count].last() {
             self.lanes[self.count..end].fill(Lane { len: 0, ..last });
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the pointers of every lane.
             unsafe { M::chacha(&self.lanes[..end]) };
             self.count = 0;
         }
     }
 }
 
+/// Adds the lanes that make the one-time keys.
+///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 unsafe fn one_time_keys<M: Machine>(
     lanes: &mut Lanes<M>,
     messages: &[&mut Message<'_>],
@@ -220,13 +230,15 @@ unsafe fn one_time_keys<M: Machine>(
             counter: 0,
             len: CHACHA_BLOCK as u32,
         };
-        // SAFETY: a block is valid for its length.
+        // SAFETY: source and destination are whole blocks.
         unsafe { lanes.push(lane) };
     }
 }
 
+/// Adds the lanes that encrypt or decrypt the bodies.
+///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 unsafe fn bodies<M: Machine>(lanes: &mut Lanes<M>, messages: &[&mut Message<'_>]) {
     for message in messages {
         let mut lane = Lane {
@@ -240,7 +252,7 @@ unsafe fn bodies<M: Machine>(lanes: &mut Lanes<M>, messages: &[&mut Message<'_>]
         let mut left = message.len;
         while left > 0 {
             lane.len = left.min(CHACHA_BLOCK) as u32;
-            // SAFETY: the lane lies in the body.
+            // SAFETY: the caller guarantees the message; the lane lies in its body.
             unsafe { lanes.push(lane) };
             lane.src = lane.src.wrapping_add(CHACHA_BLOCK);
             lane.dst = lane.dst.wrapping_add(CHACHA_BLOCK);

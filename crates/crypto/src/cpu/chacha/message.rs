@@ -1,44 +1,47 @@
-//! What the kernels work on: one AEAD message (RFC 8439 §2.8), whoever it comes from.
+//! Describes one AEAD message (RFC 8439 §2.8) for the kernels, whether it is an ESP packet or a record.
 
 use std::marker::PhantomData;
 
 use super::{Key, TAG_LEN};
 
-/// Poly1305 works on these many bytes at a time.
+/// Poly1305 takes this many bytes at a time.
 pub(super) const POLY_BLOCK: usize = 16;
-/// ChaCha20 makes these many bytes at a time.
+/// ChaCha20 makes this many bytes of keystream at a time.
 pub(super) const CHACHA_BLOCK: usize = 64;
 
 /// The first row of ChaCha20's state, "expand 32-byte k".
 pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// One message.
+/// One AEAD message.
 pub(super) struct Message<'a> {
     pub(super) key: &'a Key,
-    /// The last row of ChaCha20's state: room for the counter, nonce.
+    /// The last row of ChaCha20's state: four bytes for the counter, then the nonce.
     pub(super) row: [u8; 16],
     /// The AAD's last block, padded with zeros.
     pub(super) last_aad: [u8; POLY_BLOCK],
-    /// All of the AAD, unless it is no more than that block.
+    /// The whole AAD. It is empty if the AAD fits `last_aad`.
     pub(super) aad: &'a [u8],
     pub(super) aad_len: usize,
-    /// The body is read from here and written there: the same place, or apart.
+    /// Where the body is read and where it is written: the same bytes, or bytes that do not overlap.
     pub(super) src: *const u8,
     pub(super) dst: *mut u8,
     pub(super) len: usize,
-    /// The right tag: an output of sealing, and of opening by a kernel.
+    /// The right tag. Sealing sets it, and so does opening by a kernel.
     pub(super) tag: [u8; TAG_LEN],
-    /// For opening: the tag that came with the message, and whether it is the right one.
+    /// When opening: the tag that came with the message.
     pub(super) received: [u8; TAG_LEN],
+    /// When opening: whether `received` is the right tag.
     pub(super) authentic: bool,
-    /// Done already.
+    /// The library has done this message.
     pub(super) by_library: bool,
     pub(super) buffers: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Message<'a> {
     /// # Safety
-    /// `src` is valid for reads and `dst` for writes of `len` bytes for `'a`. They are the same or do not overlap.
+    /// - `src` is valid for reads and `dst` for writes of `len` bytes for `'a`.
+    /// - Both are the same, or do not overlap.
+    /// - Nobody else accesses those bytes for `'a`.
     #[inline]
     pub(super) unsafe fn new(
         key: &'a Key,
@@ -66,7 +69,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// With AAD of any length.
+    /// Sets an AAD of any length.
     pub(super) fn with_aad(mut self, aad: &'a [u8]) -> Self {
         let (_, last) = aad.split_at(front_len(aad));
         self.last_aad[..last.len()].copy_from_slice(last);
@@ -75,18 +78,18 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// With the tag that came with it.
+    /// Sets the tag that came with the message.
     pub(super) fn with_received(mut self, tag: [u8; TAG_LEN]) -> Self {
         self.received = tag;
         self
     }
 
-    /// The AAD but its last block.
+    /// The AAD without its last block.
     pub(super) fn aad_front(&self) -> &'a [u8] {
         &self.aad[..front_len(self.aad)]
     }
 
-    /// Poly1305 blocks of the body, the last one perhaps short.
+    /// Number of Poly1305 blocks of the body. The last one may be short.
     #[inline]
     pub(super) fn poly_blocks(&self) -> usize {
         self.len.div_ceil(POLY_BLOCK)
@@ -94,7 +97,7 @@ impl<'a> Message<'a> {
 
     pub(super) fn seal_by_library(&mut self) {
         let (nonce, aad) = (self.nonce(), self.whole_aad());
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` guaranteed the pointers.
         let body = unsafe { self.moved_body() };
         let mut tag = [0; TAG_LEN];
         let sealed = self.key.library.seal(&nonce, aad, body, &mut tag);
@@ -105,7 +108,7 @@ impl<'a> Message<'a> {
 
     pub(super) fn open_by_library(&mut self) {
         let (nonce, aad) = (self.nonce(), self.whole_aad());
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` guaranteed the pointers.
         let body = unsafe { self.moved_body() };
         let opened = self.key.library.open(&nonce, aad, body, &self.received);
         self.authentic = opened.is_some();
@@ -126,12 +129,12 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The body, where it is to be.
+    /// Copies the body to its destination and returns it there.
     ///
     /// # Safety
-    /// The promise of `new` is kept.
+    /// The obligations of [`Message::new`] still hold.
     unsafe fn moved_body<'b>(&self) -> &'b mut [u8] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `len` bytes at `src` and at `dst`.
         unsafe {
             if self.src != self.dst {
                 self.src.copy_to(self.dst, self.len);
@@ -141,7 +144,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Bytes of the AAD before its last block.
+/// Length in bytes of the AAD before its last block.
 fn front_len(aad: &[u8]) -> usize {
     aad.len().saturating_sub(1) / POLY_BLOCK * POLY_BLOCK
 }

@@ -1,6 +1,7 @@
-//! ChaCha20-Poly1305 in ESP (RFC 7634, implicit IVs by RFC 8750), and as a general AEAD (RFC 8439 §2.8).
+//! ChaCha20-Poly1305 in ESP (RFC 7634; implicit IVs by RFC 8750) and as a general AEAD (RFC 8439 §2.8).
 //!
-//! [`message`] is what the kernels see, [`flow`] the order of work; each tier has its ChaCha20 and its Poly1305.
+//! [`message`] defines the messages that kernels see, and [`flow`] the order of work. Each tier has its own ChaCha20
+//! and its own Poly1305.
 
 use arrayvec::ArrayVec;
 
@@ -27,7 +28,7 @@ use message::Message;
 
 const TAG_LEN: usize = 16;
 
-/// A key with its salt: one cache line, but for what the library wants.
+/// A key with its salt. All parts but the library's context fit one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Key {
     key: Cleansed<[u8; 32]>,
@@ -38,7 +39,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// For ESP, of key and salt. None if the tier has no kernel.
+    /// Makes a key for ESP from key and salt. Returns None if the tier has no kernel.
     pub(crate) fn new(
         tier: Tier,
         transform: Transform,
@@ -53,7 +54,7 @@ impl Key {
         Some(this)
     }
 
-    /// For messages with nonces of their own. None if the tier has no kernel.
+    /// Makes a key for messages that bring their nonces. Returns None if the tier has no kernel.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
             return None;
@@ -73,26 +74,29 @@ impl Key {
         self.key.0.as_ptr()
     }
 
-    /// Bytes of the IV in the packet.
+    /// Length of the explicit IV in bytes.
     fn iv_len(&self) -> usize {
         if self.implicit_iv { 0 } else { 8 }
     }
 }
 
 impl Work<'_, Key> {
-    /// The packet as an AEAD sees it. With ESN the high half stands between SPI and sequence number (RFC 7634 §2.1).
+    /// Describes the packet as an AEAD message. With ESN the high half of the sequence number stands between SPI and
+    /// sequence number (RFC 7634 §2.1).
     ///
     /// # Safety
-    /// The packet's bytes may be read and written; the length fits the transform.
+    /// - The packet's bytes may be read and written, and nobody else accesses them while the message exists.
+    /// - The packet's length fits the transform.
     #[inline]
     unsafe fn message(&self) -> Message<'_> {
         let key = self.key;
-        // SAFETY: a packet has a header, and an IV if it is not implicit.
+        // SAFETY: every packet has an ESP header, and an IV follows it unless the IV is implicit.
         let (spi, low, iv) = unsafe {
             let spi = self.packet.cast::<[u8; 4]>().read_unaligned();
             let low = self.packet.add(4).cast::<[u8; 4]>().read_unaligned();
             let iv = if key.implicit_iv {
-                // RFC 8750 §4: the extended sequence number, or four zero bytes and the short one.
+                // RFC 8750 §4: the IV is the 64-bit sequence number with ESN; otherwise four zero bytes and the
+                // 32-bit one.
                 let mask = if key.esn { u64::MAX } else { u64::MAX >> 32 };
                 (self.sequence & mask).to_be_bytes()
             } else {
@@ -105,7 +109,7 @@ impl Work<'_, Key> {
         nonce[..4].copy_from_slice(&key.salt.0);
         nonce[4..].copy_from_slice(&iv);
         let head = HEADER_LEN + key.iv_len();
-        // SAFETY: the body lies in the packet.
+        // SAFETY: the packet's length fits, so the body lies in the packet.
         let mut message = unsafe {
             let body = self.packet.add(head);
             let len = self.len as usize - head - TAG_LEN;
@@ -124,7 +128,7 @@ impl Work<'_, Key> {
         message
     }
 
-    /// Where the ICV is.
+    /// Pointer to the packet's ICV.
     fn icv(&self) -> *mut [u8; TAG_LEN] {
         self.packet.wrapping_add(self.len as usize - TAG_LEN).cast()
     }
@@ -142,7 +146,7 @@ impl Kernel for Key {
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         let mut messages = ArrayVec::<_, { flow::MESSAGES }>::new();
-        // SAFETY: the caller's promise; the ICV lies in the packet.
+        // SAFETY: the caller guarantees the packets; the ICV lies in the packet.
         unsafe {
             for work in work {
                 messages.push(work.message());
@@ -156,7 +160,7 @@ impl Kernel for Key {
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
         let mut messages = ArrayVec::<_, { flow::MESSAGES }>::new();
-        // SAFETY: the caller's promise; the ICV lies in the packet.
+        // SAFETY: the caller guarantees the packets; the ICV lies in the packet.
         unsafe {
             for work in work {
                 let icv = work.icv().read_unaligned();
@@ -170,8 +174,9 @@ impl Kernel for Key {
     }
 }
 
-/// The longest message that is not the library's, which is faster where lanes stay empty, and in the narrow tier for
-/// long messages: its Poly1305 runs in the scalar units beside its ChaCha20. As measured on Zen 5.
+/// Length of the longest message that the kernel does; None if the library does all. The library is faster where
+/// lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in the scalar
+/// units beside its ChaCha20. The limits were measured on Zen 5.
 fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
     let bytes = || messages.iter().map(|message| message.len).sum::<usize>();
     match (tier, messages.len()) {
@@ -182,10 +187,11 @@ fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
     }
 }
 
-/// At most [`flow::MESSAGES`].
+/// Seals at most [`flow::MESSAGES`] messages.
 ///
 /// # Safety
-/// Their keys were made for the tier; the messages keep what they promise.
+/// - Each message's key was made for the tier, on this machine.
+/// - Each message meets the obligations of [`Message::new`].
 unsafe fn seal(tier: Tier, messages: &mut [Message<'_>]) {
     let longest = longest(tier, messages);
     for message in &mut *messages {
@@ -193,12 +199,14 @@ unsafe fn seal(tier: Tier, messages: &mut [Message<'_>]) {
             message.seal_by_library();
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     unsafe { seal_by_kernel(tier, messages) }
 }
 
+/// Opens at most [`flow::MESSAGES`] messages and sets `authentic` in each.
+///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 unsafe fn open(tier: Tier, messages: &mut [Message<'_>]) {
     let longest = longest(tier, messages);
     for message in &mut *messages {
@@ -206,43 +214,45 @@ unsafe fn open(tier: Tier, messages: &mut [Message<'_>]) {
             message.open_by_library();
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     unsafe { open_by_kernel(tier, messages) }
     for message in messages.iter_mut().filter(|message| !message.by_library) {
         message.authentic = same(&message.received, &message.tag);
     }
 }
 
-/// Does what the library has not.
+/// Seals the messages that the library has not sealed.
 ///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 unsafe fn seal_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
     match tier {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         Tier::Avx512 => unsafe { flow::seal::<avx512::Avx512>(messages) },
-        // SAFETY: as above.
+        // SAFETY: same as above.
         Tier::AesNi => unsafe { flow::seal::<avx2::Avx2>(messages) },
         Tier::Portable => debug_assert!(messages.is_empty(), "no key is made for this tier"),
     }
 }
 
+/// Decrypts the messages that the library has not opened, and sets their right tags.
+///
 /// # Safety
-/// As [`seal`].
+/// The obligations are those of [`seal`].
 unsafe fn open_by_kernel(tier: Tier, messages: &mut [Message<'_>]) {
     match tier {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         Tier::Avx512 => unsafe { flow::open::<avx512::Avx512>(messages) },
-        // SAFETY: as above.
+        // SAFETY: same as above.
         Tier::AesNi => unsafe { flow::open::<avx2::Avx2>(messages) },
         Tier::Portable => debug_assert!(messages.is_empty(), "no key is made for this tier"),
     }
 }
 
-/// Poly1305 alone, for tests of its arithmetic.
+/// Computes Poly1305 tags alone, for tests of the arithmetic.
 ///
 /// # Safety
-/// As [`flow::Machine::tags`].
+/// The obligations are those of [`flow::Machine::tags`].
 #[cfg(test)]
 unsafe fn tags(
     tier: Tier,
@@ -252,15 +262,15 @@ unsafe fn tags(
 ) {
     use flow::Machine;
     match tier {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what `tags` needs.
         Tier::Avx512 => unsafe { avx512::Avx512::tags(messages, once, text) },
-        // SAFETY: as above.
+        // SAFETY: same as above.
         Tier::AesNi => unsafe { avx2::Avx2::tags(messages, once, text) },
         Tier::Portable => debug_assert!(messages.is_empty(), "no key is made for this tier"),
     }
 }
 
-/// Compares tags; the time does not tell where they differ.
+/// Compares tags in constant time.
 fn same(a: &[u8; TAG_LEN], b: &[u8; TAG_LEN]) -> bool {
     subtle::ConstantTimeEq::ct_eq(&a[..], &b[..]).into()
 }

@@ -1,4 +1,5 @@
-//! Poly1305 (RFC 8439 §2.5) over one message at a time: for what is left beside the lanes, and for powers of r.
+//! Poly1305 (RFC 8439 §2.5) over one message at a time. It does the messages and blocks that the lanes leave, and the
+//! powers of r.
 //!
 //! ```text
 //! h = 0
@@ -6,9 +7,9 @@
 //! tag = (h mod 2^130 - 5) + s  mod 2^128
 //! ```
 //!
-//! Every block of an AEAD is padded to 16 bytes, so that 2^128 is always added.
-//! A number is three limbs of 44, 44 and 42 bits, as in the vector form, and may exceed them by a few bits.
-//! 2^130 = 5, and limb 3 would start at 2^132: what goes beyond limb 2 comes back times 20.
+//! An AEAD pads every block to 16 bytes, so the addend is always 2^128. A number has three limbs of 44, 44 and 42
+//! bits, as in the vector form; a limb may exceed its size by a few bits. 2^130 equals 5, and a limb 3 would start at
+//! 2^132. Therefore what exceeds limb 2 is multiplied by 20 and added at the bottom.
 
 use super::flow::OnceBlock;
 use super::message::{Message, POLY_BLOCK};
@@ -16,9 +17,9 @@ use crate::plain::{Cleansed, Plain};
 
 pub(super) const MASK_44: u64 = (1 << 44) - 1;
 pub(super) const MASK_42: u64 = (1 << 42) - 1;
-/// 2^128 in limb 2.
+/// 2^128, in limb 2.
 pub(super) const HIGH: u64 = 1 << 40;
-/// Bits that r must not have (RFC 8439 §2.5.1).
+/// The bits that r may have (RFC 8439 §2.5.1), as masks of its two halves.
 pub(super) const CLAMP_LOW: u64 = 0x0fff_fffc_0fff_ffff;
 pub(super) const CLAMP_HIGH: u64 = 0x0fff_fffc_0fff_fffc;
 
@@ -26,15 +27,15 @@ pub(super) const CLAMP_HIGH: u64 = 0x0fff_fffc_0fff_fffc;
 #[derive(Clone, Copy)]
 pub(super) struct Number(pub(super) [u64; 3]);
 
-// SAFETY: integers.
+// SAFETY: the struct consists of integers, and zero is a valid value.
 unsafe impl Plain for Number {}
-// SAFETY: as above.
+// SAFETY: same as above.
 unsafe impl<const N: usize> Plain for [Number; N] {}
 
 impl Number {
     pub(super) const ZERO: Self = Self([0; 3]);
 
-    /// From the 128 bits of `low` and `high`.
+    /// Splits the 128-bit number with halves `low` and `high` into limbs.
     #[inline]
     pub(super) fn new(low: u64, high: u64) -> Self {
         Self([
@@ -44,7 +45,7 @@ impl Number {
         ])
     }
 
-    /// The multiplier of a one-time key.
+    /// The multiplier r of a one-time key.
     pub(super) fn clamped(once: &[u8; 16]) -> Self {
         let (low, high) = halves(once);
         Self::new(low & CLAMP_LOW, high & CLAMP_HIGH)
@@ -55,7 +56,7 @@ impl Number {
         Self([0, 1, 2].map(|limb| self.0[limb] + other.0[limb]))
     }
 
-    /// The product, its limbs carried.
+    /// Returns the product with its limbs carried.
     #[inline]
     pub(super) fn times(self, r: Self) -> Self {
         let [h0, h1, h2] = self.0.map(u128::from);
@@ -69,7 +70,7 @@ impl Number {
         Self([h0 & MASK_44, h1, d2 as u64 & MASK_42])
     }
 
-    /// Takes one block in.
+    /// Adds one block and multiplies by r.
     #[inline]
     pub(super) fn absorb(self, block: &[u8; 16], r: Self) -> Self {
         let (low, high) = halves(block);
@@ -83,15 +84,15 @@ impl Number {
         self.add(block).times(r)
     }
 
-    /// The least representative, plus the s of a one-time key.
+    /// Returns the tag: the number modulo p plus the s of a one-time key.
     pub(super) fn tag_of_block(self, once: &OnceBlock) -> [u8; 16] {
         self.tag(&Once::new(once).s.0)
     }
 
-    /// The least representative, plus s.
+    /// Returns the tag: the number modulo p plus s.
     pub(super) fn tag(self, s: &[u8; 16]) -> [u8; 16] {
         let [mut h0, mut h1, mut h2] = self.0;
-        // Twice around: the first may carry from limb 2 to limb 0 and that on.
+        // Carries twice: the first pass may carry from limb 2 into limb 0, and from there on.
         for _ in 0..2 {
             h1 += h0 >> 44;
             h2 += h1 >> 44;
@@ -101,7 +102,7 @@ impl Number {
         }
         h1 += h0 >> 44;
         h0 &= MASK_44;
-        // h + 5 has bit 130 just if h is 2^130 - 5 or more: then h mod p is that without the bit.
+        // h + 5 has bit 130 exactly if h is at least 2^130 - 5. Then h mod p is h + 5 without that bit.
         let g0 = h0 + 5;
         let g1 = h1 + (g0 >> 44);
         let g2 = h2 + (g1 >> 44);
@@ -118,10 +119,10 @@ impl Number {
 }
 
 impl Number {
-    /// As five limbs of 26 bits.
+    /// Converts to five limbs of 26 bits.
     pub(super) fn limbs_26(self) -> [u64; 5] {
         let [h0, h1, h2] = self.times(Self([1, 0, 0])).0;
-        // The limbs have no more than a bit too much.
+        // After the multiplication each limb exceeds its size by one bit at most.
         let low = u128::from(h0) + (u128::from(h1) << 44) + (u128::from(h2 & 0xffff) << 88);
         let mask = (1 << 26) - 1;
         let limb = |at: u32| (low >> (26 * at)) as u64 & mask;
@@ -129,7 +130,7 @@ impl Number {
         [limb(0), limb(1), limb(2), limb(3), top]
     }
 
-    /// From five limbs of 26 bits or a little more.
+    /// Converts from five limbs of 26 bits or a little more.
     pub(super) fn from_limbs_26(limbs: [u64; 5]) -> Self {
         let low = (0..4).fold(0, |sum, at| sum + (u128::from(limbs[at]) << (26 * at)));
         let limb = |bits: u32| (low >> bits) as u64;
@@ -141,18 +142,21 @@ impl Number {
     }
 }
 
-/// About what each way to a tag costs on a machine, in cycles.
+/// Approximate costs, in cycles, of each way to compute tags on a machine.
 pub(super) struct Costs {
-    /// Lanes of a group.
+    /// Number of lanes in a group.
     pub(super) lanes: usize,
-    /// A block in each lane of a group across messages, or of two groups.
+    /// One block in each lane of one group across messages.
     pub(super) one_group: usize,
+    /// One block in each lane of two groups across messages.
     pub(super) two_groups: usize,
-    /// Along a message: the powers of r, and then each so many blocks.
+    /// Along one message: the powers of r.
     pub(super) powers: usize,
+    /// Along one message: the number of blocks in a step.
     pub(super) along: usize,
+    /// Along one message: each step.
     pub(super) along_step: usize,
-    /// A block by itself.
+    /// One block by itself.
     pub(super) alone: usize,
 }
 
@@ -165,13 +169,14 @@ impl Costs {
         self.powers + blocks / self.along * self.along_step
     }
 
-    /// Whether a single message is best done a block at a time.
+    /// Whether a single message is best done one block at a time.
     pub(super) fn alone_is_best(&self, blocks: usize) -> bool {
         self.alone(blocks) <= self.along(blocks)
     }
 }
 
-/// How many messages are better done singly, of those for two groups of lanes. They are sorted, the longest first.
+/// Returns how many of the messages are better done singly. The messages are sorted, the longest first, and are at
+/// most as many as two groups of lanes take.
 pub(super) fn single_count(costs: &Costs, messages: &[&mut Message<'_>]) -> usize {
     let (mut best, mut best_cost, mut singles) = (0, usize::MAX, 0);
     for split in 0..=messages.len() {
@@ -195,14 +200,14 @@ pub(super) fn single_count(costs: &Costs, messages: &[&mut Message<'_>]) -> usiz
     best
 }
 
-/// The two little-endian halves of a block.
+/// Returns the two little-endian halves of a block.
 #[inline]
 pub(super) fn halves(block: &[u8; 16]) -> (u64, u64) {
     let whole = u128::from_le_bytes(*block);
     (whole as u64, (whole >> 64) as u64)
 }
 
-/// The one-time key of one message, as ChaCha20's block 0 begins with it (RFC 8439 §2.6).
+/// The one-time key of a message: the first 32 bytes of ChaCha20's block 0 (RFC 8439 §2.6).
 pub(super) struct Once {
     pub(super) r: Cleansed<Number>,
     pub(super) s: Cleansed<[u8; 16]>,
@@ -221,7 +226,7 @@ impl Once {
         }
     }
 
-    /// The accumulator behind all of the AAD.
+    /// Returns the accumulator after the whole AAD.
     pub(super) fn after_aad(&self, message: &Message<'_>) -> Number {
         let h = self.after_aad_front(message);
         if message.aad_len == 0 {
@@ -230,7 +235,7 @@ impl Once {
         h.absorb(&message.last_aad, self.r.0)
     }
 
-    /// The accumulator behind the AAD but its last block.
+    /// Returns the accumulator after the AAD without its last block.
     pub(super) fn after_aad_front(&self, message: &Message<'_>) -> Number {
         let (blocks, _) = message.aad_front().as_chunks::<POLY_BLOCK>();
         blocks
@@ -238,10 +243,11 @@ impl Once {
             .fold(Number::ZERO, |h, block| h.absorb(block, self.r.0))
     }
 
-    /// Takes in what follows `from` of a message's ciphertext, and the lengths.
+    /// Returns the tag. It absorbs the ciphertext from offset `from` on, and then the lengths.
     ///
     /// # Safety
-    /// `text` is valid for reads of the message's length.
+    /// - `text` is valid for reads of the message's length.
+    /// - `from` is at most that length.
     pub(super) unsafe fn finish(
         &self,
         message: &Message<'_>,
@@ -249,7 +255,7 @@ impl Once {
         from: usize,
         mut h: Number,
     ) -> [u8; 16] {
-        // SAFETY: the caller's promise; `from` is at most the length.
+        // SAFETY: the caller guarantees `message.len` bytes, and `from` is at most that.
         let rest = unsafe { std::slice::from_raw_parts(text.add(from), message.len - from) };
         let (blocks, last) = rest.as_chunks::<POLY_BLOCK>();
         for block in blocks {

@@ -1,7 +1,9 @@
-//! Poly1305 with 32-bit multiplications in four lanes of AVX2: [`super::poly512`] with half vectors.
+//! Poly1305 with 32-bit multiplications in four lanes of AVX2: the algorithm of [`super::poly512`] with vectors of
+//! half the size.
 //!
-//! A number is five vectors of limbs of 26 bits, whose products and sums of products fit 64 bits. Across messages a lane
-//! is a message; along one a lane is every eighth block, with powers of r. What is left goes one block at a time.
+//! A number is five vectors of limbs of 26 bits. Their products, and sums of those products, fit 64 bits. Across
+//! messages a lane is one message. Along one message a lane is every eighth block, and powers of r are used. The
+//! blocks that are left are done one at a time.
 
 use std::arch::x86_64::*;
 
@@ -11,7 +13,7 @@ use super::poly::{CLAMP_HIGH, CLAMP_LOW, Costs, Number, Once, single_count};
 use crate::plain::Cleansed;
 
 const LANES: usize = 4;
-/// Messages in flight across lanes.
+/// Number of messages that are done at once across lanes.
 const ACROSS: usize = 2 * LANES;
 const MASK: u64 = (1 << 26) - 1;
 
@@ -25,17 +27,19 @@ const COSTS: Costs = Costs {
     alone: 17,
 };
 
+/// Sets each message's tag.
+///
 /// # Safety
-/// As [`super::flow::Machine::tags`].
+/// The obligations are those of [`super::flow::Machine::tags`].
 pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
     for (messages, once) in messages.chunks_mut(ACROSS).zip(once.chunks(ACROSS)) {
         let split = single_count(&COSTS, messages);
         let (singles, rest) = messages.split_at_mut(split);
         for (message, once) in singles.iter_mut().zip(once) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the instructions and the ciphertexts.
             message.tag = unsafe { single(message, once, text.of(message)) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: same as above.
         unsafe {
             match rest.len() {
                 0 => {}
@@ -46,13 +50,16 @@ pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock],
     }
 }
 
+/// Returns the tag of one message, computed along it or one block at a time.
+///
 /// # Safety
-/// The processor has the instructions; `text` is valid for the message's length.
+/// - The processor has AVX2.
+/// - `text` is valid for reads of the message's length.
 unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
     let once = Once::new(once);
     let h = once.after_aad(message);
     let blocks = message.len / POLY_BLOCK / ACROSS * ACROSS;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the instructions and the text.
     unsafe {
         if COSTS.alone_is_best(message.poly_blocks()) {
             return once.finish(message, text, 0, h);
@@ -62,11 +69,11 @@ unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u
     }
 }
 
-/// Four numbers, a vector a limb.
+/// Four numbers. A vector holds one limb of each.
 #[derive(Clone, Copy)]
 struct Numbers([__m256i; 5]);
 
-/// Four multipliers: the limbs, and the upper four times 5.
+/// Four multipliers: all limbs, and each limb times 5.
 #[derive(Clone, Copy)]
 struct Multipliers {
     r: [__m256i; 5],
@@ -94,11 +101,11 @@ fn splat(value: u64) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(values: &[u64; LANES]) -> __m256i {
-    // SAFETY: four numbers.
+    // SAFETY: the array has four numbers.
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 
-/// Limbs of the 128 bits of `low` and `high`.
+/// Splits the 128 bits of `low` and `high` into limbs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn split(low: __m256i, high: __m256i) -> [__m256i; 5] {
@@ -141,13 +148,13 @@ impl Numbers {
     fn to_numbers(self) -> [Number; LANES] {
         let mut limbs = [[0u64; LANES]; 5];
         for (limb, vector) in limbs.iter_mut().zip(self.0) {
-            // SAFETY: four numbers.
+            // SAFETY: the array has room for four numbers.
             unsafe { _mm256_storeu_si256(limb.as_mut_ptr().cast(), vector) };
         }
         [0, 1, 2, 3].map(|lane| Number::from_limbs_26(limbs.map(|limb| limb[lane])))
     }
 
-    /// Adds a block to each lane, with its 2^128.
+    /// Adds a block and its 2^128 in each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn add_block(self, low: __m256i, high: __m256i) -> Self {
@@ -159,7 +166,7 @@ impl Numbers {
         Self(m)
     }
 
-    /// The products, limbs carried.
+    /// Returns the products with their limbs carried.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn times(self, by: &Multipliers) -> Self {
@@ -167,13 +174,13 @@ impl Numbers {
         let mut d = [_mm256_setzero_si256(); 5];
         for (at, sum) in d.iter_mut().enumerate() {
             for i in 0..5 {
-                // Limb i times limb j counts for limb i + j, and five times for i + j - 5.
+                // Limb i times limb j counts for limb i + j, or five times for limb i + j - 5.
                 let other = if i <= at { r[at - i] } else { s[5 + at - i] };
                 *sum = _mm256_add_epi64(*sum, _mm256_mul_epu32(h[i], other));
             }
         }
         let mask = splat(MASK);
-        // Two chains of carries side by side: 0 to 1 to 2 to 3, and 3 to 4 to 0 to 1.
+        // Two chains of carries run side by side: 0 to 1 to 2 to 3, and 3 to 4 to 0 to 1.
         macro_rules! carry {
             ($from:literal to $to:literal) => {
                 d[$to] = _mm256_add_epi64(d[$to], _mm256_srli_epi64::<26>(d[$from]));
@@ -192,7 +199,7 @@ impl Numbers {
         Self(d)
     }
 
-    /// The lanes of `other` where the mask is all ones, those of `self` where it is zero.
+    /// Takes a lane from `other` where the mask is all ones, and from `self` where it is zero.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn replaced(self, mask: __m256i, other: Self) -> Self {
@@ -204,7 +211,7 @@ impl Numbers {
     }
 }
 
-/// The low and the high halves of four blocks.
+/// Returns the low and the high halves of four blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn columns(blocks: [__m128i; LANES]) -> (__m256i, __m256i) {
@@ -216,7 +223,7 @@ fn columns(blocks: [__m128i; LANES]) -> (__m256i, __m256i) {
     )
 }
 
-/// Those of four blocks that lie apart.
+/// Returns the low and the high halves of four blocks that lie apart.
 ///
 /// # Safety
 /// Each pointer is valid for reads of 16 bytes from `offset` on.
@@ -225,34 +232,35 @@ fn columns(blocks: [__m128i; LANES]) -> (__m256i, __m256i) {
 unsafe fn load_blocks(at: &[*const u8; LANES], offset: usize) -> (__m256i, __m256i) {
     let mut blocks = [_mm_setzero_si128(); LANES];
     for (block, at) in blocks.iter_mut().zip(at) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees 16 bytes at this address.
         *block = unsafe { _mm_loadu_si128(at.add(offset).cast()) };
     }
     columns(blocks)
 }
 
-/// A block of which `left` bytes are there, and zeros.
+/// Returns a block whose first `left` bytes are loaded and whose other bytes are zero.
 ///
 /// # Safety
 /// `at` is valid for reads of `left` bytes.
 unsafe fn short_block(at: *const u8, left: usize) -> u128 {
     let mut block = [0; POLY_BLOCK];
-    // SAFETY: no more than what is there, and than fits.
+    // SAFETY: copies at most `left` bytes, and at most as many as the block has.
     unsafe { at.copy_to_nonoverlapping(block.as_mut_ptr(), left.min(POLY_BLOCK)) };
     u128::from_le_bytes(block)
 }
 
-/// The tags of up to four messages in each of G groups.
+/// Sets the tags of up to four messages in each of `G` groups.
 ///
 /// # Safety
-/// As [`tags`]; there is a message, and not more than fit.
+/// - The obligations are those of [`tags`].
+/// - There is at least one message, and at most 4·`G`.
 #[target_feature(enable = "avx2")]
 unsafe fn across<const G: usize>(
     messages: &mut [&mut Message<'_>],
     once: &[OnceBlock],
     text: Side,
 ) {
-    // Lanes without a message repeat the last one.
+    // Lanes without a message repeat the last message.
     let mut table = [[0; LANES]; G];
     for (slot, lane) in table.as_flattened_mut().iter_mut().enumerate() {
         *lane = slot.min(messages.len() - 1);
@@ -262,7 +270,7 @@ unsafe fn across<const G: usize>(
     let mut h = [Numbers::zero(); G];
     let mut r = [Multipliers::new(h[0].0); G];
     for g in 0..G {
-        // SAFETY: the block lies inside the 64 bytes.
+        // SAFETY: the block lies inside the 64 bytes of block 0.
         let (low, high) = unsafe { load_blocks(&table[g].map(|lane| once[lane].as_ptr()), 0) };
         let low = _mm256_and_si256(low, splat(CLAMP_LOW));
         let high = _mm256_and_si256(high, splat(CLAMP_HIGH));
@@ -274,7 +282,7 @@ unsafe fn across<const G: usize>(
     let shortest = shortest.map_or(0, |len| len / POLY_BLOCK);
     for block in 0..shortest {
         for g in 0..G {
-            // SAFETY: every message has that block.
+            // SAFETY: every message has this block.
             let (low, high) = unsafe { load_blocks(&at[g], block * POLY_BLOCK) };
             h[g] = h[g].add_block(low, high).times(&r[g]);
         }
@@ -286,11 +294,11 @@ unsafe fn across<const G: usize>(
                 let left = len[g][lane].saturating_sub(from);
                 if left > 0 {
                     here[lane] = u64::MAX;
-                    // SAFETY: that much is left.
+                    // SAFETY: `left` bytes of the message follow.
                     blocks[lane] = unsafe { short_block(at[g][lane].add(from), left) };
                 }
             }
-            // SAFETY: each is sixteen bytes.
+            // SAFETY: each block has 16 bytes.
             let (low, high) =
                 unsafe { load_blocks(&blocks.each_ref().map(|b| std::ptr::from_ref(b).cast()), 0) };
             h[g] = h[g].replaced(load(&here), h[g].add_block(low, high).times(&r[g]));
@@ -307,7 +315,7 @@ unsafe fn across<const G: usize>(
     }
 }
 
-/// The accumulators behind the AAD.
+/// Returns the accumulators after the AAD.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn after_aad(
@@ -337,16 +345,18 @@ fn after_aad(
     h.replaced(load(&any), h.add_block(low, high).times(r))
 }
 
-/// Takes in `blocks` whole blocks, a multiple of eight, behind `h`.
+/// Absorbs `blocks` whole blocks after `h`. Their number is a multiple of eight.
 ///
 /// # Safety
-/// The processor has the instructions; `text` is valid for reads of the blocks.
+/// - The processor has AVX2.
+/// - `text` is valid for reads of these blocks.
 #[target_feature(enable = "avx2")]
 unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Number {
     if blocks == 0 {
         return h;
     }
-    // powers.0[i] = r^(8 - i), for block i of eight. Two vectors of two blocks each become halves in the order 0, 2, 1, 3.
+    // powers.0[i] = r^(8 - i), for block i of eight. Two vectors of two blocks each become halves in the order 0, 2,
+    // 1, 3.
     const ORDER: [usize; LANES] = [0, 2, 1, 3];
     let mut powers = Cleansed([Number::ZERO; ACROSS]);
     powers.0[ACROSS - 1] = once.r.0;
@@ -365,7 +375,7 @@ unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Numbe
     let rounds = blocks / ACROSS;
     for round in 0..rounds {
         for g in 0..2 {
-            // SAFETY: inside the blocks.
+            // SAFETY: the address lies inside the blocks.
             let (a, b) = unsafe {
                 let at = text.add((ACROSS * round + LANES * g) * POLY_BLOCK);
                 (
@@ -387,6 +397,6 @@ unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Numbe
         .as_flattened()
         .iter()
         .fold(Number::ZERO, |sum, &n| sum.add(n));
-    // Times 1, which carries.
+    // Multiplying by 1 carries the limbs.
     total.times(Number([1, 0, 0]))
 }

@@ -1,7 +1,7 @@
 //! Poly1305 with 52-bit multiplications in eight lanes.
 //!
-//! A number is three vectors of limbs, 44, 44 and 42 bits (see [`super::poly`]); products of limbs come in a low part of
-//! 52 bits and a high one, which stands 8 bits above the next limb's place.
+//! A number is three vectors of limbs of 44, 44 and 42 bits (see [`super::poly`]). A product of limbs comes in two
+//! parts: a low part of 52 bits, and a high part, which stands 8 bits above the place of the next limb.
 //!
 //! ```text
 //! across messages (lane = message):              along one message (lane = every sixteenth block):
@@ -11,13 +11,13 @@
 //!   those that have no block b keep h              the last time * (r^16, r^15, … r), and add the lanes up
 //! ```
 //!
-//! 1. Across messages nothing is set up and nothing added up, whatever the length: best for messages of about the same
+//! 1. Across messages there is no setup and no final sum, whatever the length. That is best for messages of similar
 //!    length. Two groups of eight hide each other's latencies.
-//! 2. Powers of r cost a few hundred cycles: along a message pays for a long one among short ones. [`single_count`]
-//!    weighs, by the lengths alone, how many of the longest messages go that way.
-//! 3. Two vectors with four blocks each become low and high halves by two shuffles; the lanes are then in the order of
-//!    [`ORDER`], which is all the same to a sum.
-//! 4. What a stream lacks to sixteen blocks is missing at its front, where zeros change nothing.
+//! 2. Powers of r cost a few hundred cycles. Going along a message pays for a long one among short ones.
+//!    [`single_count`] decides by the lengths alone how many of the longest messages go that way.
+//! 3. Two vectors with four blocks each become low and high halves by two shuffles. The lanes are then in the order
+//!    of [`ORDER`], which does not matter to a sum.
+//! 4. If the number of blocks is no multiple of sixteen, zeros are put in front. Zeros in front change nothing.
 
 use std::arch::x86_64::*;
 
@@ -29,7 +29,7 @@ use super::poly::{
 use crate::plain::Cleansed;
 
 const LANES: usize = 8;
-/// Messages in flight across lanes.
+/// Number of messages that are done at once across lanes.
 const ACROSS: usize = 2 * LANES;
 
 const COSTS: Costs = Costs {
@@ -42,17 +42,19 @@ const COSTS: Costs = Costs {
     alone: 17,
 };
 
+/// Sets each message's tag.
+///
 /// # Safety
-/// As [`super::flow::Machine::tags`].
+/// The obligations are those of [`super::flow::Machine::tags`].
 pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
     for (messages, once) in messages.chunks_mut(ACROSS).zip(once.chunks(ACROSS)) {
         let split = single_count(&COSTS, messages);
         let (singles, rest) = messages.split_at_mut(split);
         for (message, once) in singles.iter_mut().zip(once) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the instructions and the ciphertexts.
             message.tag = unsafe { single(message, once, text.of(message)) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: same as above.
         unsafe {
             match rest.len() {
                 0 => {}
@@ -63,12 +65,15 @@ pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock],
     }
 }
 
+/// Returns the tag of one message, computed along it or one block at a time.
+///
 /// # Safety
-/// The processor has the instructions; `text` is valid for the message's length.
+/// - The processor has AVX-512 with IFMA.
+/// - `text` is valid for reads of the message's length.
 unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
     let once = Once::new(once);
     let h = once.after_aad(message);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the instructions and the text.
     unsafe {
         if COSTS.alone_is_best(message.poly_blocks()) {
             return once.finish(message, text, 0, h);
@@ -79,11 +84,11 @@ unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u
     }
 }
 
-/// Eight numbers, a vector a limb.
+/// Eight numbers. A vector holds one limb of each.
 #[derive(Clone, Copy)]
 struct Numbers([__m512i; 3]);
 
-/// Eight multipliers: the limbs, and the upper two times 20.
+/// Eight multipliers: all limbs, and the upper two limbs times 20.
 #[derive(Clone, Copy)]
 struct Multipliers {
     r: [__m512i; 3],
@@ -113,11 +118,11 @@ fn splat(value: u64) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load(values: &[u64; LANES]) -> __m512i {
-    // SAFETY: eight numbers.
+    // SAFETY: the array has eight numbers.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
-/// Limbs of the 128 bits of `low` and `high`.
+/// Splits the 128 bits of `low` and `high` into limbs.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn split(low: __m512i, high: __m512i) -> [__m512i; 3] {
@@ -147,7 +152,7 @@ impl Numbers {
         ])
     }
 
-    /// Adds a block to each lane, with its 2^128.
+    /// Adds a block and its 2^128 in each lane.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn add_block(self, low: __m512i, high: __m512i) -> Self {
@@ -155,13 +160,13 @@ impl Numbers {
         self.add([m0, m1, _mm512_or_si512(m2, splat(HIGH))])
     }
 
-    /// The products, limbs carried.
+    /// Returns the products with their limbs carried.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn times(self, by: &Multipliers) -> Self {
         let [h0, h1, h2] = self.0;
         let [r0, r1, r2] = by.r;
-        // Limb 1 is the last that the multiplication before has ready.
+        // Limb 1 is used last, because the multiplication before has it ready last.
         let sum = |x0, x1, x2| {
             let zero = _mm512_setzero_si512();
             let low = _mm512_madd52lo_epu64(zero, h2, x2);
@@ -182,7 +187,7 @@ impl Numbers {
         };
         let low1 = _mm512_add_epi64(low1, carry(low0, high0));
         let low2 = _mm512_add_epi64(low2, carry(low1, high1));
-        // From 2^130 on: five times that comes back to limb 0.
+        // Whatever is at 2^130 or above comes back to limb 0 times five.
         let over = _mm512_add_epi64(
             _mm512_srli_epi64::<42>(low2),
             _mm512_slli_epi64::<10>(high2),
@@ -197,7 +202,7 @@ impl Numbers {
         ])
     }
 
-    /// The lanes of `other` where the mask has ones, those of `self` where it has zeros.
+    /// Takes a lane from `other` where the mask has a one, and from `self` where it has a zero.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn replaced(self, mask: __mmask8, other: Self) -> Self {
@@ -205,14 +210,14 @@ impl Numbers {
         Self([pick(0), pick(1), pick(2)])
     }
 
-    /// The least representatives, plus s: low and high halves of the tags.
+    /// Returns the tags, numbers modulo p plus s, as low and high halves.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn tags(self, s_low: __m512i, s_high: __m512i) -> (__m512i, __m512i) {
         let [mut h0, mut h1, mut h2] = self.0;
         let (mask_44, mask_42) = (splat(MASK_44), splat(MASK_42));
         let over = |x, y| _mm512_add_epi64(y, _mm512_srli_epi64::<44>(x));
-        // As in `Number::tag`.
+        // The steps are those of `Number::tag`.
         for _ in 0..2 {
             h1 = over(h0, h1);
             h2 = over(h1, h2);
@@ -241,21 +246,21 @@ impl Numbers {
     }
 }
 
-/// The low and the high halves of eight blocks that lie apart.
+/// Returns the low and the high halves of eight blocks that lie apart.
 ///
 /// # Safety
-/// Each pointer is valid for reads of 16 bytes.
+/// Each pointer is valid for reads of 16 bytes from `offset` on.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn load_blocks(at: &[*const u8; LANES], offset: usize) -> (__m512i, __m512i) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees 16 bytes at this address.
     columns(|lane| unsafe { _mm_loadu_si128(at[lane].add(offset).cast()) })
 }
 
-/// The halves of eight blocks.
+/// Returns the low and the high halves of eight blocks.
 #[inline(always)]
 fn columns(block: impl Fn(usize) -> __m128i) -> (__m512i, __m512i) {
-    // SAFETY: only called, and compiled, in functions that have AVX-512.
+    // SAFETY: the function is inlined only into functions with AVX-512 enabled, and only those call it.
     unsafe {
         let four = |first: usize| {
             let z = _mm512_castsi128_si512(block(first));
@@ -271,17 +276,18 @@ fn columns(block: impl Fn(usize) -> __m128i) -> (__m512i, __m512i) {
     }
 }
 
-/// The tags of up to eight messages in each of G groups (trick 1).
+/// Sets the tags of up to eight messages in each of `G` groups (trick 1).
 ///
 /// # Safety
-/// As [`tags`]; there is a message, and not more than fit.
+/// - The obligations are those of [`tags`].
+/// - There is at least one message, and at most 8·`G`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512ifma,bmi2")]
 unsafe fn across<const G: usize>(
     messages: &mut [&mut Message<'_>],
     once: &[OnceBlock],
     text: Side,
 ) {
-    // Lanes without a message repeat the last one.
+    // Lanes without a message repeat the last message.
     let lane_of = |group: usize, lane: usize| (group * LANES + lane).min(messages.len() - 1);
     let table: [[usize; LANES]; G] =
         std::array::from_fn(|g| std::array::from_fn(|lane| lane_of(g, lane)));
@@ -291,7 +297,7 @@ unsafe fn across<const G: usize>(
     let mut r = [Multipliers::new(h[0].0); G];
     let mut s = [(splat(0), splat(0)); G];
     for g in 0..G {
-        // SAFETY: both blocks lie inside the 64 bytes.
+        // SAFETY: both blocks lie inside the 64 bytes of block 0.
         unsafe {
             let keys = table[g].map(|lane| once[lane].as_ptr());
             let (low, high) = load_blocks(&keys, 0);
@@ -307,7 +313,7 @@ unsafe fn across<const G: usize>(
     let shortest = len.iter().flatten().min().map_or(0, |len| len / POLY_BLOCK);
     for block in 0..shortest {
         for g in 0..G {
-            // SAFETY: every message has that block.
+            // SAFETY: every message has this block.
             let (low, high) = unsafe { load_blocks(&at[g], block * POLY_BLOCK) };
             h[g] = h[g].add_block(low, high).times(&r[g]);
         }
@@ -316,7 +322,7 @@ unsafe fn across<const G: usize>(
         for g in 0..G {
             let from = block * POLY_BLOCK;
             let left = len[g].map(|len| len.saturating_sub(from).min(POLY_BLOCK) as u32);
-            // SAFETY: the mask leaves out what is not the message's.
+            // SAFETY: the mask leaves out the bytes behind the message.
             let (low, high) = columns(|lane| unsafe {
                 let mask = _bzhi_u32(0xffff, left[lane]) as __mmask16;
                 _mm_maskz_loadu_epi8(mask, at[g][lane].wrapping_add(from).cast())
@@ -336,7 +342,7 @@ unsafe fn across<const G: usize>(
             _mm512_unpacklo_epi64(low, high),
             _mm512_unpackhi_epi64(low, high),
         );
-        // SAFETY: an array of 128 bytes.
+        // SAFETY: the array has 128 bytes.
         unsafe {
             _mm512_storeu_si512(tags.as_mut_ptr().cast(), first);
             _mm512_storeu_si512(tags.as_mut_ptr().add(4).cast(), second);
@@ -348,7 +354,7 @@ unsafe fn across<const G: usize>(
     }
 }
 
-/// The accumulators behind the AAD.
+/// Returns the accumulators after the AAD.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512ifma")]
 fn after_aad(
@@ -373,7 +379,7 @@ fn after_aad(
     h.replaced(any, h.add_block(low, high).times(r))
 }
 
-/// One number a lane.
+/// Puts one number into each lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(numbers: &[Number; LANES]) -> Numbers {
@@ -384,13 +390,14 @@ fn transposed(numbers: &[Number; LANES]) -> Numbers {
     ])
 }
 
-/// Which of eight blocks is in which lane (trick 3).
+/// The number of the block in each lane (trick 3).
 const ORDER: [usize; LANES] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// Takes in `blocks` whole blocks behind `h` (trick 2).
+/// Absorbs `blocks` whole blocks after `h` (trick 2).
 ///
 /// # Safety
-/// The processor has the instructions; `text` is valid for reads of the blocks.
+/// - The processor has AVX-512 with IFMA.
+/// - `text` is valid for reads of these blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512ifma")]
 unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Number {
     // powers.0[i] = r^(16 - i), for block i of sixteen.
@@ -404,7 +411,7 @@ unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Numbe
     let last = [of_group(0), of_group(1)];
     let stride = Multipliers::new(transposed(&[powers.0[0]; LANES]).0);
 
-    // What is missing at the front (trick 4), and the lane that comes first, where h is added.
+    // `missing` blocks are zeros at the front (trick 4). `h` is added in the lane of the first real block.
     let missing = blocks.wrapping_neg() % 16;
     let mut start = [[Number::ZERO; LANES]; 2];
     let first = ORDER
@@ -423,7 +430,7 @@ unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Numbe
                 .wrapping_add(number * POLY_BLOCK)
                 .wrapping_sub(missing * POLY_BLOCK);
             let words: u16 = 0xffffu16.checked_shl(2 * skip as u32).unwrap_or(0);
-            // SAFETY: the masks leave out what is in front of the text.
+            // SAFETY: the masks leave out the bytes in front of the text.
             let (a, b) = unsafe {
                 (
                     _mm512_maskz_loadu_epi64(words as u8, at.cast()),
@@ -444,8 +451,8 @@ unsafe fn along(once: &Once, h: Number, text: *const u8, blocks: usize) -> Numbe
         }
     }
     let total = sums[0].add(sums[1].0);
-    // Sixteen limbs of at most 45 bits.
+    // The sum covers sixteen limbs of at most 45 bits.
     let number = Number(total.0.map(|limb| _mm512_reduce_add_epi64(limb) as u64));
-    // Times 1, which carries.
+    // Multiplying by 1 carries the limbs.
     number.times(Number([1, 0, 0]))
 }

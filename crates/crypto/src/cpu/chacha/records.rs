@@ -1,4 +1,4 @@
-//! Records of other protocols than ESP: any AAD, from one buffer to another.
+//! ChaCha20-Poly1305 for records of protocols other than ESP: any AAD, from one buffer to another.
 
 use arrayvec::ArrayVec;
 
@@ -11,7 +11,7 @@ impl RecordKernel for Key {
     const RECORDS: usize = flow::MESSAGES;
 
     unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             let mut messages = messages(records);
             seal(tier, &mut messages);
@@ -22,7 +22,7 @@ impl RecordKernel for Key {
     }
 
     unsafe fn open(tier: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             let mut messages = messages(records);
             open(tier, &mut messages);
@@ -33,14 +33,16 @@ impl RecordKernel for Key {
     }
 }
 
+/// Describes the records as messages.
+///
 /// # Safety
-/// As [`RecordKernel::seal`].
+/// The obligations are those of [`RecordKernel::seal`].
 unsafe fn messages<'a>(
     records: &[RecordWork<'a, Key>],
 ) -> ArrayVec<Message<'a>, { flow::MESSAGES }> {
     let message = |record: &RecordWork<'a, Key>| {
         let (key, nonce) = (record.key, &record.nonce);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the record is valid.
         let message = unsafe { Message::new(key, nonce, record.from, record.to, record.len) };
         message.with_aad(record.aad).with_received(record.tag)
     };

@@ -1,4 +1,4 @@
-//! Every tier against the library, and where the library has no say against arithmetic written down plainly.
+//! Tests every tier against the library. Where the library offers no comparison, a plain arithmetic takes its place.
 
 use esplanade_testkit::vectors::primitive_files;
 
@@ -11,7 +11,7 @@ use crate::iana::Encryption;
 use crate::key::Layout;
 use crate::transform::{IvKind, Transform};
 
-/// Numbers that look random and are the same each time.
+/// Numbers that look random and are the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,7 @@ fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<Key>> {
     Key::new(tier, transform(false), false, material)
 }
 
-/// A message of the general form, with what the library makes of it.
+/// A message of the general form, with the library's result for it.
 struct Case {
     material: [u8; 36],
     nonce: [u8; 12],
@@ -91,7 +91,7 @@ impl Case {
 
 const GUARD: usize = 80;
 
-/// Seals and opens the cases as one call, in place and apart, and looks at what is around the bodies.
+/// Seals and opens the cases in one call, in place and apart, and checks the bytes around the bodies.
 fn check(tier: Tier, cases: &[Case]) {
     let Some(keys) = cases
         .iter()
@@ -126,7 +126,7 @@ fn check(tier: Tier, cases: &[Case]) {
             } else {
                 dst.cast_const()
             };
-            // SAFETY: both have the body's length behind the guard.
+            // SAFETY: both pointers have the body's length before them, inside the guards.
             let message = unsafe { Message::new(key, &case.nonce, src, dst, case.plain.len()) };
             messages.push(message.with_aad(&case.aad));
         }
@@ -184,7 +184,7 @@ fn ragged_mixes() {
     for tier in tiers() {
         for round in 0..250 {
             let count = 1 + random.below(MESSAGES);
-            // Now short ones, now of all sizes, now all alike, now one long one among short ones.
+            // Lengths of the rounds: short ones, all sizes, all equal, one long one among short ones.
             let longest = [70, 300, 1500, 4000][round % 4];
             let alike = random.below(longest);
             let cases: Vec<Case> = (0..count)
@@ -204,7 +204,7 @@ fn ragged_mixes() {
     }
 }
 
-/// Every count of messages around the sizes of groups, with lengths around those of blocks.
+/// Every count of messages around the sizes of groups, with lengths around the sizes of blocks.
 #[test]
 fn every_count_of_messages() {
     let mut random = Random(4);
@@ -283,13 +283,13 @@ fn packets_of_both_transforms_and_all_flags() {
                 .zip(&mut bytes)
                 .map(|(p, b)| p.work(b))
                 .collect();
-            // SAFETY: the tier is available; each packet has its own bytes.
+            // SAFETY: the tier is available, and each packet has its own bytes.
             unsafe { Key::seal(tier, &work) };
             for (packet, bytes) in packets.iter().zip(&bytes) {
                 assert_eq!(bytes, &packet.sealed);
             }
 
-            // One bit in every third packet is wrong, wherever.
+            // One bit at a random place is wrong in every third packet.
             let mut bytes: Vec<Vec<u8>> = packets.iter().map(|p| p.sealed.clone()).collect();
             for (at, bytes) in bytes.iter_mut().enumerate().filter(|(at, _)| at % 3 == 1) {
                 let byte = random.below(bytes.len());
@@ -323,7 +323,7 @@ fn every_bit_of_a_tag_counts() {
     }
 }
 
-/// Poly1305 of an AEAD's ciphertext, bit by bit: numbers as 64-bit digits, reduced by subtraction.
+/// Poly1305 of an AEAD's ciphertext, bit by bit. Numbers are 64-bit digits, reduced by subtraction.
 mod plain_poly {
     type Wide = [u64; 5];
 
@@ -385,8 +385,9 @@ mod plain_poly {
     }
 }
 
-/// One-time keys and texts at the edges of Poly1305's arithmetic, which no choice of AEAD keys would find: limbs full
-/// of ones, sums at and around 2^130 - 5, s that carries. Alone, across lanes and long enough for powers of r.
+/// One-time keys and texts at the edges of Poly1305's arithmetic, which no choice of AEAD keys would reach: limbs
+/// full of ones, sums at and around 2^130 - 5, an s that carries. They run alone, across lanes, and long enough for
+/// powers of r.
 #[test]
 fn poly1305_at_its_limits() {
     let material = [7; 36];
@@ -421,13 +422,13 @@ fn poly1305_at_its_limits() {
                 .iter()
                 .map(|text| {
                     let (src, dst) = (text.as_ptr().cast(), std::ptr::null_mut());
-                    // SAFETY: the text is as long as it is; nothing is written.
+                    // SAFETY: `len` is the text's length, and the test writes nothing.
                     let message = unsafe { Message::new(&key, &[0; 12], src, dst, 16 * blocks) };
                     message.with_aad(&edges[0])
                 })
                 .collect();
             let mut refs: Vec<&mut Message<'_>> = messages.iter_mut().collect();
-            // SAFETY: the tier is available, and the texts have the length.
+            // SAFETY: the tier is available, and the texts have their messages' lengths.
             unsafe { super::tags(tier, &mut refs, &once, flow::Side::Source) };
             for ((message, text), once) in messages.iter().zip(&texts).zip(&once) {
                 let lengths = 16u128 | (16 * blocks as u128) << 64;
@@ -442,7 +443,7 @@ fn poly1305_at_its_limits() {
     }
 }
 
-/// Wycheproof's vectors and those of the RFCs.
+/// Runs Wycheproof's vectors and those of the RFCs.
 #[test]
 fn published_vectors() {
     let files = primitive_files();
@@ -464,7 +465,7 @@ fn published_vectors() {
             for ((case, key), body) in cases.iter().zip(&keys).zip(&mut bodies) {
                 let nonce = case.iv[..].try_into().expect("twelve bytes");
                 let at = body.as_mut_ptr();
-                // SAFETY: the body is as long as it is.
+                // SAFETY: the pointer covers the whole body.
                 let message = unsafe { Message::new(key, nonce, at, at, body.len()) };
                 messages.push(message.with_aad(&case.aad));
             }

@@ -1,7 +1,7 @@
 //! DES (FIPS 46-3) on words that carry one bit of each lane.
 //!
-//! Permutations cost nothing here: they are which word is taken. What remains of a round is to add the key's words to
-//! those of the right half, the gates of eight S-boxes, and to add the result to the left half.
+//! A permutation costs nothing here: it only selects other words. A round consists of three steps. It XORs the key's
+//! words onto the right half, evaluates the gates of eight S-boxes, and XORs the result onto the left half.
 //!
 //! ```text
 //! word:      0   1   …  63               bit n of a block, for all lanes; bit 8 p + k is bit k of byte p
@@ -11,25 +11,28 @@
 //! ```
 //!
 //! Tricks:
-//! 1. The key's two rotating halves are stored twice in a row, so that the rotation of a round is an offset and the loop over
-//!    the rounds has one body, small enough for the processor's cache of decoded instructions.
-//! 2. The final permutation of one pass and the initial one of the next cancel: between the passes of 3DES the halves swap.
-//! 3. In CBC the same holds from block to block: the state stays in halves, and the next block is added to them, swapped.
-//! 4. The boxes go in an order in which the first of a round does not need the last of the round before.
+//! 1. The key's two rotating halves are stored twice in a row. The rotation of a round is then an offset. The loop
+//!    over the rounds has one body, which is small enough for the processor's cache of decoded instructions.
+//! 2. The final permutation of one pass and the initial one of the next cancel out. Between the passes of 3DES the
+//!    halves are only swapped.
+//! 3. In CBC the same holds from block to block. The state stays in halves, and the next block is XORed onto them,
+//!    swapped.
+//! 4. The S-boxes run in an order in which the first of a round does not need the last of the round before.
 
 use super::networks;
 use super::word::Word;
 
 pub(super) type Half<W> = [W; 32];
-/// One key: C, C, D, D (trick 1).
+/// One key as C, C, D, D (trick 1).
 pub(super) type Rotor<W> = [W; 112];
 
-/// Where the standard's bit `n`, which counts from the first byte's most significant bit and from 1, is in a block.
+/// Converts the standard's bit number to an index in a block. The standard counts from 1, from the first byte's most
+/// significant bit on.
 const fn bit(n: usize) -> usize {
     (n - 1) / 8 * 8 + 7 - (n - 1) % 8
 }
 
-/// The initial permutation: the bits of a block that make the left half and the right half.
+/// The initial permutation: the index of each bit of the left half, then of the right half.
 const INITIAL: [usize; 64] = {
     let mut table = [0; 64];
     let mut at = 0;
@@ -46,23 +49,23 @@ const INITIAL: [usize; 64] = {
     table
 };
 
-/// Permuted choice 1: C, then D.
+/// Permuted choice 1: the bits of C, then of D.
 const CHOICE_1: [usize; 56] = [
     57, 49, 41, 33, 25, 17, 9, 1, 58, 50, 42, 34, 26, 18, 10, 2, 59, 51, 43, 35, 27, 19, 11, 3, 60,
     52, 44, 36, 63, 55, 47, 39, 31, 23, 15, 7, 62, 54, 46, 38, 30, 22, 14, 6, 61, 53, 45, 37, 29,
     21, 13, 5, 28, 20, 12, 4,
 ];
 
-/// Permuted choice 2.
+/// Permuted choice 2: the bits of a round key.
 const CHOICE_2: [usize; 48] = [
     14, 17, 11, 24, 1, 5, 3, 28, 15, 6, 21, 10, 23, 19, 12, 4, 26, 8, 16, 7, 27, 20, 13, 2, 41, 52,
     31, 37, 47, 55, 30, 40, 51, 45, 33, 48, 44, 49, 39, 56, 34, 53, 46, 42, 50, 36, 29, 32,
 ];
 
-/// How far C and D are rotated to the left in each round.
+/// Total rotation of C and D to the left in each round.
 const ROTATIONS: [usize; 16] = [1, 2, 4, 6, 8, 10, 12, 14, 15, 17, 19, 21, 23, 25, 27, 28];
 
-/// P: where the outputs of the boxes go.
+/// The permutation P, inverted: the place of each S-box output in the half.
 const DESTINATION: [usize; 32] = {
     const P: [usize; 32] = [
         16, 7, 20, 21, 29, 12, 28, 17, 1, 15, 23, 26, 5, 18, 31, 10, 2, 8, 24, 14, 32, 27, 3, 9,
@@ -88,10 +91,10 @@ pub(super) fn rotor<W: Word>(key: &[W; 64], rotor: &mut Rotor<W>) {
     }
 }
 
-/// The words of one round's key: C from 0, D from 56.
+/// The words of one round's key: C from index 0 on, D from index 56 on.
 type Round<W> = [W; 84];
 
-/// Adds what box `I` makes of the right half and the key to the left half.
+/// XORs the output of S-box number `$number` onto the left half.
 macro_rules! with_box {
     ($number:literal, $network:ident, $left:ident, $right:ident, $round:ident) => {{
         const FIRST: usize = 4 * ($number - 1);
@@ -126,7 +129,7 @@ macro_rules! with_box {
     }};
 }
 
-/// Trick 4: every box needs the results of six of the round before.
+/// Does one round. Every S-box needs the results of six S-boxes of the round before (trick 4).
 #[inline(always)]
 fn round<W: Word>(left: &mut Half<W>, right: &Half<W>, round: &Round<W>) {
     with_box!(1, s1, left, right, round);
@@ -139,7 +142,7 @@ fn round<W: Word>(left: &mut Half<W>, right: &Half<W>, round: &Round<W>) {
     with_box!(3, s3, left, right, round);
 }
 
-/// Sixteen rounds. They leave in `left` and `right` what the standard calls L16 and R16.
+/// Does sixteen rounds. They leave in `left` and `right` what the standard calls L16 and R16.
 #[inline(always)]
 fn pass<W: Word>(left: &mut Half<W>, right: &mut Half<W>, key: &Rotor<W>, encrypt: bool) {
     let (mut left, mut right) = (left, right);
@@ -160,7 +163,7 @@ pub(super) struct Halves<W> {
 }
 
 impl<W: Word> Halves<W> {
-    /// DES, or 3DES in EDE order, of what is in the halves. The result is in swapped order: its first bits are in `right`.
+    /// Does DES, or 3DES in EDE order, on the halves. The result is swapped: its first bits are in `right`.
     #[inline(always)]
     pub(super) fn cipher(&mut self, keys: &[Rotor<W>; 3], triple: bool, encrypt: bool) {
         let passes = if triple { 3 } else { 1 };
@@ -168,12 +171,12 @@ impl<W: Word> Halves<W> {
         for number in 0..passes {
             let key = if encrypt { number } else { passes - 1 - number };
             pass(left, right, &keys[key], encrypt == (number != 1));
-            // Trick 2. After an odd number of passes the names are right again but for the last swap.
+            // Trick 2: after an odd number of passes the names are right again, except for the last swap.
             (left, right) = (right, left);
         }
     }
 
-    /// Starts a CBC chain: `iv` as if it were the result of a block before.
+    /// Starts a CBC chain. The state becomes what it would be if `iv` were the result of a block before.
     #[inline(always)]
     pub(super) fn start(&mut self, iv: &[W; 64]) {
         for at in 0..32 {
@@ -182,7 +185,7 @@ impl<W: Word> Halves<W> {
         }
     }
 
-    /// Takes a block; trick 3.
+    /// XORs a plaintext block onto the swapped state (trick 3).
     #[inline(always)]
     pub(super) fn add_to_swapped(&mut self, block: &[W; 64]) {
         for at in 0..32 {
@@ -192,7 +195,7 @@ impl<W: Word> Halves<W> {
         }
     }
 
-    /// Takes a block as it is.
+    /// Sets the state to a block.
     #[inline(always)]
     pub(super) fn set(&mut self, block: &[W; 64]) {
         for at in 0..32 {
@@ -201,7 +204,7 @@ impl<W: Word> Halves<W> {
         }
     }
 
-    /// The result.
+    /// Writes the result to `block`.
     #[inline(always)]
     pub(super) fn put(&self, block: &mut [W; 64]) {
         for at in 0..32 {
@@ -210,7 +213,8 @@ impl<W: Word> Halves<W> {
         }
     }
 
-    /// The result of a decryption: the ciphertext `block` becomes plaintext and takes the place of that `before`.
+    /// Writes the result of a decryption. `block` changes from ciphertext to plaintext, and its ciphertext moves to
+    /// `before`.
     #[inline(always)]
     pub(super) fn put_with(&self, before: &mut [W; 64], block: &mut [W; 64]) {
         for (at, &to) in INITIAL.iter().enumerate() {
@@ -222,10 +226,10 @@ impl<W: Word> Halves<W> {
     }
 }
 
-/// Transposes the 64 × 64 bits of each column: blocks of lanes to bits of lanes and back.
+/// Transposes the 64 × 64 bits of each column: from blocks of lanes to bits of lanes, or back.
 ///
-/// Six steps swap ever smaller squares across the diagonal, from 32 × 32 bits to single ones; each half of them stays within
-/// eight words, which fit the registers.
+/// Six steps swap smaller and smaller squares across the diagonal, from 32 × 32 bits to single bits. Each half of the
+/// steps stays within eight words, which fit the registers.
 #[inline(always)]
 pub(super) fn transpose<W: Word>(words: &mut [W; 64]) {
     for first in 0..8 {
@@ -247,14 +251,14 @@ pub(super) fn transpose<W: Word>(words: &mut [W; 64]) {
     }
 }
 
-/// Swaps squares of `BY` bits of words that are `apart`.
+/// Swaps squares of `BY` bits between words whose indices differ by `apart`.
 #[inline(always)]
 fn step<W: Word, const BY: i32>(part: &mut [W; 8], apart: usize, mask: u64) {
     let mask = W::splat(mask);
     for at in 0..8 {
         if at & apart == 0 {
             let (x, y) = (part[at], part[at + apart]);
-            // (x >> BY ^ y) & mask
+            // Computes (x >> BY ^ y) & mask.
             let swap = W::gate::<0x28>(x.right::<BY>(), y, mask);
             part[at] = x.xor(swap.left::<BY>());
             part[at + apart] = y.xor(swap);

@@ -1,4 +1,4 @@
-//! DES-CBC or 3DES-CBC and an HMAC: the ciphers of this module in the frame of `pair`.
+//! DES-CBC or 3DES-CBC with an HMAC: the ciphers of this module in the frame of `pair`.
 
 use arrayvec::ArrayVec;
 
@@ -10,7 +10,7 @@ use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::transform::Transform;
 
-/// One direction of an SA.
+/// The keys of one SA direction.
 #[repr(C, align(64))]
 pub(crate) struct EspKey {
     mac: MacKey,
@@ -18,7 +18,8 @@ pub(crate) struct EspKey {
 }
 
 impl EspKey {
-    /// The key material has the transform's length. None if there is no kernel for the transform.
+    /// Makes a key. The key material must have the transform's length. Returns None if there is no kernel for the
+    /// transform.
     pub(crate) fn new(
         tier: Tier,
         transform: Transform,
@@ -46,7 +47,7 @@ impl Mac for EspKey {
 }
 
 impl Kernel for EspKey {
-    /// More packets at once than of other families: in encryption each has only one lane.
+    /// This kernel takes more packets at once than others, because encryption has only one lane per packet.
     const PACKETS: usize = LANES;
 
     fn of(keys: &Keys) -> Option<&Self> {
@@ -58,7 +59,7 @@ impl Kernel for EspKey {
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         let order = Sorted::new(work);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the packets.
         unsafe {
             encrypt(tier, &chains(work, order.all()));
             hash(tier, work, order.all(), Icvs::Write);
@@ -67,7 +68,7 @@ impl Kernel for EspKey {
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
         let order = Sorted::new(work);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the packets.
         unsafe {
             hash(tier, work, order.all(), Icvs::Check(authentic));
             let opened = filter(order.all(), |packet| authentic[packet]);
@@ -76,14 +77,15 @@ impl Kernel for EspKey {
     }
 }
 
-/// The bodies of the packets in `order`.
+/// Describes the bodies of the packets in `order`.
 ///
 /// # Safety
-/// The packets can be read; their lengths fit the transform.
+/// - The packets' bytes may be read.
+/// - Their lengths fit the transform.
 unsafe fn chains<'a>(work: &[Work<'a, EspKey>], order: &Order) -> ArrayVec<Chain<'a>, LANES> {
     let chain = |&packet: &u16| {
         let work = &work[usize::from(packet)];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the packet; the IV follows the ESP header.
         unsafe {
             Chain {
                 key: &work.key.cipher,

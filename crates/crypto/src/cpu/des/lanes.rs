@@ -1,4 +1,4 @@
-//! Lanes: what each of them works on, and the walk along them.
+//! Lanes: the blocks that each one works on, and the walk along them.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
@@ -7,17 +7,18 @@ use super::word::{PIECE, Word};
 use super::{BLOCK, Key, LANES};
 use crate::plain::{Plain, cleanse};
 
-/// Below this many lanes the library, which takes one block after the other, is faster.
+/// The fewest lanes that are worth it. With fewer, the library is faster, although it takes one block after the
+/// other.
 pub(super) const FEWEST: usize = 9;
 
-/// A run of blocks that depend on each other, or are to be worked on one after the other.
+/// A run of blocks that one lane does one after the other.
 #[derive(Clone, Copy)]
 pub(super) struct Lane<'a> {
-    /// The next block.
+    /// Pointer to the next block.
     pub(super) at: *mut u8,
-    /// Blocks left.
+    /// Number of blocks left.
     pub(super) blocks: u32,
-    /// As in memory, little end first.
+    /// The CBC IV, read from memory as little endian.
     pub(super) iv: u64,
     pub(super) key: &'a Key,
 }
@@ -27,22 +28,22 @@ pub(super) struct Lanes<'a> {
     lanes: arrayvec::ArrayVec<Lane<'a>, LANES>,
 }
 
-/// What the cipher works in: about 60 KiB for 512 lanes.
+/// The working memory of the cipher: about 60 KiB for 512 lanes.
 #[derive(Clone, Copy)]
 struct Area<W> {
-    /// The next blocks of all lanes: as words of blocks, then each block in turn as words of bits.
+    /// The next blocks of all lanes. First they are words of blocks; then each block in turn becomes words of bits.
     pieces: [[W; 64]; PIECE],
     keys: [Rotor<W>; 3],
     state: Halves<W>,
-    /// Decryption: the ciphertext before.
+    /// When decrypting: the ciphertext block before.
     before: [W; 64],
 }
 
-// SAFETY: words are vectors of integers.
+// SAFETY: words are vectors of integers, and zero is a valid value.
 unsafe impl<W: Word> Plain for Area<W> {}
 
 impl<'a> Lanes<'a> {
-    /// In any order.
+    /// Takes lanes in any order and sorts them.
     pub(super) fn new(mut lanes: arrayvec::ArrayVec<Lane<'a>, LANES>) -> Self {
         if !lanes.is_sorted_by(|a, b| a.blocks >= b.blocks) {
             lanes.sort_unstable_by_key(|lane| std::cmp::Reverse(lane.blocks));
@@ -50,11 +51,12 @@ impl<'a> Lanes<'a> {
         Self { lanes }
     }
 
-    /// All blocks of all lanes, in place. `triple` is of every key.
+    /// Does all blocks of all lanes in place. `triple` holds for every key.
     ///
     /// # Safety
-    /// The lanes' blocks can be read and written; the machine has the word's instructions, and the function that this is inlined
-    /// into is compiled for them. There are no more lanes than the word has.
+    /// - The lanes' blocks may be read and written, and nobody else accesses them.
+    /// - The machine has the word's instructions, and this is inlined into a function that is compiled for them.
+    /// - There are at most as many lanes as the word has.
     #[inline(always)]
     pub(super) unsafe fn run<W: Word>(&mut self, triple: bool, encrypt: bool) {
         let mut area = area::<W>();
@@ -67,12 +69,12 @@ impl<'a> Lanes<'a> {
                 _ => break,
             };
             if encrypt && self.too_few() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the lanes' blocks.
                 unsafe { self.finish() };
                 break;
             }
             for (row, lanes) in self.lanes[..active].chunks(W::COLUMNS).enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the lanes' blocks and the instructions.
                 unsafe { W::gather(lanes, row, &mut area.pieces) };
             }
             for (step, block) in area.pieces[..steps].iter_mut().enumerate() {
@@ -90,7 +92,7 @@ impl<'a> Lanes<'a> {
                 bits::transpose(block);
             }
             for (row, lanes) in self.lanes[..active].chunks(W::COLUMNS).enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: same as above.
                 unsafe { W::scatter(lanes, row, &area.pieces) };
             }
             for lane in &mut self.lanes[..active] {
@@ -100,14 +102,15 @@ impl<'a> Lanes<'a> {
         cleanse(&mut area);
     }
 
-    /// The next pieces of some lanes, while the cipher works on these.
+    /// Prefetches the next pieces of some lanes while the cipher works on the present ones.
     #[inline(always)]
     fn prefetch(&self, lanes: std::ops::Range<usize>) {
         for lane in self.lanes.get(lanes).unwrap_or_default() {
             if lane.blocks as usize > PIECE {
-                // The line in which the next piece starts has just been used, unless that is its first byte.
+                // The line in which the next piece starts was just used, unless the piece starts at the line's first
+                // byte.
                 let next = lane.at.wrapping_add(2 * PIECE * BLOCK - 1);
-                // SAFETY: a hint, which is ignored if the address is not valid.
+                // SAFETY: this is a hint, which the processor ignores if the address is not valid.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(next.cast()) };
             }
         }
@@ -122,15 +125,15 @@ impl<'a> Lanes<'a> {
         self.active() < FEWEST
     }
 
-    /// Encrypts what is left with the library.
+    /// Encrypts the remaining blocks with the library.
     ///
     /// # Safety
-    /// As [`Lanes::run`].
+    /// The lanes' blocks may be read and written, and nobody else accesses them.
     #[cold]
     pub(super) unsafe fn finish(&self) {
         for lane in self.lanes.iter().filter(|lane| lane.blocks > 0) {
             let len = lane.blocks as usize * BLOCK;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the lane's blocks.
             let body = unsafe { std::slice::from_raw_parts_mut(lane.at, len) };
             lane.key.library().encrypt(lane.iv.to_le_bytes(), body);
         }
@@ -177,7 +180,7 @@ fn area<W: Word>() -> Area<W> {
     }
 }
 
-/// One block for each lane, as words of bits.
+/// Sets the words to the bits of one block for each lane.
 #[inline(always)]
 fn spread<W: Word>(words: &mut [W; 64], blocks: impl Iterator<Item = u64>) {
     let columns = std::ptr::from_mut(words).cast::<u64>();
@@ -189,14 +192,14 @@ fn spread<W: Word>(words: &mut [W; 64], blocks: impl Iterator<Item = u64>) {
 }
 
 impl Lane<'_> {
-    /// Past a piece.
+    /// Moves past a piece.
     #[inline(always)]
     fn advance(&mut self) {
         let done = self.blocks.min(PIECE as u32);
         self.blocks -= done;
-        // Not beyond the end of the blocks.
+        // `wrapping_add` does not wrap here: the address is at most the end of the blocks.
         self.at = self.at.wrapping_add(done as usize * BLOCK);
-        // SAFETY: the blocks before are the lane's own, and one at least is done.
+        // SAFETY: the blocks before are the lane's own, and at least one is done.
         self.iv = unsafe { self.at.sub(BLOCK).cast::<u64>().read_unaligned().to_le() };
     }
 }

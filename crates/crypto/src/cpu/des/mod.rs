@@ -12,7 +12,7 @@
 //! lanes that outlast all others: the library
 //! ```
 //!
-//! Longest packets first, so that the lanes at work are always the first ones.
+//! The longest packets come first, so the busy lanes are always the first ones.
 
 use std::arch::x86_64::{__m256i, __m512i};
 
@@ -35,18 +35,18 @@ pub(crate) use esp::EspKey;
 use lanes::{FEWEST, Lane, Lanes};
 use word::Word;
 
-/// The most chains of one call.
+/// The most chains in one call.
 pub(crate) const LANES: usize = 512;
 
-/// The key as it came: round keys are which of its bits are taken.
+/// A DES or 3DES key as it came. A round key is a selection of its bits.
 pub(crate) struct Key {
-    /// Each eight bytes, little end first; only the first for DES.
+    /// The key's eight-byte parts, little endian. DES uses only the first one.
     parts: Cleansed<[u64; 3]>,
     triple: bool,
 }
 
 impl Key {
-    /// None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
+    /// Makes a key. Returns None unless there are 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         let part = |bytes: &[u8; BLOCK]| u64::from_le_bytes(*bytes);
         let (parts, triple) = match key.as_chunks::<BLOCK>() {
@@ -60,7 +60,7 @@ impl Key {
         })
     }
 
-    /// For the library.
+    /// The key in the library's form.
     fn library(&self) -> DesKey {
         let [a, b, c] = self.parts.0.map(u64::to_le_bytes);
         match self.triple {
@@ -70,27 +70,28 @@ impl Key {
     }
 }
 
-/// A CBC chain, in place.
+/// A CBC chain that is worked on in place.
 #[derive(Clone, Copy)]
 pub(crate) struct Chain<'a> {
     pub(crate) key: &'a Key,
     pub(crate) iv: [u8; BLOCK],
-    /// `len` bytes, whole blocks.
+    /// Start of `len` bytes of whole blocks.
     pub(crate) body: *mut u8,
     pub(crate) len: u32,
 }
 
-/// Encrypts chains of any lengths with keys of any kind.
+/// Encrypts chains of any lengths, whose keys may be of both kinds.
 ///
 /// # Safety
-/// The machine has the tier. Each body can be read and written during the call.
+/// - The machine has the tier.
+/// - Each body may be read and written, and nobody else accesses it during the call.
 pub(crate) unsafe fn encrypt(tier: Tier, list: &[Chain]) {
     for triple in [false, true] {
         let mut lanes = ArrayVec::new();
         for chain in list.iter().filter(|chain| chain.key.triple == triple) {
             lanes.push(chain.lane());
             if lanes.len() == width(tier) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the bodies.
                 unsafe {
                     run(
                         tier,
@@ -102,41 +103,44 @@ pub(crate) unsafe fn encrypt(tier: Tier, list: &[Chain]) {
             }
         }
         if !lanes.is_empty() {
-            // SAFETY: as above.
+            // SAFETY: same as above.
             unsafe { run(tier, &mut Lanes::new(lanes), triple, true) };
         }
     }
 }
 
-/// Decrypts chains of any lengths with keys of any kind.
+/// Decrypts chains of any lengths, whose keys may be of both kinds.
 ///
 /// # Safety
-/// As [`encrypt`].
+/// The obligations are those of [`encrypt`].
 pub(crate) unsafe fn decrypt(tier: Tier, list: &[Chain]) {
     for triple in [false, true] {
         let mut chains = ArrayVec::<&Chain, LANES>::new();
         for chain in list.iter().filter(|chain| chain.key.triple == triple) {
             chains.push(chain);
             if chains.len() == width(tier) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the bodies.
                 unsafe { decrypt_alike(tier, &chains, triple) };
                 chains.clear();
             }
         }
         if !chains.is_empty() {
-            // SAFETY: as above.
+            // SAFETY: same as above.
             unsafe { decrypt_alike(tier, &chains, triple) };
         }
     }
 }
 
+/// Decrypts chains whose keys are all of one kind.
+///
 /// # Safety
-/// As [`encrypt`]; there are no more chains than lanes.
+/// - The obligations are those of [`decrypt`].
+/// - There are at most as many chains as lanes.
 unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
     let blocks: usize = chains.iter().map(|chain| chain.blocks()).sum();
     if blocks < 2 * FEWEST {
         for chain in chains {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the body may be read and written.
             let body = unsafe { std::slice::from_raw_parts_mut(chain.body, chain.len as usize) };
             chain.key.library().decrypt(chain.iv, body);
         }
@@ -152,14 +156,15 @@ unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
             next.blocks = left.min(part);
             lanes.push(next);
             left -= next.blocks;
-            // SAFETY: within the body: at least one block is before, and the next part starts at its end at most.
+            // SAFETY: the pointer stays in the body: at least one block is before it, and the next part starts at the
+            // end at most.
             unsafe {
                 next.at = next.at.add(next.blocks as usize * BLOCK);
-                // Before this ciphertext becomes plaintext.
+                // The IV is saved before this ciphertext becomes plaintext.
                 next.iv = next.at.sub(BLOCK).cast::<u64>().read_unaligned().to_le();
             }
             if lanes.len() == width {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the bodies.
                 unsafe {
                     run(
                         tier,
@@ -172,16 +177,16 @@ unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
         }
     }
     if !lanes.is_empty() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the bodies.
         unsafe { run(tier, &mut Lanes::new(lanes), triple, false) };
     }
 }
 
-/// Parts of this many blocks make up for the setting up of their lanes.
+/// The most blocks in a part. Parts of this size make up for the setup of their lanes.
 const PART_MAX: u32 = 32;
 
-/// How many blocks make a part: about as few as let the parts fit the lanes, so that all lanes have something to do; if
-/// they fit only several times over, equal shares of what there is for a lane.
+/// Returns the number of blocks in a part. The parts are about as small as fits the lanes, so that all lanes have
+/// work. If the blocks fill the lanes several times over, each lane's share is cut into equal parts.
 fn part(chains: &[&Chain], blocks: usize, lanes: usize) -> u32 {
     let share = (blocks.div_ceil(lanes) as u32).max(1);
     if share > PART_MAX {
@@ -213,7 +218,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Lanes of the tier's words. Those of the portable tier serve tests: no key is made for it.
+/// Number of lanes in the tier's words. The portable tier serves tests only: no key is made for it.
 fn width(tier: Tier) -> usize {
     64 * match tier {
         Tier::Portable => u64::COLUMNS,
@@ -222,10 +227,13 @@ fn width(tier: Tier) -> usize {
     }
 }
 
+/// Runs the lanes with the tier's words.
+///
 /// # Safety
-/// As [`encrypt`]; there are no more lanes than the tier's words have.
+/// - The machine has the tier, and each lane's blocks may be read and written.
+/// - There are at most as many lanes as the tier's words have.
 unsafe fn run(tier: Tier, lanes: &mut Lanes, triple: bool, encrypt: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the lanes.
     unsafe {
         if encrypt && lanes.too_few() {
             return lanes.finish();

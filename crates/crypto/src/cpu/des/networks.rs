@@ -1,6 +1,7 @@
-//! The S-boxes as networks of gates on three values, found by `examples/des_networks.rs`; not to be edited by hand.
+//! The S-boxes as networks of gates with three inputs. `examples/des_networks.rs` generates this file; do not edit it
+//! by hand.
 //!
-//! Inputs and outputs are in the standard's order: the most significant bit first. A gate's table is that of
+//! Inputs and outputs are in the standard's order, the most significant bit first. The table of a gate is that of
 //! [`Word::gate`].
 
 use super::word::Word;

@@ -1,4 +1,4 @@
-//! Every tier against the library, and the published vectors.
+//! Tests every tier against the library and against the published vectors.
 
 use esplanade_testkit::net::Rng;
 use esplanade_testkit::vectors::primitives;
@@ -9,7 +9,7 @@ use super::*;
 const MARGIN: usize = 64;
 
 fn tiers() -> impl Iterator<Item = Tier> {
-    // Portable: words of 64 bits, which no machine uses but every machine can test.
+    // The portable tier has words of 64 bits. No machine uses it, but every machine can test it.
     Tier::ALL.into_iter().filter(|tier| tier.available())
 }
 
@@ -34,7 +34,7 @@ impl Case {
     }
 }
 
-/// What the kernel makes of the cases.
+/// Returns what the kernel makes of the cases.
 fn by_kernel(tier: Tier, encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
     let keys: Vec<Key> = cases
         .iter()
@@ -55,7 +55,7 @@ fn by_kernel(tier: Tier, encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
             len: case.body.len() as u32,
         })
         .collect();
-    // SAFETY: the tier is available, the bodies are in the buffers.
+    // SAFETY: the tier is available, and the bodies lie in the buffers.
     unsafe {
         match encrypt {
             true => super::encrypt(tier, &chains),
@@ -161,7 +161,7 @@ fn published_vectors() {
                 iv: iv.try_into().expect("eight bytes"),
                 body: body.to_vec(),
             };
-            // Sixteen times each, so that no case is too few for the lanes.
+            // Each case runs sixteen times, so that no case has too few lanes.
             let many = || std::iter::repeat_n(&file.cases, 16).flatten();
             let plain: Vec<_> = many().map(|c| case(&c.key, &c.iv, &c.input)).collect();
             let sealed: Vec<_> = many().map(|c| case(&c.key, &c.iv, &c.output)).collect();
@@ -188,7 +188,7 @@ fn hostile_overlap_is_survived() {
                 len: 64,
             })
             .collect();
-        // SAFETY: the bodies are in the buffer.
+        // SAFETY: the bodies lie in the buffer.
         unsafe {
             encrypt(tier, &chains);
             decrypt(tier, &chains);

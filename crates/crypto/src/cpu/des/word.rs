@@ -1,36 +1,39 @@
-//! The words that carry one bit of each lane, and what the cipher needs of them.
+//! The words that carry one bit of each lane, and the operations that the cipher needs on them.
 
 use super::lanes::Lane;
 
-/// Blocks that are read from a lane at once: a cache line.
+/// Number of blocks that are read from a lane at once: one cache line.
 pub(super) const PIECE: usize = 8;
 
 /// One bit of each of `64 * COLUMNS` lanes, or the 64-bit blocks of `COLUMNS` lanes.
 ///
-/// The methods use the instructions of a tier: words are made, and methods called, only inside functions that have it.
+/// The methods use the instructions of a tier. Words are made, and methods called, only inside functions that have
+/// them.
 pub(super) trait Word: Copy {
-    /// 64-bit columns; lane `row * COLUMNS + column` is bit `row` of the column.
+    /// Number of 64-bit columns. Lane `row * COLUMNS + column` is bit `row` of that column.
     const COLUMNS: usize;
 
     fn splat(bits: u64) -> Self;
     fn xor(self, other: Self) -> Self;
     fn and(self, other: Self) -> Self;
-    /// Any function of three bits: that of `a`, `b` and `c` is bit `4 a + 2 b + c` of `TABLE`.
+    /// Computes any function of three bits. The result for `a`, `b` and `c` is bit `4 a + 2 b + c` of `TABLE`.
     fn gate<const TABLE: i32>(a: Self, b: Self, c: Self) -> Self;
-    /// Shifts within the 64-bit columns.
+    /// Shifts to the left within the 64-bit columns.
     fn left<const BY: i32>(self) -> Self;
+    /// Shifts to the right within the 64-bit columns.
     fn right<const BY: i32>(self) -> Self;
 
-    /// Blocks of a row of lanes: block `t` of the lanes goes to `to[t][row]`. At most [`PIECE`] of each, nothing of lanes
-    /// that are done.
+    /// Loads blocks of a row of lanes: block `t` of the lanes goes to `to[t][row]`. It loads at most [`PIECE`] blocks
+    /// of each lane, and none that the lane does not have.
     ///
     /// # Safety
-    /// Each lane's blocks can be read; there are `COLUMNS` lanes at most.
+    /// - Each lane's blocks may be read.
+    /// - There are at most `COLUMNS` lanes.
     #[inline(always)]
     unsafe fn gather(lanes: &[Lane], row: usize, to: &mut [[Self; 64]; PIECE]) {
         for (column, lane) in lanes.iter().enumerate() {
             for (t, to) in to.iter_mut().enumerate().take(lane.blocks as usize) {
-                // SAFETY: the caller's promise; a word is an array of columns.
+                // SAFETY: the caller guarantees the lane's blocks; a word is an array of columns.
                 unsafe {
                     let block = lane.at.cast::<u64>().add(t).read_unaligned().to_le();
                     (&raw mut to[row]).cast::<u64>().add(column).write(block);
@@ -39,15 +42,16 @@ pub(super) trait Word: Copy {
         }
     }
 
-    /// Puts the blocks back.
+    /// Stores the blocks back to their lanes.
     ///
     /// # Safety
-    /// As [`Word::gather`], and the blocks can be written.
+    /// - Each lane's blocks may be written.
+    /// - There are at most `COLUMNS` lanes.
     #[inline(always)]
     unsafe fn scatter(lanes: &[Lane], row: usize, from: &[[Self; 64]; PIECE]) {
         for (column, lane) in lanes.iter().enumerate() {
             for (t, from) in from.iter().enumerate().take(lane.blocks as usize) {
-                // SAFETY: as above.
+                // SAFETY: the caller guarantees the lane's blocks; a word is an array of columns.
                 unsafe {
                     let block = (&raw const from[row]).cast::<u64>().add(column).read();
                     lane.at.cast::<u64>().add(t).write_unaligned(block.to_le());
@@ -57,12 +61,12 @@ pub(super) trait Word: Copy {
     }
 }
 
-/// A gate from operations on two: its polynomial over GF(2), `p(b, c) ^ a & q(b, c)`.
+/// Builds a gate from operations on two words: its polynomial over GF(2), `p(b, c) ^ a & q(b, c)`.
 macro_rules! gate_of_pairs {
     ($table:expr, $a:expr, $b:expr, $c:expr) => {{
         let terms = $crate::cpu::des::word::terms($table);
         let (zero, one) = (Self::splat(0), Self::splat(u64::MAX));
-        // A macro and not a closure: closures would not be compiled for the tier.
+        // This is a macro and not a closure, because a closure would not be compiled for the tier.
         macro_rules! polynomial {
             ($terms:expr) => {{
                 let mut sum = if $terms & 1 != 0 { one } else { zero };
@@ -83,7 +87,7 @@ macro_rules! gate_of_pairs {
 }
 pub(super) use gate_of_pairs;
 
-/// Bit `4 a + 2 b + c` says whether that product of the inputs is in the polynomial of a gate.
+/// Returns the terms of a gate's polynomial. Bit `4 a + 2 b + c` says whether that product of inputs is a term.
 #[inline(always)]
 pub(super) const fn terms(table: i32) -> u8 {
     let t = table as u8;
@@ -92,7 +96,7 @@ pub(super) const fn terms(table: i32) -> u8 {
     t ^ (t << 4 & 0xf0)
 }
 
-/// For machines without vectors, in tests.
+/// Serves tests on machines without vectors.
 impl Word for u64 {
     const COLUMNS: usize = 1;
 

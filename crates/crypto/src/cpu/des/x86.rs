@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 use super::lanes::{Lane, Lanes};
 use super::word::{PIECE, Word, gate_of_pairs};
 
-// SAFETY of the intrinsics: see `Word`; they are called only inside functions with the tier's instructions.
+// SAFETY of the intrinsics: as `Word` says, they are called only inside functions with the tier's instructions.
 
-/// AVX2.
+/// The AVX2 word.
 impl Word for __m256i {
     const COLUMNS: usize = 4;
 
@@ -47,7 +47,7 @@ impl Word for __m256i {
     }
 }
 
-/// AVX-512: every gate is one instruction.
+/// The AVX-512 word. Every gate is one instruction.
 impl Word for __m512i {
     const COLUMNS: usize = 8;
 
@@ -87,12 +87,12 @@ impl Word for __m512i {
         unsafe { _mm512_srl_epi64(self, _mm_cvtsi32_si128(BY)) }
     }
 
-    /// A lane's blocks are one load; eight lanes are turned in registers.
+    /// Loads each lane's blocks at once and transposes eight lanes in registers.
     #[inline(always)]
     unsafe fn gather(lanes: &[Lane], row: usize, to: &mut [[Self; 64]; PIECE]) {
         let mut blocks = [Self::splat(0); 8];
         for (blocks, lane) in blocks.iter_mut().zip(lanes) {
-            // SAFETY: the mask leaves out what the lane does not have.
+            // SAFETY: the caller guarantees the lane's blocks; the mask leaves out what the lane does not have.
             *blocks = unsafe { _mm512_maskz_loadu_epi64(mask(lane), lane.at.cast()) };
         }
         let turned = turn(blocks);
@@ -109,7 +109,7 @@ impl Word for __m512i {
         }
         let turned = turn(blocks);
         for (blocks, lane) in turned.into_iter().zip(lanes) {
-            // SAFETY: as above.
+            // SAFETY: as in `gather`.
             unsafe { _mm512_mask_storeu_epi64(lane.at.cast(), mask(lane), blocks) };
         }
     }
@@ -135,17 +135,17 @@ macro_rules! pick {
 }
 pick!(low, x, y, _mm512_unpacklo_epi64(x, y));
 pick!(high, x, y, _mm512_unpackhi_epi64(x, y));
-// The 128-bit parts 0 and 2, and 1 and 3, of both.
+// Take the 128-bit parts 0 and 2, or 1 and 3, of both.
 pick!(even, x, y, _mm512_shuffle_i64x2::<0x88>(x, y));
 pick!(odd, x, y, _mm512_shuffle_i64x2::<0xdd>(x, y));
 
 /// Transposes 8 × 8 quadwords.
 #[inline(always)]
 fn turn([a, b, c, d, e, f, g, h]: [__m512i; 8]) -> [__m512i; 8] {
-    // Of each pair of lanes, quadwords 0, 2, 4, 6 and 1, 3, 5, 7.
+    // Each pair of lanes gives quadwords 0, 2, 4, 6 and quadwords 1, 3, 5, 7.
     let (ab, cd, ef, gh) = (low(a, b), low(c, d), low(e, f), low(g, h));
     let (ab1, cd1, ef1, gh1) = (high(a, b), high(c, d), high(e, f), high(g, h));
-    // Of four lanes, quadwords k and k + 4.
+    // Each four lanes give quadwords k and k + 4.
     let (a0, e0) = (even(ab, cd), even(ef, gh));
     let (a1, e1) = (even(ab1, cd1), even(ef1, gh1));
     let (a2, e2) = (odd(ab, cd), odd(ef, gh));
@@ -162,18 +162,22 @@ fn turn([a, b, c, d, e, f, g, h]: [__m512i; 8]) -> [__m512i; 8] {
     ]
 }
 
+/// Runs the lanes with AVX2 words.
+///
 /// # Safety
-/// As [`Lanes::run`].
+/// The obligations are those of [`Lanes::run`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) unsafe fn run_256(lanes: &mut Lanes, triple: bool, encrypt: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the lanes and the instructions.
     unsafe { lanes.run::<__m256i>(triple, encrypt) }
 }
 
+/// Runs the lanes with AVX-512 words.
+///
 /// # Safety
-/// As [`Lanes::run`].
+/// The obligations are those of [`Lanes::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2")]
 pub(super) unsafe fn run_512(lanes: &mut Lanes, triple: bool, encrypt: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the lanes and the instructions.
     unsafe { lanes.run::<__m512i>(triple, encrypt) }
 }

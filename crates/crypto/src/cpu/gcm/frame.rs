@@ -1,28 +1,37 @@
-//! Where the parts of a message are.
+//! Describes where the parts of a message are in memory.
 
 use super::Work;
 use super::key::Key;
 use crate::esp::HEADER_LEN;
 
-/// A message as the kernels see it: a row of 16-byte blocks, of which block 0 stands for what comes before the text.
+/// A message as the kernels see it: a row of 16-byte blocks. Block 0 stands for all that comes before the text.
+///
+/// A frame is *valid* if all of these hold while a kernel works on it:
+/// - `source` points to `text_len` readable bytes and `target` to `text_len` writable bytes, either the same bytes or
+///   bytes that do not overlap.
+/// - `icv` points to as many readable and writable bytes as the key's ICV has.
+/// - For an ESP packet, the ESP header and the IV before the text are readable and writable too.
+/// - Nobody else accesses those bytes.
 pub(super) trait Frame {
     fn key(&self) -> &Key;
 
-    /// Where the text is and where its result goes: the same place, or places apart.
+    /// Where the text is read and where the result is written.
     fn source(&self) -> *const u8;
     fn target(&self) -> *mut u8;
     fn text_len(&self) -> usize;
 
     fn icv(&self) -> *mut u8;
 
-    /// The counter block without the counter and without what the first round key has in it: bytes 0 … 7, 8 … 15.
+    /// The counter block as two little-endian numbers: bytes 0 … 7 and bytes 8 … 15. Two parts are missing: the
+    /// counter, and the salt, which the first round key contains.
     fn nonce(&self) -> [u64; 2];
 
-    /// The last block of AAD plus the hash of those before, as a number: its low and its high half.
+    /// The last AAD block XOR the hash of the blocks before it, as a number: its low and its high half.
     fn aad(&self) -> [u64; 2];
+    /// Length of the AAD in bits.
     fn aad_bits(&self) -> u64;
 
-    /// Whether key and lengths are the same.
+    /// Whether both frames have the same key and equal lengths.
     #[inline(always)]
     fn alike(&self, other: &Self) -> bool {
         std::ptr::eq(self.key(), other.key())
@@ -31,31 +40,33 @@ pub(super) trait Frame {
     }
 }
 
-/// Blocks of a message, block 0 among them.
+/// Number of blocks of a message, block 0 included.
 #[inline(always)]
 pub(super) fn blocks(text_len: usize) -> usize {
     (text_len + 31) / 16
 }
 
-/// An ESP packet, with its IV (RFC 4106) or with the sequence number for it (RFC 8750).
+/// An ESP packet. It carries its IV (RFC 4106), or the sequence number is the IV (RFC 8750).
 #[repr(transparent)]
 pub(super) struct Esp<'a, const IMPLICIT: bool>(Work<'a, Key>);
 
 impl<'a, const IMPLICIT: bool> Esp<'a, IMPLICIT> {
+    /// Offset of the encrypted text in the packet.
     const TEXT: usize = HEADER_LEN + if IMPLICIT { 0 } else { 8 };
 
     #[inline(always)]
     pub(super) fn of<'w>(work: &'w [Work<'a, Key>]) -> &'w [Self] {
         let first: *const Self = work.as_ptr().cast();
-        // SAFETY: the same memory; the type is transparent.
+        // SAFETY: `Self` is a transparent wrapper of `Work`, so both slices describe the same memory.
         unsafe { std::slice::from_raw_parts(first, work.len()) }
     }
 
-    /// Eight bytes of the packet, in network order.
+    /// Reads eight bytes of the packet at offset `at`, in network byte order.
     #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         let from = self.0.packet.wrapping_add(at).cast_const().cast();
-        // SAFETY: the shortest packet has 20 bytes, one with an IV 28, and `at` is no more than 8.
+        // SAFETY: `at` is at most 8. The shortest packet has 20 bytes without an IV and 28 bytes with one; `at` is 8
+        // only for packets with an IV.
         u64::from_be(unsafe { std::ptr::read_unaligned(from) })
     }
 
@@ -95,7 +106,8 @@ impl<const IMPLICIT: bool> Frame for Esp<'_, IMPLICIT> {
     fn nonce(&self) -> [u64; 2] {
         let iv = match (IMPLICIT, self.key().esn()) {
             (false, _) => self.word(HEADER_LEN),
-            // RFC 8750 §4: the extended sequence number, or four zero bytes and the short one.
+            // RFC 8750 §4: the IV is the 64-bit sequence number with ESN; otherwise four zero bytes and the 32-bit
+            // one.
             (true, true) => self.0.sequence,
             (true, false) => u64::from(self.0.sequence as u32),
         };
@@ -103,7 +115,7 @@ impl<const IMPLICIT: bool> Frame for Esp<'_, IMPLICIT> {
         [iv << 32, iv >> 32]
     }
 
-    /// SPI || sequence number, with the high half between them under ESN (RFC 4106 §5).
+    /// The AAD is SPI || sequence number; with ESN the high half stands between them (RFC 4106 §5).
     #[inline(always)]
     fn aad(&self) -> [u64; 2] {
         let header = self.word(0);

@@ -1,5 +1,5 @@
-//! AES-GMAC in ESP (RFC 4543): AES-GCM without a text. All before the ICV is AAD, with the high half of the sequence
-//! number behind the SPI under ESN.
+//! AES-GMAC in ESP (RFC 4543): AES-GCM without a text. Everything before the ICV is AAD; with ESN the high half of
+//! the sequence number stands after the SPI.
 //!
 //! ```text
 //!     row = SPI | SEQ | IV | payload, or SPI | HIGH | SEQ | IV | payload, in blocks 0 … n − 1
@@ -13,14 +13,14 @@ use super::{Kernel, Tier, Work, aesni, avx512};
 use crate::esp::HEADER_LEN;
 use crate::key::Keys;
 
-/// A key of AES-GCM, used otherwise.
+/// An AES-GCM key that is used for AES-GMAC.
 #[repr(transparent)]
 pub(crate) struct Key(GcmKey);
 
 impl Key {
     pub(super) fn of_gcm(key: Box<GcmKey>) -> Box<Self> {
         let key: *mut GcmKey = Box::into_raw(key);
-        // SAFETY: it was a box, and the type is transparent.
+        // SAFETY: `key` came from a box, and `Self` is a transparent wrapper of `GcmKey`.
         unsafe { Box::from_raw(key.cast()) }
     }
 }
@@ -35,36 +35,40 @@ impl Kernel for Key {
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         for work in work {
-            // SAFETY: the caller's promise; the ICV is the packet's.
+            // SAFETY: the caller guarantees the tier and the packet; the ICV is part of the packet.
             unsafe { write_icv(work, icv(tier, work)) }
         }
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
         for (work, authentic) in work.iter().zip(authentic) {
-            // SAFETY: as above.
+            // SAFETY: as in `seal`.
             *authentic = unsafe { has_icv(work, icv(tier, work)) };
         }
     }
 }
 
-/// What is hashed: `head` in network order, and what follows it.
+/// The bytes that are hashed: the eight bytes of `head`, then bytes from memory.
 pub(super) struct Row {
+    /// The first eight bytes of the row as a big-endian number.
     pub(super) head: u64,
-    /// Eight bytes before what follows.
+    /// Where byte 0 of the row would be in memory. The bytes in memory start at `begin` + 8.
     pub(super) begin: *const u8,
-    /// With the head; more than a block.
+    /// Length of the row in bytes, `head` included: more than 16.
     pub(super) len: usize,
 }
 
 impl Row {
+    /// Describes the hashed bytes of a packet.
+    ///
     /// # Safety
-    /// The packet may be read, and its length is right.
+    /// - The packet's bytes may be read.
+    /// - The packet's length fits its layout.
     #[inline(always)]
     unsafe fn of(work: &Work<'_, Key>) -> Self {
         let packet = work.packet.cast_const();
         let len = work.len as usize - work.key.0.icv_len();
-        // SAFETY: the header.
+        // SAFETY: the first eight bytes are the ESP header.
         let header = u64::from_be(unsafe { packet.cast::<u64>().read_unaligned() });
         if work.key.0.esn() {
             return Self {
@@ -81,11 +85,13 @@ impl Row {
     }
 }
 
+/// Computes the ICV of a packet.
+///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 #[inline(always)]
 unsafe fn icv(tier: Tier, work: &Work<'_, Key>) -> __m128i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the packet.
     unsafe {
         let mask = mask(work);
         let row = Row::of(work);
@@ -96,14 +102,14 @@ unsafe fn icv(tier: Tier, work: &Work<'_, Key>) -> __m128i {
     }
 }
 
-/// The first block of the stream.
+/// Returns the encrypted first counter block, which masks the ICV.
 ///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 #[target_feature(enable = "aes,sse2")]
 unsafe fn mask(work: &Work<'_, Key>) -> __m128i {
     let keys = work.key.0.round_keys();
-    // SAFETY: the IV, eight bytes behind the header; round keys.
+    // SAFETY: the IV is the eight bytes after the ESP header; the context holds the round keys.
     unsafe {
         let key = |at: usize| _mm_load_si128(keys[at].as_ptr().cast());
         let iv = work
@@ -121,24 +127,28 @@ unsafe fn mask(work: &Work<'_, Key>) -> __m128i {
     }
 }
 
+/// Writes the packet's ICV.
+///
 /// # Safety
-/// The packet may be written.
+/// The packet's bytes may be written.
 unsafe fn write_icv(work: &Work<'_, Key>, icv: __m128i) {
-    // SAFETY: an ICV has 16 bytes.
+    // SAFETY: the ICV of AES-GMAC has 16 bytes.
     unsafe { _mm_storeu_si128(place(work).cast(), icv) }
 }
 
+/// Whether the packet's ICV is `icv`.
+///
 /// # Safety
-/// The packet may be read.
+/// The packet's bytes may be read.
 unsafe fn has_icv(work: &Work<'_, Key>, icv: __m128i) -> bool {
-    // SAFETY: an ICV has 16 bytes; SSE2 is part of the baseline.
+    // SAFETY: the ICV of AES-GMAC has 16 bytes; SSE2 is part of the x86-64 baseline.
     unsafe {
         let sent = _mm_loadu_si128(place(work).cast_const().cast());
         _mm_movemask_epi8(_mm_cmpeq_epi8(sent, icv)) == 0xffff
     }
 }
 
-/// Where the ICV is.
+/// Pointer to the packet's ICV.
 fn place(work: &Work<'_, Key>) -> *mut u8 {
     work.packet
         .wrapping_add(work.len as usize - work.key.0.icv_len())

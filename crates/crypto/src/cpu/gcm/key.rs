@@ -1,4 +1,5 @@
-//! The key context: powers of H and round keys in 512 bytes, so that those of ten thousand SAs stay in a core's caches.
+//! The AES-GCM key context: powers of H and round keys in 512 bytes. It is small so that the contexts of ten thousand
+//! SAs stay in a core's caches.
 
 use std::arch::x86_64::*;
 
@@ -6,34 +7,36 @@ use crate::cpu::Tier;
 use crate::cpu::aes::{self, RoundKeys};
 use crate::plain::{Plain, cleanse};
 
-/// Powers of H in a context.
+/// Number of powers of H in a context.
 pub(super) const POWERS: usize = 16;
 
-/// Powers of H whose two halves, added, a context of the tier without wide multiplications has instead of higher powers.
+/// In a context for `aesni`, number of powers of H whose two halves are also stored as a sum. The sums take the place
+/// of the higher powers, because that tier does not use them.
 pub(super) const HALVES: usize = 10;
 
-/// With a place for the IV and without, of 10, 12 and 14 rounds each.
+/// Number of key sorts: with and without an explicit IV, each with 10, 12 and 14 rounds.
 pub(super) const SORTS: usize = 6;
 
-/// The rounds of AES with keys of a sort.
+/// Returns the number of AES rounds for keys of this sort.
 pub(super) fn rounds_of(sort: usize) -> usize {
     10 + 2 * (sort % (SORTS / 2))
 }
 
-/// Bytes of a salt (RFC 4106 §4).
+/// Length of the salt in bytes (RFC 4106 §4).
 const SALT_LEN: usize = 4;
 
 /// One AES-GCM key, expanded.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Expanded {
-    /// H^16 … H^1, in the form that [`multiply`] takes. A kernel may read past them into the round keys. On `aesni`
-    /// H^10 … H^1, and before them, eight bytes each, the sums of both halves of H^10 … H^1.
+    /// For `avx512`: H^16 … H^1, in the form that [`multiply`] takes. A kernel may read past them into the round
+    /// keys. For `aesni`: first the sums of both halves of H^10 … H^1, eight bytes each, then H^10 … H^1.
     powers: [[u8; 16]; POWERS],
-    /// The first one ⊕ the salt, where it stands in the counter block.
+    /// The AES round keys. The first one is XORed with the salt at the salt's place in the counter block.
     round_keys: RoundKeys,
     /// One bit for each byte of the ICV.
     icv_mask: u16,
+    /// Less than [`SORTS`]; see [`Key::sort`].
     sort: u8,
     esn: bool,
     unused: [u8; 12],
@@ -42,20 +45,20 @@ struct Expanded {
 const _: () = assert!(size_of::<Key>() == 512 && align_of::<Key>() == 64);
 const _: () = assert!(8 * HALVES <= 16 * (POWERS - HALVES));
 
-/// Where the round keys are in a context.
+/// Offset of the round keys in a context.
 pub(super) const ROUND_KEYS_AT: usize = std::mem::offset_of!(Expanded, round_keys);
 
-/// Where H^`power` is in a context.
+/// Offset of H^`power` in a context.
 pub(super) const fn power_at(power: usize) -> usize {
     16 * (POWERS - power)
 }
 
-/// Where the sum of the halves of H^`power` is in a context of `aesni`.
+/// Offset of the sum of the halves of H^`power` in a context for `aesni`.
 pub(super) const fn halves_at(power: usize) -> usize {
     8 * (HALVES - power)
 }
 
-// SAFETY: bytes and flags, for which zero is a value.
+// SAFETY: the struct consists of bytes, integers and a flag, and zero is a valid value for each of them.
 unsafe impl Plain for Expanded {}
 
 /// An AES-GCM key context; zeroised on drop.
@@ -68,21 +71,23 @@ impl Drop for Key {
     }
 }
 
-/// What a key is for, besides its bytes.
+/// The properties of a key besides its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
-    /// 16, 12 or 8.
+    /// ICV length in bytes: 16, 12 or 8.
     pub(super) icv_len: usize,
     pub(super) esn: bool,
-    /// RFC 8750: the sequence number is the IV.
+    /// The sequence number serves as the IV (RFC 8750).
     pub(super) implicit_iv: bool,
 }
 
 impl Key {
-    /// From an AES key and a salt, which is zero for a key that is not of ESP. None if there is no AES with such a key.
+    /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns None unless
+    /// the key has 16, 24 or 32 bytes.
     ///
     /// # Safety
-    /// The CPU has the tier's features, which is not the portable one.
+    /// - The CPU has the features of `tier`.
+    /// - `tier` is not the portable tier.
     pub(super) unsafe fn new(
         tier: Tier,
         key: &[u8],
@@ -97,7 +102,7 @@ impl Key {
             esn: purpose.esn,
             unused: [0; 12],
         }));
-        // SAFETY: the caller says that the CPU can.
+        // SAFETY: the caller guarantees that the CPU has the features.
         let rounds = unsafe { expand(tier, &mut context.0, key)? };
         let without_iv = if purpose.implicit_iv { SORTS / 2 } else { 0 };
         context.0.sort = (rounds / 2 - 5 + without_iv) as u8;
@@ -107,7 +112,7 @@ impl Key {
         Some(context)
     }
 
-    /// Keys of one sort may be worked on together: less than [`SORTS`].
+    /// The sort of this key, less than [`SORTS`]. A kernel may work on packets together whose keys are of one sort.
     #[inline(always)]
     pub(crate) fn sort(&self) -> usize {
         usize::from(self.0.sort)
@@ -128,14 +133,14 @@ impl Key {
         self.0.esn
     }
 
-    /// Where H^`power`, H^(`power` − 1) … H begin, 1 ≤ `power` ≤ 16; the context is readable up to its end.
+    /// Pointer to H^`power`, H^(`power` − 1) … H, for 1 ≤ `power` ≤ 16. The context is readable up to its end.
     #[inline(always)]
     pub(super) fn powers_from(&self, power: usize) -> *const [u8; 16] {
         let context: *const Expanded = &raw const self.0;
         context.cast::<[u8; 16]>().wrapping_add(POWERS - power)
     }
 
-    /// The sum of the halves of H^`power`, 1 ≤ `power` ≤ 10, in a context of `aesni`.
+    /// Pointer to the sum of the halves of H^`power`, for 1 ≤ `power` ≤ 10, in a context for `aesni`.
     #[inline(always)]
     pub(super) fn halves_of(&self, power: usize) -> *const [u8; 8] {
         let context: *const Expanded = &raw const self.0;
@@ -148,10 +153,12 @@ impl Key {
     }
 }
 
+/// Computes the round keys and the powers of H. Returns the number of rounds, or None if the key's length is wrong.
 #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
 fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
     let rounds = aes::expand(key, &mut context.round_keys)?;
-    // H = AES(0) (SP 800-38D §6.3), here times x: what a product of two reflected factors lacks.
+    // H = AES(0) (SP 800-38D §6.3). H is stored multiplied by x, because the product of two bit-reflected factors
+    // lacks that factor.
     let keys = &context.round_keys;
     let mut h = load(&keys[0]);
     for round in &keys[1..rounds] {
@@ -165,7 +172,7 @@ fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
     let h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
     context.powers[POWERS - 1] = h.to_le_bytes();
     cleanse(&mut bytes);
-    // H^n = H^⌈n/2⌉ · H^⌊n/2⌋: no chain is longer than four products, and every other one is a square.
+    // H^n = H^⌈n/2⌉ · H^⌊n/2⌋. No chain is longer than four products, and every second product is a square.
     let powers = if tier == Tier::Avx512 { POWERS } else { HALVES };
     for n in 2..=powers {
         let half = load(&context.powers[POWERS - n / 2]);
@@ -187,7 +194,8 @@ fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
     Some(rounds)
 }
 
-/// The hash of all blocks of AAD but the last one, which is added, padded with zeros: a number.
+/// Returns the GHASH state before the last AAD block is multiplied: the hash of all earlier blocks XOR the last
+/// block, padded with zeros.
 #[target_feature(enable = "pclmulqdq,sse2")]
 pub(super) fn hash_aad(key: &Key, aad: &[u8]) -> u128 {
     let h = load(&key.0.powers[POWERS - 1]);
@@ -207,20 +215,20 @@ pub(super) fn hash_aad(key: &Key, aad: &[u8]) -> u128 {
 
 #[target_feature(enable = "sse2")]
 fn load(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 bytes to read.
+    // SAFETY: the reference covers 16 readable bytes.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "sse2")]
 fn store(bytes: &mut [u8; 16], value: __m128i) {
-    // SAFETY: 16 bytes to write.
+    // SAFETY: the reference covers 16 writable bytes.
     unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), value) }
 }
 
-/// x^64 · (x^63 + x^62 + x^57): the reflected field polynomial without its ends.
+/// x^64 · (x^63 + x^62 + x^57): the bit-reflected field polynomial without its highest and lowest terms.
 pub(super) const POLYNOMIAL: i64 = 0xc2u64.rotate_right(8) as i64;
 
-/// The product of two reflected field elements, one of which is times x.
+/// Returns the product of two bit-reflected field elements, one of which carries the extra factor x.
 #[target_feature(enable = "pclmulqdq,sse2")]
 fn multiply(a: __m128i, b: __m128i) -> __m128i {
     let low = _mm_clmulepi64_si128::<0x00>(a, b);
@@ -232,7 +240,7 @@ fn multiply(a: __m128i, b: __m128i) -> __m128i {
     reduce(high, middle, low)
 }
 
-/// The product of such an element with itself, in which the products of two different halves are there twice.
+/// Returns the square of such an element. The two products of different halves are equal and cancel out.
 #[target_feature(enable = "pclmulqdq,sse2")]
 fn square(a: __m128i) -> __m128i {
     let low = _mm_clmulepi64_si128::<0x00>(a, a);
@@ -240,7 +248,7 @@ fn square(a: __m128i) -> __m128i {
     reduce(high, _mm_setzero_si128(), low)
 }
 
-/// `high`·x^128 + `middle`·x^64 + `low` modulo the field polynomial, 64 bits at a time.
+/// Reduces `high`·x^128 + `middle`·x^64 + `low` modulo the field polynomial, 64 bits at a time.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse2")]
 pub(super) fn reduce(high: __m128i, middle: __m128i, low: __m128i) -> __m128i {

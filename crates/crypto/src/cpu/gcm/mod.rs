@@ -1,7 +1,8 @@
-//! AES-GCM in ESP (RFC 4106, RFC 8750), and as a general AEAD (RFC 5116); [`gmac`] in ESP (RFC 4543).
+//! AES-GCM in ESP (RFC 4106, RFC 8750) and as a general AEAD (RFC 5116); [`gmac`] is AES-GMAC in ESP (RFC 4543).
 //!
-//! A batch is put in [`order`], so that packets of one shape are neighbours, and goes to the tier's kernel, whose head
-//! tells what it does. To a kernel a packet is a [`Frame`](frame::Frame), which says where its parts are.
+//! [`order`] sorts a batch so that packets of one shape are neighbours. The tier's kernel then takes them in that
+//! order; the kernel's module head describes its algorithm. A kernel sees each packet as a [`Frame`](frame::Frame),
+//! which says where the packet's parts are.
 
 mod aesni;
 mod avx512;
@@ -23,7 +24,8 @@ pub(crate) use key::Key;
 use key::{SORTS, Use};
 use order::{Order, PACKETS, Queue};
 
-/// The key context of an AES-GCM transform of ESP. None if it is another one, or the tier has no kernel for it.
+/// Makes the key context of an ESP transform with AES-GCM. Returns None for other transforms, and if the tier has no
+/// AES-GCM kernel.
 pub(super) fn key(
     tier: Tier,
     transform: Transform,
@@ -37,7 +39,7 @@ pub(super) fn key(
     }
 }
 
-/// The same for AES-GMAC.
+/// Makes the key context of ESP with AES-GMAC. Returns None as [`key()`] does.
 pub(super) fn gmac_key(
     tier: Tier,
     transform: Transform,
@@ -62,7 +64,8 @@ fn context(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> 
         esn,
         implicit_iv: transform.iv_kind() == IvKind::Implicit,
     };
-    // SAFETY: the machine has the tier, and each has what it takes.
+    // SAFETY: the caller checked that the machine has the tier, and every tier with a kernel includes AES-NI and
+    // PCLMULQDQ.
     unsafe { Key::new(tier, key, *salt, purpose) }
 }
 
@@ -78,12 +81,12 @@ impl Kernel for Key {
     }
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         unsafe { run::<true>(tier, work, &mut []) }
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         unsafe { run::<false>(tier, work, authentic) }
     }
 }
@@ -91,10 +94,12 @@ impl Kernel for Key {
 const _: () = assert!(SORTS * avx512::SHAPES <= order::SHAPES);
 const _: () = assert!(SORTS * aesni::SHAPES <= order::SHAPES);
 
+/// Seals or opens the packets with the kernel of the tier.
+///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 unsafe fn run<const SEAL: bool>(tier: Tier, work: &[Work<'_, Key>], authentic: &mut [bool]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     unsafe {
         match tier {
             Tier::Avx512 => run_on::<Avx512, SEAL>(work, authentic),
@@ -103,18 +108,21 @@ unsafe fn run<const SEAL: bool>(tier: Tier, work: &[Work<'_, Key>], authentic: &
     }
 }
 
-/// The kernels of a tier.
+/// The kernels of one tier.
 trait Kernels {
-    /// Shapes are numbers below this one.
+    /// Every shape is less than this number.
     const SHAPES: usize;
 
+    /// Returns the shape of a message: messages of one shape go through the same code.
     fn shape(text_len: usize) -> usize;
 
-    /// Seals or opens the next messages of the queue.
+    /// Seals or opens the next `count` messages of the queue.
     ///
     /// # Safety
-    /// The CPU has the tier's features; the queue has that many messages, valid, of this shape and with keys of as
-    /// many rounds.
+    /// - The CPU has the tier's features.
+    /// - The queue has at least `count` messages, and the next `count` of them are valid (see
+    ///   [`Frame`](frame::Frame)).
+    /// - Those messages have this shape, and each of their keys has `rounds` rounds.
     unsafe fn run<F: Front, const SEAL: bool>(
         shape: usize,
         rounds: usize,
@@ -144,7 +152,7 @@ macro_rules! kernels {
                 count: usize,
                 authentic: &mut [bool],
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the tier and the messages.
                 unsafe { $module::run::<F, SEAL>(shape, rounds, queue, count, authentic) }
             }
         }
@@ -154,14 +162,16 @@ macro_rules! kernels {
 kernels!(Avx512, avx512);
 kernels!(AesNi, aesni);
 
+/// Orders the packets by key sort and shape, then runs the kernel on each run of equal packets.
+///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 unsafe fn run_on<K: Kernels, const SEAL: bool>(work: &[Work<'_, Key>], authentic: &mut [bool]) {
     let shape = |work: &Work<Key>| {
         let sort = usize::from(work.layout.class);
         (sort * K::SHAPES + K::shape(work.body_len())) as u8
     };
-    // Mostly all are alike, which is quickly seen.
+    // Most batches have packets of a single form. One pass over the forms detects that, and sorting is skipped.
     let Some(first) = work.first() else {
         return;
     };
@@ -174,7 +184,7 @@ unsafe fn run_on<K: Kernels, const SEAL: bool>(work: &[Work<'_, Key>], authentic
     for (shape, count) in order.runs() {
         let (sort, shape) = (shape / K::SHAPES, shape % K::SHAPES);
         let rounds = key::rounds_of(sort);
-        // SAFETY: the caller's promise; the order is by sort and shape.
+        // SAFETY: the caller guarantees the tier and the packets; the order is by sort (so by rounds) and by shape.
         unsafe {
             if sort < SORTS / 2 {
                 let mut queue = order.queue(Esp::<false>::of(work), start);

@@ -1,20 +1,21 @@
-//! A batch in the order in which a kernel takes it: packets of one shape together.
+//! Orders a batch for a kernel: packets of one shape stand together.
 
 use std::arch::x86_64::*;
 
 use super::frame::Frame;
 use super::key::Key;
 
-/// The most packets that are ordered together.
+/// The most packets that one order covers.
 pub(super) const PACKETS: usize = 128;
 
-/// Key contexts are fetched this many packets ahead, those of the first packets while they are gathered.
+/// Key contexts are prefetched this many packets ahead. Those of the first packets are prefetched while the packets
+/// are gathered.
 pub(super) const AHEAD: usize = 16;
 
-/// Shapes are numbers below this one.
+/// Every shape is less than this number.
 pub(super) const SHAPES: usize = 128;
 
-/// The numbers of packets that have one shape: as they are.
+/// The packet numbers in ascending order, used when all packets have one shape.
 const IN_A_ROW: [u8; PACKETS] = {
     let mut numbers = [0; PACKETS];
     let mut at = 0;
@@ -25,17 +26,17 @@ const IN_A_ROW: [u8; PACKETS] = {
     numbers
 };
 
-/// Packets by number, those of a shape next to each other.
+/// Packet numbers, sorted by shape.
 pub(super) struct Order {
     numbers: [u8; PACKETS],
     count: usize,
-    /// The shapes that there are, lowest first, and how many packets have each.
+    /// Each shape that occurs, lowest first, with its number of packets.
     runs: [(u8, u8); SHAPES],
     run_count: usize,
 }
 
 impl Order {
-    /// Of so many packets of one shape.
+    /// An order for `count` packets that all have this shape.
     #[inline(always)]
     pub(super) fn in_a_row(shape: u8, count: usize) -> Self {
         assert!(count <= PACKETS);
@@ -49,7 +50,7 @@ impl Order {
         }
     }
 
-    /// Of the packets of which these are the shapes, each less than [`SHAPES`].
+    /// An order for packets with these shapes, each less than [`SHAPES`].
     #[inline(always)]
     pub(super) fn new(shape_of: impl ExactSizeIterator<Item = u8>) -> Self {
         let mut shapes = [u8::MAX; PACKETS];
@@ -100,14 +101,14 @@ impl Order {
         self.run_count += 1;
     }
 
-    /// Shapes with their numbers of packets.
+    /// The shapes in order, each with its number of packets.
     #[inline(always)]
     pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize)> {
         let runs = self.runs[..self.run_count].iter();
         runs.map(|&(shape, count)| (usize::from(shape), usize::from(count)))
     }
 
-    /// A queue of the packets from place `next` on.
+    /// A queue of the packets from position `next` on.
     #[inline(always)]
     pub(super) fn queue<'a, F: Frame>(&'a self, frames: &'a [F], next: usize) -> Queue<'a, F> {
         assert!(self.count <= frames.len());
@@ -116,7 +117,7 @@ impl Order {
             numbers: &self.numbers[next..self.count],
             fetched: std::ptr::null(),
         };
-        // The first packets of all are not the first that were gathered.
+        // Gathering prefetched the keys of the packets that came first. After sorting, other packets are first.
         if next == 0 && self.run_count > 1 {
             let first = queue.numbers.len().min(AHEAD);
             queue.fetch(&queue.numbers[..first]);
@@ -125,12 +126,12 @@ impl Order {
     }
 }
 
-/// Which of the bytes are `value`, a bit for each.
+/// Returns a set with one bit for each byte that equals `value`.
 #[inline(always)]
 fn equal(bytes: &[u8; 64], value: u8) -> u64 {
     let mut set = 0;
     for (quarter, bytes) in bytes.as_chunks::<16>().0.iter().enumerate() {
-        // SAFETY: SSE2 is part of the baseline of x86_64, and there are 16 bytes.
+        // SAFETY: SSE2 is part of the x86-64 baseline, and the chunk has 16 bytes.
         let bits = unsafe {
             let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
             _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(value as i8)))
@@ -143,20 +144,21 @@ fn equal(bytes: &[u8; 64], value: u8) -> u64 {
 /// Hands out the packets of a batch in order.
 pub(super) struct Queue<'a, F> {
     frames: &'a [F],
-    /// Of those that are left.
+    /// Numbers of the packets that are left.
     numbers: &'a [u8],
+    /// The key context that was prefetched last.
     fetched: *const Key,
 }
 
 impl<'a, F: Frame> Queue<'a, F> {
-    /// The next packet and its number. There must be one.
+    /// Removes the next packet and returns its number and frame. Panics if the queue is empty.
     #[inline(always)]
     pub(super) fn take(&mut self) -> (usize, &'a F) {
         let ([number], [frame]) = self.take_some();
         (number, frame)
     }
 
-    /// The next packets and their numbers. There must be as many.
+    /// Removes the next `P` packets and returns their numbers and frames. Panics if fewer are left.
     #[inline(always)]
     pub(super) fn take_some<const P: usize>(&mut self) -> ([usize; P], [&'a F; P]) {
         if let Some(ahead) = self.numbers.get(AHEAD..AHEAD + P) {
@@ -168,19 +170,20 @@ impl<'a, F: Frame> Queue<'a, F> {
         let mut frames = [&self.frames[0]; P];
         for p in 0..P {
             numbers[p] = usize::from(next[p]);
-            // SAFETY: the numbers are less than their count, and there are as many frames.
+            // SAFETY: every number is less than the order's packet count, and `Order::queue` checked that there are
+            // as many frames.
             frames[p] = unsafe { self.frames.get_unchecked(numbers[p]) };
         }
         (numbers, frames)
     }
 
-    /// The next packet stays where it is.
+    /// Returns the next packet without removing it.
     #[inline(always)]
     pub(super) fn peek(&self) -> Option<&'a F> {
         self.frames.get(usize::from(*self.numbers.first()?))
     }
 
-    /// How many of the next `most` packets are [alike](Frame::alike).
+    /// Counts how many of the next `most` packets are [alike](Frame::alike) the next one.
     #[inline(always)]
     pub(super) fn alike(&self, most: usize) -> usize {
         let Some(first) = self.peek() else {
@@ -191,7 +194,8 @@ impl<'a, F: Frame> Queue<'a, F> {
         next.take_while(like).count()
     }
 
-    /// Has the processor fetch key contexts, each unless it just did: neighbours often have the same key, which is then at hand.
+    /// Prefetches the key contexts of these packets. A context that was prefetched just before is skipped: neighbours
+    /// often share a key.
     #[inline(always)]
     fn fetch(&mut self, numbers: &[u8]) {
         for &number in numbers {
@@ -202,7 +206,7 @@ impl<'a, F: Frame> Queue<'a, F> {
                 self.fetched = key;
                 for line in 0..size_of::<Key>() / 64 {
                     let address = key.cast::<i8>().wrapping_add(64 * line);
-                    // SAFETY: part of the baseline of x86_64, and no access.
+                    // SAFETY: prefetching is part of the x86-64 baseline and does not access memory.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
                 }
             }

@@ -1,4 +1,4 @@
-//! Records of other protocols than ESP: any AAD, from one buffer to another.
+//! AES-GCM for records of protocols other than ESP: any AAD, from one buffer to another.
 
 use arrayvec::ArrayVec;
 
@@ -9,7 +9,7 @@ use super::{AesNi, Avx512, Kernels, Tier, avx512};
 use crate::cpu::records::{RecordKernel, RecordWork};
 use crate::plain::cleanse;
 
-/// A record of which the AAD, but for its last block, is hashed.
+/// A record whose AAD is hashed already, up to its last block.
 struct General<'a> {
     key: &'a Key,
     source: *const u8,
@@ -25,7 +25,7 @@ impl<'a> General<'a> {
     fn of(record: &mut RecordWork<'a, Key>) -> Self {
         let [low @ .., a, b, c, d] = record.nonce;
         let key = record.key;
-        // SAFETY: a key is made on a machine with the tier only.
+        // SAFETY: a key is made only on a machine that has its tier.
         let aad = unsafe { hash_aad(key, record.aad) };
         Self {
             key,
@@ -88,7 +88,7 @@ impl Frame for General<'_> {
 impl avx512::Front for General<'_> {}
 
 impl Key {
-    /// Without a salt. None if the tier has no kernel or the length is wrong.
+    /// Makes a key without a salt. Returns None if the tier has no kernel or the key's length is wrong.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
             return None;
@@ -98,7 +98,7 @@ impl Key {
             esn: false,
             implicit_iv: true,
         };
-        // SAFETY: the machine has the tier.
+        // SAFETY: the caller checked that the machine has the tier, which is not the portable one.
         unsafe { Self::new(tier, key, [0; 4], purpose) }
     }
 }
@@ -107,24 +107,26 @@ impl RecordKernel for Key {
     const RECORDS: usize = PACKETS;
 
     unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe { run::<true>(tier, records, &mut []) }
     }
 
     unsafe fn open(tier: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the records.
         unsafe { run::<false>(tier, records, authentic) }
     }
 }
 
+/// Seals or opens the records with the kernel of the tier.
+///
 /// # Safety
-/// As [`RecordKernel::seal`].
+/// The obligations are those of [`RecordKernel::seal`].
 unsafe fn run<const SEAL: bool>(
     tier: Tier,
     records: &mut [RecordWork<'_, Key>],
     authentic: &mut [bool],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the records.
     unsafe {
         match tier {
             Tier::Avx512 => run_on::<Avx512, SEAL>(records, authentic),
@@ -133,8 +135,10 @@ unsafe fn run<const SEAL: bool>(
     }
 }
 
+/// Orders the records by rounds and shape, then runs the kernel on each run of equal records.
+///
 /// # Safety
-/// As [`RecordKernel::seal`].
+/// The obligations are those of [`RecordKernel::seal`].
 unsafe fn run_on<K: Kernels, const SEAL: bool>(
     records: &mut [RecordWork<'_, Key>],
     authentic: &mut [bool],
@@ -148,10 +152,10 @@ unsafe fn run_on<K: Kernels, const SEAL: bool>(
     for (shape, count) in order.runs() {
         let (sort, shape) = (shape / K::SHAPES, shape % K::SHAPES);
         let mut queue = order.queue(&frames, start);
-        // SAFETY: the caller's promise; the order is by rounds and shape.
+        // SAFETY: the caller guarantees the tier and the records; the order is by rounds and by shape.
         unsafe { K::run::<_, SEAL>(shape, rounds_of(sort), &mut queue, count, authentic) }
         start += count;
     }
-    // The hash of known AAD tells the key.
+    // The hash of known AAD would reveal the hash key, so it is erased.
     frames.iter_mut().for_each(|frame| cleanse(&mut frame.aad));
 }

@@ -1,4 +1,4 @@
-//! The kernels against the library, packet by packet, with guards around each.
+//! Tests the kernels against the library, packet by packet, with guard bytes around each.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::{cpu, esp};
 
 const GUARD: usize = 64;
 
-/// The tiers of this machine that have a kernel.
+/// Tiers of this machine that have a kernel.
 fn tiers() -> impl Iterator<Item = Tier> {
     let has = |tier: &Tier| tier.available() && transforms(*tier).next().is_some();
     Tier::ALL.into_iter().filter(has)
 }
 
-/// AES-GCM with all lengths of keys and ICVs, with and without an IV.
+/// AES-GCM with all key and ICV lengths, with an explicit and with an implicit IV.
 fn transforms(tier: Tier) -> impl Iterator<Item = Transform> {
     Transform::ESP.into_iter().filter(move |&transform| {
         let material = material(transform, 1);
@@ -55,7 +55,7 @@ impl Case {
         Self::of_keys(context(tier), context(Tier::Portable), len, seed)
     }
 
-    /// Another packet with the same key, as long as this one.
+    /// Makes another packet with the same key and length.
     fn like(&self, seed: u64) -> Self {
         let (kernel, library) = (Arc::clone(&self.kernel), Arc::clone(&self.library));
         Self::of_keys(kernel, library, self.plain.len(), seed)
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-/// The packets with guards between them, and where each begins.
+/// Lays out the packets with guard bytes between them, and returns where each begins.
 fn arena<'a>(packets: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<usize>) {
     let mut bytes = vec![0xa5; GUARD];
     let mut starts = Vec::new();
@@ -99,7 +99,7 @@ fn work<'a, K: Kernel>(cases: &'a [Case], bytes: &mut [u8], starts: &[usize]) ->
     work.collect()
 }
 
-/// Seals and opens one batch and compares it with what the library says.
+/// Seals and opens one batch, and compares the results with the library's.
 fn check<K: Kernel>(tier: Tier, cases: &[Case]) {
     let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
     let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
@@ -166,7 +166,7 @@ fn gmac_of_every_length_is_that_of_the_library() {
     }
 }
 
-/// Every number of packets of a shape, with those of other shapes, keys and transforms among them.
+/// Tries every number of packets of a shape among packets of other shapes, keys and transforms.
 #[test]
 fn mixed_batches_give_what_the_library_gives() {
     for tier in tiers() {
@@ -193,7 +193,7 @@ fn mixed_batches_give_what_the_library_gives() {
     }
 }
 
-/// Packets of one key and one length, with and without others between groups of four.
+/// Tries packets of one key and one length, with and without others between the groups of four.
 #[test]
 fn packets_that_are_alike_give_what_the_library_gives() {
     for tier in tiers() {
@@ -216,7 +216,7 @@ fn packets_that_are_alike_give_what_the_library_gives() {
     }
 }
 
-/// What a kernel keeps of a key from one packet to the next is that key's only.
+/// A kernel that keeps values of one key must not use them for the next packet's key.
 #[test]
 fn long_packets_of_few_keys_give_what_the_library_gives() {
     for tier in tiers() {
@@ -244,7 +244,7 @@ fn long_packets_of_few_keys_give_what_the_library_gives() {
     }
 }
 
-/// Changes one bit at each place of some packets of a batch.
+/// Flips one bit at each place of some packets of a batch.
 #[test]
 fn a_changed_bit_is_noticed_in_its_packet_only() {
     for tier in tiers() {
@@ -254,7 +254,7 @@ fn a_changed_bit_is_noticed_in_its_packet_only() {
                 .enumerate()
             {
                 let first = Case::new(tier, transform, true, len, 1);
-                // Alike or each with a key of its own.
+                // The packets are all alike, or each has a key of its own.
                 let next = |seed| match number % 2 {
                     0 => first.like(seed),
                     _ => Case::new(tier, transform, true, len, seed),

@@ -1,8 +1,8 @@
-//! AES in CBC and CTR mode with AES-NI: one block a register, eight registers in flight.
+//! AES in CBC and CTR mode with AES-NI: one block per register, eight registers in flight.
 //!
-//! As in [`super::avx512`], whose tricks 1, 3 and 4 hold here too: CBC encryption in eight packets in step, the rest in
-//! eight blocks of one packet. Eight, because a round takes three cycles and two can begin in each: six cover it, and
-//! eight leave room for what else there is to do.
+//! Tricks 1, 3 and 4 of [`super::avx512`] hold here too. CBC encryption works on eight packets in step, all else on
+//! eight blocks of one packet. An AES round takes three cycles, and two can begin in each cycle, so six blocks cover
+//! the latency. Eight leave room for the other instructions.
 
 use std::arch::x86_64::*;
 
@@ -13,8 +13,8 @@ use crate::plain::{Plain, cleanse};
 
 const ROUNDS_MAX: usize = 14;
 
-/// Does something for each of the first `N` registers, without a loop: the compiler keeps an array in registers only if
-/// it sees nothing but constants as indices, and it gives up on unrolling this much by itself.
+/// Repeats a statement for each of the first `N` registers without a loop. The compiler keeps an array in registers
+/// only if all indices are constants, and it does not unroll this much by itself.
 macro_rules! registers {
     ($n:expr, $i:ident => $do:block) => {
         registers!(@ $n, $i, $do, 0 1 2 3 4 5 6 7)
@@ -31,13 +31,14 @@ macro_rules! registers {
 #[derive(Clone, Copy)]
 struct LaneKeys<const LANES: usize>([[__m128i; LANES]; ROUNDS_MAX + 1]);
 
-// SAFETY: integers.
+// SAFETY: the struct consists of vectors of integers, and zero is a valid value.
 unsafe impl<const LANES: usize> Plain for LaneKeys<LANES> {}
 
+/// The lanes of CBC encryption, one packet each.
 #[repr(C, align(64))]
 struct CbcLanes<'a, 'k, const ROUNDS: usize, const LANES: usize> {
     keys: LaneKeys<LANES>,
-    /// Where each lane's next block is.
+    /// Pointer to each lane's next block.
     next: [*mut u8; LANES],
     work: &'a [Work<'k, Key>],
 }
@@ -56,7 +57,7 @@ impl<const ROUNDS: usize, const LANES: usize> Streams for CbcLanes<'_, '_, ROUND
             .zip(&work.key.round_keys)
             .take(ROUNDS + 1)
         {
-            // SAFETY: the caller has SSE2.
+            // SAFETY: SSE2 is part of the x86-64 baseline.
             keys[lane] = unsafe { block(key) };
         }
         work.body_len() / 16
@@ -72,7 +73,7 @@ impl<const ROUNDS: usize, const LANES: usize> Streams for CbcLanes<'_, '_, ROUND
 
     #[inline(always)]
     unsafe fn run(&mut self, blocks: usize) {
-        // SAFETY: the lanes are valid and the caller has the features.
+        // SAFETY: the caller guarantees the lanes and their blocks; it is compiled for the features.
         unsafe { self.encrypt(blocks) };
     }
 
@@ -86,20 +87,22 @@ impl<const ROUNDS: usize, const LANES: usize> Streams for CbcLanes<'_, '_, ROUND
 }
 
 impl<const ROUNDS: usize, const LANES: usize> CbcLanes<'_, '_, ROUNDS, LANES> {
+    /// Encrypts the next `blocks` blocks of every lane.
+    ///
     /// # Safety
-    /// Every lane has so many blocks in front of it, and a block or IV behind it.
+    /// Every lane has so many blocks from its pointer on, and a block or IV before it.
     #[target_feature(enable = "aes,avx")]
     #[inline]
     unsafe fn encrypt(&mut self, blocks: usize) {
         let keys = &self.keys.0;
         let mut state = [_mm_setzero_si128(); LANES];
         registers!(LANES, L => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees a block or IV before the lane's pointer.
             state[L] = unsafe { _mm_loadu_si128(self.next[L].wrapping_sub(16).cast()) };
         });
         for offset in (0..16 * blocks).step_by(16) {
             registers!(LANES, L => {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees that the lane has this block.
                 let text = unsafe { _mm_loadu_si128(self.next[L].add(offset).cast()) };
                 state[L] = _mm_xor_si128(state[L], _mm_xor_si128(text, keys[0][L]));
             });
@@ -110,7 +113,7 @@ impl<const ROUNDS: usize, const LANES: usize> CbcLanes<'_, '_, ROUNDS, LANES> {
             }
             registers!(LANES, L => {
                 state[L] = _mm_aesenclast_si128(state[L], keys[ROUNDS][L]);
-                // SAFETY: the caller's promise.
+                // SAFETY: same as above.
                 unsafe { _mm_storeu_si128(self.next[L].add(offset).cast(), state[L]) };
             });
         }
@@ -129,17 +132,18 @@ impl<const ROUNDS: usize, const LANES: usize> Drop for CbcLanes<'_, '_, ROUNDS, 
 #[target_feature(enable = "sse2")]
 #[inline]
 fn block(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 bytes.
+    // SAFETY: the reference covers 16 bytes.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 /// Encrypts the bodies of the packets with AES in CBC mode.
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each key is of AES-CBC with `ROUNDS` rounds.
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets and their keys.
     unsafe {
         match order.len() {
             0 | 1 => cbc_encrypt_lanes::<ROUNDS, 1>(work, order),
@@ -150,8 +154,10 @@ pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
     }
 }
 
+/// Encrypts the bodies in `LANES` lanes.
+///
 /// # Safety
-/// As [`cbc_encrypt`].
+/// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const LANES: usize>(
     work: &[Work<'_, Key>],
@@ -162,19 +168,19 @@ unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const LANES: usize>(
         next: [std::ptr::null_mut(); LANES],
         work,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets and their keys.
     unsafe { schedule(&mut lanes, order) };
 }
 
-/// The keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
+/// The round keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
 #[derive(Clone, Copy)]
 pub(super) struct InverseKeys([__m128i; ROUNDS_MAX + 1]);
 
-// SAFETY: integers.
+// SAFETY: the struct consists of vectors of integers, and zero is a valid value.
 unsafe impl Plain for InverseKeys {}
 
 impl InverseKeys {
-    /// Zeros.
+    /// Keys that are all zero.
     #[target_feature(enable = "sse2")]
     #[inline]
     pub(super) fn none() -> Self {
@@ -197,7 +203,7 @@ impl InverseKeys {
 /// Decrypts the bodies of the packets with AES in CBC mode.
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     let mut of: *const Key = std::ptr::null();
@@ -210,7 +216,7 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
         }
         let body = work.body();
         let mut blocks = work.body_len() / 16;
-        // SAFETY: inside the body, with the IV in front of it.
+        // SAFETY: the blocks lie in the body, and the IV is in front of it.
         unsafe {
             while blocks >= 8 {
                 blocks -= 8;
@@ -228,8 +234,10 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
     cleanse(&mut keys);
 }
 
+/// Decrypts `N` blocks.
+///
 /// # Safety
-/// `N` blocks and the one in front of them can be read, and they can be written.
+/// The `N` blocks may be read and written, and the block before them may be read.
 #[target_feature(enable = "aes,avx")]
 #[inline]
 unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &InverseKeys, at: *mut u8) {
@@ -238,7 +246,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Inverse
     let mut before = state;
     registers!(N, I => {
         let at = at.wrapping_add(16 * I);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the blocks and the one before them.
         unsafe {
             state[I] = _mm_xor_si128(_mm_loadu_si128(at.cast()), keys[0]);
             before[I] = _mm_loadu_si128(at.wrapping_sub(16).cast());
@@ -252,7 +260,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Inverse
     registers!(N, I => {
         let last = _mm_xor_si128(keys[ROUNDS], before[I]);
         let plain = _mm_aesdeclast_si128(state[I], last);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the blocks.
         unsafe { _mm_storeu_si128(at.wrapping_add(16 * I).cast(), plain) };
     });
 }
@@ -260,7 +268,8 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Inverse
 /// Encrypts or decrypts the bodies of the packets with AES in CTR mode (RFC 3686).
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each key is of AES-CTR with `ROUNDS` rounds.
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     for &packet in order {
@@ -268,21 +277,21 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
         let keys = &work.key.round_keys;
         let mut at = work.body();
         let mut len = work.body_len();
-        // SAFETY: the IV is in front of the body.
+        // SAFETY: the IV is the eight bytes in front of the body.
         let iv = unsafe { at.wrapping_sub(8).cast::<u64>().read_unaligned() };
         let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;
         let nonce = _mm_xor_si128(block(&keys[0]), block(&nonce.to_le_bytes()));
         let mut counter = 1;
         while len >= 128 {
             let stream = ctr_blocks::<ROUNDS, 8>(keys, nonce, &mut counter);
-            // SAFETY: inside the body.
+            // SAFETY: the bytes lie in the body.
             unsafe { add(&stream, at) };
             at = at.wrapping_add(128);
             len -= 128;
         }
         while len >= 32 {
             let stream = ctr_blocks::<ROUNDS, 2>(keys, nonce, &mut counter);
-            // SAFETY: inside the body.
+            // SAFETY: the bytes lie in the body.
             unsafe { add(&stream, at) };
             at = at.wrapping_add(32);
             len -= 32;
@@ -290,7 +299,7 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
         if len > 0 {
             let stream = ctr_blocks::<ROUNDS, 2>(keys, nonce, &mut counter);
             let mut rest = [0; 32];
-            // SAFETY: `len` bytes, less than 32, are inside the body.
+            // SAFETY: `len` is less than 32, and so many bytes are left in the body.
             unsafe {
                 rest.as_mut_ptr().copy_from_nonoverlapping(at, len);
                 add(&stream, rest.as_mut_ptr());
@@ -300,21 +309,21 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
     }
 }
 
-/// Adds `N` blocks to those at a place.
+/// XORs `N` blocks of key stream onto memory.
 ///
 /// # Safety
-/// They can be read and written.
+/// 16·`N` bytes at `at` may be read and written.
 #[target_feature(enable = "avx")]
 #[inline]
 unsafe fn add<const N: usize>(stream: &[__m128i; N], at: *mut u8) {
     registers!(N, I => {
         let at: *mut __m128i = at.wrapping_add(16 * I).cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the bytes.
         unsafe { _mm_storeu_si128(at, _mm_xor_si128(stream[I], _mm_loadu_si128(at))) };
     });
 }
 
-/// The next `N` blocks of the key stream. `nonce` has the first round key in it.
+/// Returns the next `N` blocks of the key stream. `nonce` already has the first round key XORed in.
 #[target_feature(enable = "aes,avx,sse4.1")]
 #[inline]
 fn ctr_blocks<const ROUNDS: usize, const N: usize>(
@@ -328,7 +337,7 @@ fn ctr_blocks<const ROUNDS: usize, const N: usize>(
         state[I] = _mm_xor_si128(nonce, last);
         *counter = counter.wrapping_add(1);
     });
-    // Or the compiler copies all keys to the stack, to have them there for the next blocks.
+    // `black_box` keeps the compiler from copying all keys to the stack for the next blocks.
     let keys = std::hint::black_box(keys);
     for key in &keys[1..ROUNDS] {
         let key = block(key);

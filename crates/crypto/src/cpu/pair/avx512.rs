@@ -1,4 +1,4 @@
-//! AES in CBC and CTR mode with AVX-512 and vector AES: four blocks a register.
+//! AES in CBC and CTR mode with AVX-512 and vector AES: four blocks per register.
 //!
 //! ```text
 //! CBC, encryption: c[i] = AES(p[i] ⊕ c[i-1]), one block after the other, hence sixteen packets in step
@@ -13,13 +13,13 @@
 //! CBC, decryption: p[i] = AES⁻¹(c[i]) ⊕ c[i-1], and CTR: p[i] ⊕ AES(nonce ‖ i), sixteen blocks of one packet
 //! ```
 //!
-//! 1. In ESP the IV stands in front of the body, and a body is encrypted in place: the chaining value is always the
-//!    block in front of the next one. A lane has no state but its address.
-//! 2. Loading a lane notes only the address of its keys. Before the next run, the keys of its register are put together
-//!    from their four packets by loads, which no store of 16 bytes holds up.
-//! 3. Decryption goes from the end of the body to its start, so that `c[i-1]` is still in memory when `p[i]` is made.
-//! 4. The keys for decryption are derived from those for encryption for each packet, if they are not those of the packet
-//!    before: a key context has half the size, and 10,000 of them stay in the cache.
+//! 1. In ESP the IV stands in front of the body, and a body is encrypted in place. The chaining value is therefore
+//!    always the block before the next one, and a lane's only state is its address.
+//! 2. Loading a lane notes only the address of its keys. Before the next run, loads collect the keys of the lane's
+//!    register from its four packets. No store of 16 bytes delays these loads.
+//! 3. Decryption goes from the end of the body to its start. `c[i-1]` is then still in memory when `p[i]` is made.
+//! 4. Decryption keys are derived from encryption keys when a packet has another key than the one before. A key
+//!    context is thus half as large, and 10,000 of them stay in the cache.
 
 use std::arch::x86_64::*;
 
@@ -29,23 +29,23 @@ use crate::cpu::Work;
 use crate::plain::{Plain, cleanse};
 
 const ROUNDS_MAX: usize = 14;
-/// The counters of the four blocks in a register, little endian in the last word.
+/// The counters of the four blocks in a register, little endian, in the last word of each block.
 const FIRST_COUNTERS: [u32; 16] = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4];
 
-/// Round keys of the lanes, four lanes a register.
+/// Round keys of the lanes, four lanes per register.
 #[derive(Clone, Copy)]
 struct LaneKeys<const QUARTERS: usize>([[__m512i; QUARTERS]; ROUNDS_MAX + 1]);
 
-// SAFETY: integers.
+// SAFETY: the struct consists of vectors of integers, and zero is a valid value.
 unsafe impl<const QUARTERS: usize> Plain for LaneKeys<QUARTERS> {}
 
 #[repr(C, align(64))]
 struct CbcLanes<'a, 'k, const ROUNDS: usize, const QUARTERS: usize> {
     keys: LaneKeys<QUARTERS>,
     of: [*const RoundKeys; 16],
-    /// Where each lane's next block is.
+    /// Pointer to each lane's next block.
     next: [*mut u8; 16],
-    /// Lanes whose keys are not yet in `keys`.
+    /// The lanes whose keys are not in `keys` yet.
     fresh: Lanes,
     work: &'a [Work<'k, Key>],
 }
@@ -71,7 +71,7 @@ impl<const ROUNDS: usize, const QUARTERS: usize> Streams for CbcLanes<'_, '_, RO
 
     #[inline(always)]
     unsafe fn run(&mut self, blocks: usize) {
-        // SAFETY: the lanes are valid and the caller has the features.
+        // SAFETY: the caller guarantees the lanes and their blocks; it is compiled for the features.
         unsafe {
             for quarter in 0..QUARTERS {
                 if self.fresh & 0xf << (4 * quarter) != 0 {
@@ -93,14 +93,16 @@ impl<const ROUNDS: usize, const QUARTERS: usize> Streams for CbcLanes<'_, '_, RO
 }
 
 impl<const ROUNDS: usize, const QUARTERS: usize> CbcLanes<'_, '_, ROUNDS, QUARTERS> {
+    /// Collects the round keys of four lanes.
+    ///
     /// # Safety
-    /// The lanes' keys are valid.
+    /// The key pointers of these lanes are valid.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn collect_keys(&mut self, quarter: usize) {
         let of = &self.of[4 * quarter..4 * quarter + 4];
         for (round, keys) in self.keys.0.iter_mut().enumerate().take(ROUNDS + 1) {
-            // SAFETY: valid, as the caller says.
+            // SAFETY: the caller guarantees that the pointers are valid.
             keys[quarter] = unsafe {
                 let key = |lane: usize| (&raw const (*of[lane])[round]).cast_mut().cast();
                 gather([key(0), key(1), key(2), key(3)])
@@ -108,8 +110,10 @@ impl<const ROUNDS: usize, const QUARTERS: usize> CbcLanes<'_, '_, ROUNDS, QUARTE
         }
     }
 
+    /// Encrypts the next `blocks` blocks of every lane.
+    ///
     /// # Safety
-    /// Every lane has so many blocks in front of it, and a block or IV behind it.
+    /// Every lane has so many blocks from its pointer on, and a block or IV before it.
     #[target_feature(enable = "avx512f,vaes")]
     #[inline]
     unsafe fn encrypt(&mut self, blocks: usize) {
@@ -121,12 +125,12 @@ impl<const ROUNDS: usize, const QUARTERS: usize> CbcLanes<'_, '_, ROUNDS, QUARTE
         };
         let mut state = [_mm512_setzero_si512(); QUARTERS];
         for (q, state) in state.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees a block or IV before each lane's pointer.
             *state = unsafe { gather(at(q, 16usize.wrapping_neg())) };
         }
         for offset in (0..16 * blocks).step_by(16) {
             for q in 0..QUARTERS {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees that each lane has this block.
                 let block = unsafe { gather(at(q, offset)) };
                 state[q] = _mm512_ternarylogic_epi64::<0x96>(state[q], block, keys[0][q]);
             }
@@ -137,7 +141,7 @@ impl<const ROUNDS: usize, const QUARTERS: usize> CbcLanes<'_, '_, ROUNDS, QUARTE
             }
             for q in 0..QUARTERS {
                 state[q] = _mm512_aesenclast_epi128(state[q], keys[ROUNDS][q]);
-                // SAFETY: the caller's promise.
+                // SAFETY: same as above.
                 unsafe { scatter(at(q, offset), state[q]) };
             }
         }
@@ -153,12 +157,14 @@ impl<const ROUNDS: usize, const QUARTERS: usize> Drop for CbcLanes<'_, '_, ROUND
     }
 }
 
+/// Loads one block from each pointer.
+///
 /// # Safety
-/// 16 bytes at each place can be read.
+/// 16 bytes at each pointer may be read.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn gather([a, b, c, d]: [*mut u8; 4]) -> __m512i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees 16 readable bytes at each pointer.
     unsafe {
         let z = _mm512_castsi128_si512(_mm_loadu_si128(a.cast()));
         let z = _mm512_inserti32x4::<1>(z, _mm_loadu_si128(b.cast()));
@@ -167,12 +173,14 @@ unsafe fn gather([a, b, c, d]: [*mut u8; 4]) -> __m512i {
     }
 }
 
+/// Stores one block to each pointer.
+///
 /// # Safety
-/// 16 bytes at each place can be written.
+/// 16 bytes at each pointer may be written.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn scatter([a, b, c, d]: [*mut u8; 4], z: __m512i) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees 16 writable bytes at each pointer.
     unsafe {
         _mm_storeu_si128(a.cast(), _mm512_castsi512_si128(z));
         _mm_storeu_si128(b.cast(), _mm512_extracti32x4_epi32::<1>(z));
@@ -184,10 +192,11 @@ unsafe fn scatter([a, b, c, d]: [*mut u8; 4], z: __m512i) {
 /// Encrypts the bodies of the packets with AES in CBC mode.
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each key is of AES-CBC with `ROUNDS` rounds.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets and their keys.
     unsafe {
         match order.len() {
             0 | 1 => aesni::cbc_encrypt::<ROUNDS>(work, order),
@@ -198,8 +207,10 @@ pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
     }
 }
 
+/// Encrypts the bodies in 4·`QUARTERS` lanes.
+///
 /// # Safety
-/// As [`cbc_encrypt`].
+/// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
 unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const QUARTERS: usize>(
     work: &[Work<'_, Key>],
@@ -212,15 +223,15 @@ unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const QUARTERS: usize>(
         fresh: 0,
         work,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets and their keys.
     unsafe { schedule(&mut lanes, order) };
 }
 
-/// One packet's round keys, each four times.
+/// The round keys of one packet, each in all four parts of a register.
 #[derive(Clone, Copy)]
 struct BroadKeys([__m512i; ROUNDS_MAX + 1]);
 
-// SAFETY: integers.
+// SAFETY: the struct consists of vectors of integers, and zero is a valid value.
 unsafe impl Plain for BroadKeys {}
 
 impl BroadKeys {
@@ -234,7 +245,7 @@ impl BroadKeys {
         Self(keys)
     }
 
-    /// The keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
+    /// The round keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
     #[target_feature(enable = "avx512f,aes")]
     #[inline]
     fn inverse<const ROUNDS: usize>(round_keys: &RoundKeys) -> Self {
@@ -260,7 +271,7 @@ fn broadcast(block: &[u8; 16]) -> __m512i {
 /// Decrypts the bodies of the packets with AES in CBC mode.
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// The obligations are those of [`cbc_encrypt`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes,bmi1,bmi2")]
 pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     let mut of: *const Key = std::ptr::null();
@@ -273,7 +284,7 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
         }
         let body = work.body();
         let mut blocks = work.body_len() / 16;
-        // SAFETY: inside the body, with the IV in front of it.
+        // SAFETY: the blocks lie in the body, and the IV is in front of it.
         unsafe {
             while blocks >= 16 {
                 blocks -= 16;
@@ -291,10 +302,10 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
     cleanse(&mut keys);
 }
 
-/// Decrypts `N` registers full of blocks, or those halves of blocks that are in the mask.
+/// Decrypts `N` registers full of blocks. Only the half blocks that are in `mask` are read and written.
 ///
 /// # Safety
-/// They and the block in front of them can be read, and they can be written.
+/// The half blocks in `mask` may be read and written, and those one block before them may be read.
 #[target_feature(enable = "avx512f,vaes")]
 #[inline]
 unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(
@@ -307,7 +318,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(
     let mut before = state;
     for i in 0..N {
         let at = at.wrapping_add(64 * i);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the half blocks in `mask`.
         unsafe {
             state[i] = _mm512_maskz_loadu_epi64(mask, at.cast());
             before[i] = _mm512_maskz_loadu_epi64(mask, at.wrapping_sub(16).cast());
@@ -324,7 +335,7 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(
     for (i, (&state, &before)) in state.iter().zip(&before).enumerate() {
         let last = _mm512_xor_si512(keys[ROUNDS], before);
         let plain = _mm512_aesdeclast_epi128(state, last);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the half blocks in `mask`.
         unsafe { _mm512_mask_storeu_epi64(at.wrapping_add(64 * i).cast(), mask, plain) };
     }
 }
@@ -332,7 +343,8 @@ unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(
 /// Encrypts or decrypts the bodies of the packets with AES in CTR mode (RFC 3686).
 ///
 /// # Safety
-/// The packets are valid and their keys of this cipher.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each key is of AES-CTR with `ROUNDS` rounds.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
 pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     for &packet in order {
@@ -340,21 +352,21 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
         let keys = BroadKeys::new::<ROUNDS>(&work.key.round_keys);
         let mut at = work.body();
         let mut len = work.body_len();
-        // SAFETY: the IV is in front of the body.
+        // SAFETY: the IV is the eight bytes in front of the body.
         let iv = unsafe { at.wrapping_sub(8).cast::<u64>().read_unaligned() };
         let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;
         let nonce = _mm512_xor_si512(keys.0[0], broadcast(&nonce.to_le_bytes()));
-        // SAFETY: sixteen words.
+        // SAFETY: the array has sixteen words.
         let mut counter = unsafe { _mm512_loadu_si512(FIRST_COUNTERS.as_ptr().cast()) };
         while len >= 256 {
-            // SAFETY: inside the body.
+            // SAFETY: the bytes lie in the body.
             unsafe { ctr_blocks::<ROUNDS, 4>(&keys, nonce, &mut counter, at, !0) };
             at = at.wrapping_add(256);
             len -= 256;
         }
         while len > 0 {
             let mask = _bzhi_u64(!0, len.min(64) as u32);
-            // SAFETY: as much as the mask says is inside the body.
+            // SAFETY: the bytes in the mask lie in the body.
             unsafe { ctr_blocks::<ROUNDS, 1>(&keys, nonce, &mut counter, at, mask) };
             at = at.wrapping_add(64);
             len = len.saturating_sub(64);
@@ -362,10 +374,10 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
     }
 }
 
-/// Adds the key stream to `N` registers full of bytes, or to those bytes that are in the mask.
+/// XORs the key stream onto `N` registers full of bytes. Only the bytes in `mask` are read and written.
 ///
 /// # Safety
-/// They can be read and written.
+/// The bytes in `mask` may be read and written.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 #[inline]
 unsafe fn ctr_blocks<const ROUNDS: usize, const N: usize>(
@@ -390,7 +402,7 @@ unsafe fn ctr_blocks<const ROUNDS: usize, const N: usize>(
     }
     for (i, &state) in state.iter().enumerate() {
         let at = at.wrapping_add(64 * i);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the bytes in `mask`.
         unsafe {
             let text = _mm512_maskz_loadu_epi8(mask, at.cast());
             let last = _mm512_xor_si512(keys[ROUNDS], text);

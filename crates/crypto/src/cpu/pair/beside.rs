@@ -1,8 +1,8 @@
-//! AES between the rounds of a hash: one block of one packet at a time, with nothing to wait for but itself.
+//! AES between the rounds of a hash: one block of one packet at a time.
 //!
-//! 1. Ten to fourteen rounds in a row, in one register: the processor has begun the rounds of the hash and of the next
-//!    blocks long before it is through. Blocks in step would take registers that the hash needs.
-//! 2. Round keys are operands in memory.
+//! 1. A block does its ten to fourteen rounds in a row, in one register. Long before they end, the processor has
+//!    begun the hash's rounds and the next blocks. Several blocks in step would take registers that the hash needs.
+//! 2. Round keys are memory operands.
 
 use std::arch::x86_64::*;
 
@@ -12,17 +12,19 @@ use super::{Key, RoundKeys};
 use crate::cpu::Work;
 use crate::plain::Plain;
 
-/// What goes between the rounds.
+/// Work that is done between the rounds of a hash.
 ///
-/// The functions are `inline(always)` and without `target_feature`: they become part of a caller that has it.
+/// The functions are `inline(always)` and have no `target_feature`: they become part of a caller that has it.
 pub(super) trait Beside: Copy {
-    /// Whether there is anything.
+    /// Whether there is any such work.
     const SOME: bool;
 
-    /// Does a block, and goes on to the next.
+    /// Does one block and goes on to the next.
     ///
     /// # Safety
-    /// The processor has AES-NI, SSE4.1 and AVX; the block can be read and written, and the keys be read.
+    /// - The processor has AES-NI, SSE4.1 and AVX.
+    /// - The block may be read and written.
+    /// - The keys may be read.
     unsafe fn block(&mut self);
 }
 
@@ -31,24 +33,30 @@ pub(super) trait Cipher<K>: Beside {
     /// Keys that are derived for each packet.
     type Keys: Plain;
 
+    /// Returns an empty place for derived keys.
+    ///
     /// # Safety
     /// The processor has AES-NI and AVX.
     unsafe fn no_keys() -> Self::Keys;
 
-    /// At the first block of the body.
+    /// Starts at the first block of the packet's body. `keys` belongs to an earlier packet or is empty. The cipher
+    /// keeps the address of `keys`.
     ///
     /// # Safety
-    /// The processor has AES-NI and AVX; the packet is valid. `keys` is of an earlier packet or of none; the cipher keeps its address.
+    /// - The processor has AES-NI and AVX.
+    /// - The packet's bytes may be read and written.
+    /// - `keys` stays in its place as long as the cipher is used.
     unsafe fn new(work: &Work<'_, K>, keys: &mut Self::Keys) -> Self;
 
-    /// Goes to the first of the four blocks of a piece, which are to be found `at` a place. CBC only goes from one to the next.
+    /// Moves to piece number `piece`, whose four blocks are at `at`. With CBC the pieces must be visited one after
+    /// the other.
     fn go_to(&mut self, piece: usize, at: *mut u8);
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct NoKeys;
 
-// SAFETY: no bytes at all.
+// SAFETY: the struct has no bytes.
 unsafe impl Plain for NoKeys {}
 
 #[derive(Clone, Copy)]
@@ -93,7 +101,7 @@ impl<const ROUNDS: usize> Beside for Ctr<ROUNDS> {
     #[inline(always)]
     unsafe fn block(&mut self) {
         let keys: *const __m128i = self.keys.cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the block and the keys.
         unsafe {
             let counter = _mm_insert_epi32::<3>(self.nonce, self.counter.swap_bytes() as i32);
             let mut state = _mm_xor_si128(counter, _mm_loadu_si128(keys));
@@ -124,11 +132,11 @@ impl<const ROUNDS: usize> Cipher<Key> for Ctr<ROUNDS> {
 
     #[inline(always)]
     unsafe fn new(work: &Work<'_, Key>, _: &mut NoKeys) -> Self {
-        // SAFETY: the IV is in front of the body.
+        // SAFETY: the IV is the eight bytes in front of the body.
         let iv = unsafe { work.body().wrapping_sub(8).cast::<u64>().read_unaligned() };
         let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;
         Self {
-            // SAFETY: 16 bytes.
+            // SAFETY: the number has 16 bytes.
             nonce: unsafe { _mm_loadu_si128((&raw const nonce).cast()) },
             keys: &work.key.round_keys,
             at: work.body(),
@@ -143,23 +151,23 @@ impl<const ROUNDS: usize> Cipher<Key> for Ctr<ROUNDS> {
     }
 }
 
-/// CBC mode, decryption.
+/// CBC decryption.
 #[derive(Clone, Copy)]
 pub(super) struct CbcDecrypt<const ROUNDS: usize> {
-    /// The block of ciphertext in front of the next one.
+    /// The ciphertext block before the next one.
     before: __m128i,
     keys: *const InverseKeys,
     at: *mut u8,
 }
 
-/// The keys of a packet, and whose they are.
+/// The derived keys of a packet, and the key they come from.
 #[derive(Clone, Copy)]
 pub(super) struct DerivedKeys {
     of: *const Key,
     keys: InverseKeys,
 }
 
-// SAFETY: a null pointer and integers.
+// SAFETY: the struct consists of a pointer and integers, for which zero is a valid value.
 unsafe impl Plain for DerivedKeys {}
 
 impl<const ROUNDS: usize> Beside for CbcDecrypt<ROUNDS> {
@@ -169,7 +177,7 @@ impl<const ROUNDS: usize> Beside for CbcDecrypt<ROUNDS> {
     unsafe fn block(&mut self) {
         let keys: *const __m128i = self.keys.cast();
         let at: *mut __m128i = self.at.cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the block and the keys.
         unsafe {
             let mut state = _mm_xor_si128(_mm_loadu_si128(at), _mm_loadu_si128(keys));
             macro_rules! round {
@@ -195,14 +203,14 @@ impl<const ROUNDS: usize> Cipher<Key> for CbcDecrypt<ROUNDS> {
     unsafe fn no_keys() -> DerivedKeys {
         DerivedKeys {
             of: std::ptr::null(),
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees SSE2.
             keys: unsafe { InverseKeys::none() },
         }
     }
 
     #[inline(always)]
     unsafe fn new(work: &Work<'_, Key>, keys: &mut DerivedKeys) -> Self {
-        // SAFETY: the caller's promise; the IV is in front of the body.
+        // SAFETY: the caller guarantees AES-NI and the packet; the IV is in front of the body.
         unsafe {
             if !std::ptr::eq(keys.of, work.key) {
                 keys.of = work.key;

@@ -7,24 +7,25 @@
 //! block w0    w0 of 0   w0 of 1      w0 of 15
 //! ```
 //!
-//! 1. All rounds are unrolled: the variables change their names instead of their places, and the schedule of the
-//!    message is a ring of sixteen registers.
-//! 2. A round waits for the round before it. What does not depend on that one is added first, and is opaque to the
-//!    compiler, which would otherwise add the constant last.
-//! 3. Choice, majority and the sum of three bits are one instruction each where the processor has one for them.
+//! 1. All rounds are unrolled. The variables change their names, not their places, and the message schedule is a ring
+//!    of sixteen registers.
+//! 2. A round waits for the round before it. Terms that do not depend on that round are added first. They are made
+//!    opaque to the compiler, which would otherwise add the constant last.
+//! 3. Choice, majority and the sum of three bits are one instruction each if the processor has such an instruction.
 
 use super::simd::Simd;
 
-/// A hash of the Merkle–Damgård kind with blocks of 64 bytes.
+/// A Merkle–Damgård hash with blocks of 64 bytes.
 pub(super) trait Hash {
-    /// 32-bit words of the state and of the digest.
+    /// Number of 32-bit words of the state and of the digest.
     const WORDS: usize;
-    /// Bytes of the HMAC that ESP sends: 12 (RFC 2403, RFC 2404) or 16 (RFC 4868).
+    /// Length in bytes of the HMAC that ESP sends: 12 (RFC 2403, RFC 2404) or 16 (RFC 4868).
     const ICV_LEN: usize;
-    /// Whether words and the length of the message are big endian.
+    /// Whether the words and the message length are big endian.
     const BIG_ENDIAN: bool;
 
-    /// Takes one block into the state; `block` is overwritten. Of the state only the first [`Hash::WORDS`] count.
+    /// Absorbs one block into the state; `block` is overwritten. Only the first [`Hash::WORDS`] words of the state
+    /// count.
     fn compress<S: Simd>(s: S, state: &mut [S::V; 8], block: &mut [S::V; 16]);
 }
 
@@ -46,10 +47,10 @@ impl Hash for Sha1 {
     }
 }
 
-/// FIPS 180-4 §6.1.2.
+/// The compression function of FIPS 180-4 §6.1.2.
 #[inline(always)]
 pub(super) fn sha1<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
-    // In round t, a … e are v[(80 - t) % 5] and those after it.
+    // In round t, a … e are v[(80 - t) % 5] and the words after it.
     let mut v = [state[0], state[1], state[2], state[3], state[4]];
     macro_rules! round {
         ($t:literal, $f:ident, $k:expr) => {
@@ -121,10 +122,10 @@ impl Hash for Sha256 {
     }
 }
 
-/// FIPS 180-4 §6.2.2.
+/// The compression function of FIPS 180-4 §6.2.2.
 #[inline(always)]
 pub(super) fn sha256<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
-    // In round t, a … h are v[(64 - t) % 8] and those after it.
+    // In round t, a … h are v[(64 - t) % 8] and the words after it.
     let mut v = *state;
     macro_rules! round {
         ($t:literal) => {{
@@ -181,10 +182,10 @@ impl Hash for Md5 {
     const ICV_LEN: usize = 12;
     const BIG_ENDIAN: bool = false;
 
-    /// RFC 1321 §3.4.
+    /// The compression function of RFC 1321 §3.4.
     #[inline(always)]
     fn compress<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
-        // In step t, a … d are v[(64 - t) % 4] and those after it.
+        // In step t, a … d are v[(64 - t) % 4] and the words after it.
         let mut v = [state[0], state[1], state[2], state[3]];
         macro_rules! step {
             ($t:literal, $f:ident [$x:literal $y:literal $z:literal], $word:expr, $rotations:expr) => {{
@@ -226,7 +227,7 @@ impl Hash for Md5 {
     }
 }
 
-/// FIPS 180-4 §4.2.2.
+/// The round constants of FIPS 180-4 §4.2.2.
 #[rustfmt::skip]
 pub(super) const SHA256_K: [u32; 64] = [
     0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
@@ -239,7 +240,7 @@ pub(super) const SHA256_K: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// RFC 1321 §3.4.
+/// The step constants of RFC 1321 §3.4.
 #[rustfmt::skip]
 const MD5_T: [u32; 64] = [
     0xd76a_a478, 0xe8c7_b756, 0x2420_70db, 0xc1bd_ceee, 0xf57c_0faf, 0x4787_c62a, 0xa830_4613, 0xfd46_9501,

@@ -11,9 +11,10 @@
 //!           compare the ICVs
 //! ```
 //!
-//! 1. Loading notes only addresses. The next run fetches the states of all newly loaded lanes by one transposition.
-//! 2. Finished digests are already where a transposed block has its words, so the outer hash shuffles nothing, and it
-//!    always has full lanes except at the end.
+//! 1. Loading a lane notes only addresses. The next run fetches the states of all newly loaded lanes by one
+//!    transposition.
+//! 2. Finished digests already lie where a transposed block has its words. The outer hash therefore shuffles nothing,
+//!    and its lanes are always full except at the end.
 
 use std::marker::PhantomData;
 
@@ -28,28 +29,28 @@ use crate::plain::{Plain, cleanse};
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct States {
-    /// The inner states.
+    /// The states of the inner hash, one lane per packet.
     running: [Row; 8],
-    /// Digests that wait for the outer hash: fewer than all lanes' worth between two calls.
+    /// Digests that wait for the outer hash. Between two calls there are fewer than lanes.
     finished: [[u32; 2 * LANES_MAX]; 8],
 }
 
-// SAFETY: integers.
+// SAFETY: the struct consists of integers, and zero is a valid value.
 unsafe impl Plain for States {}
 
 #[repr(C, align(64))]
 pub(super) struct HmacLanes<'a, 'k, S, H, K> {
     tails: [[u8; 128]; LANES_MAX],
     states: States,
-    /// Where each lane's next block is.
+    /// Pointer to each lane's next block.
     memory: [*const u8; LANES_MAX],
-    /// Where the state of each newly loaded lane is.
+    /// Pointer to the initial state of each lane.
     initial: [*const u8; LANES_MAX],
     fresh: Lanes,
     packet: [u16; LANES_MAX],
-    /// Blocks of the tail, 0 once it has begun.
+    /// Number of blocks in each lane's tail; 0 once the tail has begun.
     tail_blocks: [u8; LANES_MAX],
-    /// The packets of [`States::finished`].
+    /// The packets whose digests are in [`States::finished`].
     finished_packet: [u16; 2 * LANES_MAX],
     finished: usize,
     work: &'a [Work<'k, K>],
@@ -94,7 +95,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
             *state = s.load(row);
         }
         if self.fresh != 0 {
-            // SAFETY: all lanes are loaded, so that each has an address of an initial state.
+            // SAFETY: all lanes are loaded or shadows, so each has the address of an initial state.
             let initial = unsafe { s.transposed(&self.initial, 0) };
             for (state, initial) in state.iter_mut().zip(&initial) {
                 *state = s.select(self.fresh, *initial, *state);
@@ -102,7 +103,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
             self.fresh = 0;
         }
         for offset in (0..64 * blocks).step_by(64) {
-            // SAFETY: every lane has so many blocks.
+            // SAFETY: the caller of `run` guarantees that every lane has so many blocks.
             let (low, high) = unsafe {
                 let low = s.transposed(&self.memory, offset);
                 (low, s.transposed(&self.memory, offset + 32))
@@ -126,7 +127,8 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
         }
     }
 
-    /// The outer hash and the ICVs of the first `count` finished digests, at most one a lane.
+    /// Computes the outer hash of the first `count` finished digests, then writes or compares the ICVs. `count` is at
+    /// most the number of lanes.
     #[inline(always)]
     unsafe fn outer(&mut self, count: usize) {
         let s = self.simd;
@@ -135,7 +137,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
             let packet = self.finished_packet[if lane < count { lane } else { 0 }];
             *outer = self.key(packet).outer.as_ptr().cast();
         }
-        // SAFETY: each is the address of a state.
+        // SAFETY: each pointer is the address of a state.
         let mut state = unsafe { s.transposed(&outer, 0) };
         let mut block = [s.splat(0); 16];
         for (word, digests) in block.iter_mut().zip(&self.states.finished).take(H::WORDS) {
@@ -152,7 +154,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
         }
         let digests = s.columns(digest);
         for (&packet, digest) in self.finished_packet.iter().zip(&digests).take(count) {
-            // SAFETY: the packet is valid, as the caller of `schedule` said.
+            // SAFETY: the caller of `schedule` guarantees that the packets are valid.
             unsafe { self.icvs.put::<H, K>(self.work, packet, digest) };
         }
     }
@@ -160,11 +162,11 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
     /// Finishes the digests that are left.
     ///
     /// # Safety
-    /// The packets are valid.
+    /// The obligations are those of [`hash()`](super::hash()).
     #[inline(always)]
     pub(super) unsafe fn flush(&mut self) {
         if self.finished > 0 {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees the packets.
             unsafe { self.outer(self.finished) };
             self.finished = 0;
         }
@@ -179,7 +181,7 @@ impl<S: Simd, H: Hash, K: Mac> Streams for HmacLanes<'_, '_, S, H, K> {
         let work = &self.work[packet];
         let key = work.key.mac();
         let message = Message::new::<H, K>(work);
-        // SAFETY: the tail's bytes are those of the packet.
+        // SAFETY: the caller guarantees the packet, and the tail's bytes are part of it.
         let tail_blocks = unsafe { message.tail::<S, H>(self.simd, &mut self.tails[lane]) };
         self.initial[lane] = key.inner.as_ptr().cast();
         self.fresh |= 1 << lane;
@@ -203,7 +205,7 @@ impl<S: Simd, H: Hash, K: Mac> Streams for HmacLanes<'_, '_, S, H, K> {
 
     #[inline(always)]
     unsafe fn run(&mut self, blocks: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees the lanes and their blocks.
         unsafe { self.compress(blocks) };
     }
 
@@ -224,7 +226,7 @@ impl<S: Simd, H: Hash, K: Mac> Streams for HmacLanes<'_, '_, S, H, K> {
             self.finished += 1;
         }
         if self.finished >= S::LANES {
-            // SAFETY: the packets are valid.
+            // SAFETY: the caller of `schedule` guarantees that the packets are valid.
             unsafe { self.outer(S::LANES) };
             self.finished -= S::LANES;
             for digests in &mut self.states.finished {
@@ -241,13 +243,14 @@ impl<S, H, K> Drop for HmacLanes<'_, '_, S, H, K> {
     }
 }
 
-/// What the ICV covers.
+/// The bytes that an ICV covers.
 pub(super) struct Message {
     pub(super) packet: *const u8,
-    /// Whole blocks in the packet, and the bytes after them.
+    /// Number of whole 64-byte blocks in the packet.
     pub(super) blocks: usize,
+    /// Number of covered bytes after the whole blocks.
     rest: usize,
-    /// The high half of the sequence number, most significant byte first.
+    /// With ESN, the high half of the sequence number in network byte order.
     high: Option<[u8; 4]>,
 }
 
@@ -264,17 +267,17 @@ impl Message {
         }
     }
 
-    /// Builds the last blocks, whose number it gives.
+    /// Builds the last one or two blocks in `tail` and returns their number.
     ///
     /// # Safety
-    /// The packet is valid.
+    /// The packet's bytes may be read, and its length fits the transform.
     #[inline(always)]
     pub(super) unsafe fn tail<S: Simd, H: Hash>(&self, simd: S, tail: &mut [u8; 128]) -> usize {
         let (low, high) = tail.split_at_mut(64);
         let Some(low) = low.first_chunk_mut() else {
             return 0;
         };
-        // SAFETY: the packet has so many bytes after its whole blocks.
+        // SAFETY: the packet has `rest` covered bytes after its whole blocks.
         unsafe { simd.copy_padded(self.packet.wrapping_add(64 * self.blocks), self.rest, low) };
         high.fill(0);
         let mut end = self.rest;

@@ -1,4 +1,4 @@
-//! The integrity part of a key, and where ICVs come from and go to.
+//! The integrity part of a key, and the place where ICVs are written or compared.
 
 use super::hash::Hash;
 use crate::cpu::Work;
@@ -15,7 +15,7 @@ pub(crate) enum HashName {
     Sha256,
 }
 
-/// HMAC with the states after the two pads computed once.
+/// An HMAC key. The hash states after the two pads are computed once.
 #[repr(C)]
 pub(crate) struct MacKey {
     pub(super) inner: [u32; 8],
@@ -25,7 +25,7 @@ pub(crate) struct MacKey {
 }
 
 impl MacKey {
-    /// None if the algorithm has no kernel.
+    /// Makes the key. Returns None if the algorithm has no kernel.
     pub(crate) fn new(integrity: Integrity, esn: bool, key: &[u8]) -> Option<Self> {
         let hash = match integrity {
             Integrity::HmacMd5_96 => HashName::Md5,
@@ -50,16 +50,17 @@ impl Drop for MacKey {
     }
 }
 
-/// A key with an integrity part.
+/// A key that has an integrity part.
 pub(crate) trait Mac {
     fn mac(&self) -> &MacKey;
 }
 
-/// What becomes of the computed ICVs.
+/// What is done with the computed ICVs.
 pub(crate) enum Icvs<'a> {
-    /// They are written to the packets' ends.
+    /// The ICVs are written at the packets' ends.
     Write,
-    /// They are compared with those in the packets, in constant time.
+    /// The ICVs are compared with those in the packets, in constant time. Each packet's result goes to its place
+    /// here.
     Check(&'a mut [bool]),
 }
 
@@ -71,8 +72,11 @@ impl Icvs<'_> {
         }
     }
 
+    /// Writes or compares the ICV of one packet.
+    ///
     /// # Safety
-    /// The packet is valid.
+    /// - The packet's bytes may be read and written.
+    /// - The packet is at least as long as its ICV.
     #[inline(always)]
     pub(super) unsafe fn put<H: Hash, K>(
         &mut self,
@@ -85,7 +89,7 @@ impl Icvs<'_> {
         } = work[packet as usize];
         let digest = digest.map(u64::from);
         let (low, high) = (digest[0] | digest[1] << 32, digest[2] | digest[3] << 32);
-        // SAFETY: the last bytes of the packet.
+        // SAFETY: the ICV is the last bytes of the packet.
         unsafe {
             let icv = start.add(len as usize - H::ICV_LEN);
             let (icv_low, icv_high) = (icv.cast::<u64>(), icv.add(8));

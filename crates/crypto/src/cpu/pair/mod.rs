@@ -1,4 +1,4 @@
-//! A cipher and an HMAC: AES-CBC, AES-CTR or NULL with HMAC-SHA2-256-128, HMAC-SHA1-96 or HMAC-MD5-96.
+//! A cipher with an HMAC: AES-CBC, AES-CTR or NULL with HMAC-SHA2-256-128, HMAC-SHA1-96 or HMAC-MD5-96.
 //!
 //! ```text
 //! order ← the packets, the longest first
@@ -10,18 +10,18 @@
 //!     decrypt the bodies of the authentic packets
 //! ```
 //!
-//! A call's packets stay in the second-level cache between the two steps, which is near enough: smaller pieces of a
-//! call leave lanes empty and gain nothing.
+//! A call's packets stay in the second-level cache between the two steps, and that is near enough. Smaller pieces of
+//! a call would leave lanes empty and gain nothing.
 //!
-//! On the tier `aesni`, CTR and the decryption of CBC go between the rounds of SHA-NI instead ([`stitch`]), but for a short
-//! packet that comes alone: a body is decrypted before its ICV is known. As everywhere, [`Kernel::open`]'s caller wipes the
-//! bodies of packets that are not authentic.
+//! On the tier `aesni`, CTR and CBC decryption run between the rounds of SHA-NI instead ([`stitch`]). A single short
+//! packet is the exception. A body is then decrypted before its ICV is known. As with every kernel, the caller of
+//! [`Kernel::open`] wipes the bodies of packets that are not authentic.
 //!
-//! What goes across packets (CBC encryption, hashes) goes through the lanes of [`streams`]; what goes across the blocks of
-//! one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
+//! Work that is parallel across packets (CBC encryption, hashes) uses the lanes of [`streams`]. Work that is parallel
+//! across the blocks of one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
 //!
-//! Another cipher plugs in with a key type of its own that holds a [`MacKey`]: it implements [`Mac`], does its
-//! ciphering over a [`Sorted`] order and calls [`hash()`] before or after.
+//! Another cipher plugs in with its own key type that holds a [`MacKey`]. It implements [`Mac`], does its ciphering
+//! over a [`Sorted`] order, and calls [`hash()`] before or after.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -69,13 +69,13 @@ enum CipherName {
     Ctr,
 }
 
-/// One direction's or both directions' keys of an SA.
+/// The keys of one SA direction in the form of this family.
 #[repr(C, align(64))]
 pub(crate) struct Key {
     mac: MacKey,
     cipher: CipherName,
     rounds: u8,
-    /// The nonce of RFC 3686.
+    /// The nonce of the key material (RFC 3686 §4); zero for other ciphers.
     salt: u32,
     round_keys: RoundKeys,
 }
@@ -83,7 +83,8 @@ pub(crate) struct Key {
 const _: () = assert!(size_of::<Key>() == 320);
 
 impl Key {
-    /// The key material has the transform's length. None if there is no kernel for the transform.
+    /// Makes a key. The key material must have the transform's length. Returns None if there is no kernel for the
+    /// transform.
     pub(crate) fn new(
         tier: Tier,
         transform: Transform,
@@ -111,13 +112,13 @@ impl Key {
             round_keys: [[0; 16]; 15],
         });
         if let Some(key) = key {
-            // SAFETY: the tier has AES-NI and SSSE3.
+            // SAFETY: every tier but the portable one has AES-NI and SSSE3.
             context.rounds = unsafe { aes::expand(key, &mut context.round_keys)? as u8 };
         }
         Some(context)
     }
 
-    /// Less than 8, a number for cipher and key length.
+    /// A number below 8 that identifies cipher and key length.
     fn cipher_class(&self) -> u32 {
         match self.cipher {
             CipherName::Null => 0,
@@ -126,7 +127,7 @@ impl Key {
         }
     }
 
-    /// The class of the cipher for SHA-1, and 8 more for SHA-256; 0 if cipher and hash do not go side by side.
+    /// The cipher class for SHA-1, and 8 more for SHA-256. Returns 0 if cipher and hash do not run side by side.
     fn stitch_class(&self, seal: bool) -> u32 {
         match (self.mac.hash, self.cipher) {
             (HashName::Md5, _) | (_, CipherName::Null) => 0,
@@ -160,36 +161,36 @@ impl Kernel for Key {
     }
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the packets.
         order::in_order(work, |order| unsafe { run(tier, work, order, Icvs::Write) });
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the packets.
         order::in_order(work, |order| unsafe {
             run(tier, work, order, Icvs::Check(authentic));
         });
     }
 }
 
-/// Bytes of a body from which a packet gains by it that comes alone.
+/// Body length in bytes from which a single packet gains by stitching.
 const STITCH_WORTH: usize = 256;
 
-/// Seals the packets, or opens them if their ICVs are to be checked.
+/// Seals the packets, or opens them if `icvs` are to be checked.
 ///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 unsafe fn run(tier: Tier, work: &[Work<'_, Key>], order: &Order, mut icvs: Icvs<'_>) {
     let short = |packet: &Work<'_, Key>| packet.body_len() < STITCH_WORTH;
     if tier != Tier::AesNi || matches!(work, [packet] if short(packet)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the packets.
         return unsafe { one_after_the_other(tier, work, order, icvs) };
     }
     let seal = matches!(icvs, Icvs::Write);
     let class = |packet: usize| work[packet].key.stitch_class(seal);
     order::by_class(order, class, |class, order| {
         let icvs = icvs.reborrow();
-        // SAFETY: the caller's promise; the keys are of this class.
+        // SAFETY: the caller guarantees the packets; the tier is `aesni`, and the keys are of this class.
         unsafe {
             match class {
                 0 => one_after_the_other(tier, work, order, icvs),
@@ -200,15 +201,17 @@ unsafe fn run(tier: Tier, work: &[Work<'_, Key>], order: &Order, mut icvs: Icvs<
     });
 }
 
+/// Ciphers and hashes the packets in separate passes.
+///
 /// # Safety
-/// As [`run`].
+/// The obligations are those of [`run`].
 unsafe fn one_after_the_other(
     tier: Tier,
     work: &[Work<'_, Key>],
     order: &Order,
     mut icvs: Icvs<'_>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the packets.
     unsafe {
         if let Icvs::Write = icvs {
             cipher(tier, work, order, Way::Encrypt);
@@ -225,15 +228,18 @@ unsafe fn one_after_the_other(
     }
 }
 
+/// Ciphers and hashes the packets in one pass.
+///
 /// # Safety
-/// As [`run`], on a machine with the tier `aesni`; the keys are of the hash and of this class of ciphers.
+/// - The obligations are those of [`run`], on a machine with the tier `aesni`.
+/// - The keys are of this hash and this class of ciphers.
 unsafe fn stitched<H: ShaNi>(
     cipher_class: u32,
     work: &[Work<'_, Key>],
     order: &Order,
     icvs: Icvs<'_>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the machine, the packets and their keys.
     unsafe {
         match cipher_class {
             1 => two_packets::<H, Key, CbcDecrypt<10>>(work, order, icvs),
@@ -253,8 +259,10 @@ enum Way {
     Decrypt,
 }
 
+/// Encrypts or decrypts the bodies.
+///
 /// # Safety
-/// As [`Kernel::seal`].
+/// The obligations are those of [`Kernel::seal`].
 unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
     let class = |packet: usize| work[packet].key.cipher_class();
     macro_rules! by_class {
@@ -274,7 +282,7 @@ unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
         };
     }
     order::by_class(order, class, |class, order| {
-        // SAFETY: the caller's promise; the keys are of this class.
+        // SAFETY: the caller guarantees the tier and the packets; the keys are of this class.
         unsafe {
             match tier {
                 Tier::Portable => {}
@@ -288,7 +296,9 @@ unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
 /// Computes the ICVs of the packets in `order`, the longest first.
 ///
 /// # Safety
-/// The machine has the tier; the packets are valid and at least as long as their ICV.
+/// - The machine has the tier.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each packet is at least as long as its ICV.
 pub(crate) unsafe fn hash<K: Mac>(
     tier: Tier,
     work: &[Work<'_, K>],
@@ -302,7 +312,7 @@ pub(crate) unsafe fn hash<K: Mac>(
     order::by_class(order, class, |class, order| {
         let icvs = icvs.reborrow();
         let lanes = |worth| tier == Tier::Avx512 && order::fill_lanes(work, order, worth);
-        // SAFETY: the caller's promise; the keys are of this class.
+        // SAFETY: the caller guarantees the tier and the packets; the keys are of this class.
         unsafe {
             match class {
                 SHA1 if lanes(SHA1_TWICE_WORTH) => sha1_avx512_twice(work, order, icvs),
@@ -319,22 +329,24 @@ pub(crate) unsafe fn hash<K: Mac>(
     });
 }
 
-/// How many packets SHA-NI hashes in the time of the sixteen lanes, full or not.
+/// Number of packets that SHA-NI hashes in the time of sixteen lanes, whether these are full or not.
 const SHA1_LANES_WORTH: usize = 7;
 const SHA256_LANES_WORTH: usize = 9;
 
-/// How many packets sixteen lanes hash in the time of thirty-two.
+/// Number of packets that sixteen lanes hash in the time of thirty-two lanes.
 const SHA1_TWICE_WORTH: usize = 28;
 const SHA256_TWICE_WORTH: usize = 26;
 const MD5_TWICE_WORTH: usize = 17;
 
 macro_rules! lanes {
     ($name:ident, $hash:ty, $simd:expr, $features:literal) => {
+        /// Hashes the packets with these lanes.
+        ///
         /// # Safety
-        /// As [`hash()`].
+        /// The obligations are those of [`hash()`].
         #[target_feature(enable = $features)]
         unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the tier and the packets.
             unsafe {
                 let mut lanes = HmacLanes::<_, $hash, K>::new($simd, work, icvs);
                 streams::schedule(&mut lanes, order);
@@ -344,15 +356,18 @@ macro_rules! lanes {
     };
 }
 
+/// Hashes two packets at a time with SHA-NI, with the cipher between the rounds.
+///
 /// # Safety
-/// As [`hash()`]; the keys are of the cipher.
+/// - The obligations are those of [`hash()`].
+/// - The keys are of the cipher `C`.
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
 unsafe fn two_packets<H: ShaNi, K: Mac, C: Cipher<K>>(
     work: &[Work<'_, K>],
     order: &Order,
     icvs: Icvs<'_>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the packets and their keys.
     unsafe { stitch::hmac::<H, K, C>(work, order, icvs) }
 }
 

@@ -1,23 +1,23 @@
-//! In which order the packets of a call go through the lanes.
+//! The order in which the packets of a call go through the lanes.
 
 use super::Work;
 
-/// Numbers of packets.
+/// Packet numbers, in the order of the work.
 pub(crate) type Order = [u16];
 
-/// The most packets of a call, those of the DES kernels included.
+/// The most packets in one call; the DES kernels take the most.
 pub(crate) const PACKETS_MAX: usize = 512;
-/// Lengths are told apart by 64 bytes, those from 4 kB on not at all.
+/// Number of length classes. Each class spans 64 bytes; the last one holds all lengths from 4 kB on.
 const CLASSES: usize = 64;
 
-/// Sorts packets by length.
+/// Packet numbers, sorted by length.
 pub(crate) struct Sorted {
     order: [u16; PACKETS_MAX],
     len: usize,
 }
 
 impl Sorted {
-    /// The numbers of the packets, the longest first; at most [`PACKETS_MAX`].
+    /// Sorts the numbers of at most [`PACKETS_MAX`] packets, the longest first.
     pub(crate) fn new<K>(work: &[Work<'_, K>]) -> Self {
         let mut order = [0; PACKETS_MAX];
         let len = work.len().min(PACKETS_MAX);
@@ -42,16 +42,16 @@ impl Sorted {
     }
 }
 
-/// Gives the numbers of the packets, the longest first.
+/// Calls `call` with the packet numbers, the longest first.
 pub(crate) fn in_order<K>(work: &[Work<'_, K>], call: impl FnOnce(&Order)) {
     match work {
-        // Spared what the rest costs.
+        // A single packet needs no sorting.
         [_] => call(&[0]),
         _ => call(Sorted::new(work).all()),
     }
 }
 
-/// Those that fulfil a condition, in the same order.
+/// Returns the packets that fulfil a condition, in the same order.
 pub(crate) fn filter(order: &Order, mut condition: impl FnMut(usize) -> bool) -> Sorted {
     let mut kept = Sorted {
         order: [0; PACKETS_MAX],
@@ -64,7 +64,7 @@ pub(crate) fn filter(order: &Order, mut condition: impl FnMut(usize) -> bool) ->
     kept
 }
 
-/// Calls `each` for each class of packets, with those of the class. A class is less than 32.
+/// Calls `each` once for each class that occurs, with the packets of that class. Every class is less than 32.
 pub(crate) fn by_class(
     order: &Order,
     class: impl Fn(usize) -> u32,
@@ -82,7 +82,7 @@ pub(crate) fn by_class(
     }
 }
 
-/// Whether there is work for more than `worth` lanes until the first packet, which is the longest, is done.
+/// Whether more than `worth` lanes have work until the longest packet, which is the first, is done.
 pub(crate) fn fill_lanes<K>(work: &[Work<'_, K>], order: &Order, worth: usize) -> bool {
     let blocks = |&packet: &u16| work[packet as usize].len as usize / 64 + 2;
     match order {
@@ -94,7 +94,7 @@ pub(crate) fn fill_lanes<K>(work: &[Work<'_, K>], order: &Order, worth: usize) -
     }
 }
 
-/// Small for long packets.
+/// The class of a length. Long packets have low classes.
 fn class(len: u32) -> usize {
     CLASSES - 1 - (len as usize / 64).min(CLASSES - 1)
 }

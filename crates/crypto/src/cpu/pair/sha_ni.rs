@@ -1,8 +1,8 @@
-//! SHA-1 and SHA-256 with SHA-NI: several streams side by side, and something else between their rounds.
+//! SHA-1 and SHA-256 with SHA-NI: several streams side by side, with other work between their rounds.
 //!
-//! 1. Rounds of one stream wait for each other: four cycles for what the processor can begin every three. Two streams
-//!    side by side close the gap.
-//! 2. What goes beside a block of the hash comes in quarters, each after the same number of rounds.
+//! 1. The rounds of one stream wait for each other: each takes four cycles, although the processor can begin one
+//!    every three. Two streams side by side close the gap.
+//! 2. The work beside a block of the hash comes in quarters. Each follows the same number of rounds.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -12,22 +12,28 @@ use super::hash::{Hash, SHA256_K, Sha1, Sha256, unroll};
 
 /// A hash whose rounds are instructions of the processor.
 ///
-/// The functions are `inline(always)` and without `target_feature`: they become part of a caller that has it.
+/// The functions are `inline(always)` and have no `target_feature`: they become part of a caller that has it.
 pub(super) trait ShaNi: Hash + Sized {
     type State: Copy;
 
+    /// Converts the words of a state to the order of the instructions.
+    ///
     /// # Safety
     /// The processor has SHA-NI.
     unsafe fn state(words: &[u32; 8]) -> Self::State;
 
+    /// Converts a state back to words.
+    ///
     /// # Safety
     /// The processor has SHA-NI.
     unsafe fn words(state: Self::State) -> [u32; 8];
 
-    /// Takes the next `count` blocks of each stream, four of `beside` in the time of each.
+    /// Absorbs the next `count` blocks of each stream. Beside each block it does four blocks of `beside`.
     ///
     /// # Safety
-    /// The processor has SHA-NI; the blocks can be read, and what [`Beside::block`] asks for.
+    /// - The processor has SHA-NI.
+    /// - The `count` blocks of each stream may be read.
+    /// - The obligations of [`Beside::block`] hold for the blocks beside them.
     unsafe fn blocks<B: Beside, const N: usize>(
         streams: &mut [Stream<Self::State>; N],
         count: usize,
@@ -38,15 +44,15 @@ pub(super) trait ShaNi: Hash + Sized {
 #[derive(Clone, Copy)]
 pub(super) struct Stream<S> {
     pub(super) state: S,
-    /// Where the next block is.
+    /// Pointer to the next block.
     pub(super) at: *const u8,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Sha1State {
-    /// `a` in the highest word.
+    /// The words a, b, c, d, with `a` in the highest word.
     abcd: __m128i,
-    /// In the highest word.
+    /// The word e in the highest word.
     e: __m128i,
 }
 
@@ -55,7 +61,7 @@ impl ShaNi for Sha1 {
 
     #[inline(always)]
     unsafe fn state(words: &[u32; 8]) -> Sha1State {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees SHA-NI, which comes with SSE2; the loads stay inside the words.
         unsafe {
             Sha1State {
                 abcd: _mm_shuffle_epi32::<0x1b>(_mm_loadu_si128(words.as_ptr().cast())),
@@ -67,7 +73,7 @@ impl ShaNi for Sha1 {
     #[inline(always)]
     unsafe fn words(state: Sha1State) -> [u32; 8] {
         let mut words = [0; 8];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees SHA-NI, which comes with SSE4.1; the stores stay inside the words.
         unsafe {
             let abcd = _mm_shuffle_epi32::<0x1b>(state.abcd);
             _mm_storeu_si128(words.as_mut_ptr().cast(), abcd);
@@ -82,13 +88,15 @@ impl ShaNi for Sha1 {
         count: usize,
         beside: &mut [B; N],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions, the streams and the blocks beside them.
         unsafe { sha1_blocks(streams, count, beside) }
     }
 }
 
+/// Absorbs blocks of SHA-1.
+///
 /// # Safety
-/// As [`ShaNi::blocks`].
+/// The obligations are those of [`ShaNi::blocks`].
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx")]
 #[inline]
 unsafe fn sha1_blocks<B: Beside, const N: usize>(
@@ -97,7 +105,7 @@ unsafe fn sha1_blocks<B: Beside, const N: usize>(
     beside: &mut [B; N],
 ) {
     let big_endian = _mm_set_epi64x(0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
-    // A copy stays in registers whatever is written to memory.
+    // The copy stays in registers, whatever is written to memory.
     let mut copy = *beside;
     for _ in 0..count {
         let mut now = *streams;
@@ -108,7 +116,7 @@ unsafe fn sha1_blocks<B: Beside, const N: usize>(
                     let Sha1State { abcd, e } = now[n].state;
                     let w = &mut w[n];
                     if $g < 4 {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller guarantees this block.
                         let bytes = unsafe { _mm_loadu_si128(now[n].at.add(16 * $g).cast()) };
                         w[$g % 4] = _mm_shuffle_epi8(bytes, big_endian);
                     } else {
@@ -126,7 +134,7 @@ unsafe fn sha1_blocks<B: Beside, const N: usize>(
                     if B::SOME && $g % 5 == 3 + n {
                         let Sha1State { abcd, e } = &mut now[n].state;
                         here(abcd, e);
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller guarantees the blocks beside the hash.
                         unsafe { copy[n].block() };
                     }
                 }
@@ -142,11 +150,11 @@ unsafe fn sha1_blocks<B: Beside, const N: usize>(
     *beside = copy;
 }
 
-/// Keeps the compiler from gathering what is before it in one place and what is after it in another.
+/// Stops the compiler from moving instructions across this place.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn here(one: &mut __m128i, other: &mut __m128i) {
-    // SAFETY: no instruction at all.
+    // SAFETY: the block has no instruction.
     unsafe {
         asm!(
             "/* {0} {1} */",
@@ -157,7 +165,7 @@ fn here(one: &mut __m128i, other: &mut __m128i) {
     }
 }
 
-/// Words in the order of the instructions, the highest first.
+/// A SHA-256 state in the order of the instructions, the first word highest.
 #[derive(Clone, Copy)]
 pub(super) struct Sha256State {
     abef: __m128i,
@@ -169,7 +177,7 @@ impl ShaNi for Sha256 {
 
     #[inline(always)]
     unsafe fn state(words: &[u32; 8]) -> Sha256State {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees SHA-NI; the loads stay inside the words.
         unsafe {
             let cdab = _mm_shuffle_epi32::<0xb1>(_mm_loadu_si128(words.as_ptr().cast()));
             let efgh = _mm_shuffle_epi32::<0x1b>(_mm_loadu_si128(words.as_ptr().add(4).cast()));
@@ -183,7 +191,7 @@ impl ShaNi for Sha256 {
     #[inline(always)]
     unsafe fn words(state: Sha256State) -> [u32; 8] {
         let mut words = [0u32; 8];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees SHA-NI; the stores stay inside the words.
         unsafe {
             let feba = _mm_shuffle_epi32::<0x1b>(state.abef);
             let dchg = _mm_shuffle_epi32::<0xb1>(state.cdgh);
@@ -200,13 +208,15 @@ impl ShaNi for Sha256 {
         count: usize,
         beside: &mut [B; N],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the instructions, the streams and the blocks beside them.
         unsafe { sha256_blocks(streams, count, beside) }
     }
 }
 
+/// Absorbs blocks of SHA-256.
+///
 /// # Safety
-/// As [`ShaNi::blocks`].
+/// The obligations are those of [`ShaNi::blocks`].
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx")]
 #[inline]
 unsafe fn sha256_blocks<B: Beside, const N: usize>(
@@ -215,19 +225,19 @@ unsafe fn sha256_blocks<B: Beside, const N: usize>(
     beside: &mut [B; N],
 ) {
     let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-    // A copy stays in registers whatever is written to memory.
+    // The copy stays in registers, whatever is written to memory.
     let mut copy = *beside;
     for _ in 0..count {
         let mut now = *streams;
         let mut w = [[_mm_setzero_si128(); 4]; N];
         macro_rules! four_rounds {
             ($g:literal) => {
-                // SAFETY: four words of the table.
+                // SAFETY: the load takes four words of the table.
                 let k = unsafe { _mm_loadu_si128(SHA256_K.as_ptr().add(4 * $g).cast()) };
                 for n in 0..N {
                     let w = &mut w[n];
                     if $g < 4 {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller guarantees this block.
                         let bytes = unsafe { _mm_loadu_si128(now[n].at.add(16 * $g).cast()) };
                         w[$g % 4] = _mm_shuffle_epi8(bytes, big_endian);
                     } else {
@@ -243,7 +253,7 @@ unsafe fn sha256_blocks<B: Beside, const N: usize>(
                     if B::SOME && $g % 4 == 2 + n {
                         let Sha256State { abef, cdgh } = &mut now[n].state;
                         here(abef, cdgh);
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller guarantees the blocks beside the hash.
                         unsafe { copy[n].block() };
                     }
                 }

@@ -1,8 +1,8 @@
-//! SHA-1 and SHA-256 over thirty-two lanes: the rounds of two groups of sixteen in turns.
+//! SHA-1 and SHA-256 over thirty-two lanes: the rounds of two groups of sixteen lanes take turns.
 //!
-//! A round of one group waits for its own sums most of the time; the other's fills the gaps, until the four vector units
-//! are the limit. Two groups' variables are up to half of the registers, so that the message is in memory. The compiler
-//! would have it in registers, and the variables on the stack: hence assembly.
+//! A round of one group mostly waits for its own sums. The other group's round fills the gaps, until the four vector
+//! units are the limit. The variables of two groups take up to half of the registers, so the message stays in memory.
+//! The compiler would keep the message in registers and put the variables on the stack. Therefore this is assembly.
 //!
 //! ```text
 //! w    ring of sixteen words, of which each is two rows: [word 0: lanes 0 … 15 | lanes 16 … 31] [word 1: …] …
@@ -16,16 +16,16 @@
 //! the variables change their names: the sum is the next round's a
 //! ```
 //!
-//! 1. What waits longest, Σ1(e) or a <<< 5, is added last.
-//! 2. Sixteen rounds of SHA-256 are a loop's body: all 64 are more than the cache of decoded instructions holds.
-//! 3. The last three words of SHA-1 stay in registers: the way through memory would be longer than three rounds.
+//! 1. The term that waits longest, Σ1(e) or a <<< 5, is added last.
+//! 2. The loop body is sixteen rounds of SHA-256. All 64 rounds would exceed the cache of decoded instructions.
+//! 3. The last three words of SHA-1 stay in registers. The way through memory would take longer than three rounds.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::hash::SHA256_K;
 
-/// Both groups' rows of one word.
+/// One word of both groups: lanes 0 … 15 and lanes 16 … 31.
 type Rows = [__m512i; 2];
 
 const _: () = assert!(size_of::<Rows>() == 128);
@@ -37,7 +37,7 @@ macro_rules! word {
     };
 }
 
-/// SHA-256: `s` ← `w[t] + K[t]`, of the message itself.
+/// SHA-256: `s` ← `w[t] + K[t]` for a word of the message itself.
 macro_rules! sha256_given {
     ($t:literal) => {
         concat!(
@@ -51,7 +51,7 @@ macro_rules! sha256_given {
     };
 }
 
-/// The same, of its extension; `t + 1` is `t - 15` in the ring.
+/// SHA-256: `s` ← `w[t] + K[t]` for a word of the extended message. In the ring, word `t + 1` is word `t - 15`.
 #[rustfmt::skip]
 macro_rules! sha256_extended {
     ($t:literal) => {
@@ -79,7 +79,7 @@ macro_rules! sha256_extended {
 macro_rules! sha256_group {
     ($word:ident $t:literal of $group:literal, $v:ident, $w:ident, $k:ident) => {
         let (_t0, _t1, _t2, _t3, _s): (__m512i, __m512i, __m512i, __m512i, __m512i);
-        // SAFETY: reads and writes the ring and reads sixteen constants; the caller has AVX-512.
+        // SAFETY: the block reads and writes the ring and reads sixteen constants; the caller has AVX-512.
         unsafe {
             asm!(
                 $word!($t),
@@ -129,11 +129,11 @@ macro_rules! sha256_rounds {
     )* };
 }
 
-/// Takes one block into the state; `w` is overwritten.
+/// Absorbs one block into the state; `w` is overwritten.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn sha256(state: &mut [Rows; 8], w: &mut [Rows; 16]) {
-    // In round t, a … h are v[(16 - t) % 8] and those after it.
+    // In round t, a … h are v[(16 - t) % 8] and the words after it.
     let mut v = *state;
     let (k, _) = SHA256_K.as_chunks::<16>();
     for (i, k) in k.iter().enumerate() {
@@ -150,14 +150,14 @@ pub(super) fn sha256(state: &mut [Rows; 8], w: &mut [Rows; 16]) {
     }
 }
 
-/// SHA-1: `last` ← `w[t]`, of the message itself.
+/// SHA-1: `last` ← `w[t]` for a word of the message itself.
 macro_rules! sha1_given {
     ($t:literal) => {
         concat!("vmovdqa64 {last}, ", word!($t + 0), "\n")
     };
 }
 
-/// The same, of its extension, from `w[t - 3]` in `last`.
+/// SHA-1: `last` ← `w[t]` for a word of the extended message. On entry `last` has `w[t - 3]`.
 #[rustfmt::skip]
 macro_rules! sha1_extended {
     ($t:literal) => {
@@ -174,7 +174,7 @@ macro_rules! sha1_extended {
 macro_rules! sha1_group {
     ($word:ident $f:literal $t:literal of $group:literal, $v:ident, $last:ident, $w:ident, $k:ident) => {
         let (_t0, _t1, _s): (__m512i, __m512i, __m512i);
-        // SAFETY: reads and writes the ring; the caller has AVX-512.
+        // SAFETY: the block reads and writes the ring; the caller has AVX-512.
         unsafe {
             asm!(
                 $word!($t),
@@ -210,17 +210,17 @@ macro_rules! sha1_rounds {
     )* };
 }
 
-/// Takes one block into the state, of which five words count; `w` is overwritten.
+/// Absorbs one block into the state, of which five words count; `w` is overwritten.
 #[target_feature(enable = "avx512f")]
 #[inline]
 #[rustfmt::skip]
 #[expect(unused_assignments, reason = "no round follows that would want the last words")]
 pub(super) fn sha1(state: &mut [Rows; 8], w: &mut [Rows; 16]) {
-    // In round t, a … e are v[(80 - t) % 5] and those after it.
+    // In round t, a … e are v[(80 - t) % 5] and the words after it.
     let mut v = [state[0], state[1], state[2], state[3], state[4]];
-    // Word t is last[t % 3].
+    // Word t is in last[t % 3].
     let mut last = [w[0]; 3];
-    // Choice, exclusive or, majority, exclusive or.
+    // The round functions are choice, exclusive or, majority, and exclusive or again.
     let k = _mm512_set1_epi32(0x5a82_7999);
     sha1_rounds!(sha1_given "0xca", v, last, w, k: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     sha1_rounds!(sha1_extended "0xca", v, last, w, k: 16 17 18 19);

@@ -6,19 +6,19 @@ use std::arch::x86_64::*;
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes, each};
 
-/// AVX2.
+/// Proves that the processor has AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
 impl Avx2 {
     /// # Safety
-    /// The processor has it.
+    /// The processor has AVX2.
     pub(super) const unsafe fn new() -> Self {
         Self(())
     }
 }
 
-/// An expression of intrinsics.
+/// Wraps an expression of AVX2 intrinsics.
 macro_rules! avx2 {
     ($e:expr) => {
         // SAFETY: `self` is the proof that the processor has AVX2; references are valid for what they refer to.
@@ -128,7 +128,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn transposed(self, memory: &[*const u8; LANES_MAX], offset: usize) -> [__m256i; 8] {
-        // SAFETY: the caller's promise, and `self`.
+        // SAFETY: the caller guarantees the lanes' memory, and `self` proves the instructions.
         unsafe { transposed(memory, offset) }
     }
 
@@ -140,7 +140,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn copy_padded(self, from: *const u8, len: usize, to: &mut [u8; 64]) {
         to.fill(0);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `len` bytes at `from`.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, len.min(64)) };
     }
 }
@@ -148,12 +148,13 @@ impl Simd for Avx2 {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn opaque(mut v: __m256i) -> __m256i {
-    // SAFETY: no instruction at all.
+    // SAFETY: the block has no instruction.
     unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
     v
 }
 
-/// In quarters of the memory, w is a word and the numbers are lanes:
+/// Loads and transposes eight words of each lane. Below, the memory is shown in quarters; w is a word, and the
+/// numbers are lanes:
 ///
 /// ```text
 /// load      [0: w0 … w3  | 4: w0 … w3]     1 with 5, 2 with 6, 3 with 7; and the same of w4 … w7
@@ -161,12 +162,12 @@ fn opaque(mut v: __m256i) -> __m256i {
 /// ```
 ///
 /// # Safety
-/// As [`Simd::transposed`].
+/// The obligations are those of [`Simd::transposed`].
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn transposed(memory: &[*const u8; LANES_MAX], offset: usize) -> [__m256i; 8] {
     let pair = |lane: usize, offset: usize| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the lanes' memory.
         let quarter = |lane: usize| unsafe { _mm_loadu_si128(memory[lane].add(offset).cast()) };
         _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(quarter(lane)), quarter(lane + 4))
     };
@@ -187,7 +188,7 @@ fn columns(v: [__m256i; 4]) -> [[u32; 4]; LANES_MAX] {
             _mm256_extracti128_si256::<1>(*v),
         ];
         for (half, &v) in halves.iter().enumerate() {
-            // SAFETY: an array of 16 bytes.
+            // SAFETY: each array has 16 bytes.
             unsafe { _mm_storeu_si128(columns[lane + 4 * half].as_mut_ptr().cast(), v) };
         }
     }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes};
 
-/// An expression of intrinsics.
+/// Wraps an expression of AVX-512 intrinsics.
 macro_rules! avx512 {
     ($e:expr) => {
         // SAFETY: `self` is the proof that the processor has AVX-512; references are valid for what they refer to.
@@ -14,13 +14,13 @@ macro_rules! avx512 {
     };
 }
 
-/// AVX-512 F, BW, DQ and VL.
+/// Proves that the processor has AVX-512 F, BW, DQ and VL.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
 impl Avx512 {
     /// # Safety
-    /// The processor has them.
+    /// The processor has AVX-512 F, BW, DQ and VL.
     pub(super) const unsafe fn new() -> Self {
         Self(())
     }
@@ -35,31 +35,31 @@ impl Avx512 {
         avx512!(_mm512_storeu_si512(row.as_mut_ptr().cast(), v));
     }
 
-    /// As [`Simd::transposed`].
+    /// Does [`Simd::transposed`] for one group of lanes.
     ///
     /// # Safety
-    /// As there.
+    /// The obligations are those of [`Simd::transposed`], for the lanes of this group.
     #[inline(always)]
     pub(super) unsafe fn transposed_group(
         self,
         memory: &Group<*const u8>,
         offset: usize,
     ) -> [__m512i; 8] {
-        // SAFETY: the caller's promise, and `self`.
+        // SAFETY: the caller guarantees the lanes' memory, and `self` proves the instructions.
         unsafe { transposed(memory, offset) }
     }
 
-    /// As [`Simd::columns`].
+    /// Does [`Simd::columns`] for one group of lanes.
     #[inline(always)]
     pub(super) fn columns_of_group(self, v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
         avx512!(columns_of(v, columns));
     }
 }
 
-/// Something of each of sixteen lanes.
+/// One value for each of sixteen lanes.
 pub(super) type Group<T> = [T; 16];
 
-/// That of the first sixteen lanes, or of the others.
+/// The values of lanes 0 … 15 (group 0) or 16 … 31 (group 1).
 #[inline(always)]
 pub(super) fn group<T>(row: &[T; LANES_MAX], number: usize) -> &Group<T> {
     &row.as_chunks().0[number]
@@ -160,7 +160,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn transposed(self, memory: &[*const u8; LANES_MAX], offset: usize) -> [__m512i; 8] {
-        // SAFETY: the caller's promise, and `self`.
+        // SAFETY: the caller guarantees the lanes' memory, and `self` proves the instructions.
         unsafe { self.transposed_group(group(memory, 0), offset) }
     }
 
@@ -183,13 +183,13 @@ impl Simd for Avx512 {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn opaque(mut v: __m512i) -> __m512i {
-    // SAFETY: no instruction at all.
+    // SAFETY: the block has no instruction.
     unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
     v
 }
 
-/// Halves of 32 bytes are put in pairs while they are loaded, which spares a quarter of the shuffles of a transposition
-/// of whole registers. w is a word, the numbers are lanes:
+/// Loads and transposes eight words of each lane. Loads pair halves of 32 bytes, which saves a quarter of the
+/// shuffles of a full transposition. w is a word, and the numbers are lanes:
 ///
 /// ```text
 /// load      [0: w0 … w3  | 0: w4 … w7  | 4: w0 … w3 | 4: w4 … w7]     and so on: 1 with 5 … 8 with 12 … 11 with 15
@@ -198,11 +198,11 @@ fn opaque(mut v: __m512i) -> __m512i {
 /// ```
 ///
 /// # Safety
-/// As [`Simd::transposed`].
+/// The obligations are those of [`Simd::transposed`].
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn transposed(memory: &Group<*const u8>, offset: usize) -> [__m512i; 8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the lanes' memory.
     let half = |lane: usize| unsafe { _mm256_loadu_si256(memory[lane].add(offset).cast()) };
     let pair = |lane: usize| {
         let low = _mm512_castsi256_si512(half(lane));
@@ -235,7 +235,7 @@ fn columns_of(v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
             _mm512_extracti32x4_epi32::<3>(v[i]),
         ];
         for q in 0..4 {
-            // SAFETY: an array of 16 bytes.
+            // SAFETY: each array has 16 bytes.
             unsafe { _mm_storeu_si128(to[q][i].as_mut_ptr().cast(), quarters[q]) };
         }
     }

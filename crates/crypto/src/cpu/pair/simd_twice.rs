@@ -1,13 +1,14 @@
-//! Thirty-two lanes in AVX-512: two groups of sixteen, each instruction for one and then for the other.
+//! Thirty-two lanes in AVX-512: two groups of sixteen. Each instruction is done for one group and then for the other.
 //!
-//! An instruction of a hash mostly waits for the one before it. The other group's, which does not, fills the gap.
+//! A hash instruction mostly waits for the one before it. The other group's instruction does not wait and fills the
+//! gap.
 
 use super::sha_x32;
 use super::simd::{Row, Simd};
 use super::simd_avx512::{Avx512, group, group_mut};
 use super::streams::{LANES_MAX, Lanes};
 
-/// The first group has lanes 0 … 15.
+/// Two groups of lanes. The first group has lanes 0 … 15.
 #[derive(Clone, Copy)]
 pub(super) struct TwiceAvx512(pub(super) Avx512);
 
@@ -17,7 +18,7 @@ const HALF: usize = Avx512::LANES;
 
 const _: () = assert!(LANES_MAX == 2 * HALF);
 
-/// Defines functions that do with either half what the half has a function of that name for.
+/// Defines functions that apply the function of the same name to both halves.
 macro_rules! either {
     ($($name:ident($($v:ident),+))*) => { $(
         #[inline(always)]
@@ -87,7 +88,7 @@ impl Simd for TwiceAvx512 {
 
     #[inline(always)]
     unsafe fn transposed(self, memory: &[*const u8; LANES_MAX], offset: usize) -> [[Half; 2]; 8] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the lanes' memory.
         let (low, high) = unsafe {
             let low = self.0.transposed_group(group(memory, 0), offset);
             (low, self.0.transposed_group(group(memory, 1), offset))
@@ -112,19 +113,19 @@ impl Simd for TwiceAvx512 {
 
     #[inline(always)]
     fn sha1(self, state: &mut [[Half; 2]; 8], block: &mut [[Half; 2]; 16]) {
-        // SAFETY: `self` is the proof that the processor has AVX-512.
+        // SAFETY: `self` proves that the processor has AVX-512.
         unsafe { sha_x32::sha1(state, block) };
     }
 
     #[inline(always)]
     fn sha256(self, state: &mut [[Half; 2]; 8], block: &mut [[Half; 2]; 16]) {
-        // SAFETY: `self` is the proof that the processor has AVX-512.
+        // SAFETY: `self` proves that the processor has AVX-512.
         unsafe { sha_x32::sha256(state, block) };
     }
 
     #[inline(always)]
     unsafe fn copy_padded(self, from: *const u8, len: usize, to: &mut [u8; 64]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `len` bytes at `from`.
         unsafe { self.0.copy_padded(from, len, to) };
     }
 }

@@ -1,4 +1,4 @@
-//! HMAC of two packets at a time with SHA-NI, their cipher between the rounds.
+//! HMAC of two packets at a time with SHA-NI, with their cipher between the rounds.
 //!
 //! ```text
 //! body = pieces of 64 bytes, the last one perhaps shorter
@@ -15,12 +15,14 @@
 //!     outer hash               ‖ next: last piece   outer hash      ‖ piece n + 2
 //! ```
 //!
-//! 1. SHA-NI leaves the AES units idle. AES hides in its rounds, but for the blocks that a call begins with.
-//! 2. A body begins 16 or 24 bytes behind what is hashed. A piece may so be opened in place as soon as the block of the
-//!    hash after the one that it begins in is loaded; and one that is sealed beside a block is read by the next.
-//! 3. Pieces that are not whole are worked on in a copy. Only the two *edges*, which go with tail and outer hash, can be such.
-//! 4. Packets come in the order of their lengths, so that two that are neighbours end at about the same time. What the
-//!    longer one has left goes on alone.
+//! 1. SHA-NI leaves the AES units idle. AES hides in its rounds, except for the blocks that a call begins with.
+//! 2. A body begins 16 or 24 bytes behind the start of the hashed bytes. A piece may therefore be opened in place
+//!    once the hash block after the one in which it begins is loaded. A piece sealed beside one block is read by the
+//!    next.
+//! 3. Pieces that are not whole are worked on in a copy. Only the two *edges*, which go with the tail and the outer
+//!    hash, can be such pieces.
+//! 4. Packets come in the order of their lengths, so neighbours end at about the same time. The rest of the longer
+//!    one goes on alone.
 
 use std::array::from_mut;
 
@@ -33,7 +35,7 @@ use super::simd_avx2::Avx2;
 use crate::cpu::Work;
 use crate::plain::{Plain, cleanse};
 
-/// Bytes of a body that go with a block of the hash.
+/// Number of body bytes that go with one block of the hash.
 const PIECE: usize = 64;
 
 /// The body of a packet and its cipher.
@@ -42,7 +44,7 @@ struct Body<C> {
     cipher: C,
     at: *mut u8,
     len: usize,
-    /// The two pieces that no whole block of the hash goes with.
+    /// The numbers of the two pieces that go with no whole block of the hash.
     edges: [usize; 2],
 }
 
@@ -51,13 +53,13 @@ impl<C: Beside> Beside for Body<C> {
 
     #[inline(always)]
     unsafe fn block(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what the cipher needs.
         unsafe { self.cipher.block() };
     }
 }
 
 impl<C> Body<C> {
-    /// Where a piece is, and its length.
+    /// Returns the address of a piece and its length in bytes.
     #[inline(always)]
     fn piece(&self, piece: usize) -> (*mut u8, usize) {
         let at = PIECE * piece;
@@ -70,10 +72,10 @@ impl<C> Body<C> {
         self.len > PIECE * self.edges[edge]
     }
 
-    /// Has the cipher go to an edge, or to a copy of it if it is not whole.
+    /// Moves the cipher to an edge, or to a copy of the edge if it is not whole.
     ///
     /// # Safety
-    /// The packet is valid.
+    /// The packet's bytes may be read and written.
     #[inline(always)]
     unsafe fn go_to<K>(&mut self, edge: usize, copy: &mut [u8; PIECE])
     where
@@ -81,35 +83,36 @@ impl<C> Body<C> {
     {
         let (mut at, len) = self.piece(self.edges[edge]);
         if len < PIECE {
-            // SAFETY: inside the body.
+            // SAFETY: `len` bytes of the body follow.
             unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(at, len) };
             at = copy.as_mut_ptr();
         }
         self.cipher.go_to(self.edges[edge], at);
     }
 
-    /// Brings back what has become of the copy.
+    /// Copies the result back if the cipher worked on a copy.
     ///
     /// # Safety
-    /// As [`Body::go_to`], which came before.
+    /// - The packet's bytes may be read and written.
+    /// - [`Body::go_to`] was called before with the same edge and copy.
     #[inline(always)]
     unsafe fn put(&self, edge: usize, copy: &[u8; PIECE]) {
         let (at, len) = self.piece(self.edges[edge]);
         if len < PIECE {
-            // SAFETY: inside the body.
+            // SAFETY: `len` bytes of the body follow.
             unsafe { at.copy_from_nonoverlapping(copy.as_ptr(), len) };
         }
     }
 }
 
-/// What the packets of a call need one after the other.
+/// Memory that the packets of a call use one after the other.
 #[derive(Clone, Copy)]
 struct Room<T> {
     keys: [T; 2],
     copies: [[u8; PIECE]; 2],
 }
 
-// SAFETY: plain in all its parts.
+// SAFETY: all parts are plain.
 unsafe impl<T: Plain> Plain for Room<T> {}
 
 struct Stitch<'a, 'k, K, C: Cipher<K>> {
@@ -122,17 +125,17 @@ struct Stitch<'a, 'k, K, C: Cipher<K>> {
 }
 
 impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
-    /// What the cipher needs of the packets. Their edges are encrypted now if nothing else does it: `alone`.
+    /// Prepares the bodies of the packets. If nothing else does it (`alone`), their edges are encrypted now.
     ///
     /// # Safety
-    /// As [`hmac`].
+    /// The obligations are those of [`hmac`].
     #[inline(always)]
     unsafe fn bodies<H: ShaNi, const N: usize>(
         &mut self,
         packets: [u16; N],
         alone: bool,
     ) -> [Body<C>; N] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the processor and the packets.
         unsafe {
             let mut bodies = [self.body::<H>(packets[0], 0); N];
             for n in 1..N {
@@ -157,8 +160,10 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         }
     }
 
+    /// Prepares the body of one packet, which uses place `n` of the room.
+    ///
     /// # Safety
-    /// As [`hmac`].
+    /// The obligations are those of [`hmac`].
     #[inline(always)]
     unsafe fn body<H: ShaNi>(&mut self, packet: u16, n: usize) -> Body<C> {
         let work = &self.work[packet as usize];
@@ -169,7 +174,7 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         };
         let second = second.max(1);
         Body {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the processor and the packet.
             cipher: unsafe { C::new(work, &mut self.room.keys[n]) },
             at: work.body(),
             len,
@@ -177,10 +182,11 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         }
     }
 
-    /// Does `N` packets whose edges have been sealed if it seals; then it also seals the edges of the next ones.
+    /// Does `N` packets. When sealing, their edges have been sealed before, and the edges of the next packets are
+    /// sealed here.
     ///
     /// # Safety
-    /// As [`hmac`].
+    /// The obligations are those of [`hmac`].
     #[inline(always)]
     unsafe fn run<H: ShaNi, const N: usize>(
         &mut self,
@@ -189,7 +195,7 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         next: Option<&mut [Body<C>; N]>,
     ) {
         let works = packets.map(|packet| &self.work[packet as usize]);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the processor and the packets.
         unsafe {
             let simd = Avx2::new();
             let mut streams = works.map(|work| Stream {
@@ -243,10 +249,10 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         }
     }
 
-    /// Hashes a block of each stream, with an edge of the bodies beside it if one has it.
+    /// Hashes one block of each stream, with an edge of the bodies beside it if any body has that edge.
     ///
     /// # Safety
-    /// As [`hmac`] and [`ShaNi::blocks`].
+    /// The obligations are those of [`hmac`] and of [`ShaNi::blocks`].
     #[inline(always)]
     unsafe fn block<H: ShaNi, const N: usize>(
         &mut self,
@@ -254,7 +260,7 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
         bodies: Option<&mut [Body<C>; N]>,
         edge: usize,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the processor, the streams and the packets.
         unsafe {
             match bodies {
                 Some(bodies) if C::SOME && bodies.iter().any(|body| body.has(edge)) => {
@@ -272,10 +278,10 @@ impl<K: Mac, C: Cipher<K>> Stitch<'_, '_, K, C> {
     }
 }
 
-/// Runs so many blocks of each stream, side by side as far as all go.
+/// Hashes `blocks[n]` blocks of each stream `n`, side by side as far as all streams go.
 ///
 /// # Safety
-/// As [`ShaNi::blocks`].
+/// The obligations are those of [`ShaNi::blocks`].
 #[inline(always)]
 unsafe fn side_by_side<H: ShaNi, B: Beside, const N: usize>(
     streams: &mut [Stream<H::State>; N],
@@ -285,7 +291,7 @@ unsafe fn side_by_side<H: ShaNi, B: Beside, const N: usize>(
     let all = blocks
         .iter()
         .fold(usize::MAX, |all, &blocks| all.min(blocks));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the streams and the blocks beside them.
     unsafe {
         if all > 0 {
             H::blocks(streams, all, beside);
@@ -299,10 +305,12 @@ unsafe fn side_by_side<H: ShaNi, B: Beside, const N: usize>(
     }
 }
 
-/// The ICVs of the packets in `order`, whose bodies are encrypted before or decrypted after.
+/// Computes the ICVs of the packets in `order`. Their bodies are encrypted before, or decrypted after.
 ///
 /// # Safety
-/// The processor has SHA-NI, AES-NI, AVX2 and BMI2; the packets are valid.
+/// - The processor has SHA-NI, AES-NI, AVX2 and BMI2.
+/// - Each packet's bytes may be read and written, and nobody else accesses them.
+/// - Each packet's length fits its transform.
 #[inline(always)]
 pub(super) unsafe fn hmac<H: ShaNi, K: Mac, C: Cipher<K>>(
     work: &[Work<'_, K>],
@@ -316,14 +324,14 @@ pub(super) unsafe fn hmac<H: ShaNi, K: Mac, C: Cipher<K>>(
         ahead,
         tails: [[0; 128]; 2],
         room: Room {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the processor.
             keys: [unsafe { C::no_keys() }; 2],
             copies: [[0; PIECE]; 2],
         },
     };
     let (pairs, odd) = order.as_chunks::<2>();
     let mut ready = None;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the processor and the packets.
     unsafe {
         for (number, &pair) in pairs.iter().enumerate() {
             let mut bodies = match ready.take() {
@@ -345,14 +353,14 @@ pub(super) unsafe fn hmac<H: ShaNi, K: Mac, C: Cipher<K>>(
     }
 }
 
-/// The padded block of the inner digest.
+/// Returns the padded block that holds the inner digest.
 ///
 /// # Safety
 /// The processor has SHA-NI.
 #[inline(always)]
 unsafe fn outer_block<H: ShaNi>(state: H::State) -> [u32; 16] {
     let mut block = [0u32; 16];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the processor.
     let words = unsafe { H::words(state) };
     for (to, word) in block.iter_mut().zip(words).take(H::WORDS) {
         *to = word.swap_bytes();
@@ -362,13 +370,13 @@ unsafe fn outer_block<H: ShaNi>(state: H::State) -> [u32; 16] {
     block
 }
 
-/// As it stands in memory.
+/// Returns the digest's first four words in the byte order of memory.
 ///
 /// # Safety
 /// The processor has SHA-NI.
 #[inline(always)]
 unsafe fn digest<H: ShaNi>(state: H::State) -> [u32; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the processor.
     let words = unsafe { H::words(state) };
     [words[0], words[1], words[2], words[3]].map(u32::swap_bytes)
 }

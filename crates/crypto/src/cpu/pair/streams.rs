@@ -15,62 +15,65 @@
 //!     for each lane that is there: begin its next segment, or complete it and load the next stream
 //! ```
 
-/// The widest kernel.
+/// Number of lanes of the widest kernel.
 pub(super) const LANES_MAX: usize = 32;
 
-/// A set of lanes, lane 0 in the lowest bit.
+/// A set of lanes; lane 0 is the lowest bit.
 pub(super) type Lanes = u32;
 
-/// A kernel that advances several streams in step. A stream is made of segments, each in one piece of memory.
+/// A kernel that advances several streams in step. A stream consists of segments, each contiguous in memory.
 pub(super) trait Streams {
     const LANES: usize;
 
-    /// Puts a stream into a lane and says how many blocks its first segment has; there is at least one.
+    /// Puts a stream into a lane and returns the number of blocks of its first segment, which is at least one.
     ///
     /// # Safety
-    /// The stream's memory is valid, as for the other functions.
+    /// The stream's memory is valid until the stream is complete.
     unsafe fn load(&mut self, lane: usize, stream: usize) -> usize;
 
-    /// Has an idle lane do what a busy one does: the same memory, and the same bytes in it.
+    /// Makes an idle lane do the same as a busy one: the same memory, with the same bytes in it.
     ///
     /// # Safety
-    /// `busy` is loaded.
+    /// Lane `busy` is loaded.
     unsafe fn shadow(&mut self, lane: usize, busy: usize);
 
-    /// Advances every lane by `blocks`.
+    /// Advances every lane by `blocks` blocks.
     ///
     /// # Safety
-    /// Every lane is loaded or a shadow, and has so many blocks left in its segment.
+    /// - Every lane is loaded or is a shadow.
+    /// - Every lane has at least `blocks` blocks left in its segment.
     unsafe fn run(&mut self, blocks: usize);
 
-    /// Begins the lane's next segment and says how many blocks it has; 0 if there is none.
+    /// Begins the lane's next segment and returns its number of blocks, or 0 if the stream has no further segment.
     ///
     /// # Safety
     /// The lane is at the end of its segment.
     unsafe fn next_segment(&mut self, lane: usize) -> usize;
 
-    /// Takes the results out of lanes that are at the end of their streams.
+    /// Takes the results out of these lanes.
     ///
     /// # Safety
-    /// They are.
+    /// Each of these lanes is at the end of its stream.
     unsafe fn complete(&mut self, lanes: Lanes);
 }
 
 const IDLE: u64 = u64::MAX;
 
-/// Sends the streams through the lanes, in the order given: the longest first, so that the lanes run dry together.
+/// Sends the streams through the lanes in the given order. The longest should come first, so that all lanes end
+/// together.
 ///
 /// # Safety
-/// The memory of the streams is valid.
+/// - The memory of all streams is valid.
+/// - The caller is compiled for the kernel's instructions.
 #[inline(always)]
 pub(super) unsafe fn schedule<K: Streams>(kernel: &mut K, streams: &[u16]) {
     let mut waiting = streams.iter();
-    // When the segment in a lane ends, in blocks since the start.
+    // The block number, counted from the start, at which each lane's segment ends.
     let mut end = [IDLE; LANES_MAX];
     let mut busy: Lanes = 0;
     let mut now = 0;
     for (lane, &stream) in (0..K::LANES).zip(&mut waiting) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees the stream's memory.
         end[lane] = unsafe { kernel.load(lane, stream as usize) } as u64;
         busy |= 1 << lane;
     }
@@ -84,7 +87,7 @@ pub(super) unsafe fn schedule<K: Streams>(kernel: &mut K, streams: &[u16]) {
             .iter()
             .take(K::LANES)
             .fold(IDLE, |least, &end| least.min(end));
-        // SAFETY: no segment ends before `next`, and the shadows are as long as a busy lane.
+        // SAFETY: no segment ends before `next`, and a shadow is as long as a busy lane.
         unsafe { kernel.run((next - now) as usize) };
         now = next;
         let mut ended = 0;
@@ -102,11 +105,11 @@ pub(super) unsafe fn schedule<K: Streams>(kernel: &mut K, streams: &[u16]) {
         if complete == 0 {
             continue;
         }
-        // SAFETY: they have no further segment.
+        // SAFETY: these lanes have no further segment.
         unsafe { kernel.complete(complete) };
         for lane in each(complete) {
             end[lane] = match waiting.next() {
-                // SAFETY: as the caller says.
+                // SAFETY: the caller guarantees the stream's memory.
                 Some(&stream) => now + unsafe { kernel.load(lane, stream as usize) } as u64,
                 None => {
                     busy &= !(1 << lane);
@@ -122,7 +125,7 @@ pub(super) const fn lanes(count: usize) -> Lanes {
     Lanes::MAX >> (LANES_MAX - count)
 }
 
-/// The members of a set.
+/// The members of a set, the lowest first.
 #[inline(always)]
 pub(super) fn each(mut set: Lanes) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Every tier gives what the library gives, whatever the mix of lengths, keys and algorithms.
+//! Every tier gives the library's results, whatever the mix of lengths, keys and algorithms.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::Key;
 use crate::cpu::{self, Tier};
 use crate::{Batch, Direction, Job, JobStatus, KeyContext, Transform};
 
-/// A small generator: the tests need variety, not secrecy.
+/// A small random generator. The tests need variety, not secrecy.
 struct Dice(u64);
 
 impl Dice {
@@ -32,7 +32,7 @@ impl Dice {
 #[derive(Clone, Copy, Debug)]
 struct Case {
     transform: Transform,
-    /// In units of the transform's alignment, at least one.
+    /// Body length in units of the transform's alignment; at least one.
     units: usize,
     esn: bool,
     key: u8,
@@ -69,12 +69,12 @@ fn transforms(tier: Tier) -> Vec<Transform> {
         matches!(case.key(tier).keys, PairKernel(_) | DesKernel(_))
     };
     let transforms: Vec<_> = Transform::ESP.into_iter().filter(has_kernel).collect();
-    // AES-CBC and AES-CTR with three key lengths, DES, 3DES and NULL; three hashes.
+    // The ciphers are AES-CBC and AES-CTR with three key lengths, DES, 3DES and NULL; there are three hashes.
     assert_eq!(transforms.len(), 9 * 3);
     transforms
 }
 
-/// The packets with gaps between them, and their jobs.
+/// Lays out the packets with gaps between them, and makes their jobs.
 fn batch(tier: Tier, direction: Direction, cases: &[Case], seed: u64) -> Batch {
     let mut dice = Dice(seed);
     let room = cases.iter().map(|case| case.len() + 64).sum::<usize>() + 64;
@@ -101,7 +101,8 @@ fn statuses(batch: &Batch) -> Vec<JobStatus> {
     batch.jobs.iter().map(|job| job.status).collect()
 }
 
-/// Seals with the tier and with the library; then opens, some packets forged. Both must leave the same bytes everywhere.
+/// Seals with the tier and with the library, then opens, some packets forged. Both must leave the same bytes
+/// everywhere.
 fn agree(tier: Tier, cases: &[Case], seed: u64) {
     let make = |tier, direction| batch(tier, direction, cases, seed);
     let (mut ours, mut theirs) = (
@@ -223,7 +224,7 @@ fn any_mix_of_transforms() {
     }
 }
 
-/// AES with the hashes of SHA-NI: what is there twice, one after the other and side by side.
+/// AES with the hashes of SHA-NI. These transforms exist twice: one after the other, and side by side.
 fn stitched(tier: Tier) -> impl Iterator<Item = Transform> {
     transforms(tier).into_iter().filter(|transform| {
         let name = transform.name();
@@ -235,7 +236,7 @@ fn stitched(tier: Tier) -> impl Iterator<Item = Transform> {
 fn two_packets_of_any_two_lengths() {
     for tier in tiers() {
         for transform in stitched(tier) {
-            // What is hashed of them ends around whole blocks of the hash, and their bodies around whole pieces.
+            // The hashed part ends around whole blocks of the hash, and the body around whole pieces.
             let ends = [0, 64, 128, 192, 448, 1024];
             let around = |end: usize| (end.max(16) - 16..end + 52).step_by(4);
             let units: Vec<usize> = ends
@@ -394,7 +395,7 @@ fn dropped_keys_are_wiped() {
     let key = Key::new(tier, transform, true, &material).expect("a kernel");
     let mut key = ManuallyDrop::new(*key);
     assert!(key.round_keys.as_flattened().iter().any(|&byte| byte != 0));
-    // SAFETY: not used as a key any more; its fields are plain integers whose memory stays.
+    // SAFETY: the key is not used any more; its fields are plain integers, and their memory stays.
     unsafe { ManuallyDrop::drop(&mut key) };
     assert_eq!(key.round_keys, [[0; 16]; 15]);
     assert_eq!((key.mac.inner, key.mac.outer), ([0; 8], [0; 8]));

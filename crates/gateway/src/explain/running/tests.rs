@@ -330,10 +330,19 @@ fn transport_mode_is_for_the_two_hosts() {
 
 #[test]
 fn bundles_are_followed_from_sa_to_sa() {
-    let site = Site::new();
+    let mut site = Site::new();
     let around = Arc::new(Policy::new(PolicyId(8), "site/ah"));
-    let inner = sa(1, SITE, Transform::ESP[0], |_| {}).through(Arc::clone(&around));
+    let inner = sa(1, SITE, Transform::ESP[0], |_| {}).through(around.id);
     site.policy.install(Arc::new(inner));
+    let report = site.report(&sized(100, true), false);
+    assert_says(&report, &["the SPD has no policy for the next SA"]);
+
+    let mut entries = site.spd.entries().to_vec();
+    entries.push(Entry::new(
+        selectors(),
+        Action::Protect(Arc::clone(&around)),
+    ));
+    site.spd = Spd::new(entries);
     let report = site.report(&sized(100, true), false);
     assert_eq!(report.hops.len(), 1);
     assert_says(
@@ -373,7 +382,7 @@ fn bundles_are_followed_from_sa_to_sa() {
         let any = net("0.0.0.0", 0);
         p.selectors = SelectorSet::new(vec![Selector::between(any, any)]).unwrap();
     });
-    around.install(Arc::new(endless.through(Arc::clone(&around))));
+    around.install(Arc::new(endless.through(around.id)));
     let report = site.report(&sized(100, true), false);
     assert_says(&report, &["nested-too-deep"]);
 }

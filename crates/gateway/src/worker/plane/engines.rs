@@ -27,6 +27,7 @@ impl<I: PacketIo> DataPlane<I> {
         if self.seal[way].walk.in_engine() == 0 {
             self.seal[way].lane.moved(now_ms);
         }
+        let spd = self.database.spd();
         // Also without packets: what is left of those that could not be laid out goes.
         loop {
             let submitted = self.seal[way].submit(which, self.now_ns);
@@ -34,7 +35,7 @@ impl<I: PacketIo> DataPlane<I> {
                 continue;
             }
             let mut came = false;
-            while let Some(sealed) = self.seal[way].poll() {
+            while let Some(sealed) = self.seal[way].poll(&spd) {
                 came = true;
                 self.send(&sealed);
                 self.seal[way].recycle(sealed);

@@ -109,8 +109,8 @@ impl Sealing {
         ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
     }
 
-    pub fn poll(&mut self) -> Option<SealedBatch> {
-        self.walk.poll(&mut *self.lane.engine)
+    pub fn poll(&mut self, spd: &Spd) -> Option<SealedBatch> {
+        self.walk.poll(&mut *self.lane.engine, spd)
     }
 
     /// Takes back a batch that was sent.

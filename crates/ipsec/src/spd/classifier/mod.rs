@@ -28,8 +28,9 @@ use std::net::IpAddr;
 
 use super::{Action, Entry, PolicyDirection};
 use crate::selector::{Flow, NextLayer, PortRange, Selector};
-use page::{PAGE_RULES, PORT_HIDDEN, PROTOCOL_HIDDEN, Page, Query, Rule};
+use page::{PORT_HIDDEN, PROTOCOL_HIDDEN, Page, Query, Rule};
 use ranks::Value;
+use sets::PAGE_RULES;
 
 /// The entry that matched and which of its selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,6 @@ use std::ops::ControlFlow;
 use super::ranks::Value;
 use super::sets::{Bitmap, Dimension, Few, LINE, WORDS, bits};
 
-/// A rule's number in its page has 16 bits.
-pub(super) const PAGE_RULES: usize = 1 << 16;
-
 /// Where a protocol or a port cannot be seen (OPAQUE); one above the highest that can.
 pub(super) const PROTOCOL_HIDDEN: u32 = 256;
 pub(super) const PORT_HIDDEN: u32 = 65_536;

@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use super::page::PAGE_RULES;
 use super::ranks::{Ranks, Value};
 
+/// Rules of a page: a rule's number in its page has 16 bits.
+pub(super) const PAGE_RULES: usize = 1 << 16;
 /// Sets of at most this many rules are lists: comparing so few packets' fields with rules is cheaper than any bitmap.
 const LIST_MAX: u32 = 8;
 /// Marks a set that is a bitmap.

@@ -1,11 +1,12 @@
-//! Single blocks: the arithmetic of GHASH, rounds of AES, and parts of blocks. The tricks are those of the parent's head.
+//! Operations on single blocks: GHASH arithmetic, AES rounds and parts of blocks. Trick numbers refer to the parent
+//! module's head.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::key::{self, HALVES, Key};
 
-/// Blocks of a group.
+/// Number of blocks in a group.
 pub(super) const GROUP: usize = 8;
 
 #[repr(align(16))]
@@ -14,7 +15,7 @@ struct Aligned<T>(T);
 static REVERSED: Aligned<[u8; 16]> =
     Aligned([15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
 
-/// The bytes of a block as the hash wants them.
+/// Reverses the bytes of a block, as GHASH needs it.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) fn reverse(block: __m128i) -> __m128i {
@@ -30,11 +31,12 @@ pub(super) fn number([low, high]: [u64; 2]) -> __m128i {
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) fn load(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 bytes.
+    // SAFETY: the reference covers 16 bytes.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Products yet to be reduced: high·x^128 + middle·x^64 + low, where `middle` still has the two others in it (trick 2).
+/// Products that are not reduced yet: high·x^128 + middle·x^64 + low. The field `middle` still contains high and low
+/// (Karatsuba, trick 2).
 pub(super) struct Sum {
     high: __m128i,
     middle: __m128i,
@@ -57,7 +59,7 @@ impl Sum {
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     pub(super) fn add(&mut self, block: __m128i, key: &Key, power: usize) {
-        // SAFETY: the context of this tier has the powers and their halves.
+        // SAFETY: a context of this tier has the powers and the sums of their halves.
         let (h, halves) = unsafe {
             (
                 _mm_load_si128(key.powers_from(power).cast()),
@@ -73,7 +75,7 @@ impl Sum {
         self.low = _mm_xor_si128(self.low, low);
     }
 
-    /// The number, plus another one.
+    /// Returns the reduced sum plus `other`.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     pub(super) fn reduce_onto(self, other: __m128i) -> __m128i {
@@ -86,7 +88,7 @@ impl Sum {
     }
 }
 
-/// Counters where a counter block has them, in network order.
+/// Counters 0 … 7 at their place in a counter block, in network byte order.
 static COUNTERS: Aligned<[[u32; 4]; GROUP]> = Aligned({
     let mut counters = [[0; 4]; GROUP];
     let mut at = 0;
@@ -97,7 +99,7 @@ static COUNTERS: Aligned<[[u32; 4]; GROUP]> = Aligned({
     counters
 });
 
-/// `without_counter` with a counter that is a multiple of eight.
+/// Returns `without_counter` with the counter 8·`eights`.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 fn base(without_counter: __m128i, eights: usize) -> __m128i {
@@ -106,7 +108,7 @@ fn base(without_counter: __m128i, eights: usize) -> __m128i {
     _mm_xor_si128(without_counter, counter)
 }
 
-/// The counter blocks from 8·`eights` + `first` on, after round 0 (trick 4); `first` is at most 9.
+/// Returns the counter blocks from 8·`eights` + `first` on, after round 0 (trick 4). `first` is at most 9.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) fn counters<const N: usize>(
@@ -120,19 +122,19 @@ pub(super) fn counters<const N: usize>(
     ];
     let mut states = [bases[0]; N];
     for (counter, state) in (first % GROUP..).zip(&mut states) {
-        // SAFETY: 16 bytes, aligned.
+        // SAFETY: each entry has 16 bytes and is aligned to 16.
         let low = unsafe { _mm_load_si128(COUNTERS.0[counter % GROUP].as_ptr().cast()) };
         *state = _mm_xor_si128(bases[counter / GROUP % 2], low);
     }
     states
 }
 
-/// One AES instruction for each state, with the round key at an address (trick 3).
+/// Emits one AES instruction for each state, with the round key at `$key` + `$at` (trick 3).
 macro_rules! with_round_key {
     ($instruction:literal, $key:expr, $at:expr, $($state:ident)+) => {{
         #[allow(unused_assignments)]
         let mut _round_key: __m128i;
-        // SAFETY: reads a round key of the context.
+        // SAFETY: the block only reads a round key of the context.
         unsafe {
             asm!(
                 "vmovdqa {round_key}, [{key} + {at}]",
@@ -150,7 +152,7 @@ macro_rules! with_round_key {
     }};
 }
 
-/// The same for any number of states up to eight.
+/// Does the same for a slice of up to eight states.
 macro_rules! with_round_key_all {
     ($instruction:literal, $key:expr, $at:expr, $states:expr) => {
         match &mut $states[..] {
@@ -167,7 +169,7 @@ macro_rules! with_round_key_all {
     };
 }
 
-/// Round `AT` of AES, not the last one.
+/// Does round `AT` of AES, which is not the last one.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) fn round<const AT: usize, const N: usize>(key: &Key, states: &mut [__m128i; N]) {
@@ -182,12 +184,12 @@ pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut 
     with_round_key_all!("vaesenclast", last, 0, states);
 }
 
-/// Round `AT` of the states, and between its instructions `block`·H^`power` is added to the sum (trick 3).
+/// Does round `AT` of the states. Between its instructions it adds `block`·H^`power` to the sum (trick 3).
 macro_rules! with_product {
     ($key:expr, $at:expr, $sum:expr, $block:expr, $hash_key:expr, $power:expr; $($state:ident)+; $($more:ident)*) => {{
         #[allow(unused_assignments)]
         let (mut _x, mut _y, mut _z): (__m128i, __m128i, __m128i);
-        // SAFETY: reads a round key of the one context, a power of H and its halves of the other.
+        // SAFETY: the block only reads a round key of one context, and a power of H and its halves of the other.
         unsafe {
             asm!(
                 "vmovdqa {z}, [{key} + {round}]",
@@ -221,28 +223,32 @@ macro_rules! with_product {
     }};
 }
 
-/// The last blocks of a message, or a group in its middle, as the hash takes them.
+/// The blocks of a group that the hash takes. The group is the last one of a message, or one before it.
 pub(super) struct Hashed<'a> {
     pub(super) key: &'a Key,
-    /// The first block, with the hash of those before.
+    /// The first block XOR the hash of all blocks before it.
     pub(super) first: __m128i,
-    /// The first of the others in memory.
+    /// Where the second block is in memory.
     pub(super) others: *const u8,
-    /// The last block, and the lengths: only of the last blocks, and the last one only if there are others than the first.
+    /// The last block, padded with zeros. It is used only in the last group, and only if that has more than one
+    /// block.
     pub(super) last: __m128i,
+    /// The lengths block. It is used only in the last group.
     pub(super) lengths: __m128i,
 }
 
-/// Which power of H round `at` has to do with, if any: of `K` blocks and, at the `end`, the lengths.
+/// Returns the power of H for the product of round `at`. The group has `blocks` blocks, and the lengths follow at the
+/// `end` of a message. Rounds without a product get a power that nobody uses.
 const fn power_in_round(blocks: usize, end: bool, at: usize) -> usize {
     let all = blocks + end as usize;
     if at < all { all - at } else { all }
 }
 
-/// Rounds 1 … 9 of the states, and with them the products of `K` blocks; at the `END` of a message also of the lengths.
+/// Does rounds 1 … 9 of the states, and beside them the products of `K` blocks. At the `END` of a message the lengths
+/// are multiplied too.
 ///
 /// # Safety
-/// The blocks may be read.
+/// The `K` blocks may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) unsafe fn rounds_and_products<const N: usize, const K: usize, const END: bool>(
@@ -257,12 +263,12 @@ pub(super) unsafe fn rounds_and_products<const N: usize, const K: usize, const E
                 let block = if $at + 1 == K && END {
                     Some(hashed.last)
                 } else if $at < K {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller guarantees that the blocks may be read.
                     Some(reverse(unsafe { _mm_loadu_si128(hashed.others.wrapping_add(16 * ($at - 1)).cast()) }))
                 } else if $at == K && END {
                     Some(hashed.lengths)
                 } else if $at == K + END as usize {
-                    // It waits for the hash of the blocks before, so it comes last.
+                    // The first block needs the hash of the blocks before it, so it comes last.
                     Some(hashed.first)
                 } else {
                     None
@@ -308,10 +314,10 @@ fn round_and_product<const AT: usize, const N: usize, const K: usize, const END:
     }
 }
 
-/// As [`rounds_and_products`], of the last blocks and without rounds.
+/// Does the products of the last blocks of a message and of the lengths, without AES rounds.
 ///
 /// # Safety
-/// The blocks may be read.
+/// The `K` blocks may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) unsafe fn products<const K: usize>(hashed: &Hashed) -> Sum {
@@ -320,7 +326,7 @@ pub(super) unsafe fn products<const K: usize>(hashed: &Hashed) -> Sum {
         let block = if at == K - 1 {
             hashed.last
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the blocks may be read.
             reverse(unsafe { _mm_loadu_si128(hashed.others.wrapping_add(16 * (at - 1)).cast()) })
         };
         sum.add(block, key, K + 1 - at);
@@ -330,15 +336,16 @@ pub(super) unsafe fn products<const K: usize>(hashed: &Hashed) -> Sum {
     sum
 }
 
-/// `len` bytes, fewer than 16, and zeros behind them.
+/// Loads `len` bytes, fewer than 16, with zeros after them.
 ///
 /// # Safety
-/// They may be read.
+/// The `len` bytes from `from` on may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) unsafe fn load_part(from: *const u8, len: usize) -> __m128i {
     let (mut value, mut at) = ([0u64; 2], len);
-    // SAFETY: the caller's promise: the bytes are taken from the end, the smallest piece first.
+    // SAFETY: `at` goes down from `len`, so each read stays inside the `len` bytes; the pieces grow from one byte to
+    // eight.
     unsafe {
         let mut odd = 0;
         if len & 1 != 0 {
@@ -362,15 +369,15 @@ pub(super) unsafe fn load_part(from: *const u8, len: usize) -> __m128i {
     number(value)
 }
 
-/// Writes the first `len` bytes, fewer than 16.
+/// Writes the first `len` bytes, fewer than 16, of `value`.
 ///
 /// # Safety
-/// They may be written.
+/// The `len` bytes from `to` on may be written.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) unsafe fn store_part(mut to: *mut u8, len: usize, value: __m128i) {
     let mut rest = _mm_cvtsi128_si64(value) as u64;
-    // SAFETY: the caller's promise: `to` goes on by what has been written.
+    // SAFETY: `to` advances by what was written, so each write stays inside the `len` bytes.
     unsafe {
         if len & 8 != 0 {
             to.cast::<u64>().write_unaligned(rest);
@@ -393,7 +400,7 @@ pub(super) unsafe fn store_part(mut to: *mut u8, len: usize, value: __m128i) {
     }
 }
 
-/// The first `len` bytes, fewer than 16, and zeros for the others.
+/// Returns the first `len` bytes, fewer than 16, with zeros in place of the others.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(super) fn first_bytes(value: __m128i, len: usize) -> __m128i {

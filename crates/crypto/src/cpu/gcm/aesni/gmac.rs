@@ -1,4 +1,4 @@
-//! The hash of AES-GMAC: eight blocks at a time.
+//! GHASH for AES-GMAC with AES-NI: eight blocks at a time.
 
 use std::arch::x86_64::*;
 
@@ -6,15 +6,15 @@ use super::super::gmac::Row;
 use super::super::key::Key;
 use super::blocks::*;
 
-/// Block `at` of the row, not the first one, as a number.
+/// Loads block `at` of the row as a number, with zeros after the row's end. `at` is not 0.
 ///
 /// # Safety
-/// The row has it.
+/// The row has a block with this number, and it may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn block(row: &Row, at: usize) -> __m128i {
     let (place, left) = (row.begin.wrapping_add(16 * at), row.len - 16 * at);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the row may be read.
     reverse(unsafe {
         if left >= 16 {
             _mm_loadu_si128(place.cast())
@@ -24,34 +24,35 @@ unsafe fn block(row: &Row, at: usize) -> __m128i {
     })
 }
 
-/// The ICV with `mask`, the first block of the stream.
+/// Returns the ICV. `mask` is the encrypted first counter block.
 ///
 /// # Safety
-/// The CPU has the tier's features; the row may be read from its ninth byte on.
+/// - The CPU has the tier's features.
+/// - The row may be read from its ninth byte on.
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i) -> __m128i {
-    // SAFETY: the row has more than a block.
+    // SAFETY: the row has more than 16 bytes.
     let second = u64::from_be(unsafe { row.begin.add(8).cast::<u64>().read_unaligned() });
-    // A block with the hash of those before.
+    // The first block of the next group, XOR the hash of all blocks before it.
     let mut first = number([second, row.head]);
     let (mut at, mut left) = (0, row.len.div_ceil(16));
     while left > GROUP {
         let mut sum = Sum::new();
         for n in 1..GROUP {
-            // SAFETY: there are more blocks than these.
+            // SAFETY: more than `GROUP` blocks are left, so this one is whole.
             let block = unsafe { _mm_loadu_si128(row.begin.wrapping_add(16 * (at + n)).cast()) };
             sum.add(reverse(block), key, GROUP - n);
         }
         sum.add(first, key, GROUP);
         at += GROUP;
         left -= GROUP;
-        // SAFETY: the row has this block.
+        // SAFETY: more blocks were left than the group had.
         first = sum.reduce_onto(unsafe { block(row, at) });
     }
     let mut sum = Sum::new();
     sum.add(number([0, 8 * row.len as u64]), key, 1);
     for n in 1..left {
-        // SAFETY: as above.
+        // SAFETY: the row has `left` more blocks.
         sum.add(unsafe { block(row, at + n) }, key, left + 1 - n);
     }
     sum.add(first, key, left + 1);

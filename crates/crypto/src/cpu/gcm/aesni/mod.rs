@@ -12,13 +12,16 @@
 //!
 //! The tricks, by number:
 //!
-//! 1. *Sums are reduced once*, of up to nine products.
-//! 2. *Three multiplications* for a product (Karatsuba): a core that does two rounds a cycle takes two cycles for each, so
-//!    four would take longer than fourteen rounds. The context has both halves of each power added.
-//! 3. *Hash between the rounds.* Each round of a group has the product of one other block in it: when opening of the same
-//!    group; when sealing of the one before, across packets too. The compiler would put one long chain behind the other,
-//!    and a core's schedulers are too small to see so far: the order is that of `asm!` blocks, which it leaves alone.
-//! 4. *Counters by exclusive or.* Of eight neighbours, those with the same multiple of eight in them have it in common.
+//! 1. *Sums are reduced once.* A sum has up to nine products.
+//! 2. *Three multiplications* make a product (Karatsuba). A core that does two AES rounds a cycle needs two cycles
+//!    for each multiplication, so four would take longer than fourteen rounds. The context stores the sum of both
+//!    halves of each power.
+//! 3. *The hash runs between the AES rounds.* Each round of a group also does the product of one other block. When
+//!    opening, that block is of the same group. When sealing, it is of the group before, across packets too. The
+//!    compiler would put one long chain behind the other, and a core's schedulers are too small to look that far
+//!    ahead. `asm!` blocks fix the order, because the compiler does not reorder them.
+//! 4. *Counters by exclusive or.* Eight neighbouring counters with the same multiple of eight share all bits but the
+//!    lowest three. Those three bits are XORed in from a table.
 
 use std::arch::x86_64::*;
 
@@ -33,7 +36,7 @@ mod gmac;
 
 pub(super) use gmac::authenticate;
 
-/// What is left of the rounds after the ninth.
+/// Does the rounds after the ninth.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 fn last_rounds<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; N]) {
@@ -48,7 +51,7 @@ fn last_rounds<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; 
     last_round(key, rounds, states);
 }
 
-/// Rounds 1 … 9.
+/// Does rounds 1 … 9.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 fn first_rounds<const N: usize>(key: &Key, states: &mut [__m128i; N]) {
@@ -60,7 +63,7 @@ fn first_rounds<const N: usize>(key: &Key, states: &mut [__m128i; N]) {
     rounds!(1 2 3 4 5 6 7 8 9);
 }
 
-/// A [`Frame`] by its parts.
+/// The parts of a [`Frame`], each computed once.
 struct Message<'a> {
     key: &'a Key,
     places: Places,
@@ -68,7 +71,7 @@ struct Message<'a> {
     icv: *mut u8,
     nonce: __m128i,
     aad: __m128i,
-    /// Of AAD and text.
+    /// The lengths block: AAD and text in bits.
     lengths: __m128i,
 }
 
@@ -91,18 +94,19 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The counter blocks without their counters, after round 0.
+    /// Returns the counter blocks with the counter left out, after round 0.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     fn without_counter(&self) -> __m128i {
         _mm_xor_si128(load(&self.key.round_keys()[0]), self.nonce)
     }
 
-    /// Encrypts or decrypts blocks from `at` on and gives the ciphertext of the first, if it is not block 0, and of the
-    /// last, both as numbers.
+    /// Encrypts or decrypts the blocks from `at` on. Returns the ciphertext of the first block and of the last block
+    /// as numbers. The first is zero if it is block 0, which is not text.
     ///
     /// # Safety
-    /// The message is valid and has that many blocks; only its last one may be less than whole.
+    /// - The message is valid and has all of these blocks.
+    /// - Every block but the last one of the message is whole.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn apply<const N: usize, const SEAL: bool>(
@@ -115,7 +119,7 @@ impl<'a> Message<'a> {
             if n == 0 && at == 0 {
                 continue;
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the message has block `at + n`; only the last block can be short.
             let cipher = unsafe {
                 if n + 1 < N {
                     self.places.apply::<SEAL>(at + n, stream)
@@ -134,16 +138,16 @@ impl<'a> Message<'a> {
         ends
     }
 
-    /// Block `at` of the ciphertext, with zeros behind the text, as a number.
+    /// Returns block `at` of the received ciphertext as a number, with zeros after the text.
     ///
     /// # Safety
-    /// The message is valid and has it.
+    /// The message is valid and has this block.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn received(&self, at: usize) -> __m128i {
         let len = self.text_len - 16 * (at - 1);
         let place = self.places.from.wrapping_add(16 * at);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the message has `len` bytes from `place` on.
         reverse(unsafe {
             if len >= 16 {
                 _mm_loadu_si128(place.cast())
@@ -154,7 +158,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Text and ciphertext by blocks: where block 0 would be.
+/// Where block 0 would be in the text that is read and in the result that is written.
 #[derive(Clone, Copy)]
 struct Places {
     from: *const u8,
@@ -162,14 +166,14 @@ struct Places {
 }
 
 impl Places {
-    /// Encrypts or decrypts block `at` and gives the ciphertext.
+    /// Encrypts or decrypts block `at` and returns its ciphertext.
     ///
     /// # Safety
-    /// It is text of the message, and whole.
+    /// The block belongs to the message's text, and it is whole.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn apply<const SEAL: bool>(self, at: usize, stream: __m128i) -> __m128i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees 16 bytes at this block in both places.
         unsafe {
             let before = _mm_loadu_si128(self.from.wrapping_add(16 * at).cast());
             let after = _mm_xor_si128(before, stream);
@@ -178,10 +182,11 @@ impl Places {
         }
     }
 
-    /// The same if there are `len` bytes of text from there on; zeros follow in the ciphertext.
+    /// Encrypts or decrypts block `at`, which has `len` bytes of text or is whole if `len` is 16 or more. Returns its
+    /// ciphertext with zeros after the text.
     ///
     /// # Safety
-    /// They are the message's.
+    /// Those bytes belong to the message's text.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn apply_last<const SEAL: bool>(
@@ -190,7 +195,7 @@ impl Places {
         len: usize,
         stream: __m128i,
     ) -> __m128i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the bytes belong to the text.
         unsafe {
             if len >= 16 {
                 return self.apply::<SEAL>(at, stream);
@@ -214,13 +219,14 @@ impl<const K: usize> Unhashed<'_, K> {
     /// Writes the ICV.
     ///
     /// # Safety
-    /// The message is valid, and the sum is its own.
+    /// - The message is valid.
+    /// - `sum` is the hash of this message.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn finish(&self, sum: Sum) {
         let icv = reverse(sum.reduce_onto(self.mask));
         let len = self.blocks.key.icv_len();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the ICV's bytes may be written.
         unsafe {
             if len == 16 {
                 _mm_storeu_si128(self.icv.cast(), icv);
@@ -231,11 +237,11 @@ impl<const K: usize> Unhashed<'_, K> {
     }
 }
 
-/// Seals a message of `N` blocks and any number of [`GROUP`]s, of which there are some if `LONG`, in which case `K` is
-/// [`GROUP`] and otherwise `N`.
+/// Seals a message. Its first group has `N` blocks. If `LONG`, further [`GROUP`]s follow and `K` is [`GROUP`];
+/// otherwise none follow and `K` is `N`.
 ///
 /// # Safety
-/// As [`run`].
+/// The obligations are those of [`run`].
 #[inline(never)]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
@@ -247,7 +253,7 @@ unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
     let without_counter = message.without_counter();
     let mut states = counters::<N>(without_counter, 0, 1);
     if let Some(before) = unhashed {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         unsafe {
             let sum = rounds_and_products::<N, K, true>(key, &mut states, &before.blocks);
             before.finish(sum);
@@ -264,7 +270,7 @@ unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
         last: zero,
         lengths: message.lengths,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     unsafe {
         [_, blocks.last] = message.apply::<N, true>(0, &states);
         if LONG {
@@ -293,10 +299,10 @@ unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
     });
 }
 
-/// Opens such a message; tells whether it is authentic.
+/// Opens a message with groups as in [`seal`] and returns whether it is authentic.
 ///
 /// # Safety
-/// As [`run`].
+/// The obligations are those of [`run`].
 #[inline(never)]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usize) -> bool {
@@ -310,7 +316,7 @@ unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usiz
         last: zero,
         lengths: message.lengths,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     let icv = unsafe {
         if !LONG {
             if N > 1 {
@@ -345,7 +351,7 @@ unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usiz
         }
     };
     let (icv, len) = (reverse(icv), key.icv_len());
-    // SAFETY: the caller's promise; only the ICV is read.
+    // SAFETY: the caller guarantees that the message is valid; only the bytes of the ICV are read.
     unsafe {
         let (sent, icv) = if len == 16 {
             (_mm_loadu_si128(message.icv.cast_const().cast()), icv)
@@ -357,10 +363,10 @@ unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usiz
     }
 }
 
-/// Messages that have `N` blocks in their first group, and no other group unless `LONG`.
+/// Seals or opens messages whose first group has `N` blocks. More groups follow only if `LONG`.
 ///
 /// # Safety
-/// As [`run`].
+/// The obligations are those of [`run`].
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
 unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, const SEAL: bool>(
     queue: &mut Queue<F>,
@@ -372,7 +378,7 @@ unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, c
     for _ in 0..count {
         let (number, frame) = queue.take();
         let message = Message::of(frame);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         unsafe {
             if SEAL {
                 seal::<N, K, LONG>(&message, rounds, &mut unhashed);
@@ -382,15 +388,15 @@ unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, c
         }
     }
     if let Some(unhashed) = &mut unhashed {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the tier and the messages.
         unsafe { unhashed.finish(products::<K>(&unhashed.blocks)) }
-        // They tell the key: the hash of known blocks, and what the ICV is masked with.
+        // These values reveal the key: the hash of known blocks, and the mask of the ICV.
         cleanse(&mut unhashed.blocks.first);
         cleanse(&mut unhashed.mask);
     }
 }
 
-/// Shapes of messages: by blocks in the first group, without others and with them.
+/// Number of shapes. A shape is the number of blocks in the first group, with or without further groups.
 pub(super) const SHAPES: usize = 2 * GROUP;
 
 #[inline(always)]
@@ -399,10 +405,12 @@ pub(super) fn shape(text_len: usize) -> usize {
     (blocks - 1) % GROUP + if blocks > GROUP { GROUP } else { 0 }
 }
 
-/// Seals or opens the next messages of the queue.
+/// Seals or opens the next `count` messages of the queue.
 ///
 /// # Safety
-/// The CPU has the tier's features; the queue has that many messages, valid, of this shape and with keys of as many rounds.
+/// - The CPU has the tier's features.
+/// - The queue has at least `count` messages, and the next `count` of them are valid (see [`Frame`]).
+/// - Those messages have this shape, and each of their keys has `rounds` rounds.
 pub(super) unsafe fn run<F: Frame, const SEAL: bool>(
     shape: usize,
     rounds: usize,
@@ -410,7 +418,7 @@ pub(super) unsafe fn run<F: Frame, const SEAL: bool>(
     count: usize,
     authentic: &mut [bool],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier and the messages.
     unsafe {
         match shape {
             0 => messages::<F, 1, 1, false, SEAL>(queue, count, rounds, authentic),

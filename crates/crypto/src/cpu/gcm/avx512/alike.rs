@@ -1,5 +1,6 @@
-//! Four messages of one key and one length, each a block or two longer than whole vectors, as packets around 64 and 256
-//! bytes are. What they have in common is loaded once, and the blocks that are left over share vectors, the tails (trick 9):
+//! Kernel for four messages of one key and one length, each one or two blocks longer than whole vectors. Packets of
+//! about 64 and 256 bytes are of that kind. What the messages have in common is loaded once. The blocks after the
+//! whole vectors share vectors, the tails (trick 9):
 //!
 //! ```text
 //!            lane 0    lane 1    lane 2    lane 3
@@ -22,28 +23,29 @@ use super::{
     without_counter,
 };
 
-/// Messages that are worked on together.
+/// Number of messages that are worked on together.
 const FOUR: usize = 4;
 
-/// So many messages must be alike.
+/// The kernel is used if at least so many messages in a row are alike.
 const WORTH: usize = 8;
 
-/// Four messages whose ciphertext is there and whose hash is not (trick 4).
+/// Four messages that are encrypted but not hashed yet (trick 4).
 struct Unhashed<'a, F, const W: usize, const R: usize> {
     messages: [Message<'a, F>; FOUR],
     numbers: [usize; FOUR],
-    /// As the hash takes it.
+    /// The ciphertext, byte order reversed for the hash.
     cipher: [[__m512i; W]; FOUR],
     tails: [__m512i; R],
-    /// The ICVs' masks, a lane for each message.
+    /// The ICVs' masks, one lane for each message.
     masks: __m512i,
 }
 
 impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
-    /// Applies the streams.
+    /// Applies the key streams to the texts.
     ///
     /// # Safety
-    /// The messages are valid, alike and that long.
+    /// - The messages are valid and alike.
+    /// - Each has `W` whole vectors and `R` further blocks.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn new<const SEAL: bool>(
@@ -57,7 +59,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
         let mut masks = [zero; FOUR];
         for p in 0..FOUR {
             masks[p] = streams[p][0];
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `W` whole vectors of valid messages.
             unsafe {
                 cipher[p][0] = apply_first::<F, SEAL>(&messages[p], ALL, streams[p][0]);
                 for z in 1..W {
@@ -66,7 +68,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
             }
         }
         let mut cipher_tails = [zero; R];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `R` blocks after the whole vectors.
         unsafe {
             cipher_tails[0] = apply_tail::<F, SEAL>(&messages, VECTOR_LEN * W, tails[0]);
             if R == 2 {
@@ -83,7 +85,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
         }
     }
 
-    /// What the vectors of message `p` add up to.
+    /// Sums the products of message `p`'s whole vectors.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn hash(&self, p: usize) -> Sum {
@@ -95,6 +97,8 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
         sum
     }
 
+    /// Computes the ICVs, then writes or compares them.
+    ///
     /// # Safety
     /// The messages are valid.
     #[inline]
@@ -112,7 +116,7 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
         );
         let icvs = _mm512_xor_si512(reverse(sum.reduce()), self.masks);
         for p in 0..FOUR {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the messages are valid.
             let same = unsafe { finish::<F, SEAL>(&self.messages[p], lane(icvs, p)) };
             if !SEAL {
                 authentic[self.numbers[p]] = same;
@@ -121,10 +125,11 @@ impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
     }
 }
 
-/// Encrypts or decrypts each message's block at `at`, counted from the AAD's, and gives their ciphertext as the hash takes it.
+/// Encrypts or decrypts one tail block of each message. `at` is the block's offset in bytes, counted from block 0.
+/// Returns the ciphertext, byte order reversed for the hash.
 ///
 /// # Safety
-/// As [`Unhashed::new`].
+/// The messages are valid, alike, and have a block at this offset.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_tail<F: Front, const SEAL: bool>(
@@ -132,13 +137,13 @@ unsafe fn apply_tail<F: Front, const SEAL: bool>(
     at: usize,
     stream: __m512i,
 ) -> __m512i {
-    // All of a block that is not the last one.
+    // A block that is not the message's last one is whole.
     let mask = _bzhi_u32(LANE_0 as u32, (messages[0].text_len + 16 - at) as u32);
     let all = u64::from(mask) * 0x0001_0001_0001_0001;
     let mut blocks = [_mm512_setzero_si512(); FOUR];
     for (block, message) in blocks.iter_mut().zip(messages) {
         let from = message.source.wrapping_add(at);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the block; the mask leaves out what is behind the text.
         let text = unsafe { _mm_maskz_loadu_epi8(mask as u16, from.cast()) };
         *block = _mm512_castsi128_si512(text);
     }
@@ -146,13 +151,13 @@ unsafe fn apply_tail<F: Front, const SEAL: bool>(
     let after = _mm512_xor_si512(before, _mm512_maskz_mov_epi8(all, stream));
     for (p, message) in messages.iter().enumerate() {
         let to = message.target.wrapping_add(at);
-        // SAFETY: the caller's promise.
+        // SAFETY: as for the load above.
         unsafe { _mm_mask_storeu_epi8(to.cast(), mask as u16, lane(after, p)) };
     }
     reverse(if SEAL { after } else { before })
 }
 
-/// What goes into AES for a tail: the nonces and the number of its block, counted from the AAD's.
+/// Returns the counter blocks of a tail after round 0. `number` is the number of its block, counted from block 0.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn tail_state(nonces: __m512i, number: usize) -> __m512i {
@@ -160,7 +165,7 @@ fn tail_state(nonces: __m512i, number: usize) -> __m512i {
     _mm512_xor_si512(nonces, _mm512_maskz_set1_epi32(0x8888, counter as i32))
 }
 
-/// A round of AES for all, or the last one.
+/// Does one AES round for all states, or the last one.
 macro_rules! round_of_all {
     ($instruction:literal, $key:expr, $at:expr, $states:ident, $tails:ident) => {
         match ($states.as_flattened_mut(), $tails.as_mut_slice()) {
@@ -177,10 +182,12 @@ macro_rules! round_of_all {
     };
 }
 
-/// Messages of `W` vectors, one or four, and `R` blocks, one or two.
+/// Seals or opens messages of `W` whole vectors (one or four) and `R` further blocks (one or two).
 ///
 /// # Safety
-/// The CPU has the features, `count` messages are in the queue, a multiple of four, valid, alike and that long.
+/// - The CPU has the tier's features.
+/// - The queue has at least `count` messages, and `count` is a multiple of four.
+/// - Those messages are valid, alike and of this length.
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
@@ -203,7 +210,7 @@ unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
             nonces[p] = without_counter(&messages[p]);
             states[p] = first_states(nonces[p]);
         }
-        // Not in a loop over the array: it would stay in memory.
+        // This is not a loop over the array: a loop would keep the array in memory.
         let mut tails = [tail_state(first_lanes(&nonces), LANES * W); R];
         if R == 2 {
             tails[R - 1] = tail_state(first_lanes(&nonces), LANES * W + 1);
@@ -217,7 +224,7 @@ unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
         rounds_beside_hash!(rounds, before, FOUR, SEAL, authentic);
         let last = first.key.round_keys()[rounds].as_ptr();
         round_of_all!("vaesenclast", last, 0, states, tails);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees valid messages of this length.
         before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states, &tails) });
     }
     if let Some(before) = before {
@@ -227,16 +234,16 @@ unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
             before.hash(2),
             before.hash(3),
         ];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the messages are valid.
         unsafe { before.finish::<SEAL>(&hashes, authentic) }
     }
 }
 
-/// Does those of the next messages that are alike and tells how many. Opening gains by it only where one block is left
-/// over behind one vector.
+/// Does those of the next `count` messages that are alike, and returns how many it did. Opening gains only if one
+/// block follows one whole vector.
 ///
 /// # Safety
-/// As [`super::run`].
+/// The obligations are those of [`super::run`].
 pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     shape: usize,
     rounds: usize,
@@ -254,7 +261,8 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
         if next < WORTH {
             break;
         }
-        // SAFETY: the caller's promise; the next messages are alike, and their length is right.
+        // SAFETY: the caller guarantees the tier and the messages; the next messages are alike and have the right
+        // length.
         unsafe {
             match (shape, rest) {
                 (1, 1) => fours::<F, 1, 1, SEAL>(queue, next, rounds, authentic),

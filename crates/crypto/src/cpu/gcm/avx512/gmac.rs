@@ -1,4 +1,4 @@
-//! The hash of AES-GMAC: four vectors at a time.
+//! GHASH for AES-GMAC with AVX-512: four vectors at a time.
 
 use std::arch::x86_64::*;
 
@@ -6,7 +6,7 @@ use super::super::gmac::Row;
 use super::super::key::{Key, POWERS};
 use super::vectors::*;
 
-/// The vector that begins `at` bytes behind the begin of the row; zeros behind its end.
+/// Loads the vector that begins at byte `at` of the row, with zeros after the row's end.
 ///
 /// # Safety
 /// The row may be read from its ninth byte on.
@@ -18,7 +18,7 @@ unsafe fn vector(row: &Row, at: usize) -> __m512i {
     if at == 0 {
         mask &= !0xff;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the row may be read.
     let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, row.begin.wrapping_add(at).cast()) };
     let number = reverse(bytes);
     if at == 0 {
@@ -27,25 +27,26 @@ unsafe fn vector(row: &Row, at: usize) -> __m512i {
     number
 }
 
-/// The ICV with `mask`, the first block of the stream.
+/// Returns the ICV. `mask` is the encrypted first counter block.
 ///
 /// # Safety
-/// The CPU has the tier's features; the row may be read from its ninth byte on.
+/// - The CPU has the tier's features.
+/// - The row may be read from its ninth byte on.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i) -> __m128i {
     let mut hash = _mm512_setzero_si512();
     let (mut at, mut left) = (0, row.len.div_ceil(16));
-    // The last group has a place for the lengths.
+    // The loop stops early enough that the last group has room for the lengths block.
     while left >= POWERS {
         let blocks = POWERS.min(left - 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the row may be read.
         let mut sum = unsafe {
             let first = _mm512_xor_si512(vector(row, at), hash);
             Sum::product(first, powers(key, blocks, 0))
         };
         for z in 1..GROUP {
             let begin = at + VECTOR_LEN * z;
-            // SAFETY: as above.
+            // SAFETY: same as above.
             let mut blocks_of = unsafe { vector(row, begin) };
             if z == GROUP - 1 && blocks < POWERS {
                 blocks_of = _mm512_maskz_mov_epi64(0b0011_1111, blocks_of);
@@ -58,7 +59,7 @@ pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i)
     }
     let mut sum = Sum::product(lane_0([0, 8 * row.len as u64]), power(key, 1));
     for z in 0..left.div_ceil(LANES) {
-        // SAFETY: as above.
+        // SAFETY: same as above.
         let mut blocks = unsafe { vector(row, at + VECTOR_LEN * z) };
         if z == 0 {
             blocks = _mm512_xor_si512(blocks, hash);

@@ -9,8 +9,8 @@
 //!
 //! The tricks, by number:
 //!
-//! 1. *Block 0 in front.* The AAD of ESP is one block, and the first counter is that of the ICV's mask: both belong
-//!    where the 16 bytes before the text are. With vectors that begin there, no block is a special case.
+//! 1. *Block 0 comes first.* The AAD of ESP is one block, and the first counter is that of the ICV's mask. Both
+//!    belong to the 16 bytes before the text. With vectors that begin there, no block is a special case.
 //!
 //!    ```text
 //!               lane 0           lane 1      lane 2      lane 3     │ lane 0
@@ -20,23 +20,24 @@
 //!    times      H^(n+2)          H^(n+1)     H^n         H^(n−1)    │ H^(n−2)     …
 //!    ```
 //!
-//!    Masks keep loads and stores off what is not the message's, before the text and behind it.
-//! 2. *Lanes are added last.* Each lane is a Horner scheme of its own in H^16; all four are reduced at once.
-//! 3. *Lengths behind the text*, in the lane of the last vector that it leaves, if it leaves one. Else they take a
-//!    step of their own, (hash + lengths)·H: the context has no seventeenth power for a full group.
-//! 4. *Hash behind.* A group is encrypted while the one before is hashed, between the rounds, across packets too:
-//!    the schedulers of a core are too small to find so much to do by themselves. Only packets of one or two vectors
-//!    need no help: with them, what counts is how many instructions a packet takes.
-//! 5. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
-//!    behind the other. It leaves the order of `asm!` blocks alone: a round is one, and an empty one pins a hash.
-//! 6. *ICVs of four packets* are summed by a transposition, before they are reduced if there are four, and masked
-//!    together.
-//! 7. *Three multiplications* for a product (Karatsuba): one takes as long as four rounds of a vector.
-//! 8. *Groups of eight vectors* in long packets: an AES round of eight takes as long as its latency, and the
-//!    multiplications of eight hide under their rounds. The powers of H that the context has no room for are made for
-//!    each key in turn. Up to eleven vectors are encrypted as one group instead.
-//! 9. *What packets have in common once*: four of one key and one length share their round keys, and the vectors of the
-//!    blocks that are left over behind whole ones ([`alike`]).
+//! Masks keep loads and stores away from bytes before and behind the message.
+//! 2. *Lanes are added last.* Each lane runs its own Horner scheme in H^16. All four lanes are reduced at once.
+//! 3. *The lengths stand behind the text*, in the free lane of the last vector, if there is one. Otherwise they take
+//!    a step of their own, (hash + lengths)·H, because the context has no seventeenth power for a full group.
+//! 4. *The hash runs one group behind.* A group is encrypted while the group before is hashed between the rounds,
+//!    across packets too. A core's schedulers are too small to find so much parallel work alone. Packets of one or
+//!    two vectors do not need this: for them the number of instructions per packet counts.
+//! 5. *AES rounds are in assembler.* The compiler would load round keys early, run out of registers and put the
+//!    states one behind the other. It keeps the order of `asm!` blocks. Each round is one block, and an empty block
+//!    pins a hash.
+//! 6. *ICVs of four packets* are summed by one transposition and masked together. With four packets, the sum comes
+//!    before the reduction.
+//! 7. *Three multiplications* make a product (Karatsuba). One takes as long as four AES rounds of a vector.
+//! 8. *Groups of eight vectors* serve long packets. An AES round of eight vectors takes as long as the latency of
+//!    one, and eight multiplications hide under the rounds. The context has no room for the powers above H^16, so
+//!    they are computed when the key changes. Up to eleven vectors are encrypted as one group instead.
+//! 9. *Common parts are loaded once.* Four packets of one key and one length share the round keys, and their blocks
+//!    after whole vectors share vectors ([`alike`]).
 
 use std::arch::x86_64::*;
 
@@ -54,13 +55,14 @@ pub(super) use gmac::authenticate;
 
 /// A message whose block 0 is put into vectors (trick 1).
 pub(super) trait Front: Frame {
-    /// Which bytes of the first vector are read and, as they were or as text, written.
+    /// Which bytes of the first vector are read and written back. Bytes that are not text are written back unchanged.
     const MASK: u64 = ALL & !LANE_0;
 
-    /// The nonce in each lane.
+    /// Returns the nonce in each lane.
     ///
     /// # Safety
-    /// The message is valid, and the CPU has the tier's features.
+    /// - The message is valid.
+    /// - The CPU has the tier's features.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn nonces(&self) -> __m512i {
@@ -68,10 +70,10 @@ pub(super) trait Front: Frame {
         _mm512_broadcast_i32x4(_mm_set_epi64x(high as i64, low as i64))
     }
 
-    /// The first vector as the hash takes it, AAD in lane 0.
+    /// Returns the first vector with its bytes reversed for the hash and the AAD in lane 0.
     ///
     /// # Safety
-    /// As [`Front::nonces`].
+    /// The obligations are those of [`Front::nonces`].
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn with_aad(&self, first: __m512i) -> __m512i {
@@ -89,7 +91,7 @@ impl Front for Esp<'_, false> {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn nonces(&self) -> __m512i {
         let from = self.source().wrapping_sub(12).cast();
-        // SAFETY: four bytes before the IV up to four behind it, which each packet has.
+        // SAFETY: reads from the sequence number to four bytes behind the IV; every valid packet has these 16 bytes.
         let around = _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(from) });
         _mm512_maskz_mov_epi32(0b0110_0110_0110_0110, around)
     }
@@ -106,7 +108,7 @@ impl Front for Esp<'_, false> {
     }
 }
 
-/// A message with what its frame would find out again and again.
+/// A message with the values that its frame would compute again and again.
 struct Message<'a, F> {
     frame: &'a F,
     key: &'a Key,
@@ -137,7 +139,7 @@ impl<'a, F: Frame> Message<'a, F> {
         }
     }
 
-    /// Of a frame that is like this one's.
+    /// Describes a frame that has the same key and lengths as this message.
     #[inline(always)]
     fn like(&self, frame: &'a F) -> Self {
         Self {
@@ -153,7 +155,7 @@ impl<'a, F: Frame> Message<'a, F> {
         blocks(self.text_len)
     }
 
-    /// A bit for each byte of the last vector that is the message's.
+    /// Returns a bit for each byte of the last vector that belongs to the message.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn last_bytes(&self, vectors: usize) -> u64 {
@@ -168,36 +170,36 @@ impl<'a, F: Frame> Message<'a, F> {
     }
 }
 
-/// The counter blocks of a message without their counters, with round 0 done.
+/// Returns the counter blocks of a message with the counters left out, after round 0.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn without_counter<F: Front>(message: &Message<F>) -> __m512i {
-    // SAFETY: reads a round key; the message is valid.
+    // SAFETY: reads a round key of the context, and the message is valid.
     unsafe {
         let round_0 = _mm_load_si128(message.key.round_keys()[0].as_ptr().cast());
         _mm512_xor_si512(_mm512_broadcast_i32x4(round_0), message.frame.nonces())
     }
 }
 
-/// The states of a message's first vectors after round 0.
+/// Returns the states of a message's first vectors after round 0.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn first_states<const N: usize>(without_counter: __m512i) -> [__m512i; N] {
     const { assert!(N <= COUNTERS.0.len()) };
     let mut states = [without_counter; N];
     for (state, counters) in states.iter_mut().zip(&COUNTERS.0) {
-        // SAFETY: 64 bytes.
+        // SAFETY: each entry has 64 bytes and is aligned to 64.
         let counters = unsafe { _mm512_load_si512(counters.as_ptr().cast()) };
         *state = _mm512_xor_si512(*state, counters);
     }
     states
 }
 
-/// Encrypts or decrypts the bytes of vector `at` in `mask`, and gives the ciphertext of the vector, of which the
-/// bytes that are not in `stream` stay as they are.
+/// Encrypts or decrypts the bytes of vector `at` that are in `mask`. Returns the ciphertext of the vector. Bytes
+/// where `stream` is zero stay as they are.
 ///
 /// # Safety
-/// The bytes in `mask` are the message's.
+/// The bytes in `mask` belong to the message and may be read and written.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply<F: Front, const SEAL: bool>(
@@ -208,7 +210,7 @@ unsafe fn apply<F: Front, const SEAL: bool>(
 ) -> __m512i {
     let from = message.source.wrapping_add(VECTOR_LEN * at);
     let to = message.target.wrapping_add(VECTOR_LEN * at);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the bytes in `mask`.
     unsafe {
         let before = _mm512_maskz_loadu_epi8(mask, from.cast());
         let after = _mm512_xor_si512(before, stream);
@@ -217,7 +219,8 @@ unsafe fn apply<F: Front, const SEAL: bool>(
     }
 }
 
-/// The first vector, with its AAD as the hash takes it; `text` has the bytes up to the end of the message.
+/// Does the first vector and returns it for the hash, AAD included. `text` has a bit for each byte up to the
+/// message's end.
 ///
 /// # Safety
 /// The message is valid.
@@ -229,17 +232,17 @@ unsafe fn apply_first<F: Front, const SEAL: bool>(
     stream: __m512i,
 ) -> __m512i {
     let stream = _mm512_maskz_mov_epi8(text & !LANE_0, stream);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the message is valid; `F::MASK` leaves out what is before it.
     unsafe {
         let first = apply::<F, SEAL>(message, 0, text & F::MASK, stream);
         message.frame.with_aad(first)
     }
 }
 
-/// A vector in the middle, as the hash takes it.
+/// Does a whole vector in the middle and returns its ciphertext for the hash.
 ///
 /// # Safety
-/// The message is valid and that long.
+/// The message is valid, and vector `at` lies in it.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_whole<F: Front, const SEAL: bool>(
@@ -247,14 +250,14 @@ unsafe fn apply_whole<F: Front, const SEAL: bool>(
     at: usize,
     stream: __m512i,
 ) -> __m512i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the whole vector lies in the message.
     reverse(unsafe { apply::<F, SEAL>(message, at, ALL, stream) })
 }
 
-/// The last vector, as the hash takes it.
+/// Does the last vector and returns its ciphertext for the hash.
 ///
 /// # Safety
-/// The message is valid, and `text` says where in the vector it is.
+/// The message is valid, and `text` has a bit for each byte of the vector that belongs to it.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_last<F: Front, const SEAL: bool>(
@@ -264,12 +267,12 @@ unsafe fn apply_last<F: Front, const SEAL: bool>(
     stream: __m512i,
 ) -> __m512i {
     let stream = _mm512_maskz_mov_epi8(text, stream);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `text` names bytes of the message.
     let last = reverse(unsafe { apply::<F, SEAL>(message, at, text, stream) });
     with_lengths(last, message.text_len, message.frame.aad_bits())
 }
 
-/// Writes the ICV, or compares it.
+/// Writes the ICV, or compares the received ICV with it. Returns whether they agree; true when sealing.
 ///
 /// # Safety
 /// The message is valid.
@@ -290,14 +293,14 @@ unsafe fn finish<F: Frame, const SEAL: bool>(message: &Message<F>, icv: __m128i)
     }
 }
 
-/// The hash of the last group's text and the lengths.
+/// Hashes the last group's text and the lengths.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn hash_last<F: Frame>(message: &Message<F>, cipher: [__m512i; GROUP]) -> Sum {
     let (key, blocks) = (message.key, message.blocks());
     let apart = lengths_apart(message.text_len);
     let first = blocks - LANES * (blocks.div_ceil(LANES) - GROUP) + usize::from(!apart);
-    // Vector 0 waits for the hash of the group before, so it comes last.
+    // Vector 0 needs the hash of the group before it, so it comes last.
     let mut sum = Sum::product(cipher[1], powers(key, first, 1));
     sum.add_product(cipher[2], powers(key, first, 2));
     sum.add_product(cipher[3], powers(key, first, 3));
@@ -309,21 +312,21 @@ fn hash_last<F: Frame>(message: &Message<F>, cipher: [__m512i; GROUP]) -> Sum {
     sum
 }
 
-/// `P` packets of `Z` vectors each whose ciphertext is there and whose hash is not (trick 4).
+/// `P` packets of `Z` vectors each that are encrypted but not hashed yet (trick 4).
 struct Unhashed<'a, F, const P: usize, const Z: usize> {
     messages: [Message<'a, F>; P],
     numbers: [usize; P],
-    /// As the hash takes it.
+    /// The ciphertext, byte order reversed for the hash.
     cipher: [[__m512i; Z]; P],
-    /// The ICVs' masks: lane `p` that of packet `p`.
+    /// The ICVs' masks: lane `p` has that of packet `p`.
     masks: __m512i,
 }
 
 impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
-    /// Applies the stream.
+    /// Applies the key streams to the texts.
     ///
     /// # Safety
-    /// The messages are valid.
+    /// The messages are valid, and each has `Z` vectors.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn new<const SEAL: bool>(
@@ -338,7 +341,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
             let (message, stream, cipher) = (&messages[p], &stream[p], &mut cipher[p]);
             let end = message.last_bytes(Z);
             masks[p] = stream[0];
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees valid messages of `Z` vectors.
             unsafe {
                 let in_first = if Z == 1 { end } else { ALL };
                 cipher[0] = apply_first::<F, SEAL>(message, in_first, stream[0]);
@@ -362,7 +365,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
         }
     }
 
-    /// The hash of packet `p`.
+    /// Returns the unreduced hash of packet `p`.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn hash(&self, p: usize) -> Sum {
@@ -379,7 +382,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
             }
             return sum;
         }
-        // Groups of which the first may be short, as Horner has it; the last one has powers of its own.
+        // Horner's scheme in groups. The first group may be short; the last one has powers of its own.
         let mut hash = _mm512_setzero_si512();
         let mut at = 0;
         while at + GROUP < Z {
@@ -397,6 +400,8 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
         hash_last(message, last)
     }
 
+    /// Computes the ICVs, then writes or compares them.
+    ///
     /// # Safety
     /// The messages are valid.
     #[inline]
@@ -413,7 +418,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
         };
         let icvs = _mm512_xor_si512(reverse(hashes), self.masks);
         for p in 0..P {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the messages are valid.
             let same = unsafe { finish::<F, SEAL>(&self.messages[p], lane(icvs, p)) };
             if !SEAL {
                 authentic[self.numbers[p]] = same;
@@ -422,10 +427,11 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
     }
 }
 
-/// Packets of `Z` vectors each, `P` at a time: so short that the processor finds work in the next ones by itself.
+/// Does packets of `Z` vectors each, `P` at a time. They are so short that the processor overlaps them by itself.
 ///
 /// # Safety
-/// The CPU has the features, `count` messages are in the queue, valid and of that shape.
+/// - The CPU has the tier's features.
+/// - The queue has at least `count` messages, valid and of this shape.
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
@@ -460,7 +466,7 @@ unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
             last_round(messages[p].key, rounds, &mut states[p]);
         }
         let mut hashes = [Sum::zero(); P];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees valid messages of `Z` vectors.
         unsafe {
             let packets = Unhashed::new::<SEAL>(messages, numbers, &states);
             for (p, hash) in hashes.iter_mut().enumerate() {
@@ -471,9 +477,9 @@ unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
     }
 }
 
-/// All rounds but the last one, and beside them the hash of the up to four packets before, if there are any (trick 4).
-/// `rounds` is both a macro that does the rounds it is given and how many there are. The caller has promised what
-/// [`Unhashed::finish`] wants.
+/// Does all rounds but the last one. Beside them it hashes up to four packets of the iteration before, if any (trick
+/// 4). `rounds` names both a macro that does the given rounds and a variable with the number of rounds. The caller
+/// meets the obligations of [`Unhashed::finish`].
 macro_rules! rounds_beside_hash {
     ($rounds:ident, $before:ident, $packets:expr, $seal:ident, $authentic:ident) => {
         if let Some(before) = &$before {
@@ -487,7 +493,7 @@ macro_rules! rounds_beside_hash {
             $rounds!(6 7);
             rounds_beside_hash!(@hash before, hashes, $packets, 3);
             $rounds!(8 9);
-            // SAFETY: the caller's promise.
+            // SAFETY: the user of this macro guarantees that the messages are valid.
             unsafe { before.finish::<$seal>(&hashes, $authentic) }
         } else {
             $rounds!(1 2 3 4 5 6 7 8 9);
@@ -509,10 +515,11 @@ macro_rules! rounds_beside_hash {
 
 use rounds_beside_hash;
 
-/// Packets of `Z` vectors each, `P` at a time, the hash behind (trick 4).
+/// Does packets of `Z` vectors each, `P` at a time, with the hash one iteration behind (trick 4).
 ///
 /// # Safety
-/// The CPU has the features, `count` messages are in the queue, valid and of that shape.
+/// - The CPU has the tier's features.
+/// - The queue has at least `count` messages, valid and of this shape.
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
@@ -544,7 +551,7 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
         for p in 0..P {
             last_round(messages[p].key, rounds, &mut states[p]);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees valid messages of `Z` vectors.
         before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states) });
     }
     if let Some(before) = before {
@@ -552,15 +559,16 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
         for (p, hash) in hashes.iter_mut().enumerate() {
             *hash = before.hash(p);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the messages are valid.
         unsafe { before.finish::<SEAL>(&hashes, authentic) }
     }
 }
 
-/// Packets of more vectors than [`short`] is for: `A` in the first group, `W` in the others, [`GROUP`] or [`WIDE`].
+/// Does packets of more vectors than [`short`] handles: `A` in the first group, `W` ([`GROUP`] or [`WIDE`]) in each
+/// other.
 ///
 /// # Safety
-/// As [`short`].
+/// The obligations are those of [`short`].
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
@@ -595,7 +603,7 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
         }
         rounds!(states: 1 2);
         if let Some(before) = &before {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the messages are valid.
             unsafe { before.finish::<SEAL>(&[before.hash(0)], authentic) }
         }
         rounds!(states: 3 4 5 6 7 8 9);
@@ -604,10 +612,10 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
             powers_of = key;
             powers.0.set(key, W);
         }
-        // The first group's vectors are the last of these: zeros before them leave a hash as it is.
+        // The first group fills the last `A` places. Zeros before them do not change the hash.
         let mut cipher = [_mm512_setzero_si512(); W];
         let mask = states[0];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the first group lies in the message.
         unsafe {
             cipher[W - A] = apply_first::<F, SEAL>(&message, ALL, states[0]);
             for z in 1..A {
@@ -630,13 +638,13 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
                     )+
                 };
             }
-            // The first vector waits for the hash of the group before, so it comes last.
+            // The first vector needs the hash of the group before it, so it comes last.
             rounds_and_products!(1 1, 2 2, 3 3, 4 4, 5 5, 6 6, 7 7, 8 0,);
             rounds!(states: 9);
             let mut hash = sum.reduce();
             pin(&mut hash);
             rounds!(states: last);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees a message of this many vectors.
             unsafe {
                 for z in 0..W - 1 {
                     cipher[z] = apply_whole::<F, SEAL>(&message, at + z, states[z]);
@@ -659,16 +667,16 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
         });
     }
     if let Some(before) = before {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the messages are valid.
         unsafe { before.finish::<SEAL>(&[before.hash(0)], authentic) }
     }
 }
 
-/// The counters of a group in the middle of a message, numbers in the fourth word of each lane.
+/// The counters of a group in the middle of a message: a number in the fourth word of each lane.
 struct Counters(__m512i);
 
 impl Counters {
-    /// Those of the blocks from `at` on.
+    /// The counters of the blocks from `at` on.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn from(at: usize) -> Self {
@@ -680,7 +688,7 @@ impl Counters {
         ))
     }
 
-    /// The states after round 0 of the next group.
+    /// Returns the states of the next group after round 0.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn next_states<const N: usize>(&mut self, without_counter: __m512i) -> [__m512i; N] {
@@ -695,7 +703,8 @@ impl Counters {
     }
 }
 
-/// Shapes of messages: by vectors up to three [`GROUP`]s, then by vectors in the first group.
+/// Number of shapes. Up to three [`GROUP`]s a shape is the number of vectors, above that the number in the first
+/// group.
 pub(super) const SHAPES: usize = 3 * GROUP + WIDE;
 
 #[inline(always)]
@@ -708,10 +717,12 @@ pub(super) fn shape(text_len: usize) -> usize {
     }
 }
 
-/// Seals or opens the next messages of the queue.
+/// Seals or opens the next `count` messages of the queue.
 ///
 /// # Safety
-/// The CPU has the tier's features; the queue has that many messages, valid, of this shape and with keys of as many rounds.
+/// - The CPU has the tier's features.
+/// - The queue has at least `count` messages, and the next `count` of them are valid (see [`Frame`]).
+/// - Those messages have this shape, and each of their keys has `rounds` rounds.
 pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     shape: usize,
     rounds: usize,
@@ -720,10 +731,10 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     authentic: &mut [bool],
 ) {
     if shape == 1 || SEAL && shape == 4 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the same to `alike::run`.
         count -= unsafe { alike::run::<F, SEAL>(shape, rounds, queue, count, authentic) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the tier, the messages, their shape and their rounds.
     unsafe {
         match shape {
             0 => tiny::<F, 4, 1, SEAL>(queue, count, rounds, authentic),
@@ -747,7 +758,7 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
             18 => long::<F, 7, 8, SEAL>(queue, count, rounds, authentic),
             _ => long::<F, 8, 8, SEAL>(queue, count, rounds, authentic),
         }
-        // What does not fill a group of packets.
+        // The messages that do not fill a group are done one at a time.
         match shape {
             0 => tiny::<F, 1, 1, SEAL>(queue, count % 4, rounds, authentic),
             1 => tiny::<F, 1, 2, SEAL>(queue, count % 4, rounds, authentic),

@@ -1,4 +1,5 @@
-//! Vectors of blocks: the arithmetic of GHASH, and rounds of AES. The tricks are those of the parent's head.
+//! Operations on vectors of four blocks: GHASH arithmetic and AES rounds. Trick numbers refer to the parent module's
+//! head.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -7,17 +8,17 @@ use super::super::frame::blocks;
 use super::super::key::{Key, POLYNOMIAL, POWERS};
 use crate::plain::Plain;
 
-/// Blocks in a vector.
+/// Number of blocks in a vector.
 pub(super) const LANES: usize = 4;
 pub(super) const VECTOR_LEN: usize = 16 * LANES;
 
-/// Vectors that there are powers for in a key context.
+/// Number of vectors that a key context has powers for.
 pub(super) const GROUP: usize = POWERS / LANES;
 
-/// Vectors in a group of a long packet: their rounds take as long as the latency of one.
+/// Number of vectors in a group of a long packet. The AES rounds of so many take as long as the latency of one.
 pub(super) const WIDE: usize = 2 * GROUP;
 
-/// All bytes of a vector, and those of its first lane.
+/// All bytes of a vector, and the bytes of its first lane.
 pub(super) const ALL: u64 = !0;
 pub(super) const LANE_0: u64 = 0xffff;
 
@@ -36,7 +37,8 @@ const REVERSED: [u8; 64] = {
 };
 pub(super) static REVERSE: Aligned<[u8; 64]> = Aligned(REVERSED);
 
-/// The same, which makes SPI and sequence number the AAD: without ESN, and with a gap for the high half.
+/// The same shuffle for a first vector in memory. It turns SPI and sequence number into the AAD: entry 0 without ESN,
+/// entry 1 with a gap for the high half of the sequence number.
 pub(super) static REVERSE_ESP: Aligned<[[u8; 64]; 2]> = Aligned({
     const NOTHING: u8 = 0x80;
     let mut orders = [REVERSED; 2];
@@ -52,10 +54,10 @@ pub(super) static REVERSE_ESP: Aligned<[[u8; 64]; 2]> = Aligned({
     orders
 });
 
-/// The most vectors that are encrypted at once.
+/// The most vectors whose counters are in [`COUNTERS`].
 const VECTORS: usize = 3 * GROUP;
 
-/// The counters from 1 on where a counter block has them, in network order.
+/// Counters from 1 on at their place in a counter block, in network byte order.
 pub(super) static COUNTERS: Aligned<[[u32; 16]; VECTORS]> = Aligned({
     let mut counters = [[0; 16]; VECTORS];
     let mut at = 0;
@@ -66,8 +68,8 @@ pub(super) static COUNTERS: Aligned<[[u32; 16]; VECTORS]> = Aligned({
     counters
 });
 
-/// Products yet to be reduced, of three multiplications each (trick 7): high·x^128 + middle·x^64 + low in four lanes, with
-/// cross = (high half + low half)·(high half + low half) = high + middle + low.
+/// Products that are not reduced yet, of three multiplications each (trick 7). Each of the four lanes stands for
+/// high·x^128 + middle·x^64 + low. The field `cross` is the product of both factors' half sums: high + middle + low.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     high: __m512i,
@@ -117,7 +119,7 @@ impl Sum {
         self.add(Self::product(blocks, powers));
     }
 
-    /// Adds the product of vector `at` of a group, here and not later (trick 5).
+    /// Adds the product of vector `at` of a group. The compiler may not move it behind this place (trick 5).
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     pub(super) fn add_wide(&mut self, blocks: __m512i, by: &WidePowers, at: usize) {
@@ -145,7 +147,7 @@ impl Sum {
         xor3(high, swap_halves(middle), folded)
     }
 
-    /// Lane `p` of the result has the sum of the lanes of the sum `p`, for each of the up to four.
+    /// Adds up the lanes of each sum. Lane `p` of the result has the total of sum `p`; there are up to four.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     pub(super) fn fold<const P: usize>(sums: &[Self; P]) -> Self {
@@ -166,17 +168,17 @@ impl Sum {
     }
 }
 
-/// What the vectors of a group of a long packet are multiplied by.
+/// The powers that the vectors of a group are multiplied by in a long packet.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct WidePowers {
     /// H^32, H^28 … H^4.
     powers: [[u8; 16]; WIDE],
-    /// Their high half + low half, twice.
+    /// The sum of each power's high and low half, in both halves.
     halves: [[u8; 16]; WIDE],
 }
 
-// SAFETY: bytes.
+// SAFETY: the struct consists of bytes.
 unsafe impl Plain for WidePowers {}
 
 impl WidePowers {
@@ -185,7 +187,7 @@ impl WidePowers {
         halves: [[0; 16]; WIDE],
     };
 
-    /// Those of a key, for groups of `vectors`: [`GROUP`] or [`WIDE`].
+    /// Sets the powers of a key for groups of `vectors` vectors: [`GROUP`] or [`WIDE`].
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     pub(super) fn set(&mut self, key: &Key, vectors: usize) {
@@ -204,7 +206,7 @@ impl WidePowers {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     fn set_half(&mut self, at: usize, vector: __m512i) {
-        // SAFETY: each half of a row is a vector, and aligned.
+        // SAFETY: each array is two vectors long and aligned to 64; `at` is 0 or 1.
         unsafe {
             let (powers, halves) = (self.powers.as_mut_ptr(), self.halves.as_mut_ptr());
             _mm512_store_si512(powers.cast::<__m512i>().add(at), vector);
@@ -213,18 +215,18 @@ impl WidePowers {
     }
 }
 
-/// High half + low half of each lane, in both halves.
+/// Returns high half + low half of each lane, in both halves.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn add_halves(lanes: __m512i) -> __m512i {
     _mm512_xor_si512(lanes, swap_halves(lanes))
 }
 
-/// The same block in each lane.
+/// Returns the same block in each lane.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn broadcast(block: &[u8; 16]) -> __m512i {
-    // SAFETY: 16 bytes.
+    // SAFETY: the reference covers 16 bytes.
     _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(block.as_ptr().cast()) })
 }
 
@@ -243,18 +245,18 @@ pub(super) fn swap_halves(lanes: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
-    // SAFETY: 64 bytes.
+    // SAFETY: the reference covers 64 bytes.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// The bytes of each lane in reverse, as the hash wants them.
+/// Reverses the bytes of each lane, as GHASH needs it.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn reverse(blocks: __m512i) -> __m512i {
     _mm512_shuffle_epi8(blocks, load(&REVERSE.0))
 }
 
-/// A number in lane 0.
+/// Returns the number in lane 0 and zeros in the other lanes.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn lane_0([low, high]: [u64; 2]) -> __m512i {
@@ -267,7 +269,8 @@ pub(super) fn lengths(text_len: usize, aad_bits: u64) -> __m512i {
     lane_0([text_len as u64 * 8, aad_bits])
 }
 
-/// By the number of lanes with text in the last vector, the lane behind them: the low half of it, and the high one.
+/// Masks for the lane behind the text: of its low half and of its high half. The index is the number of lanes with
+/// text in the last vector.
 static BEHIND: Aligned<[[[u64; 8]; 2]; LANES]> = Aligned({
     let mut lanes = [[[0; 8]; 2]; LANES];
     let mut used = 1;
@@ -279,28 +282,28 @@ static BEHIND: Aligned<[[[u64; 8]; 2]; LANES]> = Aligned({
     lanes
 });
 
-/// The last vector with the lengths behind the text, if that leaves a lane (trick 3).
+/// Adds the lengths to the last vector in the lane behind the text, if a lane is free (trick 3).
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn with_lengths(last: __m512i, text_len: usize, aad_bits: u64) -> __m512i {
     let [low, high] = &BEHIND.0[blocks(text_len) % LANES];
-    // SAFETY: 64 bytes each.
+    // SAFETY: each mask has 64 bytes and is aligned to 64.
     let (low, high) = unsafe {
         let low = _mm512_load_si512(low.as_ptr().cast());
         (low, _mm512_load_si512(high.as_ptr().cast()))
     };
-    // a | b & c
+    // Computes a | b & c.
     let last = _mm512_ternarylogic_epi64::<0xf8>(last, _mm512_set1_epi64(text_len as i64 * 8), low);
     _mm512_ternarylogic_epi64::<0xf8>(last, _mm512_set1_epi64(aad_bits as i64), high)
 }
 
-/// Whether the lengths have a vector of their own.
+/// Whether the last vector has no free lane, so that the lengths need a vector of their own.
 #[inline(always)]
 pub(super) fn lengths_apart(text_len: usize) -> bool {
     blocks(text_len).is_multiple_of(LANES)
 }
 
-/// H^`power` in each lane.
+/// Returns H^`power` in each lane.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn power(key: &Key, power: usize) -> __m512i {
@@ -308,16 +311,17 @@ pub(super) fn power(key: &Key, power: usize) -> __m512i {
     _mm512_broadcast_i32x4(unsafe { _mm_load_si128(key.powers_from(power).cast()) })
 }
 
-/// The powers H^`first`, H^(`first` − 1) … for the vector `at`; what is behind H meets zeros.
+/// Returns the powers H^(`first` − 4·`at`) … for the vector `at` of a group. The lanes behind H meet zeros.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn powers(key: &Key, first: usize, at: usize) -> __m512i {
     let from = key.powers_from(first).wrapping_add(LANES * at);
-    // SAFETY: `first` is 1 … 16 and `at` less than 4: inside the context.
+    // SAFETY: `first` is 1 … 16 and `at` is less than 4, so the load stays inside the context.
     unsafe { _mm512_loadu_si512(from.cast()) }
 }
 
-/// Lane `p` of the result is the sum of the lanes of vector `p`, for each of the up to four (trick 6).
+/// Adds up the lanes of each vector. Lane `p` of the result is the total of vector `p`; there are up to four (trick
+/// 6).
 ///
 /// ```text
 ///     a0 a1 b2 b3 + a2 a3 b0 b1 = ab,   of c and d likewise   = cd
@@ -344,7 +348,7 @@ fn fold_halves(a: __m512i, b: __m512i) -> __m512i {
     )
 }
 
-/// Lane 0 of each of up to four vectors.
+/// Returns lane 0 of each of up to four vectors.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn first_lanes<const P: usize>(vectors: &[__m512i; P]) -> __m512i {
@@ -359,7 +363,7 @@ pub(super) fn first_lanes<const P: usize>(vectors: &[__m512i; P]) -> __m512i {
     lanes
 }
 
-/// A lane by number.
+/// Returns the lane with this number.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn lane(lanes: __m512i, number: usize) -> __m128i {
@@ -371,12 +375,12 @@ pub(super) fn lane(lanes: __m512i, number: usize) -> __m128i {
     }
 }
 
-/// One AES instruction for each state, with the round key at an offset from an address (trick 5).
+/// Emits one AES instruction for each state, with the round key at `$key` + `$at` (trick 5).
 macro_rules! with_round_key {
     ($instruction:literal, $key:expr, $at:expr, $($state:ident)+) => {{
         #[allow(unused_assignments)]
         let mut _round_key: __m512i;
-        // SAFETY: reads a round key of the context.
+        // SAFETY: the block only reads a round key of the context.
         unsafe {
             asm!(
                 "vbroadcasti32x4 {round_key}, [{key} + {at}]",
@@ -396,7 +400,7 @@ macro_rules! with_round_key {
 
 pub(super) use with_round_key;
 
-/// The same for any number of states.
+/// Does the same for any number of states.
 macro_rules! with_round_key_all {
     ($instruction:literal, $key:expr, $at:expr, $states:expr) => {{
         let (eights, rest) = $states.as_chunks_mut::<8>();
@@ -416,7 +420,7 @@ macro_rules! with_round_key_all {
     }};
 }
 
-/// Round `AT` of AES, not the last one.
+/// Does round `AT` of AES, which is not the last one.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn round<const AT: usize, const N: usize>(key: &Key, states: &mut [__m512i; N]) {
@@ -431,11 +435,11 @@ pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut 
     with_round_key_all!("vaesenclast", last, 0, states);
 }
 
-/// Has the compiler make a value here and not later (trick 5).
+/// Makes the compiler compute the value before this place and not later (trick 5).
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn pin(value: &mut __m512i) {
-    // SAFETY: does nothing.
+    // SAFETY: the block is empty.
     unsafe {
         asm!(
             "/* {0} */",
