@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::report;
-    use crate::output::Report;
+    use crate::output::OutputReport;
     use crate::status::GatewayCounters;
 
     /// The name of every counter in the answer to `get-counters`.
@@ -97,8 +97,8 @@ mod tests {
                 core: Some(core_counters(&CoreReport::default())),
                 ..traffic_counters(std::iter::empty())
             },
-            log: report::output(Report::default()),
-            key_export: Some(report::output(Report::default())),
+            log: report::output(OutputReport::default()),
+            key_export: Some(report::output(OutputReport::default())),
         };
         let mut names = BTreeSet::new();
         collect(&serde_json::to_value(counters).unwrap(), &mut names);

@@ -29,7 +29,7 @@ use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::io::xdp::XdpProgram;
 use crate::join::{ConfiguredPolicy, RouteChange};
-use crate::net::nft::{Nft, Table};
+use crate::net::nft::{Nft, NftTable};
 use crate::net::{
     self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
 };

@@ -200,7 +200,7 @@ pub fn ike_counters(ike: &Counters) -> IkeCounters {
 }
 
 /// Lines on their way to the log or a file.
-pub fn output(report: output::Report) -> OutputCounters {
+pub fn output(report: output::OutputReport) -> OutputCounters {
     OutputCounters {
         lost: report.lost,
         waiting: report.waiting,
