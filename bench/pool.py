@@ -68,7 +68,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, object]:
     else:
         row["ping"] = ping_ms(pair, 200)
         row["tcp_gbit_s"] = statistics.median(tcp_gbit_s(pair, 3) for _ in range(rounds))
-        row["engine_failed"] = sum(end.drops("engine-failed") for end in pair.daemons)
+        row["engine_failed"] = sum(end.counter("drops.engine-failed") for end in pair.daemons)
     return row
 
 
@@ -94,7 +94,7 @@ def swapped(pair: Pair, rounds: int) -> dict[str, object]:
         row[key], row[f"{key}_without_swaps"] = (
             round(statistics.median(run[key] for run in runs[swaps]), 3) for swaps in (True, False))
     for reason in ("engine-failed", "replayed", "before-window", "authentication-failed"):
-        row[reason.replace("-", "_")] = sum(end.drops(reason) for end in pair.daemons)
+        row[reason.replace("-", "_")] = sum(end.counter(f"drops.{reason}") for end in pair.daemons)
     return row
 
 

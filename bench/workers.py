@@ -50,6 +50,12 @@ def measure(pair: EsplanadePair, test: str, seconds: float) -> dict[str, object]
             "sender_ticks": spent[0], "receiver_ticks": spent[1]}
 
 
+def dropped(end) -> dict[str, int]:
+    """What an end has dropped, by reason, without the zeros."""
+    drops = end.status()["counters"]["drops"]
+    return {reason: int(count) for reason, count in drops.items() if int(count)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -79,7 +85,7 @@ def main() -> None:
                 runs.setdefault((pair.label, pair.workers, test), []).append(result)
                 print(f"round {round_ + 1} of {options.rounds}: {pair.label}, workers {pair.workers}, {test}: {result}",
                       file=sys.stderr)
-            drops = {f"{pair.label}, workers {pair.workers}": [end.status()["counters"].get("drops") for end in pair.daemons]
+            drops = {f"{pair.label}, workers {pair.workers}": [dropped(end) for end in pair.daemons]
                      for pair in pairs}
         finally:
             for pair in pairs:

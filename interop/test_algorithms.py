@@ -152,7 +152,7 @@ def test_large_replay_windows(window, topology, daemon, folder, needs_capture):
     once = [str(sequence).encode() for sequence in (top, *late)]
     assert listener.stop(len(once)) == once
     wait_until("all others are counted",
-               lambda: (b.drops("replayed"), b.drops("before-window")) == (len(late) + 1, len(before)))
+               lambda: (b.counter("drops.replayed"), b.counter("drops.before-window")) == (len(late) + 1, len(before)))
 
 
 def test_legacy_algorithms_need_consent(topology, daemon, folder):

@@ -21,7 +21,7 @@ def test_a_flood_is_counted_and_not_written_out(topology, daemon):
     a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
     stranger = IP(src=topology.b_seen_by_a.wan4, dst=topology.a.wan4)
     inject(topology.wan, [bytes(stranger / ESP(spi=0xDEAD0000 + n, seq=n + 1, data=bytes(32))) for n in range(500)])
-    wait_until("the flood", lambda: a.drops("unknown-spi") == 500)
+    wait_until("the flood", lambda: a.counter("drops.unknown-spi") == 500)
 
     def told():
         return sum(("spi" in one) + int(one["suppressed"]) for one in audits(a, "no-sa"))

@@ -72,6 +72,7 @@ def test_liveness(topology, daemon, pluto):
     """Our empty INFORMATIONAL requests are answered, so the SA stays."""
     a = established(topology, daemon, pluto)
     spi = ike_sa(a)["initiator-spi"]
+    # Nothing may happen to the SA for more than three checks.
     time.sleep(3.5)
     assert ike_sa(a)["initiator-spi"] == spi
 

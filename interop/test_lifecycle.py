@@ -16,6 +16,7 @@ def both_ways(topology, **options):
 
 
 def assert_undisturbed(flows):
+    # Nothing may be lost while the last exchange has its effects.
     time.sleep(0.6)
     for report in [flow.stop() for flow in flows]:
         assert report.sent > 100
@@ -32,6 +33,11 @@ def one_new_child(end, old):
     return len(children) == 1 and children[0]["state"] == "INSTALLED" and children[0]["spi-in"] not in old
 
 
+def carries(end):
+    """Its child SAs have carried packets both ways."""
+    return all(int(child["packets-in"]) and int(child["packets-out"]) for child in end.children())
+
+
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @pytest.mark.parametrize("pfs", [False, True], ids=["no-pfs", "pfs"])
 @every_end
@@ -45,7 +51,8 @@ def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
         rekeying.rekey_child()
         wait_until("the new child SA at A", lambda: one_new_child(a, old[0]))
         wait_until("the new child SA at B", lambda: one_new_child(b, old[1]))
-        time.sleep(0.2)
+        for end in (a, b):
+            wait_until(f"packets on the new child SA of {end.name}", lambda: carries(end))
     assert_undisturbed(flows)
 
 
@@ -140,6 +147,7 @@ def test_liveness_check_is_answered(ends, topology, daemon):
         one.connections["site"]["dpd_delay"] = "1s"
     a, b = establish(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
     old = a.sas()["site"][0]["initiator-spi"]
+    # Nothing may happen to the SA for several checks.
     time.sleep(4)
     assert [sa["initiator-spi"] for sa in a.sas()["site"]] == [old]
     assert [sa["initiator-spi"] for sa in b.sas()["site"]] == [old]
@@ -214,6 +222,7 @@ def test_both_ends_initiate_at_once(topology, daemon):
     b.wait_installed()
     wait_until("ping", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=0.5))
     flows = both_ways(topology)
+    # Nothing may be lost while one of the two SAs goes.
     time.sleep(2)
     assert_undisturbed(flows)
 
@@ -262,6 +271,7 @@ def test_down_ends_what_waits_and_holds_against_traffic(topology, daemon):
     a.down()
     b.start(settings[1])
     assert ping(topology.host_a, topology.b.host4, count=4, timeout=1) == 0
+    # No attempt may be made for longer than the time to the next one.
     time.sleep(6)
     a.command("reload")
     assert not a.sas() and not b.sas()

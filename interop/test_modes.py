@@ -88,12 +88,12 @@ def test_scapy_agrees(kind, outer, topology, daemon, folder, needs_capture):
         frames.append(sealed(sa, inner, sequence + number, first.udp, esn))
     inject(topology.wan, [*frames, frames[0], frames[-1]])
     assert listener.stop(len(texts)) == texts
-    wait_until("both copies are counted", lambda: daemons[1].drops("replayed") == 2)
+    wait_until("both copies are counted", lambda: daemons[1].counter("drops.replayed") == 2)
     inner = header(src=source, dst=target) / UDP(sport=9, dport=PORT) / Raw(b"forged")
     forged = sealed(sa, inner, sequence + 50, first.udp, esn, forge=True)
-    before = daemons[1].drops("authentication-failed")
+    before = daemons[1].counter("drops.authentication-failed")
     inject(topology.wan, [forged])
-    wait_until("the forged packet is counted", lambda: daemons[1].drops("authentication-failed") == before + 1, timeout=10)
+    wait_until("the forged packet is counted", lambda: daemons[1].counter("drops.authentication-failed") == before + 1, timeout=10)
 
 
 def open_packet(sa: EspSa, packet, esn: bool):

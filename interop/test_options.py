@@ -114,7 +114,7 @@ def test_icmp_types_are_selected(topology, daemon):
 
 def dummies(end) -> tuple[int, int]:
     """How many the end has sent and received."""
-    return int(end.status()["counters"]["outbound"]["dummies"]), end.drops("dummy")
+    return end.counter("outbound.dummies"), end.counter("drops.dummy")
 
 
 @pytest.mark.esplanade_only
@@ -125,6 +125,7 @@ def test_silent_sas_send_dummies(topology, daemon, folder, needs_capture):
     settings[1].child().update(tfc_padding="1000")
     a, b = establish(daemon, esplanade_pair, settings)
     before = dummies(a)[0]
+    # The rate of two seconds.
     time.sleep(2)
     assert 20 <= dummies(a)[0] - before <= 45, "about 40"
 
@@ -145,6 +146,7 @@ def test_silent_sas_send_dummies(topology, daemon, folder, needs_capture):
     a.down()
     sent = dummies(a)[0]
     wait_until("all have come", lambda: dummies(b)[1] == sent)
+    # Nothing may be sent for half a second, the time of ten dummies.
     time.sleep(0.5)
     assert dummies(a)[0] == sent, "they end with the SA"
     assert dummies(b)[0] == 0

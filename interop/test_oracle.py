@@ -153,11 +153,11 @@ def test_bad_packets_are_dropped_and_counted(suite, encap, live):
     for name, (reason, make) in BAD.items():
         packets = make(tunnel)
         reasons = (reason, *ALSO.get(name, ()))
-        before = sum(tunnel.b.drops(each) for each in reasons)
+        before = sum(tunnel.b.counter(f"drops.{each}") for each in reasons)
         listener = Listener(tunnel.topology.host_b, tunnel.topology.b.host(4), PORT)
         tunnel.send(*packets)
         assert listener.stop() == [], f"{name}: got through"
-        after = sum(tunnel.b.drops(each) for each in reasons)
+        after = sum(tunnel.b.counter(f"drops.{each}") for each in reasons)
         assert after - before == len(packets), f"{name}: {len(packets)} sent, counted as {reasons}: {after - before}"
     # None of it moved the window or the SA; the foreign packet was authentic and has used up a number of A's.
     ping(tunnel.topology.host_a, tunnel.topology.b.host4, count=1, timeout=0.2)
@@ -184,11 +184,11 @@ def test_bad_padding_and_next_header(live):
              ("dummy", seal(bytes(62), b"", 0, 59, sequence + 3)),
              ("malformed-inner", seal(inner[:12], b"\x01\x02", 2, 4, sequence + 4))]
     for reason, packet in cases:
-        before = tunnel.b.drops(reason)
+        before = tunnel.b.counter(f"drops.{reason}")
         listener = Listener(tunnel.topology.host_b, tunnel.topology.b.host(4), PORT)
         tunnel.send(packet)
         assert listener.stop() == []
-        assert tunnel.b.drops(reason) == before + 1, reason
+        assert tunnel.b.counter(f"drops.{reason}") == before + 1, reason
     # These five numbers are used up for A's own packets.
     ping(tunnel.topology.host_a, tunnel.topology.b.host4, count=5, timeout=0.2)
     assert_ping(tunnel.topology.host_a, tunnel.topology.b.host4, count=10)

@@ -54,9 +54,9 @@ class Pipe:
 def strangers(topology, end, count: int = 1) -> None:
     """ESP packets that no SA is for: each is an event for the audit log."""
     stranger = IP(src=topology.b_seen_by_a.wan4, dst=topology.a.wan4)
-    before = end.drops("unknown-spi")
+    before = end.counter("drops.unknown-spi")
     inject(topology.wan, [bytes(stranger / ESP(spi=0xDEAD0000 + n, seq=1, data=bytes(32))) for n in range(count)])
-    wait_until("the packets of strangers", lambda: end.drops("unknown-spi") == before + count)
+    wait_until("the packets of strangers", lambda: end.counter("drops.unknown-spi") == before + count)
 
 
 def chatter(end, count: int) -> None:

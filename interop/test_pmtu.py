@@ -106,8 +106,8 @@ def test_senders_learn_what_the_tunnel_takes(outer, encap, topology, daemon):
             assert 1 <= sent <= 4
             transfer(sender, receiver, address, size=300_000)
     for end in (a, b):
-        assert end.drops("too-big") > 0
-        assert end.drops("path-mtus-learned") == 1
+        assert end.counter("drops.too-big") > 0
+        assert end.counter("io.path-mtus-learned") == 1
 
 
 def test_errors_of_a_blind_forger_move_nothing(topology, daemon):
@@ -123,8 +123,8 @@ def test_errors_of_a_blind_forger_move_nothing(topology, daemon):
             payload = quoted + (tag << 20 | slot).to_bytes(4, "big") + (1).to_bytes(4, "big")
             forged.append(bytes(outer / Raw(payload)) if not forged else reforge(forged[0], payload))
     inject(topology.wan, forged)
-    wait_until("they were read", lambda: a.drops("icmp-disbelieved") > 0)
-    assert a.drops("path-mtus-learned") == 0
+    wait_until("they were read", lambda: a.counter("io.icmp-disbelieved") > 0)
+    assert a.counter("io.path-mtus-learned") == 0
 
 
 def reforge(packet, payload):
@@ -144,7 +144,7 @@ def test_clamped_connections_need_no_icmp(topology, daemon):
     a, b = establish(daemon, esplanade_pair, settings)
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
-    assert a.drops("mss-clamped") > 0
+    assert a.counter("io.mss-clamped") > 0
 
 
 # RFC 4303 R21
@@ -209,16 +209,16 @@ def test_a_router_behind_a_tunnel_for_ports_is_heard(version, topology, daemon):
     assert 1 <= sent <= 3
     transfer(topology.host_a, far, FAR[version], size=300_000)
     for end in (a, b):
-        assert end.drops("icmp-error-mismatch") == end.drops("malformed-icmp-error") == 0
+        assert end.counter("drops.icmp-error-mismatch") == end.counter("drops.malformed-icmp-error") == 0
 
 
 def test_a_tunnel_can_refuse_what_routers_say(topology, daemon):
     far_host(topology)
     _, b = establish(daemon, esplanade_pair, port_specific(topology, 4, icmp_errors="header"))
-    before = b.drops("no-policy")
+    before = b.counter("drops.no-policy")
     sender = topology.host_a.run([sys.executable, "-c", PROBE, FAR[4], "1400"], timeout=30)
     assert sender.stdout.split() == ["50", "1500"], "the sender was told"
-    assert b.drops("no-policy") > before
+    assert b.counter("drops.no-policy") > before
 
 
 # Sends datagrams of `length` bytes of x.
@@ -254,6 +254,6 @@ def test_fragments_through_a_tunnel_for_ports(version, agreed, topology, daemon)
     finally:
         listener.stop()
     assert lengths == [length] * 5
-    assert (a.drops("reassembled") == 0) == agreed
+    assert (a.counter("io.reassembled") == 0) == agreed
     for reason in ("unknown-fragment", "fragment-refused", "selector-mismatch"):
-        assert b.drops(reason) == 0, reason
+        assert b.counter(f"drops.{reason}") == 0, reason

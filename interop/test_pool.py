@@ -18,7 +18,7 @@ def pools(topology, *, delay_ms=0, workers=1, threads=2, **options):
 def assert_nothing_lost(*ends):
     for end in ends:
         for reason in ("engine-failed", "before-window", "replayed"):
-            assert end.drops(reason) == 0, reason
+            assert end.counter(f"drops.{reason}") == 0, reason
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -59,7 +59,7 @@ def test_a_lost_engine(topology, daemon):
     assert_ping(topology.host_a, topology.b.host4, count=10, timeout=20)
     assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
     for end in (a, b):
-        assert int(end.status()["counters"]["io"]["engines-lost"]) == 2
+        assert end.counter("io.engines-lost") == 2
         assert end.logs().count("does not answer: the CPU does what it has") == 2
     assert_nothing_lost(a, b)
 

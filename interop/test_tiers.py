@@ -30,4 +30,4 @@ def test_tiers_open_each_others_packets(tiers, esp, topology, daemon):
         states = {"cpu": "in service"}
         assert gateway.status()["engine"] == {"name": "cpu", "tier": tier, "disabled": [], "states": states}
         assert f"tier={tier}" in gateway.logs()
-        assert gateway.drops("authentication-failed") == 0
+        assert gateway.counter("drops.authentication-failed") == 0

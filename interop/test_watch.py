@@ -110,6 +110,7 @@ def test_an_address_comes_and_goes(site, topology, folder):
             for own in (topology.a.gw4 + "/16", topology.a.gw6 + "/64"):
                 flags = change[1:] if ":" in own and change[1] else ()
                 topology.gw_a.run(["ip", "address", change[0], own, "dev", "lan", *flags])
+            # Time for packets that would leave in the clear.
             time.sleep(0.3)
         wait_until("all is as before", lambda: state(topology.gw_a) == before)
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
@@ -161,6 +162,7 @@ def arrived(topology, folder, source, target) -> int:
                                      f"src host {source} and dst host {target} and udp port 9"])
     wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
     topology.wan.run(["python3", "-c", SPOOF, source, target])
+    # Some tests expect none: time for those that would arrive, which the kernel hands over in blocks.
     time.sleep(0.6)
     wire.stop(signal.SIGINT)
     return len(dissect(file))

@@ -71,7 +71,7 @@ def packets(end, direction):
 
 def assert_nothing_lost(end):
     for reason in ("before-window", "replayed", "engine-failed"):
-        assert end.drops(reason) == 0, reason
+        assert end.counter(f"drops.{reason}") == 0, reason
 
 
 @pytest.mark.esplanade_only

@@ -5,7 +5,7 @@ use std::path::Path;
 use esplanade::config::load_text;
 use esplanade::io::gso::GsoSegments;
 use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
-use esplanade::vici::{PACKET_BYTES_MAX, Packet};
+use esplanade::vici::{PACKET_BYTES_MAX, ControlPacket};
 use esplanade_ipsec::wire::checksum::{fold, sum};
 
 /// The path of the configuration. Its folder does not exist, so that relative paths lead nowhere.
@@ -60,7 +60,7 @@ pub fn vici_packet(data: &[u8]) {
     if data.len() > PACKET_BYTES_MAX {
         return;
     }
-    let Ok(packet) = Packet::decode(data) else {
+    let Ok(packet) = ControlPacket::decode(data) else {
         return;
     };
     let encoded = packet.encode().expect("what fitted in a packet fits again");
@@ -73,7 +73,7 @@ pub fn vici_packet(data: &[u8]) {
         data.starts_with(encoded),
         "{packet:?} encodes to other bytes"
     );
-    assert_eq!(Packet::decode(encoded), Ok(packet));
+    assert_eq!(ControlPacket::decode(encoded), Ok(packet));
 }
 
 /// The result of a TUN read: a virtio header and a packet. The packets that the gateway makes of it must be complete,

@@ -41,7 +41,7 @@ class Capture:
         wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
 
     def stop(self) -> Path:
-        # The kernel hands packets over in blocks, and the last block takes a moment.
+        # The kernel hands packets over in blocks, and does not say when the last one is out.
         time.sleep(0.6)
         self._process.stop(signal.SIGINT)
         return self.file

@@ -46,6 +46,7 @@ class Listener:
         deadline = time.monotonic() + 10
         while len(self._received) < expected and time.monotonic() < deadline:
             time.sleep(0.05)
+        # Often nothing may come: half a second is what an unexpected datagram has.
         time.sleep(0.5)
         self._process.stop(signal.SIGINT)
         self._reader.join(5)
@@ -121,6 +122,7 @@ class Flow:
     def stop(self) -> FlowReport:
         self._sender.send_signal(signal.SIGINT)
         sent = int(finish(self._sender))
+        # The last datagrams are on their way; how many will come is not known.
         time.sleep(0.5)
         self._receiver.send_signal(signal.SIGINT)
         received, duplicates, reordered, corrupt = map(int, finish(self._receiver).split())

@@ -43,7 +43,7 @@ struct OutputLine {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutputState {
     lost: AtomicU64,
     /// Lost lines that the output does not mention yet.
     unreported: AtomicU64,
@@ -66,7 +66,7 @@ pub struct OutputReport {
 #[derive(Debug)]
 pub struct LineOutput {
     queue: SyncSender<OutputLine>,
-    state: Arc<State>,
+    state: Arc<OutputState>,
 }
 
 impl LineOutput {
@@ -78,7 +78,7 @@ impl LineOutput {
         observer: impl Observer,
     ) -> io::Result<Self> {
         let (queue, lines) = sync_channel(LINES_MAX);
-        let state = Arc::new(State::default());
+        let state = Arc::new(OutputState::default());
         let writer = OutputWriter {
             sink,
             observer,
@@ -137,7 +137,7 @@ impl LineOutput {
     }
 }
 
-impl State {
+impl OutputState {
     fn error(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,7 +146,7 @@ impl State {
 struct OutputWriter<W, O> {
     sink: W,
     observer: O,
-    state: Arc<State>,
+    state: Arc<OutputState>,
 }
 
 impl<W: Write, O: Observer> OutputWriter<W, O> {

@@ -12,10 +12,10 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use esplanade::cli::render_sa;
+use esplanade::status::text::render_sa;
 use esplanade::vici::client::{Client, Error};
 use esplanade::vici::server::{BindError, Events, Request, Socket, serve};
-use esplanade::vici::{Message, Packet};
+use esplanade::vici::{ControlPacket, Section};
 use program::{esplanade, text};
 use tokio::sync::{mpsc, oneshot};
 
@@ -86,7 +86,7 @@ thread_local! {
 }
 
 fn answer(request: Request, events: &Events) {
-    let mut reply = Message::new();
+    let mut reply = Section::new();
     HEARD.set(HEARD.get() + 1);
     match request.command.as_str() {
         "hold" => return HELD.with_borrow_mut(|held| held.push(request)),
@@ -107,13 +107,13 @@ fn answer(request: Request, events: &Events) {
                 .set("machine", "x86_64");
         }
         "stats" => {
-            let mut uptime = Message::new();
+            let mut uptime = Section::new();
             uptime.set("running", "5 minutes").set("since", "Jan 01");
-            let mut workers = Message::new();
+            let mut workers = Section::new();
             workers.set("total", 2).set("idle", 1);
-            let mut sas = Message::new();
+            let mut sas = Section::new();
             sas.set("total", 1).set("half-open", 0);
-            let mut engine = Message::new();
+            let mut engine = Section::new();
             engine
                 .set("name", "cpu")
                 .set("tier", "aesni")
@@ -125,14 +125,14 @@ fn answer(request: Request, events: &Events) {
                 .section("engine", engine);
         }
         "get-counters" => {
-            let mut drops = Message::new();
+            let mut drops = Section::new();
             drops.set("no-sa", 7);
             reply.section("drops", drops);
         }
         "list-sas" => request.emit("list-sa", sa()),
         "list-conns" => request.emit("list-conn", connection()),
         "initiate" => {
-            let mut line = Message::new();
+            let mut line = Section::new();
             line.set("group", "IKE")
                 .set("level", 1)
                 .set("ikesa-name", "office")
@@ -144,7 +144,7 @@ fn answer(request: Request, events: &Events) {
             };
         }
         "terminate" => {
-            let mut message = Message::new();
+            let mut message = Section::new();
             message.set("up", "no");
             events.emit("ike-updown", message);
             reply
@@ -170,16 +170,16 @@ fn answer(request: Request, events: &Events) {
 }
 
 /// Returns an explanation that repeats the question.
-fn explanation(question: &Message) -> Message {
+fn explanation(question: &Section) -> Section {
     let asked: Vec<String> = ["direction", "fragment", "length", "dont-fragment", "dscp"]
         .iter()
         .map(|key| format!("{key}={}", question.text(key).unwrap_or("-")))
         .collect();
-    let mut step = Message::new();
+    let mut step = Section::new();
     step.set("step", "decision").set("text", asked.join(" "));
-    let mut steps = Message::new();
+    let mut steps = Section::new();
     steps.section("1", step);
-    let mut hop = Message::new();
+    let mut hop = Section::new();
     for key in [
         "policy",
         "spi",
@@ -195,23 +195,23 @@ fn explanation(question: &Message) -> Message {
     hop.set("dscp", 46)
         .set("outcome", "sent")
         .set("path-mtu", 1500);
-    let mut hops = Message::new();
+    let mut hops = Section::new();
     hops.section("1", hop);
-    let mut message = Message::new();
+    let mut message = Section::new();
     message
         .set("packet", "udp 10.0.0.5:1 -> 10.1.0.9:2")
         .set("direction", "outbound")
         .set("dscp", 46)
         .set("policies", 3)
         .set("decision", "protect")
-        .section("compared", Message::new())
+        .section("compared", Section::new())
         .section("steps", steps)
         .section("hops", hops);
     message
 }
 
-fn connection() -> Message {
-    let mut child = Message::new();
+fn connection() -> Section {
+    let mut child = Section::new();
     child
         .set("mode", "TUNNEL")
         .set("rekey_time", 3600)
@@ -221,12 +221,12 @@ fn connection() -> Message {
         .set("close_action", "none")
         .list("local-ts", ["10.0.0.0/16"])
         .list("remote-ts", ["10.1.0.0/16"]);
-    let mut children = Message::new();
+    let mut children = Section::new();
     children.section("net", child);
-    let mut auth = Message::new();
+    let mut auth = Section::new();
     auth.set("class", "pre-shared key")
         .set("id", "gw-a.example.org");
-    let mut content = Message::new();
+    let mut content = Section::new();
     content
         .list("local_addrs", ["192.0.2.1"])
         .list("remote_addrs", ["198.51.100.1"])
@@ -236,13 +236,13 @@ fn connection() -> Message {
         .section("local-1", auth.clone())
         .section("remote-1", auth)
         .section("children", children);
-    let mut message = Message::new();
+    let mut message = Section::new();
     message.section("office", content);
     message
 }
 
-fn sa() -> Message {
-    let mut child = Message::new();
+fn sa() -> Section {
+    let mut child = Section::new();
     child
         .set("name", "net")
         .set("uniqueid", 1)
@@ -266,9 +266,9 @@ fn sa() -> Message {
         .set("life-time", 3895)
         .list("local-ts", ["10.0.0.0/16"])
         .list("remote-ts", ["10.1.0.0/16"]);
-    let mut children = Message::new();
+    let mut children = Section::new();
     children.section("net-1", child);
-    let mut content = Message::new();
+    let mut content = Section::new();
     content
         .set("uniqueid", 1)
         .set("version", 2)
@@ -289,7 +289,7 @@ fn sa() -> Message {
         .set("established", 65)
         .set("rekey-time", 13000)
         .section("child-sas", children);
-    let mut message = Message::new();
+    let mut message = Section::new();
     message.section("office", content);
     message
 }
@@ -298,12 +298,12 @@ fn sa() -> Message {
 fn commands_and_streamed_events() {
     let gateway = Gateway::start();
     let mut client = gateway.client();
-    let version = client.command("version", Message::new()).unwrap();
+    let version = client.command("version", Section::new()).unwrap();
     assert_eq!(version.text("daemon"), Some("esplanade"));
 
     let mut seen = Vec::new();
     client
-        .streamed("list-sas", Message::new(), Some("list-sa"), |event| {
+        .streamed("list-sas", Section::new(), Some("list-sa"), |event| {
             seen.push(event);
         })
         .unwrap();
@@ -312,19 +312,19 @@ fn commands_and_streamed_events() {
     // A client that did not register gets no events.
     assert!(
         client
-            .command("list-sas", Message::new())
+            .command("list-sas", Section::new())
             .unwrap()
             .is_empty()
     );
     assert!(matches!(
-        client.command("sing", Message::new()),
+        client.command("sing", Section::new()),
         Err(Error::UnknownCommand(_))
     ));
     assert!(matches!(
-        client.streamed("version", Message::new(), Some("weather"), |_| {}),
+        client.streamed("version", Section::new(), Some("weather"), |_| {}),
         Err(Error::UnknownEvent(_))
     ));
-    let failed = client.command("initiate", Message::new()).unwrap();
+    let failed = client.command("initiate", Section::new()).unwrap();
     assert_eq!(failed.text("success"), Some("no"));
 }
 
@@ -333,10 +333,10 @@ fn answers_that_do_not_fit_or_never_come_are_failures() {
     let gateway = Gateway::start();
     let mut client = gateway.client();
     for command in ["flood", "forget"] {
-        let answer = client.command(command, Message::new()).unwrap();
+        let answer = client.command(command, Section::new()).unwrap();
         assert_eq!(answer.text("success"), Some("no"), "{command}");
     }
-    assert!(client.command("version", Message::new()).is_ok());
+    assert!(client.command("version", Section::new()).is_ok());
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn events_for_everybody_reach_those_who_registered() {
     let gateway = Gateway::start();
     let mut client = gateway.client();
     let mut seen = 0;
-    let mut message = Message::new();
+    let mut message = Section::new();
     message.set("ike", "office");
     // The event and the answer race. The second round surely comes after the first event.
     for _ in 0..2 {
@@ -360,7 +360,9 @@ fn events_for_everybody_reach_those_who_registered() {
 #[test]
 fn hostile_bytes_end_only_their_own_connection() {
     let gateway = Gateway::start();
-    let register = Packet::Register("list-sa".to_owned()).encode().unwrap();
+    let register = ControlPacket::Register("list-sa".to_owned())
+        .encode()
+        .unwrap();
     let mut half = register.clone();
     half.truncate(6);
     for bytes in [
@@ -382,11 +384,11 @@ fn hostile_bytes_end_only_their_own_connection() {
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{bytes:?} was answered");
     }
-    assert!(gateway.client().command("version", Message::new()).is_ok());
+    assert!(gateway.client().command("version", Section::new()).is_ok());
 }
 
 fn figure(gateway: &Gateway, key: &str) -> usize {
-    let figures = gateway.client().command("figures", Message::new()).unwrap();
+    let figures = gateway.client().command("figures", Section::new()).unwrap();
     figures.text(key).unwrap().parse().unwrap()
 }
 
@@ -417,11 +419,13 @@ fn idle_clients_lock_nobody_out() {
 fn a_client_that_does_not_read_is_not_answered_again() {
     let gateway = Gateway::start();
     let mut stream = UnixStream::connect(&gateway.socket).unwrap();
-    let register = Packet::Register("list-sa".to_owned()).encode().unwrap();
+    let register = ControlPacket::Register("list-sa".to_owned())
+        .encode()
+        .unwrap();
     stream.write_all(&register).unwrap();
-    let request = Packet::Request {
+    let request = ControlPacket::Request {
         command: "list-sas".to_owned(),
-        message: Message::new(),
+        message: Section::new(),
     };
     let requests = request.encode().unwrap().repeat(20_000);
     stream.set_nonblocking(true).unwrap();
@@ -444,9 +448,9 @@ fn a_client_that_does_not_read_is_not_answered_again() {
 fn a_client_that_leaves_waits_for_nothing() {
     let gateway = Gateway::start();
     let mut stream = UnixStream::connect(&gateway.socket).unwrap();
-    let hold = Packet::Request {
+    let hold = ControlPacket::Request {
         command: "hold".to_owned(),
-        message: Message::new(),
+        message: Section::new(),
     };
     stream.write_all(&hold.encode().unwrap()).unwrap();
     let until = |waiting| {
@@ -464,7 +468,7 @@ fn a_client_that_leaves_waits_for_nothing() {
 #[test]
 fn long_requests_are_refused() {
     let gateway = Gateway::start();
-    let mut message = Message::new();
+    let mut message = Section::new();
     message.set("packet", "x".repeat(60_000));
     let mut client = gateway.client();
     assert!(client.command("version", message.clone()).is_ok());

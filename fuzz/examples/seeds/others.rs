@@ -4,7 +4,7 @@ use std::io::Result;
 use std::path::Path;
 
 use esplanade::io::virtio::{GsoKind, VnetHeader};
-use esplanade::vici::{Message, Packet};
+use esplanade::vici::{Section, ControlPacket};
 
 pub fn write(corpus: &Path) -> Result<()> {
     put(corpus, "config_parse", configurations())?;
@@ -474,13 +474,13 @@ fn super_segments() -> Seeds {
 }
 
 fn control() -> Seeds {
-    let mut child = Message::new();
+    let mut child = Section::new();
     child
         .set("state", "INSTALLED")
         .list("local-ts", ["10.1.0.0/16", "::/0"]);
-    let mut sa = Message::new();
+    let mut sa = Section::new();
     sa.set("version", 2).section("child-sas", child);
-    let mut message = Message::new();
+    let mut message = Section::new();
     message
         .section("site", sa)
         .set("success", "yes")
@@ -488,34 +488,34 @@ fn control() -> Seeds {
     let packets = [
         (
             "list-sas",
-            Packet::Request {
+            ControlPacket::Request {
                 command: "list-sas".to_owned(),
-                message: Message::new(),
+                message: Section::new(),
             },
         ),
         (
             "initiate",
-            Packet::Request {
+            ControlPacket::Request {
                 command: "initiate".to_owned(),
                 message: message.clone(),
             },
         ),
-        ("response", Packet::Response(message.clone())),
-        ("empty-response", Packet::Response(Message::new())),
-        ("unknown-command", Packet::CommandUnknown),
-        ("register", Packet::Register("list-sa".to_owned())),
-        ("unregister", Packet::Unregister("list-sa".to_owned())),
-        ("confirm", Packet::EventConfirm),
-        ("unknown-event", Packet::EventUnknown),
+        ("response", ControlPacket::Response(message.clone())),
+        ("empty-response", ControlPacket::Response(Section::new())),
+        ("unknown-command", ControlPacket::CommandUnknown),
+        ("register", ControlPacket::Register("list-sa".to_owned())),
+        ("unregister", ControlPacket::Unregister("list-sa".to_owned())),
+        ("confirm", ControlPacket::EventConfirm),
+        ("unknown-event", ControlPacket::EventUnknown),
         (
             "event",
-            Packet::Event {
+            ControlPacket::Event {
                 name: "list-sa".to_owned(),
                 message,
             },
         ),
     ];
-    let encoded = |packet: Packet| packet.encode().expect("a seed encodes")[4..].to_vec();
+    let encoded = |packet: ControlPacket| packet.encode().expect("a seed encodes")[4..].to_vec();
     let mut seeds: Seeds = packets
         .into_iter()
         .map(|(name, packet)| (name, encoded(packet)))

@@ -29,7 +29,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the gateway in the foreground
-    Run(Run),
+    Run(RunOptions),
     /// Check a configuration and print every error
     Check {
         /// The configuration
@@ -105,7 +105,7 @@ pub enum Guard {
 }
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunOptions {
     /// The configuration
     #[arg(short, long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
     pub config: PathBuf,

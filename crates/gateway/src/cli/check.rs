@@ -6,10 +6,11 @@ use esplanade_ike::config::RemoteMethod;
 use esplanade_ipsec::spd::SpdEntry;
 use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
-use super::{Failure, colour, load, print};
+use super::{colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
 use crate::daemon::forwarding;
 use crate::daemon::preview::{Planned, Why, preview};
+use crate::failure::Failure;
 use crate::log;
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {

@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use super::args::Control;
-use super::{Exit, Failure, print, status};
-use crate::vici::Message;
+use super::print;
+use crate::config::Subject;
+use crate::failure::{Exit, Failure};
+use crate::status::text;
+use crate::vici::Section;
 use crate::vici::client::{Client, Error};
 
 pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
     let mut client = connect(control)?;
     let sas = list(&mut client, "list-sas", "list-sa")?;
     let counters = client
-        .command("get-counters", Message::new())
+        .command("get-counters", Section::new())
         .map_err(failed)?;
     let connections = list(&mut client, "list-conns", "list-conn")?;
-    let stats = client.command("stats", Message::new()).map_err(failed)?;
-    let text = if json {
+    let stats = client.command("stats", Section::new()).map_err(failed)?;
+    let output = if json {
         let engine = stats.sub("engine");
         let report = serde_json::json!({
             "sas": sas, "connections": connections, "counters": counters, "engine": engine,
@@ -24,20 +27,20 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         });
         format!("{report:#}\n")
     } else {
-        let mut text: String = sas
+        let mut shown: String = sas
             .iter()
-            .flat_map(Message::sections)
-            .map(|(name, sa)| status::render_sa(name, sa))
+            .flat_map(Section::sections)
+            .map(|(name, sa)| text::render_sa(name, sa))
             .collect();
-        if text.is_empty() {
-            text += "no security associations\n";
+        if shown.is_empty() {
+            shown += "no security associations\n";
         }
-        let known = connections.iter().flat_map(Message::sections);
-        text.extend(known.map(|(name, connection)| status::render_down(name, connection)));
-        text += &status::render_counters(&counters);
-        text + &status::render_workers(&stats) + &status::render_engine(&stats)
+        let known = connections.iter().flat_map(Section::sections);
+        shown.extend(known.map(|(name, connection)| text::render_down(name, connection)));
+        shown += &text::render_counters(&counters);
+        shown + &text::render_workers(&stats) + &text::render_engine(&stats)
     };
-    print(text.as_bytes())
+    print(output.as_bytes())
 }
 
 pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
@@ -49,7 +52,7 @@ pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
                 "connection `{name}` has no children to establish"
             )));
         }
-        let mut message = target.message();
+        let mut message = naming(&target);
         message.set("timeout", control.timeout * 1000);
         command(&mut client, "initiate", message)?;
         print(format!("{target} is up\n").as_bytes())?;
@@ -65,7 +68,7 @@ pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
         Err(none) => configured(&mut client, name).map_err(|_| none)?,
     };
     for target in targets {
-        let mut message = target.message();
+        let mut message = naming(&target);
         message.set("timeout", control.timeout * 1000);
         command(&mut client, "terminate", message)?;
         print(format!("{target} is down\n").as_bytes())?;
@@ -83,14 +86,14 @@ pub(super) fn rekey(control: &Control, name: Option<&str>) -> Result<(), Failure
             .collect(),
     };
     for target in targets {
-        command(&mut client, "rekey", target.message())?;
+        command(&mut client, "rekey", naming(&target))?;
         print(format!("{target}: rekeying\n").as_bytes())?;
     }
     Ok(())
 }
 
 pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), Failure> {
-    let mut message = Message::new();
+    let mut message = Section::new();
     match name.split_once('/') {
         Some((connection, child)) => message.set("ike", connection).set("child", child),
         None => message.set("child", name),
@@ -107,7 +110,7 @@ pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), 
 
 pub(super) fn reload(control: &Control) -> Result<(), Failure> {
     let mut client = connect(control)?;
-    let answer = command(&mut client, "reload", Message::new())?;
+    let answer = command(&mut client, "reload", Section::new())?;
     let mut text = String::new();
     for what in ["added", "changed", "removed"] {
         let names: Vec<&str> = answer.items(what).collect();
@@ -128,52 +131,34 @@ pub(super) fn reload(control: &Control) -> Result<(), Failure> {
     print(text.as_bytes())
 }
 
-/// A connection, or one child of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    connection: String,
-    child: Option<String>,
-}
-
-impl Target {
-    fn message(&self) -> Message {
-        let mut message = Message::new();
-        message.set("ike", &self.connection);
-        if let Some(child) = &self.child {
-            message.set("child", child);
-        }
-        message
+/// Asks the gateway about this connection or child.
+fn naming(subject: &Subject) -> Section {
+    let mut message = Section::new();
+    message.set("ike", &subject.connection);
+    if let Some(child) = &subject.child {
+        message.set("child", child);
     }
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.connection)?;
-        match &self.child {
-            Some(child) => write!(f, "/{child}"),
-            None => Ok(()),
-        }
-    }
+    message
 }
 
 /// The configured children that `name` stands for.
-fn configured(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
+fn configured(client: &mut Client, name: &str) -> Result<Vec<Subject>, Failure> {
     let connections = list(client, "list-conns", "list-conn")?;
     let mut found = Vec::new();
-    for (connection, content) in connections.iter().flat_map(Message::sections) {
+    for (connection, content) in connections.iter().flat_map(Section::sections) {
         let children = content
             .sub("children")
             .into_iter()
-            .flat_map(Message::sections);
+            .flat_map(Section::sections);
         let mut children = children
-            .map(|(child, _)| Target {
+            .map(|(child, _)| Subject {
                 connection: connection.to_owned(),
                 child: Some(child.to_owned()),
             })
             .filter(|target| selected(target, name))
             .peekable();
         if connection == name && children.peek().is_none() {
-            found.push(Target {
+            found.push(Subject {
                 connection: connection.to_owned(),
                 child: None,
             });
@@ -183,7 +168,7 @@ fn configured(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
     if found.is_empty() {
         let known: Vec<&str> = connections
             .iter()
-            .flat_map(Message::sections)
+            .flat_map(Section::sections)
             .map(|(name, _)| name)
             .collect();
         let failure = Failure::runtime(format!("no connection or child is called `{name}`"));
@@ -196,9 +181,9 @@ fn configured(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
 }
 
 /// The security associations that `name` stands for; a whole connection is one target.
-fn active(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
+fn active(client: &mut Client, name: &str) -> Result<Vec<Subject>, Failure> {
     let sas = list(client, "list-sas", "list-sa")?;
-    let mut found: Vec<Target> = Vec::new();
+    let mut found: Vec<Subject> = Vec::new();
     for target in sas.iter().flat_map(all_of) {
         let whole = target.child.is_none() && target.connection == name;
         if (whole || target.child.is_some() && target.connection != name && selected(&target, name))
@@ -215,16 +200,16 @@ fn active(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
 }
 
 /// The IKE SA of one `list-sa` event and its children.
-fn all_of(event: &Message) -> Vec<Target> {
+fn all_of(event: &Section) -> Vec<Subject> {
     let mut found = Vec::new();
     for (connection, sa) in event.sections() {
-        found.push(Target {
+        found.push(Subject {
             connection: connection.to_owned(),
             child: None,
         });
-        for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Message::sections) {
+        for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Section::sections) {
             let child = child.text("name").unwrap_or(unique);
-            found.push(Target {
+            found.push(Subject {
                 connection: connection.to_owned(),
                 child: Some(child.to_owned()),
             });
@@ -233,7 +218,7 @@ fn all_of(event: &Message) -> Vec<Target> {
     found
 }
 
-fn selected(target: &Target, name: &str) -> bool {
+fn selected(target: &Subject, name: &str) -> bool {
     match (name.split_once('/'), &target.child) {
         (Some((connection, child)), Some(own)) => target.connection == connection && own == child,
         (None, Some(own)) => own == name || target.connection == name,
@@ -242,7 +227,7 @@ fn selected(target: &Target, name: &str) -> bool {
 }
 
 /// One command, and its answer.
-pub(super) fn ask(control: &Control, name: &str, message: Message) -> Result<Message, Failure> {
+pub(super) fn ask(control: &Control, name: &str, message: Section) -> Result<Section, Failure> {
     command(&mut connect(control)?, name, message)
 }
 
@@ -254,10 +239,10 @@ fn connect(control: &Control) -> Result<Client, Failure> {
     })
 }
 
-fn list(client: &mut Client, name: &str, event: &str) -> Result<Vec<Message>, Failure> {
+fn list(client: &mut Client, name: &str, event: &str) -> Result<Vec<Section>, Failure> {
     let mut events = Vec::new();
     client
-        .streamed(name, Message::new(), Some(event), |message| {
+        .streamed(name, Section::new(), Some(event), |message| {
             events.push(message)
         })
         .map_err(failed)?;
@@ -265,7 +250,7 @@ fn list(client: &mut Client, name: &str, event: &str) -> Result<Vec<Message>, Fa
 }
 
 /// Gives a command and looks at its `success`.
-fn command(client: &mut Client, name: &str, message: Message) -> Result<Message, Failure> {
+fn command(client: &mut Client, name: &str, message: Section) -> Result<Section, Failure> {
     let answer = client.command(name, message).map_err(failed)?;
     match answer.text("success") {
         Some("no") => Err(Failure::runtime(

@@ -4,8 +4,6 @@ mod args;
 mod check;
 mod control;
 mod explain;
-mod failure;
-mod status;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -13,11 +11,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-pub use args::{Cli, Command, Control, Guard, Run};
-pub use failure::{Exit, Failure};
-pub use status::{human_bytes, human_duration, render_sa};
+pub use args::{Cli, Command, Control, Guard, RunOptions};
 
 use crate::config::{self, Loaded};
+use crate::failure::{Exit, Failure};
 use crate::io::signals::ignore_meaningless;
 use crate::{confine, daemon, demo, log};
 
@@ -75,7 +72,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn run(options: Run) -> Result<(), Failure> {
+fn run(options: RunOptions) -> Result<(), Failure> {
     ignore_meaningless();
     if !options.unconfined {
         confine::begin()

@@ -9,7 +9,7 @@ use esplanade_crypto::Tier;
 use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
-use super::interface::{self, InterfaceConfig};
+use super::interface::{self, InterfaceConfig, interface_name};
 use super::tree::SectionNode;
 use super::value::{ValueError, ValueResult, count, number, read, read_list, switch, time, word};
 use super::{DEFAULT_SOCKET, schema};
@@ -327,24 +327,6 @@ fn address(text: &str) -> ValueResult<IpAddr> {
                 "write own addresses, such as 192.0.2.1",
             )
         }),
-    }
-}
-
-pub(super) fn interface_name(text: &str) -> ValueResult<String> {
-    // The kernel's IFNAMSIZ is 16 bytes with the final zero.
-    let fits = (1..=15).contains(&text.len())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
-    match fits && text != "." && text != ".." {
-        true => Ok(text.to_owned()),
-        false => {
-            let help = "write at most 15 letters, digits, dots, dashes or underscores";
-            Err(ValueError::new(
-                format!("{} is not an interface name", quoted(text)),
-                help,
-            ))
-        }
     }
 }
 

@@ -4,8 +4,7 @@
 use esplanade_ike::auth::{Identity, IdentityError};
 
 use super::diagnostics::quoted;
-use super::secret::hex;
-use super::value::{ValueError, ValueResult};
+use super::value::{ValueError, ValueResult, hex};
 
 const HELP: &str = "write an address, a domain name, an email address or a distinguished name such as \
                     \"C=CH, O=Example, CN=gw\"; a prefix forces the type: fqdn:, email:, keyid:, ipv4:, ipv6:, asn1dn:";

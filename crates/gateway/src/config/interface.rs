@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
-use super::gateway::interface_name;
 use super::schema;
 use super::tree::SectionNode;
 use super::value::{ValueError, ValueResult, number, read, read_list, report};
@@ -27,6 +26,25 @@ pub struct IfIds {
     pub inbound: u32,
     /// The device from which a packet must come to match the policy.
     pub outbound: u32,
+}
+
+/// Parses the name of an interface by the rules of the kernel.
+pub(super) fn interface_name(text: &str) -> ValueResult<String> {
+    // The kernel's IFNAMSIZ is 16 bytes with the final zero.
+    let fits = (1..=15).contains(&text.len())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
+    match fits && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => {
+            let help = "write at most 15 letters, digits, dots, dashes or underscores";
+            Err(ValueError::new(
+                format!("{} is not an interface name", quoted(text)),
+                help,
+            ))
+        }
+    }
 }
 
 /// Reads `gateway.interfaces`. `tun` and `mtu` belong to the common device.

@@ -15,7 +15,7 @@ use super::identity::own_identity;
 use super::schema;
 use super::source::Spanned;
 use super::tree::SectionNode;
-use super::value::{finding, given};
+use super::value::{finding, given, hex};
 
 /// A pre-shared key with fewer bytes causes a warning.
 const SECRET_BYTES_MIN: usize = 16;
@@ -208,19 +208,6 @@ fn decode(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     } else {
         Some(Zeroizing::new(text.as_bytes().to_vec()))
     }
-}
-
-pub(super) fn hex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let digits = digits.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
-    for pair in digits.chunks_exact(2) {
-        let nibble = |digit: u8| char::from(digit).to_digit(16);
-        bytes.push((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8);
-    }
-    Some(bytes)
 }
 
 /// Decodes base64, with or without padding.

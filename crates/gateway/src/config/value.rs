@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use esplanade_ike::config::AddressMatch;
+use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::Location;
@@ -360,6 +361,20 @@ pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
             )
         }
     }
+}
+
+/// Reads bytes from pairs of hexadecimal digits. Returns None for anything else.
+pub(super) fn hex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let digits = digits.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
+    for pair in digits.chunks_exact(2) {
+        let nibble = |digit: u8| char::from(digit).to_digit(16);
+        bytes.push((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8);
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]

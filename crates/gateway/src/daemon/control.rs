@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use esplanade_ike::CommandError;
 use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
-use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
+use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
-use super::join::Moved;
 use super::{Daemon, report, tier};
+use crate::join::Moved;
 use crate::log;
-use crate::vici::Message;
+use crate::status::{GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, Named, UptimeStats};
+use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
@@ -52,15 +53,15 @@ enum Goal {
 
 /// What `terminate` and `rekey` select by.
 #[derive(Debug, Default)]
-struct Target {
+struct SaFilter {
     ike: Option<String>,
     child: Option<String>,
     ike_id: Option<u64>,
     child_id: Option<u64>,
 }
 
-impl Target {
-    fn read(message: &Message) -> Self {
+impl SaFilter {
+    fn read(message: &Section) -> Self {
         let text = |key| message.text(key).map(str::to_owned);
         let number = |key| message.text(key).and_then(|text| text.parse().ok());
         Self {
@@ -100,13 +101,13 @@ impl Daemon {
         tracing::debug!(command = request.command, "control command");
         match request.command.as_str() {
             "version" => request.reply(version()),
-            "stats" => request.reply(self.stats(now)),
-            "get-counters" => request.reply(self.counters()),
+            "stats" => request.answer(&self.stats(now)),
+            "get-counters" => request.answer(&self.counters()),
             "list-sas" => self.list_sas(request, now),
             "list-conns" => self.list_conns(request, now),
             "list-policies" => self.list_policies(request),
             "get-conns" => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.list(
                     "conns",
                     self.loaded
@@ -120,111 +121,69 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
-            "set-engine" => self.set_engine(request, now),
+            "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now),
             _ => request.unknown(),
         }
     }
 
-    fn stats(&self, now: Instant) -> Message {
-        let mut uptime = Message::new();
-        uptime.set(
-            "running",
-            format_args!(
-                "{} s",
-                now.saturating_duration_since(self.started).as_secs()
-            ),
-        );
+    fn stats(&self, now: Instant) -> GatewayStats {
         let status = self.endpoint.status();
-        let half_open = status
-            .iter()
-            .filter(|sa| sa.state == IkeSaState::Connecting)
-            .count();
-        let mut ike_sas = Message::new();
-        ike_sas
-            .set("total", status.len())
-            .set("half-open", half_open);
+        let half_open = status.iter();
+        let half_open = half_open.filter(|sa| sa.state == IkeSaState::Connecting);
+        let running = now.saturating_duration_since(self.started).as_secs();
         let core = self.plane.core().map(CoreHandle::report);
-        let mut message = Message::new();
-        message
-            .section("uptime", uptime)
-            .section("ikesas", ike_sas)
-            .section("workers", self.plane.report_workers(now))
-            .section(
-                "engine",
-                tier::report(
-                    core.as_ref(),
-                    self.plane.pool_threads(),
-                    &self.plane.engine_health(),
-                ),
-            )
-            .section("confinement", report::confinement(&self.confined));
-        message
+        let health = self.plane.engine_health();
+        GatewayStats {
+            uptime: UptimeStats {
+                running: format!("{running} s"),
+            },
+            ikesas: IkeSaStats {
+                total: status.len(),
+                half_open: half_open.count(),
+            },
+            workers: self.plane.report_workers(now),
+            engine: tier::report(core, self.plane.pool_threads(), &health),
+            confinement: report::confinement(&self.confined),
+        }
     }
 
-    /// What was refused or dropped, and why; zero counts are left out of the reasons.
-    fn counters(&self) -> Message {
-        let ike = self.endpoint.counters();
-        let mut refused = Message::new();
-        for &reason in Refusal::ALL
-            .iter()
-            .filter(|reason| ike.refused(**reason) > 0)
-        {
-            refused.set(reason.name(), ike.refused(reason));
+    /// What was carried, refused and dropped, and why.
+    fn counters(&self) -> GatewayCounters {
+        GatewayCounters {
+            ike: report::ike_counters(self.endpoint.counters()),
+            traffic: self.plane.counters(),
+            log: report::output(log::report()),
+            key_export: (self.keys.as_ref()).map(|keys| report::output(keys.report())),
         }
-        let mut control = Message::new();
-        control
-            .set("messages-received", ike.messages_received)
-            .set("messages-sent", ike.messages_sent)
-            .set("retransmissions-sent", ike.retransmissions_sent)
-            .set("ike-sas-established", ike.ike_sas_established)
-            .set("child-sas-installed", ike.child_sas_installed)
-            .set("ike-rekeys", ike.ike_rekeys)
-            .set("child-rekeys", ike.child_rekeys)
-            .set("connect-failures", ike.connect_failures)
-            .set("peers-timed-out", ike.peers_timed_out)
-            .set("half-open-dropped", ike.half_open_dropped)
-            .section("refused", refused);
-        let mut message = Message::new();
-        message.section("ike", control);
-        self.plane.report(&mut message);
-        message.section("log", report::output(&log::report()));
-        if let Some(keys) = &self.keys {
-            message.section("key-export", report::output(&keys.report()));
-        }
-        message
     }
 
     fn list_sas(&self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
-        let now_ms = self.clock.now_ms();
-        for sa in self
-            .endpoint
-            .status()
-            .iter()
-            .filter(|sa| target.takes_ike(sa))
-        {
-            let mut children = Message::new();
-            for child in sa.children.iter().filter(|child| target.takes_child(child)) {
-                let installed = self.join.child(child.id);
+        let filter = SaFilter::read(&request.message);
+        let status = self.endpoint.status();
+        for sa in status.iter().filter(|sa| filter.takes_ike(sa)) {
+            let children = sa.children.iter().filter(|child| filter.takes_child(child));
+            let children = children.map(|child| {
                 let unique = format!("{}-{}", child.name, child.id.0);
-                let mut section = report::child_sa(child, installed, now, now_ms);
-                if let Some(engine) = installed.and_then(|sa| self.join.engine_of(sa)) {
-                    section.set("engine", engine);
-                }
-                children.section(&unique, section);
-            }
-            if target.wants_children() && children.is_empty() {
+                (unique, self.listed_child(child, now))
+            });
+            let children = Named(children.collect());
+            if filter.wants_children() && children.0.is_empty() {
                 continue;
             }
-            let mut message = report::ike_sa(sa, now);
-            message.section("child-sas", children);
-            let mut event = Message::new();
-            event.section(sa.connection.as_deref().unwrap_or("(unnamed)"), message);
-            request.emit("list-sa", event);
+            let name = sa.connection.as_deref().unwrap_or("(unnamed)");
+            request.emit_named("list-sa", name, &report::ike_sa(sa, children, now));
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
+    }
+
+    fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
+        let traffic = self.join.child(child.id).map(|installed| {
+            let engine = self.join.engine_of(installed);
+            report::child_traffic(installed, engine, self.clock.now_ms())
+        });
+        report::child_sa(child, traffic, now)
     }
 
     fn list_conns(&self, request: Request, now: Instant) {
@@ -241,42 +200,34 @@ impl Daemon {
             if wanted.as_ref().is_none_or(|name| connection.name == *name) {
                 let children = of_connection.get(connection.name.as_str());
                 let children = children.map_or(&[][..], Vec::as_slice);
-                let mut event = Message::new();
-                event.section(
-                    &connection.name,
-                    report::connection(connection, children, now),
-                );
-                request.emit("list-conn", event);
+                let listed = report::connection(connection, children, now);
+                request.emit_named("list-conn", &connection.name, &listed);
             }
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
     }
 
     fn list_policies(&self, request: Request) {
         for policy in &self.loaded.policies {
-            let mut event = Message::new();
-            event.section(
-                &format!("{}/{}", policy.connection, policy.child),
-                report::policy(policy),
-            );
-            request.emit("list-policy", event);
+            let name = format!("{}/{}", policy.connection, policy.child);
+            request.emit_named("list-policy", &name, &report::policy(policy));
         }
-        request.reply(Message::new());
+        request.reply(Section::new());
     }
 
     fn initiate(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
-        let connection = target
+        let filter = SaFilter::read(&request.message);
+        let connection = filter
             .ike
             .clone()
-            .or_else(|| self.connection_of_child(target.child.as_deref()?));
+            .or_else(|| self.connection_of_child(filter.child.as_deref()?));
         let Some(connection) = connection else {
-            let name = target.child.or(target.ike).unwrap_or_default();
+            let name = filter.child.or(filter.ike).unwrap_or_default();
             return request.fail(format!("no connection or child is called {name:?}"));
         };
         if let Err(error) = self
             .endpoint
-            .initiate(now, &connection, target.child.as_deref())
+            .initiate(now, &connection, filter.child.as_deref())
         {
             return request.fail(error);
         }
@@ -285,29 +236,29 @@ impl Daemon {
             now,
             Goal::Up {
                 connection,
-                child: target.child,
+                child: filter.child,
             },
         );
     }
 
     fn terminate(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
-        if target.is_empty() {
+        let filter = SaFilter::read(&request.message);
+        if filter.is_empty() {
             return request.fail("terminate needs the name or the id of an SA");
         }
-        let (ike_sas, children) = self.select(&target);
+        let (ike_sas, children) = self.select(&filter);
         let mut attempts = 0;
         let mut result = Ok(());
-        if target.ike_id.is_none() && target.child_id.is_none() {
+        if filter.ike_id.is_none() && filter.child_id.is_none() {
             // By name: that also ends the attempts to establish it.
-            for connection in self.connections_of(&target) {
-                let child = target.child.as_deref();
+            for connection in self.connections_of(&filter) {
+                let child = filter.child.as_deref();
                 attempts += self
                     .endpoint
                     .terminate(now, &connection, child)
                     .unwrap_or(0);
             }
-        } else if target.wants_children() {
+        } else if filter.wants_children() {
             for child in &children {
                 result = result.and(self.endpoint.terminate_child_sa(now, *child));
             }
@@ -319,7 +270,7 @@ impl Daemon {
         if let Err(error) = result {
             return request.fail(error);
         }
-        let matches = if target.wants_children() {
+        let matches = if filter.wants_children() {
             children.len()
         } else {
             ike_sas.len()
@@ -327,7 +278,7 @@ impl Daemon {
         if matches == 0 && attempts == 0 {
             return request.fail("no SA matches");
         }
-        let ike_sas = if target.wants_children() {
+        let ike_sas = if filter.wants_children() {
             Vec::new()
         } else {
             ike_sas
@@ -344,12 +295,12 @@ impl Daemon {
     }
 
     fn rekey(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
-        if target.is_empty() {
+        let filter = SaFilter::read(&request.message);
+        if filter.is_empty() {
             return request.fail("rekey needs the name or the id of an SA");
         }
-        let (ike_sas, children) = self.select(&target);
-        let results: Vec<Result<(), CommandError>> = if target.wants_children() {
+        let (ike_sas, children) = self.select(&filter);
+        let results: Vec<Result<(), CommandError>> = if filter.wants_children() {
             children
                 .iter()
                 .map(|child| self.endpoint.rekey_child_sa(now, *child))
@@ -365,23 +316,23 @@ impl Daemon {
             Some(error) if matches == 0 => request.fail(error),
             _ if matches == 0 => request.fail("no SA matches"),
             _ => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.set("success", "yes").set("matches", matches);
                 request.reply(message);
             }
         }
     }
 
-    fn set_engine(&mut self, request: Request, now: Instant) {
-        let target = Target::read(&request.message);
+    fn set_engine(&mut self, request: Request) {
+        let filter = SaFilter::read(&request.message);
         let engine = request.message.text("engine").map(str::to_owned);
-        let (Some(child), Some(engine)) = (target.child, engine) else {
+        let (Some(child), Some(engine)) = (filter.child, engine) else {
             return request.fail("set-engine needs the name of a child, and of an engine");
         };
-        if target.ike_id.is_some() || target.child_id.is_some() {
+        if filter.ike_id.is_some() || filter.child_id.is_some() {
             return request.fail("set-engine moves children by their names, not single SAs by `ike-id` or `child-id`");
         }
-        match self.join.set_engine(target.ike.as_deref(), &child, &engine) {
+        match self.join.set_engine(filter.ike.as_deref(), &child, &engine) {
             Ok(Moved { at_once, renewed }) => {
                 tracing::info!(
                     child,
@@ -390,8 +341,7 @@ impl Daemon {
                     renewed,
                     "the child has another engine"
                 );
-                self.renew(now);
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message
                     .set("success", "yes")
                     .set("matches", at_once + renewed)
@@ -405,7 +355,7 @@ impl Daemon {
     fn reload_command(&mut self, request: Request, now: Instant) {
         match self.reload(now) {
             Ok(diff) => {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message
                     .set("success", "yes")
                     .list("added", &diff.added)
@@ -418,14 +368,14 @@ impl Daemon {
         }
     }
 
-    /// The IKE SAs that a target selects, and of those the children.
-    fn select(&self, target: &Target) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
+    /// The IKE SAs that a filter selects, and of those the children.
+    fn select(&self, filter: &SaFilter) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
         let status = self.endpoint.status();
-        let sas: Vec<_> = status.iter().filter(|sa| target.takes_ike(sa)).collect();
+        let sas: Vec<_> = status.iter().filter(|sa| filter.takes_ike(sa)).collect();
         let children = sas
             .iter()
             .flat_map(|sa| &sa.children)
-            .filter(|child| target.takes_child(child));
+            .filter(|child| filter.takes_child(child));
         (
             sas.iter().map(|sa| sa.id).collect(),
             children.map(|child| child.id).collect(),
@@ -441,10 +391,10 @@ impl Daemon {
             .map(|connection| connection.name.clone())
     }
 
-    /// The connections that a target names: configured ones, and those that only live on in their SAs.
-    fn connections_of(&self, target: &Target) -> BTreeSet<String> {
+    /// The connections that a filter names: configured ones, and those that only live on in their SAs.
+    fn connections_of(&self, filter: &SaFilter) -> BTreeSet<String> {
         let configured = self.loaded.ike.connections.iter().filter(|connection| {
-            let child = target.child.as_deref();
+            let child = filter.child.as_deref();
             child.is_none_or(|child| has_child(connection, child))
         });
         let mut names: BTreeSet<_> = configured.map(|one| one.name.clone()).collect();
@@ -454,7 +404,7 @@ impl Daemon {
                 .into_iter()
                 .filter_map(|sa| sa.connection),
         );
-        names.retain(|name| target.ike.as_ref().is_none_or(|wanted| wanted == name));
+        names.retain(|name| filter.ike.as_ref().is_none_or(|wanted| wanted == name));
         names
     }
 
@@ -520,7 +470,7 @@ impl Daemon {
                 }),
             };
             if reached {
-                let mut message = Message::new();
+                let mut message = Section::new();
                 message.set("success", "yes");
                 if let Goal::Down { matches, .. } = waiter.goal {
                     message.set("matches", matches).set("terminated", matches);
@@ -565,8 +515,8 @@ fn has_child(connection: &Connection, child: &str) -> bool {
     connection.children.iter().any(|known| known.name == child)
 }
 
-fn version() -> Message {
-    let mut message = Message::new();
+fn version() -> Section {
+    let mut message = Section::new();
     message
         .set("daemon", "esplanade")
         .set("version", env!("CARGO_PKG_VERSION"))

@@ -8,9 +8,10 @@ use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
 use crate::config;
-use crate::explain::running::{self, Gateway, Led, PathMtu};
-use crate::explain::{Packet, Report};
-use crate::vici::Message;
+use crate::explain::running::{self, Gateway};
+use crate::explain::{PacketSpec, Report};
+use crate::net::{KnownMtu, RoutedTo};
+use crate::vici::Section;
 use crate::vici::server::Request;
 
 /// The longest packet has two IPv6 addresses with ports.
@@ -18,7 +19,7 @@ const SPEC_BYTES_MAX: usize = 256;
 
 /// What is asked for.
 struct Question {
-    packet: Packet,
+    packet: PacketSpec,
     inbound: bool,
 }
 
@@ -38,7 +39,7 @@ impl Daemon {
         }
     }
 
-    fn question(&self, message: &Message) -> Result<Question, String> {
+    fn question(&self, message: &Section) -> Result<Question, String> {
         let spec = message.text("packet").ok_or("`packet` is missing")?;
         if spec.len() > SPEC_BYTES_MAX {
             return Err(format!("`packet` is longer than {SPEC_BYTES_MAX} bytes"));
@@ -48,8 +49,8 @@ impl Daemon {
             Some(text) => config::dscp(text).ok_or("`dscp` is not a DSCP")?,
         };
         let fragment = switch(message, "fragment")?;
-        let mut packet =
-            Packet::parse(&[spec.to_owned()], fragment, dscp).map_err(|failure| failure.what)?;
+        let mut packet = PacketSpec::parse(&[spec.to_owned()], fragment, dscp)
+            .map_err(|failure| failure.what)?;
         packet.dont_fragment |= switch(message, "dont-fragment")?;
         if let Some(text) = message.text("length") {
             packet.set_len(text)?;
@@ -97,11 +98,11 @@ impl Gateway for View<'_> {
         Some((name, own.state.name()))
     }
 
-    fn led(&self, packet: &Packet) -> Option<Led> {
+    fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {
         self.daemon.plane.led(packet)
     }
 
-    fn path(&self, remote: IpAddr) -> Option<PathMtu> {
+    fn path(&self, remote: IpAddr) -> Option<KnownMtu> {
         self.daemon.plane.path_mtu(remote, self.now_ms())
     }
 
@@ -130,7 +131,7 @@ impl Gateway for View<'_> {
     }
 }
 
-fn switch(message: &Message, key: &str) -> Result<bool, String> {
+fn switch(message: &Section, key: &str) -> Result<bool, String> {
     match message.text(key) {
         None | Some("no") => Ok(false),
         Some("yes") => Ok(true),

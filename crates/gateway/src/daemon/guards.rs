@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use super::join::{Join, RouteChange};
 use super::keeper::Keeper;
 use crate::config::GatewayConfig;
+use crate::join::{Change, Join, RouteChange};
 use crate::net::{Net, NetWatch, Result, Routing, RoutingConfig};
 
 /// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
@@ -39,8 +39,11 @@ impl Guards {
             watch,
             routes_lag: false,
         };
-        for change in join.take_route_changes() {
-            guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &change).await;
+        for change in join.take_changes() {
+            // There is no data plane yet that could follow the others.
+            if let Change::Route(route) = change {
+                guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &route).await;
+            }
         }
         Ok(guards)
     }

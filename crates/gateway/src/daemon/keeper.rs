@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::join::ConfiguredPolicy;
 use super::shield::{self, Outcome, Raised};
 use crate::config::GatewayConfig;
+use crate::join::ConfiguredPolicy;
 use crate::net::nft::Nft;
 use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedLinks};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::io::xdp::{MTU_MAX, XdpMode, XdpProgram};
 use crate::net::{Net, link_facts};
 use crate::worker::{LinkQueue, WorkerSockets};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_ipsec::WalkCounters;
 
-use crate::vici::Message;
+use crate::status::{WorkerStats, WorkersStats};
 use crate::worker::Worker;
 
 /// Above this share of its time a worker has little left for bursts.
@@ -89,24 +89,19 @@ impl Loads {
         }
     }
 
-    /// For the control socket: by the worker's number.
-    pub fn report(&self, workers: &[Worker], now: Instant) -> Message {
-        let mut message = Message::new();
-        message.set("total", workers.len());
-        for (index, worker) in workers.iter().enumerate() {
+    /// The workers for `stats`.
+    pub fn report(&self, workers: &[Worker], now: Instant) -> WorkersStats {
+        let stats = workers.iter().enumerate().map(|(index, worker)| {
             let load = self.workers.get(index);
             let out = |walk: &WalkCounters| walk.packets_out.load(Ordering::Relaxed);
-            let mut section = Message::new();
-            section
-                .set("packets-out", out(&worker.outbound))
-                .set("packets-in", out(&worker.inbound))
-                .set("busy-percent", load.map_or(0, |load| load.percent));
-            if let Some(since) = load.and_then(|load| load.is_high(now)) {
-                section.set("busy-for", since.as_secs());
+            WorkerStats {
+                packets_out: out(&worker.outbound),
+                packets_in: out(&worker.inbound),
+                busy_percent: load.map_or(0, |load| load.percent),
+                busy_for: load.and_then(|load| Some(load.is_high(now)?.as_secs())),
             }
-            message.section(&index.to_string(), section);
-        }
-        message
+        });
+        WorkersStats(stats.collect())
     }
 }
 

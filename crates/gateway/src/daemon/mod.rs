@@ -5,11 +5,11 @@
 //! receive before the message that tells the peer to use it leaves.
 
 mod control;
+mod counts;
 mod devices;
 mod explain;
 pub mod forwarding;
 mod guards;
-mod join;
 mod keeper;
 mod keys;
 mod links;
@@ -36,16 +36,17 @@ use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
 use tokio::sync::mpsc;
 
-use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
+use crate::failure::{Exit, Failure};
+use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
-use crate::vici::Message;
+use crate::status::counter_name;
+use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
-use join::{Activity, Join};
 use keys::KeyFile;
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
@@ -215,29 +216,22 @@ impl Daemon {
         }
     }
 
-    /// Carries out what the endpoint wants: events first, then routes, then datagrams.
+    /// Carries out what the endpoint wants: events first, then what follows from them, then datagrams.
     async fn flush(&mut self, now: Instant) {
         let mut events = false;
-        while let Some(event) = self.endpoint.poll_event() {
-            events = true;
-            self.on_event(event, now);
-        }
-        self.join.settle_core();
-        if self.join.take_shield_change() {
-            self.shield_at.get_or_insert(self.shield_next);
-        }
-        if self.shield_at.is_some_and(|at| at <= now) {
-            self.shield_at = None;
-            self.shield_next = now + SHIELD_PAUSE;
-            self.plane.shield(&self.join.shielded(), now);
-        }
-        for change in self.join.take_route_changes() {
-            if !self.plane.change_route(&change).await {
-                self.repair_at.get_or_insert(now + TICK);
+        loop {
+            while let Some(event) = self.endpoint.poll_event() {
+                events = true;
+                self.on_event(event, now);
             }
-        }
-        if let Some(sas) = self.join.take_dummies() {
-            self.plane.schedule_dummies(sas);
+            self.shield_if_due(now);
+            let changes = self.join.take_changes();
+            if changes.is_empty() {
+                break;
+            }
+            for change in changes {
+                self.follow(change, now).await;
+            }
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane
@@ -247,6 +241,42 @@ impl Daemon {
         let look = std::mem::take(&mut self.look_at_waiters) || events;
         if look || self.waiters.iter().any(|waiter| waiter.look_at <= now) {
             self.check_waiters(now);
+        }
+    }
+
+    /// Makes the rest of the system follow SAD and SPD.
+    async fn follow(&mut self, change: Change, now: Instant) {
+        match change {
+            Change::Tables => {
+                if let Some(core) = self.plane.core() {
+                    core.follow();
+                }
+            }
+            Change::Shield => {
+                self.shield_at.get_or_insert(self.shield_next);
+                self.shield_if_due(now);
+            }
+            Change::Route(route) => {
+                if !self.plane.change_route(&route).await {
+                    self.repair_at.get_or_insert(now + TICK);
+                }
+            }
+            Change::Dummies(sas) => self.plane.schedule_dummies(sas),
+            Change::Renew(child) => {
+                // An SA that is about to end needs no rekey: what replaces it goes where it is to be.
+                if let Err(error) = self.endpoint.rekey_child_sa(now, child) {
+                    tracing::debug!("an SA is not renewed for another engine: {error}");
+                }
+            }
+        }
+    }
+
+    /// Lets the table of nftables follow the policies, if its time has come.
+    fn shield_if_due(&mut self, now: Instant) {
+        if self.shield_at.is_some_and(|at| at <= now) {
+            self.shield_at = None;
+            self.shield_next = now + SHIELD_PAUSE;
+            self.plane.shield(&self.join.shielded(), now);
         }
     }
 
@@ -262,7 +292,7 @@ impl Daemon {
                 flow,
                 selector,
             } => {
-                let wanted = self.join.wanted(policy, flow.dscp);
+                let wanted = self.join.children_to_ask(policy, flow.dscp);
                 let demand = join::demand(&flow, &selector);
                 let (Some((connection, children)), Some(demand)) = (wanted, demand) else {
                     return;
@@ -473,11 +503,11 @@ impl Daemon {
     }
 
     fn emit(&self, event: &str, connection: &str, up: Option<&str>) {
-        let mut message = Message::new();
+        let mut message = Section::new();
         if let Some(up) = up {
             message.set("up", up);
         }
-        message.section(connection, Message::new());
+        message.section(connection, Section::new());
         self.events.emit(event, message);
     }
 
@@ -520,7 +550,6 @@ impl Daemon {
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
         self.join.configure(configured);
-        self.renew(now);
         self.shield_at = Some(now);
         self.refused.clear();
         warn_of_forwarding(&self.loaded);
@@ -534,16 +563,6 @@ impl Daemon {
         );
         tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
         Ok(diff)
-    }
-
-    /// Rekeys the SAs whose successors are to be with another engine.
-    fn renew(&mut self, now: Instant) {
-        for child in self.join.take_renewals() {
-            // If it is about to end, what replaces it goes where it is to be.
-            if let Err(error) = self.endpoint.rekey_child_sa(now, child) {
-                tracing::debug!("an SA is not renewed for another engine: {error}");
-            }
-        }
     }
 
     /// Deletes every SA, so that peers need not find out by silence.
@@ -633,7 +652,7 @@ fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
         remote = %refused.remote,
         local_id = id(&refused.local_id),
         remote_id = id(&refused.remote_id),
-        reason = refused.refusal.name(),
+        reason = counter_name(refused.refusal.name()),
         offered = refused.offered,
         configured = refused.configured,
         untold = refused.unreported,

@@ -1,43 +1,43 @@
 //! The data plane as the control thread holds it: TUN, sockets, workers, routes.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, InLine, Lane};
+use esplanade_fpga::{Device, InLine};
 use esplanade_ike::{EspSpiAllocator, Routes};
 use esplanade_ipsec::pmtu::PathMtus;
-use esplanade_ipsec::{Database, Event, WalkCounters};
+use esplanade_ipsec::{Database, Event};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use super::counts::{WorkerCounts, core_counters, traffic_counters};
 use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
-use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::Loads;
 use super::shield;
-use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
-use crate::explain::Packet;
-use crate::explain::running::{Led, PathMtu};
+use crate::explain::PacketSpec;
+use crate::failure::{Exit, Failure};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::io::xdp::XdpProgram;
+use crate::join::{ConfiguredPolicy, RouteChange};
 use crate::net::nft::{Nft, NftTable};
-use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
+use crate::net::{
+    self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
+};
 use crate::pool::EnginePool;
-use crate::vici::Message;
+use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
-    AnyCore, BindError, Clock, CoreHandle, CoreReport, DummySas, EngineSource, Health, IkeDatagram,
-    IkeSender, ListenConfig, Processing, Sockets, TunQueues, Worker, WorkerConfig, WorkerReports,
+    AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
+    ListenConfig, Processing, Sockets, TunQueues, Worker, WorkerConfig, WorkerReports,
 };
 
 /// IKE messages that may wait for the control thread.
@@ -244,12 +244,12 @@ impl Plane {
     }
 
     /// What packets to `remote` may be long at most.
-    pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<PathMtu> {
-        let learned = |mtu: u16| PathMtu {
+    pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
+        let learned = |mtu: u16| KnownMtu {
             mtu: mtu.into(),
             learned: true,
         };
-        let by_route = |mtu| PathMtu {
+        let by_route = |mtu| KnownMtu {
             mtu,
             learned: false,
         };
@@ -258,7 +258,7 @@ impl Plane {
     }
 
     /// Where the routes lead a packet that is not the gateway's own.
-    pub fn led(&self, packet: &Packet) -> Option<Led> {
+    pub fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {
         let headers = Headers {
             source: packet.source,
             destination: packet.destination,
@@ -270,18 +270,18 @@ impl Plane {
         if let Some(Origin::Link(link)) = origin {
             let link = link_name(link);
             if !forwards(packet.source, &link) {
-                return Some(Led::NotForwarded(link));
+                return Some(RoutedTo::NotForwarded(link));
             }
         }
         match net::route_to(&headers, origin) {
-            Ok(out) if self.keeper.is_common(out) => Some(Led::Here),
-            Ok(out) => Some(Led::Past(link_name(out))),
+            Ok(out) if self.keeper.is_common(out) => Some(RoutedTo::Tun),
+            Ok(out) => Some(RoutedTo::Past(link_name(out))),
             Err(error) => {
                 let nowhere = [libc::EHOSTUNREACH, libc::ENETUNREACH];
                 let number = error.raw_os_error();
                 number
                     .is_some_and(|number| nowhere.contains(&number))
-                    .then_some(Led::Nowhere)
+                    .then_some(RoutedTo::Nowhere)
             }
         }
     }
@@ -379,46 +379,21 @@ impl Plane {
         self.pool.as_ref().map(EnginePool::threads)
     }
 
-    pub fn report_workers(&self, now: Instant) -> Message {
+    pub fn report_workers(&self, now: Instant) -> WorkersStats {
         self.loads.report(&self.workers, now)
     }
 
-    /// Adds the sums over all workers.
-    pub fn report(&self, message: &mut Message) {
-        let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut io: BTreeMap<&str, u64> = BTreeMap::new();
-        for worker in &self.workers {
-            for (reason, count) in worker
-                .outbound
-                .drops
-                .iter()
-                .chain(worker.inbound.drops.iter())
-            {
-                *drops.entry(reason.name()).or_default() += count;
-            }
-            for (name, count) in worker.io.iter() {
-                *io.entry(name).or_default() += count;
-            }
-        }
-        let section = |counts: BTreeMap<&str, u64>| {
-            let mut section = Message::new();
-            for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
-                section.set(&name.replace('_', "-"), count);
-            }
-            section
-        };
-        message.section(
-            "outbound",
-            walk(self.workers.iter().map(|worker| &worker.outbound)),
-        );
-        message.section(
-            "inbound",
-            walk(self.workers.iter().map(|worker| &worker.inbound)),
-        );
-        message.section("drops", section(drops));
-        message.section("io", section(io));
-        if let Some(core) = self.core() {
-            message.section("core", core_counters(&core.report()));
+    /// Sums over all workers.
+    pub fn counters(&self) -> TrafficCounters {
+        let workers = self.workers.iter().map(|worker| WorkerCounts {
+            outbound: &worker.outbound,
+            inbound: &worker.inbound,
+            io: &worker.io,
+        });
+        let core = self.core().map(|core| core_counters(&core.report()));
+        TrafficCounters {
+            core,
+            ..traffic_counters(workers)
         }
     }
 
@@ -467,55 +442,6 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
         }
     }
     Ok(())
-}
-
-fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
-    let mut sums = [0; 6];
-    for walk in walks {
-        let counters = [
-            &walk.packets_in,
-            &walk.bytes_in,
-            &walk.packets_out,
-            &walk.bytes_out,
-            &walk.packets_bypassed,
-            &walk.dummies,
-        ];
-        for (sum, counter) in sums.iter_mut().zip(counters) {
-            *sum += counter.load(Ordering::Relaxed);
-        }
-    }
-    let mut message = Message::new();
-    for (name, sum) in [
-        "packets-in",
-        "bytes-in",
-        "packets-out",
-        "bytes-out",
-        "packets-bypassed",
-        "dummies",
-    ]
-    .iter()
-    .zip(sums)
-    {
-        message.set(name, sum);
-    }
-    message
-}
-
-/// Packets and bytes that left each lane, for the host too, and what was dropped there.
-fn core_counters(report: &CoreReport) -> Message {
-    let mut message = Message::new();
-    let lanes = [(Lane::Outbound, "outbound"), (Lane::Inbound, "inbound")];
-    for ((lane, name), counters) in lanes.into_iter().zip(&report.counters) {
-        let mut section = Message::new();
-        section
-            .set("packets", counters.packets)
-            .set("bytes", counters.bytes);
-        for (reason, count) in counters.reasons(lane).filter(|(_, count)| *count > 0) {
-            section.set(reason, count);
-        }
-        message.section(name, section);
-    }
-    message
 }
 
 /// The FPGA core, empty: it discards everything.

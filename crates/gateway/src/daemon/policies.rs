@@ -9,8 +9,8 @@ use esplanade_ike::config::{
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 
-use super::join::{ConfiguredPolicy, PolicyKind};
 use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
+use crate::join::{ConfiguredPolicy, PolicyKind};
 
 /// The connections by their names.
 pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
@@ -51,7 +51,7 @@ pub(super) fn configured(
             child.is_some_and(|child| child.start_action == StartAction::Start)
         });
         let siblings = of_connection.get(policy.connection.as_str());
-        let (leader, dscp) = family(siblings.map_or(&[], Vec::as_slice), policy);
+        let (first, dscp) = sharing(siblings.map_or(&[], Vec::as_slice), policy);
         ConfiguredPolicy {
             connection: policy.connection.clone(),
             child: policy.child.clone(),
@@ -65,7 +65,7 @@ pub(super) fn configured(
             },
             local: selectors(&policy.local_ts, local, policy.mode),
             remote: selectors(&policy.remote_ts, remote, policy.mode),
-            leader: leader.to_owned(),
+            shares_entry_of: first.to_owned(),
             sa: SaOptions {
                 dscp,
                 ..policy.sa.clone()
@@ -78,7 +78,7 @@ pub(super) fn configured(
 /// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 section 4.1), are one entry of the
 /// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave. `siblings` are the
 /// policies of its connection, none where no DSCP is named.
-fn family<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
+fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
     let same = |other: &&Policy| {
         (other.action, other.mode, other.priority) == (policy.action, policy.mode, policy.priority)
             && (&other.local_ts, &other.remote_ts) == (&policy.local_ts, &policy.remote_ts)
@@ -111,7 +111,9 @@ pub(super) fn changed<'a>(
     let old: HashMap<_, _> = old.iter().map(|policy| (name(policy), policy)).collect();
     let differs = |policy: &&ConfiguredPolicy| {
         let old = old.get(&name(policy));
-        old.is_some_and(|old| (&old.leader, &old.sa) != (&policy.leader, &policy.sa))
+        old.is_some_and(|old| {
+            (&old.shares_entry_of, &old.sa) != (&policy.shares_entry_of, &policy.sa)
+        })
     };
     new.iter().filter(differs).collect()
 }
@@ -187,7 +189,7 @@ mod tests {
     fn children_that_differ_in_dscps_share_an_entry() {
         let of = |policies: &[ConfiguredPolicy]| -> Vec<(String, String, Vec<u8>)> {
             let dscps = |policy: &ConfiguredPolicy| policy.sa.dscp.iter().collect::<Vec<_>>();
-            let one = |p: &ConfiguredPolicy| (p.child.clone(), p.leader.clone(), dscps(p));
+            let one = |p: &ConfiguredPolicy| (p.child.clone(), p.shares_entry_of.clone(), dscps(p));
             policies.iter().map(one).collect()
         };
         let all: Vec<u8> = (0..64).collect();
@@ -201,8 +203,8 @@ mod tests {
              control {{ {net}\n dscp = cs6 }}
              other {{ remote_ts = 10.3.0.0/16 }}"
         ));
-        let named = |child: &str, leader: &str, dscps: &[u8]| {
-            (child.to_owned(), leader.to_owned(), dscps.to_vec())
+        let named = |child: &str, first: &str, dscps: &[u8]| {
+            (child.to_owned(), first.to_owned(), dscps.to_vec())
         };
         assert_eq!(
             of(&policies),

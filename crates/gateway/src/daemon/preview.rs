@@ -8,9 +8,9 @@ use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::SelectorSet;
 use esplanade_ipsec::spd::{self, Action, PolicyId, SpdEntry};
 
-use super::join::{ConfiguredPolicy, PolicyKind};
 use super::policies;
 use crate::config::{Loaded, Policy};
+use crate::join::{ConfiguredPolicy, PolicyKind};
 
 /// One entry, in the order of the SPD.
 #[derive(Clone, Debug)]
@@ -50,11 +50,11 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut missing = Vec::new();
     for (index, policy) in configured.iter().enumerate() {
-        let name = format!("{}/{}", policy.connection, policy.leader);
-        if policy.leader != policy.child
-            && let Some(leader) = places.get(&name).and_then(|at| planned.get_mut(*at))
+        let name = format!("{}/{}", policy.connection, policy.shares_entry_of);
+        if policy.shares_entry_of != policy.child
+            && let Some(first) = places.get(&name).and_then(|at| planned.get_mut(*at))
         {
-            leader.members.push((index, policy.sa.dscp));
+            first.members.push((index, policy.sa.dscp));
             continue;
         }
         let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);

@@ -1,85 +1,220 @@
-//! The gateway's state as vici messages, with the keys that `swanctl` reads.
+//! Fills the structures of `status` from what IKE, the configuration and the data plane know.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, LocalMethod, Mode, RemoteMethod, Selector, SelectorAddresses,
+    AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
+    SelectorAddresses,
 };
-use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, IkeSaStatus};
+use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, IkeSaStatus, Refusal};
 use esplanade_ike::wire::TrafficSelector;
+use esplanade_ipsec::sa::SaCommon;
 
-use super::join::{Carrier, Installed};
 use crate::config::{Policy, PolicyAction};
 use crate::confine::InForce;
-use crate::net::prefixes_of_range;
+use crate::join::{Carrier, InstalledChild};
 use crate::output;
-use crate::vici::Message;
+use crate::status::{
+    ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
+    ListedChildSa, ListedConnection, ListedIkeSa, ListedPolicy, Named, NamedCounters,
+    OutputCounters, Selectors, counter_name,
+};
 
-/// The IKE SA of a `list-sa` event; the caller adds the children.
-pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
-    let mut message = Message::new();
-    message
-        .set("uniqueid", sa.id.0)
-        .set("version", 2)
-        .set("state", sa.state.name())
-        .set("local-host", sa.local.ip())
-        .set("local-port", sa.local.port())
-        .set("remote-host", sa.remote.ip())
-        .set("remote-port", sa.remote.port());
+/// An IKE SA with the child SAs that are to be shown.
+pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -> ListedIkeSa {
     // What is not yet known is %any, as in swanctl.
     let id = |id: &Option<_>| {
         id.as_ref()
             .map_or_else(|| "%any".to_owned(), ToString::to_string)
     };
-    message
-        .set("local-id", id(&sa.local_id))
-        .set("remote-id", id(&sa.remote_id));
-    if sa.initiator {
-        message.set("initiator", "yes");
+    let suite = sa.suite.as_ref();
+    ListedIkeSa {
+        uniqueid: sa.id.0,
+        version: 2,
+        state: sa.state.name(),
+        local_host: sa.local.ip(),
+        local_port: sa.local.port(),
+        remote_host: sa.remote.ip(),
+        remote_port: sa.remote.port(),
+        local_id: id(&sa.local_id),
+        remote_id: id(&sa.remote_id),
+        initiator: sa.initiator,
+        initiator_spi: sa.spi_i,
+        responder_spi: sa.spi_r,
+        nat_local: sa.nat_local,
+        nat_remote: sa.nat_remote,
+        encr_alg: suite.map(|suite| suite.encryption.name().to_owned()),
+        encr_keysize: suite.map(|suite| suite.key_bits),
+        integ_alg: suite.and_then(|suite| Some(suite.integrity?.name().to_owned())),
+        prf_alg: suite.map(|suite| suite.prf.name().to_owned()),
+        dh_group: suite.map(|suite| suite.key_exchanges.first().name().to_owned()),
+        established: sa.established.map(|at| since(now, at)),
+        rekey_time: sa.rekey_at.map(|at| until(now, at)),
+        tasks_queued: sa.tasks_queued.clone(),
+        tasks_active: sa.task_active.into_iter().collect(),
+        child_sas,
     }
-    message
-        .set("initiator-spi", format_args!("{:016x}", sa.spi_i))
-        .set("responder-spi", format_args!("{:016x}", sa.spi_r));
-    for (key, nat) in [("nat-local", sa.nat_local), ("nat-remote", sa.nat_remote)] {
-        if nat {
-            message.set(key, "yes");
+}
+
+/// A child SA. `traffic` is the data plane's part of it.
+pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant) -> ListedChildSa {
+    let transform = &sa.esp.transform;
+    ListedChildSa {
+        name: sa.name.clone(),
+        uniqueid: sa.id.0,
+        state: sa.state.name(),
+        mode: mode(sa.mode),
+        protocol: transform.protocol().name(),
+        spi_in: sa.spi_in,
+        spi_out: sa.spi_out,
+        encr_alg: transform.encryption().map(|one| one.name().to_owned()),
+        encr_keysize: Some(transform.key_bits()).filter(|bits| *bits != 0),
+        integ_alg: transform.integrity().map(|one| one.name().to_owned()),
+        esn: (sa.esp.sequence_numbers == SequenceNumbers::Bits64).then_some(1),
+        encap: sa.udp_encap,
+        traffic,
+        install_time: since(now, sa.installed),
+        rekey_time: sa.rekey_at.map(|at| until(now, at)),
+        life_time: sa.expires_at.map(|at| until(now, at)),
+        local_ts: negotiated(&sa.local_ts),
+        remote_ts: negotiated(&sa.remote_ts),
+    }
+}
+
+/// What the data plane knows of a child SA. `now_ms` is its clock.
+pub fn child_traffic(
+    installed: &InstalledChild,
+    engine: Option<&'static str>,
+    now_ms: u64,
+) -> ChildTraffic {
+    let (inbound, outbound) = (&installed.inbound.common, &installed.outbound.common);
+    let mut drops = NamedCounters::new();
+    for (reason, count) in inbound.drops.iter().chain(outbound.drops.iter()) {
+        if count > 0 {
+            *drops.entry(counter_name(reason.name())).or_default() += count;
         }
     }
-    if let Some(suite) = &sa.suite {
-        message
-            .set("encr-alg", suite.encryption.name())
-            .set("encr-keysize", suite.key_bits);
-        if let Some(integrity) = suite.integrity {
-            message.set("integ-alg", integrity.name());
-        }
-        message
-            .set("prf-alg", suite.prf.name())
-            .set("dh-group", suite.key_exchanges.first().name());
+    ChildTraffic {
+        reqid: inbound.policy.0,
+        engine,
+        engine_reason: match &installed.carrier {
+            Carrier::Cpu(why) => why.clone(),
+            Carrier::Fpga => None,
+        },
+        inbound: half_traffic(inbound, now_ms),
+        outbound: half_traffic(outbound, now_ms),
+        drops,
     }
-    if let Some(established) = sa.established {
-        message.set("established", since(now, established));
+}
+
+fn half_traffic(half: &SaCommon, now_ms: u64) -> HalfTraffic {
+    let last_used_ms = Some(half.last_used_ms()).filter(|ms| *ms > 0);
+    HalfTraffic {
+        bytes: half.lifetime.bytes(),
+        packets: half.lifetime.packets(),
+        if_id: Some(half.interface).filter(|id| *id != 0),
+        idle: last_used_ms.map(|ms| now_ms.saturating_sub(ms) / 1000),
     }
-    if let Some(at) = sa.rekey_at {
-        message.set("rekey-time", until(now, at));
+}
+
+/// A connection. `states` are those of its children.
+pub fn connection(
+    connection: &Connection,
+    states: &[&ConfiguredChild],
+    now: Instant,
+) -> ListedConnection {
+    let children = connection.children.iter().map(|child| {
+        let state = states.iter().find(|state| state.child == child.name);
+        let failure = state.and_then(|state| state.failure.as_ref());
+        let listed = ListedChild {
+            mode: mode(child.mode),
+            rekey_time: child.lifetime.rekey_time.as_secs(),
+            rekey_bytes: child.lifetime.rekey_bytes,
+            rekey_packets: child.lifetime.rekey_packets,
+            dpd_action: action(child.dpd_action),
+            close_action: action(child.close_action),
+            local_ts: configured(&child.local_ts),
+            remote_ts: configured(&child.remote_ts),
+            state: state.map(|state| state.state.name()),
+            next_attempt: state.and_then(|state| Some(until(now, state.next_at?))),
+            last_error: failure.map(|failure| failure.why.clone()),
+            last_error_age: failure.map(|failure| since(now, failure.at)),
+        };
+        (child.name.clone(), listed)
+    });
+    ListedConnection {
+        local_addrs: addresses(&connection.local_addrs),
+        remote_addrs: addresses(&connection.remote_addrs),
+        version: "IKEv2",
+        reauth_time: 0,
+        rekey_time: connection.rekey_time.as_secs(),
+        unique: format!("{:?}", connection.unique).to_uppercase(),
+        dpd_delay: Some(connection.dpd_delay.as_secs()).filter(|_| !connection.dpd_delay.is_zero()),
+        local: ListedAuthentication {
+            class: match connection.local.method {
+                LocalMethod::Psk => "pre-shared key",
+                LocalMethod::Certificate(_) => "public key",
+            },
+            id: connection.local.id.to_string(),
+        },
+        remote: ListedAuthentication {
+            class: match connection.remote.method {
+                RemoteMethod::Psk => "pre-shared key",
+                RemoteMethod::Certificate { .. } => "public key",
+            },
+            id: connection.remote.id.to_string(),
+        },
+        children: Named(children.collect()),
     }
-    if !sa.tasks_queued.is_empty() {
-        message.list("tasks-queued", &sa.tasks_queued);
+}
+
+pub fn policy(policy: &Policy) -> ListedPolicy {
+    ListedPolicy {
+        child: policy.child.clone(),
+        ike: policy.connection.clone(),
+        mode: match policy.action {
+            PolicyAction::Bypass => "PASS",
+            PolicyAction::Discard => "DROP",
+            PolicyAction::Protect => mode(policy.mode),
+        },
+        local_ts: configured(&policy.local_ts),
+        remote_ts: configured(&policy.remote_ts),
     }
-    if let Some(task) = sa.task_active {
-        message.list("tasks-active", [task]);
+}
+
+pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
+    let refused = |reason: &Refusal| (counter_name(reason.name()), ike.refused(*reason));
+    IkeCounters {
+        messages_received: ike.messages_received,
+        messages_sent: ike.messages_sent,
+        retransmissions_sent: ike.retransmissions_sent,
+        ike_sas_established: ike.ike_sas_established,
+        child_sas_installed: ike.child_sas_installed,
+        ike_rekeys: ike.ike_rekeys,
+        child_rekeys: ike.child_rekeys,
+        connect_failures: ike.connect_failures,
+        peers_timed_out: ike.peers_timed_out,
+        half_open_dropped: ike.half_open_dropped,
+        refused: Refusal::ALL.iter().map(refused).collect(),
     }
-    message
+}
+
+/// Lines on their way to the log or a file.
+pub fn output(report: output::OutputReport) -> OutputCounters {
+    OutputCounters {
+        lost: report.lost,
+        waiting: report.waiting,
+        error: report.error,
+    }
 }
 
 /// What confines the process beside its rights.
-pub fn confinement(force: &InForce) -> Message {
-    let mut message = Message::new();
-    message
-        .set("landlock", force.landlock.unwrap_or_default())
-        .set("seccomp", if force.seccomp { "yes" } else { "no" });
-    message
+pub fn confinement(force: &InForce) -> ConfinementStats {
+    ConfinementStats {
+        landlock: force.landlock.unwrap_or_default(),
+        seccomp: force.seccomp,
+    }
 }
 
 fn mode(mode: Mode) -> &'static str {
@@ -89,213 +224,29 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// One entry of `child-sas`. `installed` is the data plane's side, `now_ms` its clock.
-pub fn child_sa(
-    sa: &ChildSaStatus,
-    installed: Option<&Installed>,
-    now: Instant,
-    now_ms: u64,
-) -> Message {
-    let mut message = Message::new();
-    message
-        .set("name", &sa.name)
-        .set("uniqueid", sa.id.0)
-        .set("state", sa.state.name())
-        .set("mode", mode(sa.mode))
-        .set("protocol", sa.esp.transform.protocol().name())
-        .set("spi-in", format_args!("{:08x}", sa.spi_in))
-        .set("spi-out", format_args!("{:08x}", sa.spi_out));
-    if let Some(encryption) = sa.esp.transform.encryption() {
-        message.set("encr-alg", encryption.name());
+fn negotiated(list: &[TrafficSelector]) -> Selectors {
+    let mut selectors = Selectors::default();
+    for ts in list {
+        selectors.push_range(ts.start, ts.end, ts.protocol, (ts.start_port, ts.end_port));
     }
-    if sa.esp.transform.key_bits() != 0 {
-        message.set("encr-keysize", sa.esp.transform.key_bits());
-    }
-    if let Some(integrity) = sa.esp.transform.integrity() {
-        message.set("integ-alg", integrity.name());
-    }
-    if sa.esp.sequence_numbers == SequenceNumbers::Bits64 {
-        message.set("esn", 1);
-    }
-    if sa.udp_encap {
-        message.set("encap", "yes");
-    }
-    if let Some(installed) = installed {
-        if let Carrier::Cpu(Some(why)) = &installed.carrier {
-            message.set("engine-reason", why);
-        }
-        message.set("reqid", installed.inbound.common.policy.0);
-        for (side, common) in [
-            ("in", &installed.inbound.common),
-            ("out", &installed.outbound.common),
-        ] {
-            message
-                .set(&format!("bytes-{side}"), common.lifetime.bytes())
-                .set(&format!("packets-{side}"), common.lifetime.packets());
-            if common.interface != 0 {
-                let id = format_args!("{:08x}", common.interface).to_string();
-                message.set(&format!("if-id-{side}"), id);
-            }
-            if common.last_used_ms() > 0 {
-                message.set(
-                    &format!("use-{side}"),
-                    now_ms.saturating_sub(common.last_used_ms()) / 1000,
-                );
+    selectors
+}
+
+fn configured(list: &[Selector]) -> Selectors {
+    let mut selectors = Selectors::default();
+    for ts in list {
+        match ts.addresses {
+            SelectorAddresses::Dynamic => selectors.push_dynamic(ts.protocol, ts.ports),
+            SelectorAddresses::Range(first, last) => {
+                selectors.push_range(first, last, ts.protocol, ts.ports);
             }
         }
-        let mut drops = Message::new();
-        for common in [&installed.inbound.common, &installed.outbound.common] {
-            for (reason, count) in common.drops.iter().filter(|(_, count)| *count > 0) {
-                drops.set(reason.name(), count);
-            }
-        }
-        if !drops.is_empty() {
-            message.section("drops", drops);
-        }
     }
-    message.set("install-time", since(now, sa.installed));
-    if let Some(at) = sa.rekey_at {
-        message.set("rekey-time", until(now, at));
-    }
-    if let Some(at) = sa.expires_at {
-        message.set("life-time", until(now, at));
-    }
-    let texts = |list: &[TrafficSelector]| {
-        list.iter()
-            .map(|ts| range(ts.start, ts.end, ts.protocol, (ts.start_port, ts.end_port)))
-            .collect::<Vec<_>>()
-    };
-    message
-        .list("local-ts", texts(&sa.local_ts))
-        .list("remote-ts", texts(&sa.remote_ts));
-    message
+    selectors
 }
 
-/// One `list-conn` event's section. `states` are those of its children.
-pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Instant) -> Message {
-    let mut message = Message::new();
-    message
-        .list("local_addrs", addresses(&connection.local_addrs))
-        .list("remote_addrs", addresses(&connection.remote_addrs))
-        .set("version", "IKEv2")
-        .set("reauth_time", 0)
-        .set("rekey_time", connection.rekey_time.as_secs())
-        .set(
-            "unique",
-            format_args!("{:?}", connection.unique)
-                .to_string()
-                .to_uppercase(),
-        );
-    if !connection.dpd_delay.is_zero() {
-        message.set("dpd_delay", connection.dpd_delay.as_secs());
-    }
-    let mut local = Message::new();
-    local.set(
-        "class",
-        match connection.local.method {
-            LocalMethod::Psk => "pre-shared key",
-            LocalMethod::Certificate(_) => "public key",
-        },
-    );
-    local.set("id", &connection.local.id);
-    let mut remote = Message::new();
-    remote.set(
-        "class",
-        match connection.remote.method {
-            RemoteMethod::Psk => "pre-shared key",
-            RemoteMethod::Certificate { .. } => "public key",
-        },
-    );
-    remote.set("id", &connection.remote.id);
-    message
-        .section("local-1", local)
-        .section("remote-1", remote);
-    let mut children = Message::new();
-    for child in &connection.children {
-        let mut section = Message::new();
-        section
-            .set("mode", mode(child.mode))
-            .set("rekey_time", child.lifetime.rekey_time.as_secs())
-            .set("rekey_bytes", child.lifetime.rekey_bytes)
-            .set("rekey_packets", child.lifetime.rekey_packets)
-            .set("dpd_action", action(child.dpd_action))
-            .set("close_action", action(child.close_action))
-            .list("local-ts", child.local_ts.iter().map(selector))
-            .list("remote-ts", child.remote_ts.iter().map(selector));
-        if let Some(state) = states.iter().find(|state| state.child == child.name) {
-            section.set("state", state.state.name());
-            if let Some(at) = state.next_at {
-                section.set("next-attempt", until(now, at));
-            }
-            if let Some(failure) = &state.failure {
-                section
-                    .set("last-error", &failure.why)
-                    .set("last-error-age", since(now, failure.at));
-            }
-        }
-        children.section(&child.name, section);
-    }
-    message.section("children", children);
-    message
-}
-
-/// One `list-policy` event's section.
-pub fn policy(policy: &Policy) -> Message {
-    let kind = match policy.action {
-        PolicyAction::Bypass => "PASS",
-        PolicyAction::Discard => "DROP",
-        PolicyAction::Protect => mode(policy.mode),
-    };
-    let mut message = Message::new();
-    message
-        .set("child", &policy.child)
-        .set("ike", &policy.connection)
-        .set("mode", kind)
-        .list("local-ts", policy.local_ts.iter().map(selector))
-        .list("remote-ts", policy.remote_ts.iter().map(selector));
-    message
-}
-
-/// Lines on their way to the log or a file.
-pub fn output(report: &output::OutputReport) -> Message {
-    let mut message = Message::new();
-    message
-        .set("lost", report.lost)
-        .set("waiting", report.waiting);
-    if let Some(error) = &report.error {
-        message.set("error", error);
-    }
-    message
-}
-
-fn selector(ts: &Selector) -> String {
-    match ts.addresses {
-        SelectorAddresses::Dynamic => "dynamic".to_owned() + &ports(ts.protocol, ts.ports),
-        SelectorAddresses::Range(first, last) => range(first, last, ts.protocol, ts.ports),
-    }
-}
-
-/// As swanctl writes selectors: `10.1.0.0/16[6/80]`.
-fn range(first: IpAddr, last: IpAddr, protocol: u8, port_range: (u16, u16)) -> String {
-    let addresses = match prefixes_of_range(first, last).as_slice() {
-        [prefix] => prefix.to_string(),
-        _ => format!("{first}-{last}"),
-    };
-    addresses + &ports(protocol, port_range)
-}
-
-fn ports(protocol: u8, range: (u16, u16)) -> String {
-    match (protocol, range) {
-        (0, (0, u16::MAX)) => String::new(),
-        (protocol, (0, u16::MAX)) => format!("[{protocol}]"),
-        (protocol, (u16::MAX, 0)) => format!("[{protocol}/opaque]"),
-        (protocol, (first, last)) if first == last => format!("[{protocol}/{first}]"),
-        (protocol, (first, last)) => format!("[{protocol}/{first}-{last}]"),
-    }
-}
-
-fn action(action: esplanade_ike::config::EndAction) -> &'static str {
-    use esplanade_ike::config::EndAction;
+/// The action in strongSwan's words.
+fn action(action: EndAction) -> &'static str {
     match action {
         EndAction::Clear => "clear",
         EndAction::Trap => "hold",

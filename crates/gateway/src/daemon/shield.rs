@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use esplanade_ipsec::selector::{PortRange, TrafficSelector};
 use esplanade_ipsec::wire::{ah, esp};
 
-use super::join::{ConfiguredPolicy, PolicyKind, ranges, thrown_routes};
 use crate::config::{GatewayConfig, InterfaceConfig};
+use crate::join::{ConfiguredPolicy, PolicyKind, bypass_routes, ranges};
 use crate::net::nft::{Hook, NftTable, RuleMatch, RuleVerdict, SetKeys, interface_name};
 use crate::net::{self, AddressRange, guarded};
 
@@ -109,7 +109,7 @@ fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[Configured
         .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
         .map(|policy| (ranges(&policy.local), ranges(&policy.remote)))
         .collect();
-    let thrown: Vec<_> = (thrown_routes(policies).into_iter())
+    let thrown: Vec<_> = (bypass_routes(policies).into_iter())
         .map(|change| change.remote)
         .collect();
     let all = guarded(&guards, &thrown);

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 #[derive(Debug)]
 pub(super) struct Signals {

@@ -10,7 +10,6 @@ use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
 use super::guards::Guards;
-use super::join::Join;
 use super::keys::KeyFile;
 use super::plane::{self, Plane};
 use super::signals::Signals;
@@ -18,9 +17,10 @@ use super::{
     Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     warn_of_forwarding,
 };
-use crate::cli::{Exit, Failure};
 use crate::config::Loaded;
 use crate::confine::InForce;
+use crate::failure::{Exit, Failure};
+use crate::join::{ChildSaDevice, Join};
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -89,7 +89,8 @@ impl Daemon {
         let socket = socket?;
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
-        join.set_core(plane.core().cloned());
+        let core = plane.core().cloned();
+        join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
         let endpoint = Endpoint::new(
             loaded.ike.clone(),

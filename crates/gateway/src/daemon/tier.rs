@@ -2,8 +2,9 @@
 
 use esplanade_crypto::{Tier, TierError, selection};
 
-use crate::cli::{Exit, Failure};
-use crate::vici::Message;
+use crate::config::EngineKind;
+use crate::failure::{Exit, Failure};
+use crate::status::{EngineStats, Named};
 use crate::worker::{CoreReport, Health};
 
 /// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
@@ -17,39 +18,29 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For the control socket. With an FPGA core the CPU engine carries what that cannot. The first of the `engines` is the
-/// one of SAs that are not placed elsewhere.
+/// The engines for `stats`. The first of `engines` is the one of SAs that are not placed elsewhere; with an FPGA core it
+/// carries what the core cannot.
 pub(super) fn report(
-    core: Option<&CoreReport>,
+    core: Option<CoreReport>,
     pool_threads: Option<usize>,
-    engines: &[(&str, Health)],
-) -> Message {
-    let mut message = Message::new();
-    match core {
-        Some(core) => message
-            .set("name", "fpga")
-            .set("device", "simulated")
-            .set("installed-out", core.installed.0)
-            .set("installed-in", core.installed.1),
-        None => message.set("name", engines.first().map_or("cpu", |(name, _)| name)),
-    };
-    if let Some(threads) = pool_threads {
-        message.set("threads", threads);
+    engines: &[(&'static str, Health)],
+) -> EngineStats {
+    let first = engines.first().map_or("cpu", |(name, _)| *name);
+    let states = engines.iter();
+    let states = states.map(|(name, health)| ((*name).to_owned(), health.name()));
+    let selection = selection().ok();
+    let disabled = selection.iter().flat_map(|selection| &selection.disabled);
+    EngineStats {
+        name: core.as_ref().map_or(first, |_| EngineKind::Fpga.name()),
+        device: core.as_ref().map(|_| "simulated"),
+        installed_out: core.as_ref().map(|core| core.installed.0),
+        installed_in: core.as_ref().map(|core| core.installed.1),
+        threads: pool_threads,
+        states: Named(states.collect()),
+        disabled: disabled.map(ToString::to_string).collect(),
+        tier: selection.map(|selection| selection.tier.to_string()),
+        failed: core.and_then(|core| core.failed),
     }
-    let mut states = Message::new();
-    for (name, health) in engines {
-        states.set(name, health.name());
-    }
-    message.section("states", states);
-    if let Some(why) = core.and_then(|core| core.failed.as_ref()) {
-        message.set("failed", why);
-    }
-    if let Ok(selection) = selection() {
-        message
-            .set("tier", selection.tier)
-            .list("disabled", &selection.disabled);
-    }
-    message
 }
 
 fn failure(error: TierError) -> Failure {
@@ -90,8 +81,8 @@ mod tests {
     fn the_tier_is_reported() {
         choose(None).unwrap();
         let report = report(None, None, &[("cpu", Health::InService)]);
-        assert_eq!(report.text("name"), Some("cpu"));
-        assert_eq!(report.text("tier"), Some(Tier::current().name()));
-        assert_eq!(report.items("disabled").count(), 0);
+        assert_eq!(report.name, "cpu");
+        assert_eq!(report.tier.as_deref(), Some(Tier::current().name()));
+        assert!(report.disabled.is_empty());
     }
 }

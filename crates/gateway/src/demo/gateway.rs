@@ -14,7 +14,7 @@ use super::Error;
 use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 use crate::io::ns;
 use crate::private;
-use crate::vici::Message;
+use crate::vici::Section;
 use crate::vici::client::Client;
 
 pub const CONNECTION: &str = "site";
@@ -206,7 +206,7 @@ impl GatewayProcess {
         mut pause: impl FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let deadline = Instant::now() + READY_TIMEOUT;
-        while self.asked("version", Message::new()).is_err() {
+        while self.asked("version", Section::new()).is_err() {
             self.check_alive()?;
             if Instant::now() > deadline {
                 let message = format!(
@@ -253,14 +253,14 @@ impl GatewayProcess {
     fn asked(
         &self,
         command: &str,
-        message: Message,
-    ) -> Result<Message, crate::vici::client::Error> {
+        message: Section,
+    ) -> Result<Section, crate::vici::client::Error> {
         self.connect()
             .and_then(|mut client| client.command(command, message))
     }
 
     /// Sends a vici command. An answer with `success = no` is an error.
-    fn command(&self, command: &str, message: Message) -> Result<(), Error> {
+    fn command(&self, command: &str, message: Section) -> Result<(), Error> {
         let answer = self.asked(command, message).map_err(|error| {
             self.failure(&format!("{} on {}: {error}", command, self.side.name()))
         })?;
@@ -275,7 +275,7 @@ impl GatewayProcess {
     }
 
     pub fn initiate(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message
             .set("ike", CONNECTION)
             .set("child", CHILD)
@@ -284,13 +284,13 @@ impl GatewayProcess {
     }
 
     pub fn rekey_child(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("child", CHILD);
         self.command("rekey", message)
     }
 
     pub fn rekey_ike(&self) -> Result<(), Error> {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("ike", CONNECTION);
         self.command("rekey", message)
     }
@@ -298,12 +298,12 @@ impl GatewayProcess {
     /// Returns the identifiers of the current security associations.
     pub fn associations(&self) -> Result<SaNames, Error> {
         let mut names = SaNames::default();
-        let note = |event: Message| {
+        let note = |event: Section| {
             for (_, ike) in event.sections() {
                 names
                     .ike
                     .extend(ike.text("initiator-spi").map(str::to_owned));
-                for (_, child) in ike.sub("child-sas").into_iter().flat_map(Message::sections) {
+                for (_, child) in ike.sub("child-sas").into_iter().flat_map(Section::sections) {
                     if child.text("state") == Some("INSTALLED") {
                         names
                             .children
@@ -314,7 +314,7 @@ impl GatewayProcess {
         };
         self.connect()
             .and_then(|mut client| {
-                client.streamed("list-sas", Message::new(), Some("list-sa"), note)
+                client.streamed("list-sas", Section::new(), Some("list-sa"), note)
             })
             .map_err(|error| self.failure(&format!("list-sas on {}: {error}", self.side.name())))?;
         Ok(names)

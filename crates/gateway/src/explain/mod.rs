@@ -6,5 +6,5 @@ pub mod report;
 pub mod running;
 pub mod words;
 
-pub use packet::Packet;
+pub use packet::PacketSpec;
 pub use report::{Hop, Report};

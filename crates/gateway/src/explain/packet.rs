@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
-use crate::cli::{Exit, Failure};
 use crate::config::PROTOCOLS;
+use crate::failure::{Exit, Failure};
 
 const SHAPE: &str = "write the protocol, the source, `->` or `to`, and the destination, in quotes: \
                      'tcp 10.0.1.5:40000 -> 10.0.2.9:443'";
@@ -15,7 +15,7 @@ const UDP_LITE: u8 = 136;
 
 /// What can be seen of a packet, from its source to its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct PacketSpec {
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
@@ -35,7 +35,7 @@ fn bad(what: impl std::fmt::Display, help: &str) -> Failure {
     Failure::new(Exit::Usage, what).help(help)
 }
 
-impl Packet {
+impl PacketSpec {
     pub fn parse(words: &[String], fragment: bool, dscp: u8) -> Result<Self, Failure> {
         let text = words.join(" ").replace("->", " -> ");
         let mut words = text.split_whitespace().peekable();
@@ -144,7 +144,7 @@ impl Packet {
     }
 }
 
-impl std::fmt::Display for Packet {
+impl std::fmt::Display for PacketSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ", protocol_name(self.protocol))?;
         let end = |address: IpAddr, port: Option<u16>| match (address, port) {
@@ -235,8 +235,8 @@ fn number<'a>(
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Packet, Failure> {
-        Packet::parse(&[text.to_owned()], false, 0)
+    fn parse(text: &str) -> Result<PacketSpec, Failure> {
+        PacketSpec::parse(&[text.to_owned()], false, 0)
     }
 
     #[test]

@@ -7,9 +7,9 @@ use esplanade_ipsec::spd::SpdEntry;
 use esplanade_ipsec::spd::explain::{Comparison, DifferingField, Explanation};
 use serde::Serialize;
 
-use super::packet::Packet;
+use super::packet::PacketSpec;
 use super::words::{why, word};
-use crate::vici::Message;
+use crate::vici::Section;
 
 /// Policies shown before the one that matches: those that came closest.
 const BEFORE_SHOWN: usize = 5;
@@ -87,7 +87,7 @@ pub struct Hop {
 impl Report {
     /// With the entries that are near the decision; `name` gives an entry's name and its place in the configuration.
     pub fn new<'a>(
-        packet: &Packet,
+        packet: &PacketSpec,
         inbound: bool,
         explanation: &Explanation,
         entry: impl Fn(usize) -> Option<&'a SpdEntry>,
@@ -184,16 +184,16 @@ impl Report {
     }
 
     /// As the control socket carries it.
-    pub fn message(&self) -> Message {
-        let mut message = Message::new();
+    pub fn message(&self) -> Section {
+        let mut message = Section::new();
         message
             .set("packet", &self.packet)
             .set("direction", &self.direction)
             .set("dscp", self.dscp)
             .set("policies", self.policies)
             .set("decision", &self.decision);
-        let numbered = |list: Vec<Message>| {
-            let mut all = Message::new();
+        let numbered = |list: Vec<Section>| {
+            let mut all = Section::new();
             for (number, one) in (1..).zip(list) {
                 all.section(&format!("{number}"), one);
             }
@@ -210,8 +210,8 @@ impl Report {
     }
 
     /// None if the message is no report.
-    pub fn read(message: &Message) -> Option<Self> {
-        fn all<T>(message: &Message, key: &str, one: fn(&Message) -> Option<T>) -> Option<Vec<T>> {
+    pub fn read(message: &Section) -> Option<Self> {
+        fn all<T>(message: &Section, key: &str, one: fn(&Section) -> Option<T>) -> Option<Vec<T>> {
             message.sub(key)?.sections().map(|(_, m)| one(m)).collect()
         }
         Some(Self {
@@ -227,28 +227,28 @@ impl Report {
     }
 }
 
-fn text(message: &Message, key: &str) -> Option<String> {
+fn text(message: &Section, key: &str) -> Option<String> {
     message.text(key).map(str::to_owned)
 }
 
-fn number<T: FromStr>(message: &Message, key: &str) -> Option<T> {
+fn number<T: FromStr>(message: &Section, key: &str) -> Option<T> {
     message.text(key)?.parse().ok()
 }
 
 /// Absent is no, as in the other answers.
-fn switch(message: &Message, key: &str) -> bool {
+fn switch(message: &Section, key: &str) -> bool {
     message.text(key) == Some("yes")
 }
 
-fn set_switch(message: &mut Message, key: &str, on: bool) {
+fn set_switch(message: &mut Section, key: &str, on: bool) {
     if on {
         message.set(key, "yes");
     }
 }
 
 impl Compared {
-    fn message(&self) -> Message {
-        let mut message = Message::new();
+    fn message(&self) -> Section {
+        let mut message = Section::new();
         message
             .set("number", self.number)
             .set("policy", &self.policy)
@@ -260,7 +260,7 @@ impl Compared {
         message
     }
 
-    fn read(message: &Message) -> Option<Self> {
+    fn read(message: &Section) -> Option<Self> {
         Some(Self {
             number: number(message, "number")?,
             policy: text(message, "policy")?,
@@ -274,13 +274,13 @@ impl Compared {
 }
 
 impl Step {
-    fn message(&self) -> Message {
-        let mut message = Message::new();
+    fn message(&self) -> Section {
+        let mut message = Section::new();
         message.set("step", &self.step).set("text", &self.text);
         message
     }
 
-    fn read(message: &Message) -> Option<Self> {
+    fn read(message: &Section) -> Option<Self> {
         Some(Self {
             step: text(message, "step")?,
             text: text(message, "text")?,
@@ -289,8 +289,8 @@ impl Step {
 }
 
 impl Hop {
-    fn message(&self) -> Message {
-        let mut message = Message::new();
+    fn message(&self) -> Section {
+        let mut message = Section::new();
         message
             .set("policy", &self.policy)
             .set("spi", &self.spi)
@@ -316,7 +316,7 @@ impl Hop {
         message
     }
 
-    fn read(message: &Message) -> Option<Self> {
+    fn read(message: &Section) -> Option<Self> {
         Some(Self {
             policy: text(message, "policy")?,
             spi: text(message, "spi")?,

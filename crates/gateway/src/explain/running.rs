@@ -16,7 +16,8 @@ use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
 
 use super::report::Hop;
 use super::words::describe;
-use super::{Packet, Report};
+use super::{PacketSpec, Report};
+use crate::net::{KnownMtu, RoutedTo};
 use crate::worker::{is_of_sa, size_limit};
 
 /// SAs that are named for an inbound packet.
@@ -24,36 +25,16 @@ const INBOUND_SHOWN: usize = 8;
 /// Selectors of one SA that are written out.
 const SELECTORS_SHOWN: usize = 3;
 
-/// What is known about the path to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathMtu {
-    pub mtu: u32,
-    /// From a refused packet or an ICMP error; else it is the route's, which no packet has met yet.
-    pub learned: bool,
-}
-
-/// Where the kernel's routes lead a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Led {
-    /// Into the common TUN device.
-    Here,
-    /// Out of this other interface, or to this host itself.
-    Past(String),
-    /// Nowhere, as the host does not forward what comes in by this interface.
-    NotForwarded(String),
-    Nowhere,
-}
-
 /// What the data plane and IKE know.
 pub trait Gateway {
     /// None where the routes do not tell.
-    fn led(&self, packet: &Packet) -> Option<Led>;
+    fn led(&self, packet: &PacketSpec) -> Option<RoutedTo>;
     fn spd(&self) -> &Spd;
     /// Where the configuration has a policy; empty if it has it no more.
     fn place(&self, policy: &str) -> String;
     /// The unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
-    fn path(&self, remote: IpAddr) -> Option<PathMtu>;
+    fn path(&self, remote: IpAddr) -> Option<KnownMtu>;
     /// The inbound SAs of a policy.
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
     /// Whether a policy's packets ask for an SA while there is none.
@@ -66,7 +47,7 @@ pub trait Gateway {
     fn now_ms(&self) -> u64;
 }
 
-pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report {
+pub fn report(gateway: &impl Gateway, packet: &PacketSpec, inbound: bool) -> Report {
     let spd = gateway.spd();
     let flow = packet.flow(inbound);
     let explanation = spd.explain(&flow, inbound);
@@ -135,22 +116,22 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
 }
 
 /// Whether the packet may reach the policies; if not, it says why.
-fn leads_here(report: &mut Report, led: Led) -> bool {
+fn leads_here(report: &mut Report, led: RoutedTo) -> bool {
     let (here, text) = match led {
-        Led::Here => return true,
-        Led::Past(interface) => (
+        RoutedTo::Tun => return true,
+        RoutedTo::Past(interface) => (
             false,
             format!(
                 "the routes lead it out of {interface}, not into the gateway's TUN device: the policies do not see it"
             ),
         ),
-        Led::NotForwarded(interface) => (
+        RoutedTo::NotForwarded(interface) => (
             false,
             format!(
                 "it comes in by {interface}, and this machine does not forward: the policies do not see it"
             ),
         ),
-        Led::Nowhere => (
+        RoutedTo::Nowhere => (
             true,
             "no route leads it anywhere: its sender is told".to_owned(),
         ),
@@ -169,7 +150,7 @@ fn told(report: &mut Report, gateway: &impl Gateway) {
 fn outbound(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     policy: &Policy,
     decider: &str,
 ) {
@@ -220,7 +201,7 @@ fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
 fn follow(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     decider: &str,
     first: Arc<OutboundSa>,
 ) {
@@ -307,7 +288,7 @@ fn hop(
     }
     let known = gateway.path(path.remote.ip());
     hop.path_mtu = known.map(|path| path.mtu);
-    let whole = |path: PathMtu| (sa.inner_mtu(path.mtu as usize) as u32).min(device.into());
+    let whole = |path: KnownMtu| (sa.inner_mtu(path.mtu as usize) as u32).min(device.into());
     hop.inner_mtu = known.map(whole);
     hop.outer_len = known_len.then(|| sa.outer_len(view.total_len) as u32);
     let size = match known_len && view.total_len > device.into() {
@@ -362,10 +343,10 @@ fn size(
     sa: &OutboundSa,
     view: &IpView,
     meta: &OuterMeta,
-    known: Option<PathMtu>,
+    known: Option<KnownMtu>,
     (known_len, device): (bool, u16),
 ) -> Size {
-    let Some(PathMtu { mtu, learned }) = known else {
+    let Some(KnownMtu { mtu, learned }) = known else {
         return Size::sent("what the path to the peer takes is not known".to_owned());
     };
     let mtu = mtu as usize;
@@ -486,7 +467,7 @@ fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
 }
 
 /// A packet without options.
-fn view(packet: &Packet) -> IpView {
+fn view(packet: &PacketSpec) -> IpView {
     let version = IpVersion::of(packet.source);
     let header_len = match version {
         IpVersion::V4 => 20,
@@ -547,7 +528,7 @@ fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
 fn inbound_sas(
     report: &mut Report,
     gateway: &impl Gateway,
-    packet: &Packet,
+    packet: &PacketSpec,
     policy: &Policy,
     decider: &str,
 ) {

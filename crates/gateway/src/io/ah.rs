@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use esplanade_ipsec::wire::ah::PROTOCOL;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::{Outgoing, ReceivedDatagram};
+use super::message::Outgoing;
+use super::received::ReceivedDatagram;
 use super::steer::{self, SpiShare};
 use super::sys::set_option;
 use super::udp::{SendReport, SocketOptions, open, send_items};

@@ -26,6 +26,7 @@ pub mod virtio;
 pub mod xdp;
 
 mod message;
+mod received;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

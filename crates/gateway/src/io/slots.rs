@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::message::ReceivedDatagram;
+use super::received::ReceivedDatagram;
 
 /// Bytes of free space after every datagram. AH puts an IPv6 header before its datagram, which
 /// moves the datagram back.

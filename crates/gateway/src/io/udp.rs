@@ -12,7 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::sys::{check, set_option, would_block};
 use super::{message, steer};
 
-pub use super::message::{DatagramReceiver, Outgoing, ReceivedDatagram, SEND_MAX};
+pub use super::message::{DatagramReceiver, Outgoing, SEND_MAX};
+pub use super::received::ReceivedDatagram;
 
 /// Most segments of one send: the limit of older kernels (UDP_MAX_SEGMENTS).
 pub const SEGMENTS_MAX: usize = 64;

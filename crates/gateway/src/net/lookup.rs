@@ -29,6 +29,28 @@ pub enum Origin {
     Link(u32),
 }
 
+/// Where the kernel's routes lead a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoutedTo {
+    /// Into the common TUN device.
+    Tun,
+    /// Out of this other interface, or to this host itself.
+    Past(String),
+    /// Nowhere: the packet arrived on this interface, and the host does not forward packets from it.
+    NotForwarded(String),
+    /// Nowhere: no route takes the packet.
+    Nowhere,
+}
+
+/// The longest packet that may go to a peer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownMtu {
+    pub mtu: u32,
+    /// True if a refused packet or an ICMP error told the MTU. False if it is the MTU of the route,
+    /// which no packet has tested yet.
+    pub learned: bool,
+}
+
 /// Returns the origin of packets from `source`. Fails if no route leads back to `source`.
 pub fn origin(source: IpAddr) -> io::Result<Origin> {
     let answer = ask(request(source))?;

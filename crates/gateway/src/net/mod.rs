@@ -30,7 +30,7 @@ use rtnetlink::sys::{AsyncSocket, TokioSocket, protocols};
 use rtnetlink::{Handle, IpVersion, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
-pub use lookup::{Headers, Origin, origin, route_to};
+pub use lookup::{Headers, KnownMtu, Origin, RoutedTo, origin, route_to};
 pub use next_hop::{LinkFacts, Neighbour, NextHop, link_facts, neighbour, next_hop};
 pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::packet::length;
-use super::{Malformed, Message, Packet};
+use super::{ControlPacket, Malformed, Section};
 
 /// Why a command got no answer.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Sends a command and waits for its answer.
-    pub fn command(&mut self, command: &str, message: Message) -> Result<Message, Error> {
+    pub fn command(&mut self, command: &str, message: Section) -> Result<Section, Error> {
         self.streamed(command, message, None, |_| {})
     }
 
@@ -67,21 +67,21 @@ impl Client {
     pub fn streamed(
         &mut self,
         command: &str,
-        message: Message,
+        message: Section,
         event: Option<&str>,
-        mut on_event: impl FnMut(Message),
-    ) -> Result<Message, Error> {
+        mut on_event: impl FnMut(Section),
+    ) -> Result<Section, Error> {
         let deadline = Instant::now() + self.timeout;
         if let Some(event) = event {
-            self.send(&Packet::Register(event.to_owned()), deadline)?;
+            self.send(&ControlPacket::Register(event.to_owned()), deadline)?;
             match self.receive(deadline)? {
-                Packet::EventConfirm => {}
-                Packet::EventUnknown => return Err(Error::UnknownEvent(event.to_owned())),
+                ControlPacket::EventConfirm => {}
+                ControlPacket::EventUnknown => return Err(Error::UnknownEvent(event.to_owned())),
                 _ => return Err(Error::Unexpected),
             }
         }
         self.send(
-            &Packet::Request {
+            &ControlPacket::Request {
                 command: command.to_owned(),
                 message,
             },
@@ -89,21 +89,23 @@ impl Client {
         )?;
         let answer = loop {
             match self.receive(deadline)? {
-                Packet::Event { name, message } if Some(name.as_str()) == event => {
+                ControlPacket::Event { name, message } if Some(name.as_str()) == event => {
                     on_event(message)
                 }
-                Packet::Event { .. } => {}
-                Packet::Response(message) => break message,
-                Packet::CommandUnknown => return Err(Error::UnknownCommand(command.to_owned())),
+                ControlPacket::Event { .. } => {}
+                ControlPacket::Response(message) => break message,
+                ControlPacket::CommandUnknown => {
+                    return Err(Error::UnknownCommand(command.to_owned()));
+                }
                 _ => return Err(Error::Unexpected),
             }
         };
         if let Some(event) = event {
-            self.send(&Packet::Unregister(event.to_owned()), deadline)?;
+            self.send(&ControlPacket::Unregister(event.to_owned()), deadline)?;
             loop {
                 match self.receive(deadline)? {
-                    Packet::EventConfirm => break,
-                    Packet::Event { .. } => {}
+                    ControlPacket::EventConfirm => break,
+                    ControlPacket::Event { .. } => {}
                     _ => return Err(Error::Unexpected),
                 }
             }
@@ -111,7 +113,7 @@ impl Client {
         Ok(answer)
     }
 
-    fn send(&mut self, packet: &Packet, deadline: Instant) -> Result<(), Error> {
+    fn send(&mut self, packet: &ControlPacket, deadline: Instant) -> Result<(), Error> {
         let bytes = packet.encode()?;
         self.stream.set_write_timeout(Some(self.left(deadline)?))?;
         self.stream
@@ -119,12 +121,12 @@ impl Client {
             .map_err(|error| self.io_error(error))
     }
 
-    fn receive(&mut self, deadline: Instant) -> Result<Packet, Error> {
+    fn receive(&mut self, deadline: Instant) -> Result<ControlPacket, Error> {
         let mut field = [0; 4];
         self.fill(&mut field, deadline)?;
         let mut bytes = vec![0; length(field)?];
         self.fill(&mut bytes, deadline)?;
-        Ok(Packet::decode(&bytes)?)
+        Ok(ControlPacket::decode(&bytes)?)
     }
 
     fn fill(&mut self, mut buffer: &mut [u8], deadline: Instant) -> Result<(), Error> {

@@ -23,7 +23,7 @@ struct Client {
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct ClientList {
     clients: Vec<Client>,
     last_id: u64,
     last_step: u64,
@@ -32,15 +32,15 @@ struct List {
 
 /// All clients. Commands of one do not keep another from being heard.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clients(Arc<Mutex<List>>);
+pub(super) struct Clients(Arc<Mutex<ClientList>>);
 
 impl Clients {
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, ClientList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a client in, in place of an idle one if need be. None: all are busy.
-    pub fn admit(&self, uid: u32) -> Option<Place> {
+    pub fn admit(&self, uid: u32) -> Option<AdmittedClient> {
         let mut list = self.list();
         if list.clients.len() >= CONNECTIONS_MAX && !list.close_idle() {
             return None;
@@ -56,7 +56,7 @@ impl Clients {
             backlog: 0,
             close: Arc::clone(&close),
         });
-        Some(Place(Membership {
+        Some(AdmittedClient(Membership {
             clients: self.clone(),
             id,
             close,
@@ -69,7 +69,7 @@ impl Clients {
     }
 }
 
-impl List {
+impl ClientList {
     /// The user with most connections gives one up: first those that listen to nothing, the longest idle one of them.
     fn close_idle(&mut self) -> bool {
         let of_user = |uid| self.clients.iter().filter(|one| one.uid == uid).count();
@@ -115,15 +115,15 @@ impl List {
 
 /// A client's place among all; it is free again on drop.
 #[derive(Debug)]
-pub(super) struct Place(Membership);
+pub(super) struct AdmittedClient(Membership);
 
-impl Place {
+impl AdmittedClient {
     pub fn membership(&self) -> &Membership {
         &self.0
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmittedClient {
     fn drop(&mut self) {
         self.0.clients.list().remove(self.0.id);
     }
@@ -207,7 +207,7 @@ mod tests {
         ids
     }
 
-    fn admit(clients: &Clients, uid: u32, count: usize) -> Vec<Place> {
+    fn admit(clients: &Clients, uid: u32, count: usize) -> Vec<AdmittedClient> {
         (0..count).map(|_| clients.admit(uid).unwrap()).collect()
     }
 

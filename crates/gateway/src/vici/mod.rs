@@ -1,16 +1,18 @@
 //! The vici protocol: strongSwan's control protocol, spoken by `swanctl` and by `esplanade status`.
 //!
-//! A packet is a 32-bit length, a type and, for most types, a name; then a message: a tree of
-//! sections with key/value pairs and lists.
+//! A packet is a 32-bit length, a type and, for most types, a name; then a message, which is a
+//! [`Section`]: keys with values, lists and further sections.
 
 pub mod client;
 mod clients;
-mod message;
 mod packet;
+mod section;
+mod serialize;
 pub mod server;
 
-pub use message::{Message, Value};
-pub use packet::{PACKET_BYTES_MAX, Packet};
+pub use packet::{ControlPacket, PACKET_BYTES_MAX};
+pub use section::{Section, Value};
+pub use serialize::Unrepresentable;
 
 /// A packet or message that is not well-formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,25 +1,25 @@
 //! Packets: type, name and message behind a 32-bit length.
 
 use super::Malformed;
-use super::message::{Message, Reader};
+use super::section::{Reader, Section};
 
 /// The most that a packet may have without its length field, as in strongSwan.
 pub const PACKET_BYTES_MAX: usize = 512 * 1024;
 
 /// One packet in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packet {
-    Request { command: String, message: Message },
-    Response(Message),
+pub enum ControlPacket {
+    Request { command: String, message: Section },
+    Response(Section),
     CommandUnknown,
     Register(String),
     Unregister(String),
     EventConfirm,
     EventUnknown,
-    Event { name: String, message: Message },
+    Event { name: String, message: Section },
 }
 
-impl Packet {
+impl ControlPacket {
     /// With the length in front. Fails on a message that is too long for a packet.
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let mut out = vec![0; 4];
@@ -58,10 +58,10 @@ impl Packet {
                 let command = reader.name()?;
                 return Ok(Self::Request {
                     command,
-                    message: Message::decode(reader.bytes)?,
+                    message: Section::decode(reader.bytes)?,
                 });
             }
-            1 => return Message::decode(reader.bytes).map(Self::Response),
+            1 => return Section::decode(reader.bytes).map(Self::Response),
             2 => Self::CommandUnknown,
             3 => Self::Register(reader.name()?),
             4 => Self::Unregister(reader.name()?),
@@ -71,7 +71,7 @@ impl Packet {
                 let name = reader.name()?;
                 return Ok(Self::Event {
                     name,
-                    message: Message::decode(reader.bytes)?,
+                    message: Section::decode(reader.bytes)?,
                 });
             }
             other => return Err(Malformed::PacketType(other)),
@@ -107,27 +107,27 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("success", "yes");
         for packet in [
-            Packet::Request {
+            ControlPacket::Request {
                 command: "initiate".to_owned(),
                 message: message.clone(),
             },
-            Packet::Response(message.clone()),
-            Packet::CommandUnknown,
-            Packet::Register("list-sa".to_owned()),
-            Packet::Unregister("list-sa".to_owned()),
-            Packet::EventConfirm,
-            Packet::EventUnknown,
-            Packet::Event {
+            ControlPacket::Response(message.clone()),
+            ControlPacket::CommandUnknown,
+            ControlPacket::Register("list-sa".to_owned()),
+            ControlPacket::Unregister("list-sa".to_owned()),
+            ControlPacket::EventConfirm,
+            ControlPacket::EventUnknown,
+            ControlPacket::Event {
                 name: "list-sa".to_owned(),
                 message,
             },
         ] {
             let bytes = packet.encode().unwrap();
             assert_eq!(length(bytes[..4].try_into().unwrap()), Ok(bytes.len() - 4));
-            assert_eq!(Packet::decode(&bytes[4..]), Ok(packet));
+            assert_eq!(ControlPacket::decode(&bytes[4..]), Ok(packet));
         }
     }
 
@@ -135,10 +135,10 @@ mod tests {
     fn lengths_are_bounded() {
         assert_eq!(length([0xff; 4]), Err(Malformed::TooLong(0xffff_ffff)));
         assert_eq!(length([0; 4]), Err(Malformed::Empty));
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.list("l", std::iter::repeat_n("x".repeat(60_000), 9));
         assert!(matches!(
-            Packet::Response(message).encode(),
+            ControlPacket::Response(message).encode(),
             Err(Malformed::TooLong(_))
         ));
     }
@@ -146,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-            let _ = Packet::decode(&bytes);
+            let _ = ControlPacket::decode(&bytes);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,9 +20,9 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 pub use super::clients::CONNECTIONS_MAX;
-use super::clients::{Clients, Membership, Place};
+use super::clients::{AdmittedClient, Clients, Membership};
 use super::packet::length;
-use super::{Malformed, Message, Packet};
+use super::{ControlPacket, Malformed, Section};
 
 /// Events that a client may register for.
 pub const EVENTS: &[&str] = &[
@@ -52,10 +53,10 @@ const EVENTS_WAITING_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Request {
     pub command: String,
-    pub message: Message,
+    pub message: Section,
     registered: Arc<Mutex<HashSet<String>>>,
     outbox: Outbox,
-    answer: oneshot::Sender<Packet>,
+    answer: oneshot::Sender<ControlPacket>,
 }
 
 impl Request {
@@ -72,23 +73,46 @@ impl Request {
     }
 
     /// Sends an event to the client that gave the command, if it has registered for it.
-    pub fn emit(&self, event: &str, message: Message) {
+    pub fn emit(&self, event: &str, message: Section) {
         if self.wants(event) {
-            self.outbox.send(&Packet::Event {
+            self.outbox.send(&ControlPacket::Event {
                 name: event.to_owned(),
                 message,
             });
         }
     }
 
-    pub fn reply(self, message: Message) {
+    /// Sends an event whose message is one section of this name.
+    pub fn emit_named(&self, event: &str, name: &str, content: &impl Serialize) {
+        if !self.wants(event) {
+            return;
+        }
+        match Section::of(content) {
+            Ok(section) => {
+                let mut message = Section::new();
+                message.section(name, section);
+                self.emit(event, message);
+            }
+            Err(error) => tracing::error!("an event {event} is left out: {error}"),
+        }
+    }
+
+    /// Replies with any structure.
+    pub fn answer(self, content: &impl Serialize) {
+        match Section::of(content) {
+            Ok(message) => self.reply(message),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    pub fn reply(self, message: Section) {
         // The client may be gone; then nobody waits.
-        let _ = self.answer.send(Packet::Response(message));
+        let _ = self.answer.send(ControlPacket::Response(message));
     }
 
     /// `success = yes`.
     pub fn succeed(self) {
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("success", "yes");
         self.reply(message);
     }
@@ -100,12 +124,12 @@ impl Request {
 
     /// The command is not known.
     pub fn unknown(self) {
-        let _ = self.answer.send(Packet::CommandUnknown);
+        let _ = self.answer.send(ControlPacket::CommandUnknown);
     }
 }
 
-fn failure(why: impl std::fmt::Display) -> Message {
-    let mut message = Message::new();
+fn failure(why: impl std::fmt::Display) -> Section {
+    let mut message = Section::new();
     message.set("success", "no").set("errmsg", why);
     message
 }
@@ -113,7 +137,7 @@ fn failure(why: impl std::fmt::Display) -> Message {
 /// Where events for every registered client go in. Sending never waits.
 #[derive(Clone, Debug)]
 pub struct Events {
-    sender: broadcast::Sender<(Arc<str>, Arc<Message>)>,
+    sender: broadcast::Sender<(Arc<str>, Arc<Section>)>,
 }
 
 impl Default for Events {
@@ -125,7 +149,7 @@ impl Default for Events {
 }
 
 impl Events {
-    pub fn emit(&self, event: &str, message: Message) {
+    pub fn emit(&self, event: &str, message: Section) {
         if self.sender.receiver_count() > 0 {
             let _ = self.sender.send((event.into(), Arc::new(message)));
         }
@@ -270,7 +294,7 @@ struct Outbox {
 
 impl Outbox {
     /// False if the packet cannot be sent: too long, or the client had to go.
-    fn send(&self, packet: &Packet) -> bool {
+    fn send(&self, packet: &ControlPacket) -> bool {
         let bytes = match packet.encode() {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -293,9 +317,9 @@ struct Connection {
 
 async fn connection(
     stream: UnixStream,
-    place: Place,
+    place: AdmittedClient,
     requests: mpsc::Sender<Request>,
-    events: broadcast::Receiver<(Arc<str>, Arc<Message>)>,
+    events: broadcast::Receiver<(Arc<str>, Arc<Section>)>,
 ) {
     let (reader, writer) = stream.into_split();
     let (queue, outgoing) = mpsc::unbounded_channel();
@@ -324,7 +348,7 @@ async fn connection(
     }
 }
 
-async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<Packet>) -> io::Result<()> {
+async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<ControlPacket>) -> io::Result<()> {
     loop {
         let mut field = [0; 4];
         reader.read_exact(&mut field).await?;
@@ -341,7 +365,7 @@ async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<Packet>) -> io::Res
         if bytes.len() < len {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let packet = Packet::decode(&bytes).map_err(io::Error::other)?;
+        let packet = ControlPacket::decode(&bytes).map_err(io::Error::other)?;
         if ahead.send(packet).await.is_err() {
             return Ok(());
         }
@@ -352,14 +376,14 @@ impl Connection {
     /// Answers one packet after the other, the next one when the client has read the answer.
     async fn answer(
         &self,
-        mut packets: mpsc::Receiver<Packet>,
+        mut packets: mpsc::Receiver<ControlPacket>,
         requests: mpsc::Sender<Request>,
     ) -> io::Result<()> {
         let membership = &self.outbox.membership;
         while let Some(packet) = packets.recv().await {
             membership.set_busy(true);
             let answer = match packet {
-                Packet::Request { command, message } => {
+                ControlPacket::Request { command, message } => {
                     let (answer, answered) = oneshot::channel();
                     let request = Request {
                         command,
@@ -372,14 +396,14 @@ impl Connection {
                         return Ok(());
                     }
                     answered.await.unwrap_or_else(|_| {
-                        Packet::Response(failure("the gateway dropped the command"))
+                        ControlPacket::Response(failure("the gateway dropped the command"))
                     })
                 }
                 other => self.register(other)?,
             };
             membership.set_busy(false);
             let sent = self.outbox.send(&answer)
-                || self.outbox.send(&Packet::Response(failure(
+                || self.outbox.send(&ControlPacket::Response(failure(
                     "the answer is too long for one message",
                 )));
             if !sent {
@@ -392,18 +416,18 @@ impl Connection {
         Ok(())
     }
 
-    fn register(&self, packet: Packet) -> io::Result<Packet> {
+    fn register(&self, packet: ControlPacket) -> io::Result<ControlPacket> {
         let mut registered = self
             .registered
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let known = match packet {
-            Packet::Register(event) if EVENTS.contains(&event.as_str()) => {
+            ControlPacket::Register(event) if EVENTS.contains(&event.as_str()) => {
                 registered.insert(event);
                 true
             }
-            Packet::Register(_) => false,
-            Packet::Unregister(event) => registered.remove(&event),
+            ControlPacket::Register(_) => false,
+            ControlPacket::Unregister(event) => registered.remove(&event),
             _ => {
                 return Err(io::Error::other(
                     "a client sent a packet that only servers send",
@@ -412,13 +436,13 @@ impl Connection {
         };
         self.outbox.membership.set_listens(!registered.is_empty());
         Ok(match known {
-            true => Packet::EventConfirm,
-            false => Packet::EventUnknown,
+            true => ControlPacket::EventConfirm,
+            false => ControlPacket::EventUnknown,
         })
     }
 
     /// Ends only when the client is too slow.
-    async fn forward(&self, mut events: broadcast::Receiver<(Arc<str>, Arc<Message>)>) {
+    async fn forward(&self, mut events: broadcast::Receiver<(Arc<str>, Arc<Section>)>) {
         loop {
             match events.recv().await {
                 Ok((name, message)) => {
@@ -426,7 +450,7 @@ impl Connection {
                         .registered
                         .lock()
                         .is_ok_and(|registered| registered.contains(&*name));
-                    let packet = || Packet::Event {
+                    let packet = || ControlPacket::Event {
                         name: name.to_string(),
                         message: (*message).clone(),
                     };

@@ -14,8 +14,8 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
-use super::Control;
 use super::accelerator::{Accelerator, SealedByDevice};
+use super::control::WorkerControl;
 
 /// Any device that contains the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
@@ -33,7 +33,7 @@ type CoreJob = Box<dyn FnOnce(&mut CoreDriver) + Send>;
 #[derive(Clone, Debug)]
 pub struct CoreHandle {
     jobs: Sender<CoreJob>,
-    control: Arc<Control>,
+    control: Arc<WorkerControl>,
     patience: Duration,
 }
 
@@ -80,7 +80,7 @@ impl CoreHandle {
             }
         };
         self.jobs.send(Box::new(job)).ok()?;
-        self.control.wake.notify();
+        self.control.wake();
         match answered.recv_timeout(self.patience) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) if ticket.take() => {
@@ -143,7 +143,7 @@ pub(super) struct CoreDriver {
 impl CoreDriver {
     pub fn new(
         core: AnyCore,
-        control: Arc<Control>,
+        control: Arc<WorkerControl>,
         database: Arc<Database>,
         paths: Arc<PathMtus>,
         [outbound, inbound]: [Arc<WalkCounters>; 2],
@@ -437,20 +437,12 @@ impl Accelerator for CoreDriver {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
-    use crate::io::sys::EventFd;
 
     #[test]
     fn a_worker_that_does_not_serve_is_not_waited_for() {
         let (jobs, waiting) = channel::<CoreJob>();
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            wake: EventFd::new().unwrap(),
-            tuns: Mutex::default(),
-            lost: AtomicBool::new(false),
-        });
+        let control = Arc::new(WorkerControl::new().unwrap());
         let handle = CoreHandle {
             jobs,
             control,

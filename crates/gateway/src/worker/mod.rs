@@ -9,6 +9,7 @@
 //! `host_io` is its I/O. If there is an FPGA core, an accelerator stands in front (`front`).
 
 mod accelerator;
+mod control;
 mod core;
 mod counters;
 mod front;
@@ -28,8 +29,7 @@ mod wakers;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -38,7 +38,8 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
 use crate::confine;
-use crate::io::sys::EventFd;
+
+use control::WorkerControl;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, WorkerLoad};
@@ -117,17 +118,6 @@ pub struct WorkerConfig {
     pub engines: Vec<EngineSource>,
 }
 
-/// What the control thread asks of a worker, and what the worker reports.
-#[derive(Debug)]
-struct Control {
-    stop: AtomicBool,
-    wake: EventFd,
-    /// New queues for interfaces whose TUN device was replaced.
-    tuns: Mutex<Vec<(u32, TunQueues)>>,
-    /// A TUN device is gone.
-    lost: AtomicBool,
-}
-
 /// A running worker. Dropping it stops the thread and waits for it.
 #[derive(Debug)]
 pub struct Worker {
@@ -139,18 +129,13 @@ pub struct Worker {
     pub engines: Vec<EngineHealth>,
     /// The handle of the FPGA core, if this worker has one.
     pub core: Option<CoreHandle>,
-    control: Arc<Control>,
+    control: Arc<WorkerControl>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     pub fn spawn(config: WorkerConfig) -> io::Result<Self> {
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            wake: EventFd::new()?,
-            tuns: Mutex::default(),
-            lost: AtomicBool::new(false),
-        });
+        let control = Arc::new(WorkerControl::new()?);
         let name = format!("worker-{}", config.index);
         let mut run = run::WorkerLoop::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
@@ -177,25 +162,17 @@ impl Worker {
 
     /// Asks the thread to end. Does not wait.
     pub fn stop(&self) {
-        self.control.stop.store(true, Ordering::Release);
-        self.control.wake.notify();
+        self.control.stop();
     }
 
     /// From now on the worker uses these queues for the interface.
     pub fn replace_tun(&self, interface: u32, tun: TunQueues) {
-        let mut tuns = self
-            .control
-            .tuns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        tuns.push((interface, tun));
-        drop(tuns);
-        self.control.wake.notify();
+        self.control.replace_tun(interface, tun);
     }
 
     /// Tells whether a TUN device has gone since the last call.
     pub fn has_lost_tun(&self) -> bool {
-        self.control.lost.swap(false, Ordering::AcqRel)
+        self.control.take_lost_tun()
     }
 
     /// Returns false once the thread has ended, on request or after an error.

@@ -1,21 +1,20 @@
 //! The worker's loop. It takes ready packets in bounded bursts, inbound first, and then waits.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_crypto::Direction;
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
+use super::control::WorkerControl;
 use super::core::{CoreDriver, CoreHandle};
 use super::counters::{IoCounters, WorkerLoad, add};
 use super::front::{AcceleratorFront, COMMON};
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
-use super::{Clock, Control, EventQueue, IkeDatagram, WorkerConfig, WorkerReports};
+use super::{Clock, EventQueue, IkeDatagram, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
@@ -26,7 +25,7 @@ const READ_BURST: usize = 128;
 const EVENTS_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct WorkerLoop {
-    control: Arc<Control>,
+    control: Arc<WorkerControl>,
     cpu: Option<usize>,
     clock: Clock,
     database: Arc<Database>,
@@ -44,7 +43,7 @@ pub(super) struct WorkerLoop {
 }
 
 impl WorkerLoop {
-    pub(super) fn new(config: WorkerConfig, control: Arc<Control>) -> io::Result<Self> {
+    pub(super) fn new(config: WorkerConfig, control: Arc<WorkerControl>) -> io::Result<Self> {
         let WorkerConfig {
             cpu,
             clock,
@@ -71,7 +70,7 @@ impl WorkerLoop {
         let counters = Arc::<IoCounters>::default();
         let paths = Arc::clone(&sockets.paths);
         let may_pause = engines.iter().any(EngineSource::may_be_late);
-        let (wake, for_host) = (control.wake.as_fd(), Arc::clone(&counters));
+        let (wake, for_host) = (control.wake_fd(), Arc::clone(&counters));
         let host = HostIo::new(clock, tuns, sockets, wake, may_pause, for_host)?;
         let plane_config = PlaneConfig {
             ports,
@@ -137,7 +136,7 @@ impl WorkerLoop {
         }
         let mut tokens = [0; EVENTS_MAX];
         let mut woke_ns = self.clock.now_ns();
-        while !self.control.stop.load(Ordering::Acquire) {
+        while !self.control.is_stopped() {
             self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
             let (paused, timeout) = (self.plane.paused(), self.timeout());
             let ready = match self.plane.io.wait(paused, &mut tokens, timeout) {
@@ -176,7 +175,7 @@ impl WorkerLoop {
         for token in tokens {
             match self.plane.io.ready(*token) {
                 Some(WakeReason::Control) => {
-                    self.control.wake.clear();
+                    self.control.clear_wake();
                     self.take_tuns()?;
                     if let Some(front) = &mut self.front {
                         front.serve(&mut self.plane, &self.database.spd());
@@ -247,7 +246,7 @@ impl WorkerLoop {
         match read {
             // The device is gone. The control thread will create another.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
-                self.control.lost.store(true, Ordering::Release);
+                self.control.lose_tun();
                 self.plane.io.lose_tun(port)
             }
             Err(error) => {
@@ -282,12 +281,7 @@ impl WorkerLoop {
 
     /// Takes over the devices that the control thread created.
     fn take_tuns(&mut self) -> io::Result<()> {
-        let mut tuns = self
-            .control
-            .tuns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut tuns = tuns.drain(..);
+        let mut tuns = self.control.take_tuns().into_iter();
         tuns.try_for_each(|(interface, tun)| self.plane.io.replace_tun(interface, tun))
     }
 

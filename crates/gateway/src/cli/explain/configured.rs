@@ -12,9 +12,9 @@ use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 use crate::config::{Loaded, Policy};
 use crate::daemon::preview::{Missing, Planned, Why, preview};
 use crate::explain::words::describe;
-use crate::explain::{Packet, Report};
+use crate::explain::{PacketSpec, Report};
 
-pub(super) fn report(loaded: &Loaded, packet: &Packet, inbound: bool) -> Report {
+pub(super) fn report(loaded: &Loaded, packet: &PacketSpec, inbound: bool) -> Report {
     let (planned, missing) = preview(loaded);
     let flow = packet.flow(inbound);
     let spd = Spd::new(planned.iter().map(|p| p.entry.clone()).collect());

@@ -3,17 +3,18 @@
 mod configured;
 
 use super::args::{Control, Explain};
-use super::{Exit, Failure, control, load, print};
+use super::{control, load, print};
 use crate::config::{self, GatewayConfig};
-use crate::explain::{Packet, Report};
-use crate::vici::Message;
+use crate::explain::{PacketSpec, Report};
+use crate::failure::{Exit, Failure};
+use crate::vici::Section;
 
 pub(super) fn explain(options: &Explain) -> Result<(), Failure> {
     let dscp = config::dscp(&options.dscp).ok_or_else(|| {
         let what = format!("`{}` is not a DSCP", options.dscp);
         Failure::new(Exit::Usage, what).help("write a name such as ef, af41 or cs1, or 0 to 63")
     })?;
-    let mut packet = Packet::parse(&options.packet, options.fragment, dscp)?;
+    let mut packet = PacketSpec::parse(&options.packet, options.fragment, dscp)?;
     let report = match &options.config {
         Some(file) => {
             let loaded = load(file)?;
@@ -36,7 +37,7 @@ pub(super) fn explain(options: &Explain) -> Result<(), Failure> {
 
 /// Asks the running gateway.
 fn ask(options: &Explain) -> Result<Report, Failure> {
-    let mut question = Message::new();
+    let mut question = Section::new();
     question
         .set("packet", options.packet.join(" "))
         .set("direction", if options.r#in { "in" } else { "out" })

@@ -14,12 +14,12 @@ const SITE: PolicyId = PolicyId(7);
 struct Site {
     spd: Spd,
     policy: Arc<Policy>,
-    path: Option<PathMtu>,
+    path: Option<KnownMtu>,
     inbound: Vec<Arc<InboundSa>>,
     reports_discards: bool,
     asks: bool,
     device: u16,
-    led: Option<Led>,
+    led: Option<RoutedTo>,
 }
 
 fn net(text: &str, bits: u8) -> AddressRange {
@@ -54,16 +54,16 @@ impl Site {
         Self {
             spd: Spd::new(entries),
             policy,
-            path: Some(PathMtu { mtu, learned: true }),
+            path: Some(KnownMtu { mtu, learned: true }),
             inbound: Vec::new(),
             reports_discards: false,
             asks: true,
             device: 9000,
-            led: Some(Led::Here),
+            led: Some(RoutedTo::Tun),
         }
     }
 
-    fn report(&self, packet: &Packet, inbound: bool) -> Report {
+    fn report(&self, packet: &PacketSpec, inbound: bool) -> Report {
         let report = report(self, packet, inbound);
         let read = Report::read(&report.message());
         assert_eq!(read.as_ref(), Some(&report), "through the control socket");
@@ -85,7 +85,7 @@ impl Gateway for Site {
         (sa.policy == SITE).then(|| ("site/net-1".to_owned(), "INSTALLED"))
     }
 
-    fn path(&self, _: IpAddr) -> Option<PathMtu> {
+    fn path(&self, _: IpAddr) -> Option<KnownMtu> {
         self.path
     }
 
@@ -102,7 +102,7 @@ impl Gateway for Site {
         self.device
     }
 
-    fn led(&self, _: &Packet) -> Option<Led> {
+    fn led(&self, _: &PacketSpec) -> Option<RoutedTo> {
         self.led.clone()
     }
 
@@ -141,12 +141,12 @@ fn parameters<'a>(
     parameters
 }
 
-fn packet(text: &str) -> Packet {
-    Packet::parse(&[text.to_owned()], false, 0).unwrap()
+fn packet(text: &str) -> PacketSpec {
+    PacketSpec::parse(&[text.to_owned()], false, 0).unwrap()
 }
 
-fn sized(len: u16, dont_fragment: bool) -> Packet {
-    Packet {
+fn sized(len: u16, dont_fragment: bool) -> PacketSpec {
+    PacketSpec {
         len: Some(len),
         dont_fragment,
         ..packet(WEB)
@@ -209,7 +209,7 @@ fn the_sa_and_its_header_are_described() {
             p.path.remote.set_port(4500);
             p.path.local.set_port(4500);
         })));
-    let voice = Packet {
+    let voice = PacketSpec {
         dscp: 46,
         ..sized(1400, true)
     };
@@ -239,7 +239,7 @@ fn the_sa_and_its_header_are_described() {
 
 #[test]
 fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
-    let outcome = |site: &Site, packet: &Packet| {
+    let outcome = |site: &Site, packet: &PacketSpec| {
         let report = site.report(packet, false);
         (report.hops[0].outcome.clone(), report.to_string())
     };
@@ -257,7 +257,7 @@ fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
     );
 
     // What no packet has met yet costs the first one.
-    site.path = Some(PathMtu {
+    site.path = Some(KnownMtu {
         mtu: 1500,
         learned: false,
     });
@@ -301,19 +301,19 @@ fn the_tun_device_takes_less_than_the_path() {
 #[test]
 fn what_the_routes_lead_past_the_gateway_is_not_protected() {
     let mut site = Site::new();
-    site.led = Some(Led::Past("lan0".to_owned()));
+    site.led = Some(RoutedTo::Past("lan0".to_owned()));
     let ping = packet("icmp 10.1.0.5 -> 10.2.0.9");
     let report = site.report(&ping, false);
     assert_eq!(report.decision, "elsewhere");
     assert_says(&report, &["lead it out of lan0"]);
-    site.led = Some(Led::NotForwarded("lan1".to_owned()));
+    site.led = Some(RoutedTo::NotForwarded("lan1".to_owned()));
     let report = site.report(&ping, false);
     assert_eq!(report.decision, "elsewhere");
     assert_says(
         &report,
         &["comes in by lan1, and this machine does not forward"],
     );
-    site.led = Some(Led::Nowhere);
+    site.led = Some(RoutedTo::Nowhere);
     assert_says(&site.report(&ping, false), &["no route leads it anywhere"]);
     site.led = None;
     assert_eq!(site.report(&ping, false).decision, "protect");
@@ -413,7 +413,7 @@ fn inbound_packets_need_an_sa_that_takes_them() {
 #[test]
 fn fragments_wait_where_ports_decide() {
     let mut site = Site::new();
-    let fragment = |text: &str| Packet::parse(&[text.to_owned()], true, 0).unwrap();
+    let fragment = |text: &str| PacketSpec::parse(&[text.to_owned()], true, 0).unwrap();
     let report = site.report(&fragment("udp 10.1.0.5 -> 10.2.0.53"), false);
     assert_eq!(report.decision, "held");
     assert_says(&report, &["It waits until its datagram is whole"]);

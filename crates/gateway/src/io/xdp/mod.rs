@@ -18,7 +18,8 @@ use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Rings};
 
-use super::message::{Outgoing, ReceivedDatagram};
+use super::message::Outgoing;
+use super::received::ReceivedDatagram;
 use super::slots;
 use super::sys::{check, would_block};
 

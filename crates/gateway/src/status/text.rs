@@ -1,11 +1,14 @@
-//! Security associations as readable text.
+//! Answers of the control socket as readable text.
+//!
+//! The command line has an answer as a section, perhaps from another version of the gateway: what is missing in it is
+//! left out here, and what is not known is not shown.
 
 use std::fmt::Write;
 
-use crate::vici::Message;
+use crate::vici::Section;
 
 /// One IKE SA and its children, from a `list-sa` event.
-pub fn render_sa(name: &str, sa: &Message) -> String {
+pub fn render_sa(name: &str, sa: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| printable(sa.text(key).unwrap_or("-"));
     // Writing to a String does not fail.
@@ -31,17 +34,17 @@ pub fn render_sa(name: &str, sa: &Message) -> String {
     if let Some(suite) = suite(sa) {
         let _ = writeln!(out, "  {:<8}{suite}", "suite");
     }
-    for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Message::sections) {
+    for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Section::sections) {
         render_child(&mut out, unique, child);
     }
     out
 }
 
 /// The children of a connection that are not up, from a `list-conn` event: what they wait for, and why they are down.
-pub fn render_down(name: &str, connection: &Message) -> String {
+pub fn render_down(name: &str, connection: &Section) -> String {
     let mut out = String::new();
     let children = connection.sub("children").into_iter();
-    for (child, section) in children.flat_map(Message::sections) {
+    for (child, section) in children.flat_map(Section::sections) {
         let seconds = |key| section.text(key).and_then(|text| text.parse().ok());
         let attempt = seconds("next-attempt").map(human_duration);
         let state = match (section.text("state"), attempt) {
@@ -69,7 +72,7 @@ pub fn render_down(name: &str, connection: &Message) -> String {
 }
 
 /// What was moved, and what was not and why, from the answer to `get-counters`.
-pub fn render_counters(counters: &Message) -> String {
+pub fn render_counters(counters: &Section) -> String {
     let mut out = String::new();
     for (label, section) in [("sent", "outbound"), ("received", "inbound")] {
         let number = |key: &str| {
@@ -81,30 +84,15 @@ pub fn render_counters(counters: &Message) -> String {
     }
     let refused = counters.sub("ike").and_then(|ike| ike.sub("refused"));
     for (label, reasons) in [("dropped", counters.sub("drops")), ("refused", refused)] {
-        let counts = reasons
-            .into_iter()
-            .flat_map(Message::entries)
-            .map(|(reason, _)| {
-                let count = reasons
-                    .and_then(|reasons| reasons.text(reason))
-                    .unwrap_or("0");
-                format!("{reason} {count}")
-            });
-        let counts: Vec<String> = counts.collect();
+        let counts = counted(reasons);
         if !counts.is_empty() {
-            let _ = writeln!(out, "{label:<10}{}", printable(&counts.join(", ")));
+            let _ = writeln!(out, "{label:<10}{}", printable(&counts));
         }
     }
     for lane in ["outbound", "inbound"] {
-        let lane_counters = counters.sub("core").and_then(|core| core.sub(lane));
-        let entries = lane_counters.into_iter().flat_map(Message::entries);
-        let counts = entries.filter_map(|(name, _)| {
-            let count = lane_counters?.text(name)?;
-            Some(format!("{name} {count}"))
-        });
-        let counts: Vec<String> = counts.collect();
+        let counts = counted(counters.sub("core").and_then(|core| core.sub(lane)));
         if !counts.is_empty() {
-            let line = format!("{lane} {}", counts.join(", "));
+            let line = format!("{lane} {counts}");
             let _ = writeln!(out, "{:<10}{}", "core", printable(&line));
         }
     }
@@ -117,8 +105,18 @@ pub fn render_counters(counters: &Message) -> String {
     out
 }
 
+/// The counters of a section that are not zero.
+fn counted(section: Option<&Section>) -> String {
+    let entries = section.into_iter().flat_map(Section::entries);
+    let counts = entries.filter_map(|(name, _)| {
+        let count = section?.text(name)?;
+        (count != "0").then(|| format!("{name} {count}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
 /// What is wrong with the log or the key export; a few lines may wait at any time.
-fn output_trouble(output: &Message) -> Option<String> {
+fn output_trouble(output: &Section) -> Option<String> {
     const WAITING_USUALLY: u64 = 64;
     let number = |key: &str| output.text(key).and_then(|text| text.parse().ok());
     let (lost, waiting) = (number("lost").unwrap_or(0), number("waiting").unwrap_or(0));
@@ -133,10 +131,10 @@ fn output_trouble(output: &Message) -> Option<String> {
 }
 
 /// What each worker does, from the answer to `stats`.
-pub fn render_workers(stats: &Message) -> String {
+pub fn render_workers(stats: &Section) -> String {
     let mut out = String::new();
     let workers = stats.sub("workers").into_iter();
-    for (index, worker) in workers.flat_map(Message::sections) {
+    for (index, worker) in workers.flat_map(Section::sections) {
         let text = |key: &str| worker.text(key).unwrap_or("0");
         let line = format!(
             "{index}: sent {} packets, received {}, {} % busy",
@@ -156,11 +154,11 @@ pub fn render_workers(stats: &Message) -> String {
 }
 
 /// What packets are sealed and opened with, from the answer to `stats`.
-pub fn render_engine(stats: &Message) -> String {
+pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
     let of_states = stats.sub("engine").and_then(|engine| engine.sub("states"));
-    let names = of_states.into_iter().flat_map(Message::entries);
+    let names = of_states.into_iter().flat_map(Section::entries);
     let states: Vec<_> = names
         .filter_map(|(name, _)| Some((name, of_states?.text(name)?)))
         .collect();
@@ -202,7 +200,7 @@ pub fn render_engine(stats: &Message) -> String {
     out
 }
 
-fn render_child(out: &mut String, unique: &str, child: &Message) {
+fn render_child(out: &mut String, unique: &str, child: &Section) {
     let text = |key: &str| printable(child.text(key).unwrap_or("-"));
     let name = printable(child.text("name").unwrap_or(unique));
     let encap = if child.text("encap") == Some("yes") {
@@ -249,7 +247,7 @@ fn render_child(out: &mut String, unique: &str, child: &Message) {
     }
 }
 
-fn times(out: &mut String, message: &Message, since: &str, word: &str) {
+fn times(out: &mut String, message: &Section, since: &str, word: &str) {
     let seconds = |key: &str| {
         message
             .text(key)
@@ -267,7 +265,7 @@ fn times(out: &mut String, message: &Message, since: &str, word: &str) {
     }
 }
 
-fn suite(message: &Message) -> Option<String> {
+fn suite(message: &Section) -> Option<String> {
     let text = |key: &str| message.text(key).map(printable);
     let sized = |algorithm: &str, size: &str| match (text(algorithm), text(size)) {
         (Some(algorithm), Some(size)) => Some(format!("{algorithm}-{size}")),
@@ -329,9 +327,12 @@ mod tests {
 
     #[test]
     fn counters_name_their_reasons() {
-        let (mut walk, mut drops, mut counters) = (Message::new(), Message::new(), Message::new());
+        let (mut walk, mut drops, mut counters) = (Section::new(), Section::new(), Section::new());
         walk.set("packets-out", 3).set("bytes-out", 2048);
-        drops.set("replayed", 2).set("unknown-spi", 1);
+        drops
+            .set("no-sa", 0)
+            .set("replayed", 2)
+            .set("unknown-spi", 1);
         counters.section("outbound", walk).section("drops", drops);
         let text = render_counters(&counters);
         assert!(text.contains("sent      3 packets, 2.0 KiB\n"), "{text}");
@@ -344,10 +345,10 @@ mod tests {
 
     #[test]
     fn workers_have_a_line_each() {
-        let (mut stats, mut workers, mut second) = (Message::new(), Message::new(), Message::new());
+        let (mut stats, mut workers, mut second) = (Section::new(), Section::new(), Section::new());
         second.set("packets-out", 7).set("packets-in", 5);
         second.set("busy-percent", 93).set("busy-for", 12);
-        workers.set("total", 2).section("0", Message::new());
+        workers.set("total", 2).section("0", Section::new());
         workers.section("1", second);
         stats.section("workers", workers);
         let expected = "worker    0: sent 0 packets, received 0, 0 % busy
@@ -359,9 +360,9 @@ warning   worker 1 has been busy for 12 s and may lose packets: set more `worker
 
     #[test]
     fn children_that_are_down_say_why() {
-        let (mut connection, mut children) = (Message::new(), Message::new());
+        let (mut connection, mut children) = (Section::new(), Section::new());
         let of = |entries: &[(&str, &str)]| {
-            let mut child = Message::new();
+            let mut child = Section::new();
             for (key, value) in entries {
                 child.set(key, value);
             }

@@ -1,22 +1,29 @@
-//! Messages: ordered trees of sections, values and lists.
+//! A section: an ordered list of keys, each with a value, a list or another section. A whole vici message is one section.
 
 use std::fmt;
 
 use super::Malformed;
 
-/// One value of a key.
+/// What stands under a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// Bytes, mostly text.
     Data(Vec<u8>),
     List(Vec<Vec<u8>>),
-    Section(Message),
+    Section(Section),
 }
 
-/// A message or a section of one.
+/// Keys in order, each with what stands under it. A name may come more than once.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct Section {
     entries: Vec<(String, Value)>,
+}
+
+impl Value {
+    /// A value with this text, cut at 65535 bytes.
+    pub(super) fn data(value: impl fmt::Display) -> Self {
+        Self::Data(text(value))
+    }
 }
 
 const SECTION_START: u8 = 1;
@@ -28,14 +35,14 @@ const LIST_END: u8 = 6;
 
 const DEPTH_MAX: usize = 16;
 
-impl Message {
+impl Section {
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a key with a value. Names are cut at 255 bytes, values at 65535, the limits of the encoding.
     pub fn set(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
-        self.push(key, Value::Data(cut(value.to_string().into_bytes())))
+        self.push(key, Value::data(value))
     }
 
     /// Adds a list.
@@ -44,19 +51,17 @@ impl Message {
         I: IntoIterator,
         I::Item: fmt::Display,
     {
-        let items = items
-            .into_iter()
-            .map(|item| cut(item.to_string().into_bytes()))
-            .collect();
+        let items = items.into_iter().map(text).collect();
         self.push(key, Value::List(items))
     }
 
     /// Adds a section.
-    pub fn section(&mut self, name: &str, section: Message) -> &mut Self {
+    pub fn section(&mut self, name: &str, section: Section) -> &mut Self {
         self.push(name, Value::Section(section))
     }
 
-    fn push(&mut self, key: &str, value: Value) -> &mut Self {
+    /// Adds an entry.
+    pub(super) fn push(&mut self, key: &str, value: Value) -> &mut Self {
         let mut end = key.len().min(usize::from(u8::MAX));
         while !key.is_char_boundary(end) {
             end -= 1;
@@ -81,7 +86,7 @@ impl Message {
         }
     }
 
-    pub fn sub(&self, name: &str) -> Option<&Message> {
+    pub fn sub(&self, name: &str) -> Option<&Section> {
         match self.get(name)? {
             Value::Section(section) => Some(section),
             _ => None,
@@ -100,7 +105,7 @@ impl Message {
     }
 
     /// The sections in order.
-    pub fn sections(&self) -> impl Iterator<Item = (&str, &Message)> {
+    pub fn sections(&self) -> impl Iterator<Item = (&str, &Section)> {
         self.entries.iter().filter_map(|(name, value)| match value {
             Value::Section(section) => Some((name.as_str(), section)),
             _ => None,
@@ -144,7 +149,7 @@ impl Message {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes };
         // Open sections, each with the name under which it goes into the one before it.
-        let mut open = vec![(String::new(), Message::new())];
+        let mut open = vec![(String::new(), Section::new())];
         while let Some(element) = reader.byte() {
             let depth = open.len();
             let Some((_, inner)) = open.last_mut() else {
@@ -152,7 +157,7 @@ impl Message {
             };
             match element {
                 SECTION_START if depth > DEPTH_MAX => return Err(Malformed::Depth),
-                SECTION_START => open.push((reader.name()?, Message::new())),
+                SECTION_START => open.push((reader.name()?, Section::new())),
                 SECTION_END => match open.pop() {
                     Some((name, section)) => match open.last_mut() {
                         Some((_, outer)) => outer.entries.push((name, Value::Section(section))),
@@ -180,7 +185,9 @@ impl Message {
     }
 }
 
-fn cut(mut data: Vec<u8>) -> Vec<u8> {
+/// The bytes of a value, cut at the 65535 that the encoding has room for.
+fn text(value: impl fmt::Display) -> Vec<u8> {
+    let mut data = value.to_string().into_bytes();
     data.truncate(usize::from(u16::MAX));
     data
 }
@@ -192,7 +199,7 @@ fn put_name(out: &mut Vec<u8>, element: u8, name: &str) {
 }
 
 fn put_data(out: &mut Vec<u8>, data: &[u8]) {
-    out.extend_from_slice(&(data.len() as u16).to_be_bytes()); // `cut` keeps data within 65535 bytes
+    out.extend_from_slice(&(data.len() as u16).to_be_bytes()); // `text` keeps data within 65535 bytes
     out.extend_from_slice(data);
 }
 
@@ -257,14 +264,14 @@ impl fmt::Debug for Value {
     }
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.entries()).finish()
     }
 }
 
 /// As JSON: text, arrays and objects; a name that comes twice keeps its last value.
-impl serde::Serialize for Message {
+impl serde::Serialize for Section {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.entries())
     }
@@ -288,12 +295,12 @@ mod tests {
 
     use super::*;
 
-    fn sample() -> Message {
-        let mut inner = Message::new();
+    fn sample() -> Section {
+        let mut inner = Section::new();
         inner
             .set("state", "INSTALLED")
             .list("local-ts", ["10.0.0.0/16", "10.1.0.0/16"]);
-        let mut message = Message::new();
+        let mut message = Section::new();
         message.set("version", 2).section("child-sas", inner);
         message
     }
@@ -302,7 +309,7 @@ mod tests {
     fn round_trip() {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
-        assert_eq!(Message::decode(&bytes), Ok(sample()));
+        assert_eq!(Section::decode(&bytes), Ok(sample()));
         assert_eq!(sample().text("version"), Some("2"));
         let child = sample().sub("child-sas").cloned().unwrap();
         assert_eq!(
@@ -316,19 +323,19 @@ mod tests {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
         for len in 0..bytes.len() {
-            assert_ne!(Message::decode(&bytes[..len]), Ok(sample()), "{len}");
+            assert_ne!(Section::decode(&bytes[..len]), Ok(sample()), "{len}");
         }
     }
 
     #[test]
     fn nesting_is_bounded() {
         assert_eq!(
-            Message::decode(&[SECTION_START, 0].repeat(1000)),
+            Section::decode(&[SECTION_START, 0].repeat(1000)),
             Err(Malformed::Depth)
         );
-        assert_eq!(Message::decode(&[SECTION_END]), Err(Malformed::Nesting));
+        assert_eq!(Section::decode(&[SECTION_END]), Err(Malformed::Nesting));
         assert_eq!(
-            Message::decode(&[SECTION_START, 0]),
+            Section::decode(&[SECTION_START, 0]),
             Err(Malformed::Nesting)
         );
     }
@@ -336,7 +343,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(0u8..8, 0..64)) {
-            if let Ok(message) = Message::decode(&bytes) {
+            if let Ok(message) = Section::decode(&bytes) {
                 let mut again = Vec::new();
                 message.encode(&mut again);
                 prop_assert_eq!(again, bytes);

@@ -1,0 +1,197 @@
+//! The child SAs that are installed: found by their numbers, and looked at for use and age.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use esplanade_ike::event::ChildSaId;
+use esplanade_ipsec::lifetime::LifetimeEvent;
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaDirection};
+use esplanade_ipsec::spd::PolicyId;
+
+use super::policy::ChildName;
+
+/// A look takes this many child SAs, or more where it would take more than `LOOKS_MAX` looks to see all. There can be a
+/// million.
+const SLICE_MIN: usize = 8192;
+const LOOKS_MAX: usize = 16;
+
+/// What carries an SA. An SA stays there: its sequence numbers are taken in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The workers' engines. The text says why the FPGA core has not taken the SA, where it was to have it.
+    Cpu(Option<String>),
+    Fpga,
+}
+
+/// What the data plane knows of one child SA.
+#[derive(Clone, Debug)]
+pub struct InstalledChild {
+    pub inbound: Arc<InboundSa>,
+    pub outbound: Arc<OutboundSa>,
+    pub carrier: Carrier,
+    pub(super) name: ChildName,
+    /// The policy whose traffic the SA carries.
+    pub(super) policy: PolicyId,
+    /// The peer has made this SA beside those that there are.
+    pub(super) made_by_peer: bool,
+    /// The SA may be sent with.
+    sending: bool,
+    /// `last_used_ms` of the inbound and the outbound half when IKE was last told.
+    seen: (u64, u64),
+}
+
+impl InstalledChild {
+    pub(super) fn new(
+        name: ChildName,
+        policy: PolicyId,
+        (inbound, outbound): (Arc<InboundSa>, Arc<OutboundSa>),
+        carrier: Carrier,
+        made_by_peer: bool,
+    ) -> Self {
+        Self {
+            inbound,
+            outbound,
+            carrier,
+            name,
+            policy,
+            made_by_peer,
+            sending: false,
+            seen: (0, 0),
+        }
+    }
+
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending
+    }
+}
+
+/// Which halves of a child SA have carried traffic since the last look, and what its age asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    pub child: ChildSaId,
+    pub inbound: bool,
+    pub outbound: bool,
+    pub due: Option<LifetimeEvent>,
+}
+
+impl Activity {
+    pub fn is_used(&self) -> bool {
+        self.inbound || self.outbound
+    }
+}
+
+/// All installed child SAs.
+#[derive(Debug, Default)]
+pub(super) struct ChildSas {
+    by_id: BTreeMap<ChildSaId, InstalledChild>,
+    /// The SAs of each policy, oldest first.
+    by_policy: HashMap<PolicyId, Vec<ChildSaId>>,
+    /// By the inbound SPI, which is ours and unique. Outbound SPIs are chosen by peers.
+    by_spi: HashMap<u32, ChildSaId>,
+    /// The last SA of the last look, if more SAs follow it.
+    looked_at: Option<ChildSaId>,
+}
+
+impl ChildSas {
+    pub fn insert(&mut self, id: ChildSaId, child: InstalledChild) {
+        self.by_policy.entry(child.policy).or_default().push(id);
+        self.by_spi.insert(child.inbound.common.spi, id);
+        self.by_id.insert(id, child);
+    }
+
+    pub fn remove(&mut self, id: ChildSaId) -> Option<InstalledChild> {
+        let child = self.by_id.remove(&id)?;
+        self.by_spi.remove(&child.inbound.common.spi);
+        if let Some(of_policy) = self.by_policy.get_mut(&child.policy) {
+            of_policy.retain(|other| *other != id);
+            if of_policy.is_empty() {
+                self.by_policy.remove(&child.policy);
+            }
+        }
+        Some(child)
+    }
+
+    pub fn get(&self, id: ChildSaId) -> Option<&InstalledChild> {
+        self.by_id.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: ChildSaId) -> Option<&mut InstalledChild> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Notes that an SA may be sent with from now on.
+    pub fn begin_sending(&mut self, id: ChildSaId) -> Option<&InstalledChild> {
+        let child = self.by_id.get_mut(&id)?;
+        child.sending = true;
+        Some(child)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ChildSaId, &InstalledChild)> {
+        self.by_id.iter().map(|(id, child)| (*id, child))
+    }
+
+    /// The SAs of a policy, oldest first.
+    pub fn of_policy(
+        &self,
+        policy: PolicyId,
+    ) -> impl DoubleEndedIterator<Item = (ChildSaId, &InstalledChild)> {
+        let ids = self.by_policy.get(&policy).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
+
+    /// The child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and one that
+    /// equals an inbound SPI of ours.
+    pub fn find(
+        &self,
+        direction: SaDirection,
+        policy: PolicyId,
+        spi: u32,
+    ) -> Option<(ChildSaId, &InstalledChild)> {
+        match direction {
+            SaDirection::Inbound => {
+                let id = *self.by_spi.get(&spi)?;
+                Some((id, self.by_id.get(&id)?))
+            }
+            SaDirection::Outbound => {
+                let mut children = self.of_policy(policy);
+                children.find(|(_, child)| child.outbound.common.spi == spi)
+            }
+        }
+    }
+
+    /// Looks at the next slice of child SAs. `now_ms` is the data plane's clock.
+    pub fn take_activity(&mut self, now_ms: u64) -> Vec<Activity> {
+        let slice = self.by_id.len().div_ceil(LOOKS_MAX).max(SLICE_MIN);
+        let from = self.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut active = Vec::new();
+        let (mut looks, mut last) = (0, None);
+        let next = self.by_id.range_mut((from, Bound::Unbounded)).take(slice);
+        for (id, child) in next {
+            looks += 1;
+            last = Some(*id);
+            active.extend(look(*id, child, now_ms));
+        }
+        self.looked_at = last.filter(|_| looks == slice);
+        active
+    }
+
+    /// The activity of one child SA. None if there was none.
+    pub fn activity_of(&mut self, id: ChildSaId, now_ms: u64) -> Option<Activity> {
+        look(id, self.by_id.get_mut(&id)?, now_ms)
+    }
+}
+
+fn look(id: ChildSaId, child: &mut InstalledChild, now_ms: u64) -> Option<Activity> {
+    let (inbound, outbound) = (&child.inbound.common, &child.outbound.common);
+    let used = (inbound.last_used_ms(), outbound.last_used_ms());
+    let due = inbound.lifetime.poll(now_ms);
+    let activity = Activity {
+        child: id,
+        inbound: used.0 != child.seen.0,
+        outbound: used.1 != child.seen.1,
+        due: due.or_else(|| outbound.lifetime.poll(now_ms)),
+    };
+    child.seen = used;
+    (activity.is_used() || activity.due.is_some()).then_some(activity)
+}

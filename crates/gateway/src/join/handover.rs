@@ -1,0 +1,115 @@
+//! When outbound traffic changes to a new SA, and how long an old inbound SPI still receives.
+
+use std::time::{Duration, Instant};
+
+use esplanade_ike::event::ChildSaId;
+use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::spd::Policy;
+
+use super::child_sas::{ChildSas, InstalledChild};
+
+/// How long the responder of an additional SA goes on with the SA that it has. A packet of the peer on the new SA ends the
+/// wait.
+pub(super) const HANDOVER: Duration = Duration::from_secs(1);
+
+/// SAs that wait: outbound ones for their peer, inbound ones for packets in flight.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    /// Outbound SAs that wait until their peer has surely installed them, each with the end of the wait.
+    waiting: Vec<(Instant, ChildSaId)>,
+    /// SPIs of deleted inbound SAs that wait for packets in flight, each with the end of the wait.
+    lingering: Vec<(Instant, u32)>,
+}
+
+impl Handover {
+    /// Lets an SA be sent with. True if it is in use at once.
+    ///
+    /// Where the peer has made the SA beside one in use, the peer has it only once our answer has reached it: what is sent
+    /// before then must go the old way.
+    pub fn begin(
+        &mut self,
+        child: ChildSaId,
+        child_sas: &ChildSas,
+        policy: &Policy,
+        now: Instant,
+    ) -> bool {
+        let Some(new) = child_sas.get(child) else {
+            return false;
+        };
+        if new.made_by_peer && sends_like(policy, &new.outbound) {
+            self.waiting.push((now + HANDOVER, child));
+            return false;
+        }
+        self.switch(child, child_sas, policy)
+    }
+
+    /// Sends with this SA. Older ones for the same packets no longer wait to be switched to.
+    pub fn switch(&mut self, child: ChildSaId, child_sas: &ChildSas, policy: &Policy) -> bool {
+        let Some(new) = child_sas.get(child) else {
+            return false;
+        };
+        policy.install(new.outbound.clone());
+        let older = child_sas.of_policy(policy.id);
+        let older = older.take_while(|(other, _)| *other != child);
+        let overtaken: Vec<_> = older
+            .filter(|(_, other)| alike(&other.outbound, &new.outbound))
+            .map(|(other, _)| other)
+            .chain([child])
+            .collect();
+        self.waiting.retain(|(_, other)| !overtaken.contains(other));
+        true
+    }
+
+    /// Stops sending with an SA that is gone. Of the SAs for the same packets that are left, as after exchanges that
+    /// collided, the newest carries on.
+    pub fn end(
+        &mut self,
+        child: ChildSaId,
+        gone: &InstalledChild,
+        child_sas: &ChildSas,
+        policy: &Policy,
+    ) {
+        self.waiting.retain(|(_, other)| *other != child);
+        policy.withdraw(&gone.outbound);
+        if !sends_like(policy, &gone.outbound) {
+            let mut left = child_sas.of_policy(policy.id).rev();
+            let next = left.find(|(_, sa)| sa.is_sending() && alike(&sa.outbound, &gone.outbound));
+            if let Some((_, next)) = next {
+                policy.install(next.outbound.clone());
+            }
+        }
+    }
+
+    /// Lets a deleted inbound SPI receive packets in flight.
+    pub fn linger(&mut self, spi: u32, until: Instant) {
+        self.lingering.push((until, spi));
+    }
+
+    /// Outbound SAs that wait for their peer.
+    pub fn waiting(&self) -> Vec<ChildSaId> {
+        self.waiting.iter().map(|(_, child)| *child).collect()
+    }
+
+    /// Outbound SAs that have waited long enough.
+    pub fn due(&self, now: Instant) -> Vec<ChildSaId> {
+        let due = self.waiting.iter().filter(|(until, _)| *until <= now);
+        due.map(|(_, child)| *child).collect()
+    }
+
+    /// Takes the inbound SPIs that have lingered long enough.
+    pub fn take_drained(&mut self, now: Instant) -> Vec<u32> {
+        let drained = self.lingering.extract_if(.., |(until, _)| *until <= now);
+        drained.map(|(_, spi)| spi).collect()
+    }
+}
+
+/// Whether an SA for the same packets is in use.
+fn sends_like(policy: &Policy, sa: &OutboundSa) -> bool {
+    let mut in_use = policy.outbound_sas().into_iter();
+    in_use.any(|other| alike(&other, sa))
+}
+
+/// Whether two SAs of one policy are for the same packets.
+fn alike(a: &OutboundSa, b: &OutboundSa) -> bool {
+    (&a.common.selectors, a.common.dscp) == (&b.common.selectors, b.common.dscp)
+}

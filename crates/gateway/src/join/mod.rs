@@ -1,0 +1,368 @@
+//! Joins IKE and the data plane: "child SA installed" becomes entries of SAD and SPD, and what the data plane meets
+//! becomes questions to IKE. Neither crate knows the other; this folder knows both. It is what PF_KEY is in other systems.
+//!
+//! | module | decides |
+//! |---|---|
+//! | `policy_book` | which policies stand in the SPD, and in which order |
+//! | `child_sas` | which child SAs are installed, and which of them are used or due |
+//! | `handover` | when outbound traffic changes to a new SA, and how long an old SPI receives |
+//! | `placement` | which engine or device carries an SA |
+//! | `routes` | which traffic is led into the TUN device |
+//! | `dummies` | which SAs send dummy packets |
+//! | `translate` | what a negotiated SA is in terms of the data plane |
+//!
+//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once; everything else that has to follow is in
+//! [`Join::take_changes`]. Nothing here reads a clock or touches the system.
+
+mod child_sas;
+mod dummies;
+mod handover;
+mod placement;
+mod policy;
+mod policy_book;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod translate;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use esplanade_ike::config::EndAction;
+use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
+use esplanade_ipsec::database::Database;
+use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
+use esplanade_ipsec::spd::PolicyId;
+
+use crate::worker::DummySas;
+
+use child_sas::ChildSas;
+use dummies::DummySchedule;
+use handover::Handover;
+use placement::Placement;
+use policy_book::{PolicyBook, PolicySelectors};
+use routes::RouteBook;
+
+pub use child_sas::{Activity, Carrier, InstalledChild};
+pub use placement::{ChildSaDevice, CoreFailed, Moved, NotMoved};
+pub use policy::{ConfiguredPolicy, PolicyKind};
+pub use routes::{RouteChange, bypass_routes, ranges};
+pub use translate::demand;
+
+/// Why a child SA could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("the configuration has no child {child:?} in connection {connection:?} any more")]
+    NotConfigured { connection: String, child: String },
+    #[error("the negotiated traffic selectors are too many or contradict each other")]
+    Selectors,
+    #[error(transparent)]
+    Key(#[from] esplanade_crypto::KeyError),
+    #[error(transparent)]
+    Spi(#[from] esplanade_ipsec::sad::NotAllocated),
+    #[error(transparent)]
+    Core(#[from] CoreFailed),
+}
+
+/// What has to follow SAD and SPD, in the order in which it is to be done.
+#[derive(Debug)]
+pub enum Change {
+    /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
+    Tables,
+    /// [`Join::shielded`] gives other policies than before.
+    Shield,
+    Route(RouteChange),
+    /// These SAs send dummy packets from now on, and no others.
+    Dummies(DummySas),
+    /// The SA is to be rekeyed: its successor is to be with another engine.
+    Renew(ChildSaId),
+}
+
+/// Child SAs, their policies, and what follows from both.
+#[derive(Debug)]
+pub struct Join {
+    database: Arc<Database>,
+    policies: PolicyBook,
+    child_sas: ChildSas,
+    handover: Handover,
+    placement: Placement,
+    routes: RouteBook,
+    dummies: DummySchedule,
+    shield_changed: bool,
+    tables_changed: bool,
+}
+
+impl Join {
+    pub fn new(database: Arc<Database>) -> Self {
+        Self {
+            database,
+            policies: PolicyBook::default(),
+            child_sas: ChildSas::default(),
+            handover: Handover::default(),
+            placement: Placement::default(),
+            routes: RouteBook::default(),
+            dummies: DummySchedule::default(),
+            shield_changed: false,
+            tables_changed: false,
+        }
+    }
+
+    /// Lets SAs go to the FPGA core from now on.
+    pub fn set_core(&mut self, core: Option<Box<dyn ChildSaDevice>>) {
+        self.placement.set_core(core);
+        self.tables_changed = true;
+    }
+
+    /// Names the engines of the workers, in their order.
+    pub fn set_engines(&mut self, names: Vec<&'static str>) {
+        self.placement.set_engines(names);
+    }
+
+    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. What is trapped
+    /// before and after is led into the TUN device all the while.
+    pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
+        self.routes.follow_bypasses(&configured);
+        self.policies.configure(configured);
+        self.placement
+            .follow(&self.database, &self.policies, &mut self.child_sas);
+        self.policies.drop_unused();
+        self.settle();
+    }
+
+    /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
+    pub fn install(&mut self, event: &ChildSaInstalled, now_ms: u64) -> Result<(), InstallError> {
+        let selectors = translate::negotiated(event).ok_or(InstallError::Selectors)?;
+        let configured = self.configured_for(event)?;
+        let policy = self.policies.policy_for_sa(&configured, selectors.clone());
+        let result = self.install_for(event, &configured, policy, &selectors, now_ms);
+        self.policies.drop_if_unused(policy);
+        self.settle();
+        result
+    }
+
+    fn install_for(
+        &mut self,
+        event: &ChildSaInstalled,
+        configured: &ConfiguredPolicy,
+        policy: PolicyId,
+        selectors: &PolicySelectors,
+        now_ms: u64,
+    ) -> Result<(), InstallError> {
+        let options = &configured.sa;
+        let halves = translate::halves(event, options, &selectors.set, policy, now_ms)?;
+        let choice = self.placement.choice(configured);
+        let carrier = self.placement.offload(configured, choice, &halves)?;
+        self.database.sad().insert(halves.0.clone())?;
+        let name = (event.connection.clone(), event.name.clone());
+        let made_by_peer = !event.initiator && event.rekeyed_from.is_none();
+        let child = InstalledChild::new(name, policy, halves, carrier, made_by_peer);
+        self.placement.begin(&self.database, &child, choice);
+        self.policies.add_child_sa(policy);
+        self.dummies.add(policy, event.child, options.dummies);
+        self.child_sas.insert(event.child, child);
+        self.tables_changed = true;
+        Ok(())
+    }
+
+    /// The child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
+    fn configured_for(&self, event: &ChildSaInstalled) -> Result<ConfiguredPolicy, InstallError> {
+        let name = (event.connection.clone(), event.name.clone());
+        let former = || {
+            let former = self.child_sas.get(event.rekeyed_from?)?;
+            self.policies.origin(former.policy)
+        };
+        let configured = self.policies.configured_child(&name).or_else(former);
+        configured
+            .cloned()
+            .ok_or_else(|| InstallError::NotConfigured {
+                connection: event.connection.clone(),
+                child: event.name.clone(),
+            })
+    }
+
+    /// Sends with this SA from now on, or as soon as its peer surely has it.
+    pub fn use_outbound(&mut self, child: ChildSaId, now: Instant) {
+        let Some(new) = self.child_sas.begin_sending(child) else {
+            return;
+        };
+        let Some(policy) = self.policies.policy(new.policy) else {
+            return;
+        };
+        if self.handover.begin(child, &self.child_sas, policy, now) {
+            self.dummies.switched(policy.id);
+            self.tables_changed = true;
+        }
+    }
+
+    /// Sends with this SA now.
+    fn switch_to(&mut self, child: ChildSaId) {
+        let new = self.child_sas.get(child);
+        let Some(policy) = new.and_then(|new| self.policies.policy(new.policy)) else {
+            return;
+        };
+        if self.handover.switch(child, &self.child_sas, policy) {
+            self.dummies.switched(policy.id);
+            self.tables_changed = true;
+        }
+    }
+
+    /// Removes a child SA. Its inbound SPI receives packets in flight for a while.
+    pub fn delete(&mut self, event: &ChildSaDeleted, now: Instant) {
+        let Some(gone) = self.child_sas.remove(event.child) else {
+            // The SA could not be installed. Its SPI was allocated all the same.
+            self.database.sad().remove(event.spi_in);
+            return;
+        };
+        self.tables_changed = true;
+        self.dummies.remove(gone.policy, event.child);
+        self.handover.linger(event.spi_in, now + event.linger);
+        if let Some(policy) = self.policies.policy(gone.policy) {
+            self.handover
+                .end(event.child, &gone, &self.child_sas, policy);
+            policy.acquire_done();
+        }
+        self.policies.remove_child_sa(gone.policy);
+        if !event.replaced && event.then != EndAction::Clear {
+            self.policies.trap_as_configured(gone.policy);
+        }
+        self.policies.drop_if_unused(gone.policy);
+        self.settle();
+    }
+
+    /// Does what is due: switches to SAs that have waited long enough, and frees SPIs that have lingered long enough.
+    pub fn expire(&mut self, now: Instant) {
+        for child in self.handover.due(now) {
+            self.switch_to(child);
+        }
+        for spi in self.handover.take_drained(now) {
+            self.database.sad().remove(spi);
+        }
+    }
+
+    /// Sends to another address of the peer, from one of ours.
+    pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
+        self.tables_changed = true;
+        for child in children.iter().filter_map(|id| self.child_sas.get(*id)) {
+            for half in [&child.inbound.common, &child.outbound.common] {
+                let udp_encap = half.path().udp_encap;
+                half.set_path(Path {
+                    local,
+                    remote,
+                    udp_encap,
+                });
+            }
+        }
+    }
+
+    /// Moves the children of this name, in this connection or in any, to an engine, with the SAs that replace theirs.
+    pub fn set_engine(
+        &mut self,
+        connection: Option<&str>,
+        child: &str,
+        engine: &str,
+    ) -> Result<Moved, NotMoved> {
+        let (policies, child_sas) = (&self.policies, &mut self.child_sas);
+        let name = (connection, child);
+        self.placement
+            .order(&self.database, policies, child_sas, name, engine)
+    }
+
+    /// Looks at the next slice of child SAs, and at those that wait for their peer. `now_ms` is the data plane's clock.
+    pub fn take_activity(&mut self, now_ms: u64) -> Vec<Activity> {
+        let mut active = Vec::new();
+        for child in self.handover.waiting() {
+            let Some(activity) = self.child_sas.activity_of(child, now_ms) else {
+                continue;
+            };
+            // A peer that sends on its SA has it.
+            if activity.inbound {
+                self.switch_to(child);
+            }
+            active.push(activity);
+        }
+        active.extend(self.child_sas.take_activity(now_ms));
+        active
+    }
+
+    /// The activity of one child SA. None if there was none.
+    pub fn activity_of(&mut self, child: ChildSaId, now_ms: u64) -> Option<Activity> {
+        self.child_sas.activity_of(child, now_ms)
+    }
+
+    /// Publishes the SPD if policies came or went, and notes what follows from it.
+    fn settle(&mut self) {
+        for change in self.policies.take_changes() {
+            self.routes.follow(&change);
+            self.shield_changed |= change.from_peer;
+        }
+        if let Some(spd) = self.policies.take_spd() {
+            self.database.publish_spd(spd);
+            self.tables_changed = true;
+        }
+    }
+
+    /// What has to follow since the last call, in the order in which it is to be done.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if std::mem::take(&mut self.tables_changed) {
+            changes.push(Change::Tables);
+        }
+        if std::mem::take(&mut self.shield_changed) {
+            changes.push(Change::Shield);
+        }
+        changes.extend(self.routes.take().into_iter().map(Change::Route));
+        let dummies = self.dummies.take(&self.child_sas, &self.policies);
+        changes.extend(dummies.map(Change::Dummies));
+        let renewals = self.placement.take_renewals();
+        changes.extend(renewals.into_iter().map(Change::Renew));
+        changes
+    }
+
+    /// What must not leave in the clear, in the order of the SPD.
+    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
+        self.policies.shielded()
+    }
+
+    pub fn child(&self, child: ChildSaId) -> Option<&InstalledChild> {
+        self.child_sas.get(child)
+    }
+
+    /// The child SA that an event of the data plane is about.
+    pub fn child_of(
+        &self,
+        direction: SaDirection,
+        policy: PolicyId,
+        spi: u32,
+    ) -> Option<(ChildSaId, &InstalledChild)> {
+        self.child_sas.find(direction, policy, spi)
+    }
+
+    /// The engine that a child SA is with. None where there is only one.
+    pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
+        self.placement.engine_of(child)
+    }
+
+    /// The inbound SAs of a policy's child SAs.
+    pub fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
+        let children = self.child_sas.of_policy(policy);
+        children
+            .map(|(_, child)| Arc::clone(&child.inbound))
+            .collect()
+    }
+
+    /// Whether packets without an SA ask for one.
+    pub fn asks(&self, policy: PolicyId) -> bool {
+        self.policies.asks(policy)
+    }
+
+    /// The connection and the children that a packet of this DSCP asks for, its own first.
+    pub fn children_to_ask(&self, policy: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
+        self.policies.children_to_ask(policy, dscp)
+    }
+
+    /// Lets policies without an SA ask again.
+    pub fn renew_acquires(&self) {
+        self.policies.renew_acquires();
+    }
+}

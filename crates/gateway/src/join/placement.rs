@@ -1,0 +1,285 @@
+//! Which engine or device carries each child SA, and how an SA is moved while packets flow.
+//!
+//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its own
+//! numbers: into it and out of it a child goes with its next SA, which is negotiated at once.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use esplanade_ike::event::ChildSaId;
+use esplanade_ipsec::Database;
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon};
+
+use super::child_sas::{Carrier, ChildSas, InstalledChild};
+use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
+use super::policy_book::PolicyBook;
+use crate::config::{EngineKind, SaOptions};
+use crate::worker::CoreHandle;
+
+/// Where a child's SAs are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EngineChoice {
+    /// The FPGA core. What it cannot do the workers' first engine does.
+    Core,
+    /// An engine of the workers, by its index.
+    Worker(u8),
+}
+
+/// How many SAs that are up follow an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// SAs that are there now.
+    pub at_once: usize,
+    /// SAs that are renewed. Their successors will be there.
+    pub renewed: usize,
+}
+
+/// Why a child was not moved.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMoved {
+    #[error(
+        "this gateway has no engine {wanted:?} (it has {there}); `pool_threads` in the gateway section adds the pool"
+    )]
+    NoEngine { wanted: String, there: String },
+    #[error("no child that is protected is called {0:?}")]
+    NoChild(String),
+}
+
+/// The FPGA core may have begun to use an SA and then refused it: neither it nor the CPU can carry the SA.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the FPGA core has not taken it: {0}")]
+pub struct CoreFailed(String);
+
+/// The FPGA core, as far as child SAs are installed in it.
+pub trait ChildSaDevice: Debug {
+    /// Installs both halves of a child SA, or neither; the text says why.
+    fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String>;
+}
+
+impl ChildSaDevice for CoreHandle {
+    fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String> {
+        Self::install(self, outbound, inbound)
+    }
+}
+
+/// The engines of the gateway, and what was ordered beside the configuration.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    /// The workers' engines, in their order.
+    engines: Vec<&'static str>,
+    core: Option<Box<dyn ChildSaDevice>>,
+    /// Orders of the administrator. They hold until the gateway ends.
+    ordered: HashMap<ChildName, EngineChoice>,
+    /// SAs whose successors are to be elsewhere.
+    renewals: Vec<ChildSaId>,
+}
+
+impl Placement {
+    pub fn set_engines(&mut self, engines: Vec<&'static str>) {
+        self.engines = engines;
+    }
+
+    pub fn set_core(&mut self, core: Option<Box<dyn ChildSaDevice>>) {
+        self.core = core;
+    }
+
+    /// Where the next SA of a child is to be: as ordered, else as configured, else with the usual engine.
+    pub fn choice(&self, configured: &ConfiguredPolicy) -> EngineChoice {
+        if let Some(ordered) = self.ordered.get(&configured.name()) {
+            return *ordered;
+        }
+        let Some(kind) = configured.sa.engine else {
+            return self.usual();
+        };
+        self.find(kind.name()).unwrap_or_else(|| {
+            tracing::warn!(
+                connection = configured.connection,
+                child = configured.child,
+                "the engine {} is there from the next start on",
+                kind.name()
+            );
+            self.usual()
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<EngineChoice> {
+        if self.core.is_some() && name == EngineKind::Fpga.name() {
+            return Some(EngineChoice::Core);
+        }
+        let found = self.engines.iter().position(|known| *known == name);
+        found.and_then(|index| Some(EngineChoice::Worker(index.try_into().ok()?)))
+    }
+
+    /// The engine of children for which nothing is said.
+    fn usual(&self) -> EngineChoice {
+        match self.core {
+            Some(_) => EngineChoice::Core,
+            None => EngineChoice::Worker(0),
+        }
+    }
+
+    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. What the core cannot do the CPU does.
+    pub fn offload(
+        &self,
+        configured: &ConfiguredPolicy,
+        choice: EngineChoice,
+        (inbound, outbound): &(Arc<InboundSa>, Arc<OutboundSa>),
+    ) -> Result<Carrier, CoreFailed> {
+        let wanted = self.core.as_ref();
+        let Some(core) = wanted.filter(|_| choice == EngineChoice::Core) else {
+            return Ok(Carrier::Cpu(None));
+        };
+        let taken = match unfit(&configured.sa) {
+            Some(what) => Err(format!("the FPGA core cannot do {what}")),
+            None => core.install(outbound.clone(), inbound.clone()),
+        };
+        match taken {
+            Ok(()) => Ok(Carrier::Fpga),
+            Err(why) if outbound.sequence.is_given_away() => Err(CoreFailed(why)),
+            Err(why) => {
+                tracing::warn!(
+                    connection = configured.connection,
+                    child = configured.child,
+                    "the CPU carries the child SA: {why}"
+                );
+                Ok(Carrier::Cpu(Some(why)))
+            }
+        }
+    }
+
+    /// Puts a new child SA with an engine. Nothing was sent through the SA yet, but packets may have come in for it.
+    pub fn begin(&self, database: &Database, child: &InstalledChild, choice: EngineChoice) {
+        if let EngineChoice::Worker(index) = choice {
+            child.outbound.common.placement.begin(index);
+            place(database, &child.inbound.common, index);
+        }
+    }
+
+    /// Follows a new configuration. What was ordered beside it stays, as long as the child is configured or up.
+    pub fn follow(&mut self, database: &Database, policies: &PolicyBook, child_sas: &mut ChildSas) {
+        let up: HashSet<_> = child_sas.iter().map(|(_, child)| &child.name).collect();
+        let is_known =
+            |name: &ChildName| policies.configured_child(name).is_some() || up.contains(name);
+        self.ordered.retain(|name, _| is_known(name));
+        let choices = child_sas.iter().filter_map(|(id, child)| {
+            let choice = self.choice(policies.configured_child(&child.name)?);
+            // The core would refuse the successor too.
+            let refused = matches!(child.carrier, Carrier::Cpu(Some(_)));
+            (choice != EngineChoice::Core || !refused).then_some((id, choice))
+        });
+        for (id, choice) in choices.collect::<Vec<_>>() {
+            self.move_to(database, child_sas, id, choice);
+        }
+    }
+
+    /// Moves the children of this name, in this connection or in any, to an engine, with the SAs that replace theirs.
+    pub fn order(
+        &mut self,
+        database: &Database,
+        policies: &PolicyBook,
+        child_sas: &mut ChildSas,
+        (connection, child): (Option<&str>, &str),
+        engine: &str,
+    ) -> Result<Moved, NotMoved> {
+        let Some(choice) = self.find(engine) else {
+            return Err(NotMoved::NoEngine {
+                wanted: engine.to_owned(),
+                there: self.all_names(),
+            });
+        };
+        let is_meant = |name: &ChildName| {
+            name.1 == child && connection.is_none_or(|connection| name.0 == connection)
+        };
+        let protects = |policy: &&ConfiguredPolicy| {
+            matches!(policy.kind, PolicyKind::Protect { .. }) && is_meant(&policy.name())
+        };
+        let up = child_sas.iter().filter(|(_, child)| is_meant(&child.name));
+        let (up, of_up): (Vec<_>, Vec<_>) = up.map(|(id, child)| (id, child.name.clone())).unzip();
+        let configured = policies.configured().iter().filter(protects);
+        let names = configured.map(ConfiguredPolicy::name).chain(of_up);
+        let orders: HashMap<_, _> = names.map(|name| (name, choice)).collect();
+        if orders.is_empty() {
+            return Err(NotMoved::NoChild(child.to_owned()));
+        }
+        self.ordered.extend(orders);
+        let mut moved = Moved::default();
+        for id in up {
+            match self.move_to(database, child_sas, id, choice) {
+                true => moved.at_once += 1,
+                false => moved.renewed += 1,
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves an SA that is up. False if only its successor can be there.
+    fn move_to(
+        &mut self,
+        database: &Database,
+        child_sas: &mut ChildSas,
+        id: ChildSaId,
+        choice: EngineChoice,
+    ) -> bool {
+        let Some(child) = child_sas.get_mut(id) else {
+            return true;
+        };
+        match (choice, &child.carrier) {
+            (EngineChoice::Core, Carrier::Fpga) => true,
+            (EngineChoice::Worker(index), Carrier::Cpu(_)) => {
+                // The CPU is the choice now, whatever the core has said of the SA.
+                child.carrier = Carrier::Cpu(None);
+                for half in [&child.outbound.common, &child.inbound.common] {
+                    place(database, half, index);
+                }
+                true
+            }
+            (EngineChoice::Core, Carrier::Cpu(_)) | (EngineChoice::Worker(_), Carrier::Fpga) => {
+                self.renewals.push(id);
+                false
+            }
+        }
+    }
+
+    /// SAs that are to be rekeyed since the last call, because their successors are to be elsewhere.
+    pub fn take_renewals(&mut self) -> Vec<ChildSaId> {
+        std::mem::take(&mut self.renewals)
+    }
+
+    /// The engine that a child SA is with. None where there is only one.
+    pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
+        if child.carrier == Carrier::Fpga {
+            return Some(EngineKind::Fpga.name());
+        }
+        let index = child.outbound.common.placement.get().engine;
+        let several = self.engines.len() > 1 || self.core.is_some();
+        let name = self.engines.get(usize::from(index)).copied();
+        name.filter(|_| several)
+    }
+
+    fn all_names(&self) -> String {
+        let core = self.core.as_ref().map(|_| EngineKind::Fpga.name());
+        let names: Vec<_> = self.engines.iter().copied().chain(core).collect();
+        names.join(", ")
+    }
+
+    /// Forgets the orders of the administrator.
+    #[cfg(test)]
+    pub fn forget_orders(&mut self) {
+        self.ordered.clear();
+    }
+}
+
+fn place(database: &Database, half: &SaCommon, index: u8) {
+    if half.placement.get().engine != index {
+        database.placements().place(&half.placement, index);
+    }
+}
+
+/// What a child asks for that the FPGA core cannot do, beside what its SAs show.
+fn unfit(options: &SaOptions) -> Option<&'static str> {
+    if !options.populate.is_none() {
+        return Some("an SA for each flow");
+    }
+    (options.dummies > 0).then_some("dummy packets")
+}

@@ -1,0 +1,54 @@
+//! A child of the configuration, as the SPD and the routes need it.
+
+use esplanade_ipsec::selector::TrafficSelector;
+
+use crate::config::SaOptions;
+
+/// The names of a connection and of a child of it.
+pub(super) type ChildName = (String, String);
+
+/// One child of the configuration. A list of these has the order of the SPD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfiguredPolicy {
+    pub connection: String,
+    pub child: String,
+    pub kind: PolicyKind,
+    pub local: Vec<TrafficSelector>,
+    pub remote: Vec<TrafficSelector>,
+    /// The child of the same connection whose SPD entry this child shares. Children that differ in DSCPs only share the
+    /// entry of the first of them; any other child has its own.
+    pub shares_entry_of: String,
+    pub sa: SaOptions,
+}
+
+/// What happens to the traffic of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    Bypass,
+    Discard,
+    /// The traffic is held while there is no SA. With `trap` it also asks IKE for one.
+    Protect {
+        trap: bool,
+    },
+}
+
+impl ConfiguredPolicy {
+    pub(super) fn name(&self) -> ChildName {
+        (self.connection.clone(), self.child.clone())
+    }
+
+    /// The name of the child whose SPD entry this child shares.
+    pub(super) fn entry_name(&self) -> ChildName {
+        (self.connection.clone(), self.shares_entry_of.clone())
+    }
+
+    /// As `connection/child`.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.connection, self.child)
+    }
+}
+
+/// Whether all addresses of `ts` are among those of `wide`.
+pub(super) fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
+    wide.addresses.contains(ts.addresses.first()) && wide.addresses.contains(ts.addresses.last())
+}

@@ -1,0 +1,421 @@
+//! The policies that stand in the SPD, and their order.
+//!
+//! The SPD has an entry for each set of selectors that a child of the configuration has in force. A child that is to be
+//! protected has one for its own selectors, which holds the traffic while there is no SA. A peer that narrows the
+//! selectors gets an entry of its own in front, for as long as it has SAs with them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use esplanade_ipsec::selector::{SelectorSet, TrafficSelector};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
+
+use super::policy::{ChildName, ConfiguredPolicy, PolicyKind, covers};
+
+/// Selectors that policies are for: as a set, and the ends as routes and nftables see them.
+#[derive(Clone, Debug)]
+pub(super) struct PolicySelectors {
+    pub set: SelectorSet,
+    pub local: Vec<TrafficSelector>,
+    pub remote: Vec<TrafficSelector>,
+}
+
+impl PolicySelectors {
+    /// None if there are too many, or if they select nothing.
+    pub fn new(local: Vec<TrafficSelector>, remote: Vec<TrafficSelector>) -> Option<Self> {
+        let set = SelectorSet::from_ends(&local, &remote).filter(|set| !set.is_empty())?;
+        Some(Self { set, local, remote })
+    }
+
+    fn of(policy: &ConfiguredPolicy) -> Option<Self> {
+        Self::new(policy.local.clone(), policy.remote.clone())
+    }
+}
+
+/// A Protect policy that came or went.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyChange {
+    pub came: bool,
+    /// The interface that the policy is bound to; 0 is the common one.
+    pub interface: u32,
+    pub local: Vec<TrafficSelector>,
+    pub remote: Vec<TrafficSelector>,
+    /// The selectors came with a peer: the configuration does not cover them.
+    pub from_peer: bool,
+}
+
+/// A Protect policy, for a child SA and for those that replace it.
+#[derive(Debug)]
+struct PolicyGroup {
+    policy: Arc<Policy>,
+    configured: ConfiguredPolicy,
+    selectors: PolicySelectors,
+    /// Child SAs that are installed for the policy.
+    child_sas: usize,
+    /// The policy is configured. It stands without SAs too, so that its traffic never leaves in the clear.
+    hold: bool,
+    /// Traffic asks for an SA.
+    trap: bool,
+    /// The place of the child in the configuration. A child that is no longer configured is behind all others.
+    order: usize,
+}
+
+/// What makes two policies the same: the child with the entry, the interface, the selectors.
+type GroupKey = (ChildName, u32, SelectorSet);
+
+/// All policies.
+#[derive(Debug)]
+pub(super) struct PolicyBook {
+    configured: Vec<ConfiguredPolicy>,
+    /// Indices into `configured`.
+    by_name: HashMap<ChildName, usize>,
+    groups: BTreeMap<PolicyId, PolicyGroup>,
+    by_selectors: HashMap<GroupKey, PolicyId>,
+    next_id: u32,
+    /// The SPD was not built again since a policy changed.
+    spd_lags: bool,
+    changes: Vec<PolicyChange>,
+}
+
+impl Default for PolicyBook {
+    fn default() -> Self {
+        Self {
+            configured: Vec::new(),
+            by_name: HashMap::new(),
+            groups: BTreeMap::new(),
+            by_selectors: HashMap::new(),
+            // Policy 0 stands for those that are not Protect.
+            next_id: 1,
+            spd_lags: false,
+            changes: Vec::new(),
+        }
+    }
+}
+
+impl PolicyBook {
+    /// Follows a new configuration. Policies with SAs stay with the selectors that were negotiated. Those without stay
+    /// until [`Self::drop_unused`], so that the routes of new ones come before the routes of old ones go.
+    pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
+        self.configured = configured;
+        self.by_name = (self.configured.iter().enumerate())
+            .map(|(index, policy)| (policy.name(), index))
+            .collect();
+        for group in self.groups.values_mut() {
+            group.order = order(&self.by_name, &group.configured.entry_name());
+            let now = self.configured.get(group.order);
+            let same = now.is_some_and(|policy| *policy == group.configured);
+            group.hold &= same;
+            group.trap &= same;
+        }
+        for policy in self.configured.clone() {
+            if SelectorSet::from_ends(&policy.local, &policy.remote).is_none() {
+                tracing::error!(
+                    connection = policy.connection,
+                    child = policy.child,
+                    "the policy has too many traffic selectors and is left out"
+                );
+            } else if let PolicyKind::Protect { trap } = policy.kind
+                // A tunnel interface discards what no policy takes: it needs no policy to hold its traffic.
+                && (trap || policy.sa.if_ids.outbound == 0)
+            {
+                self.hold(&policy, trap);
+            }
+        }
+        self.spd_lags = true;
+    }
+
+    /// Lets a configured policy stand without SAs; with `trap` its traffic asks for one.
+    fn hold(&mut self, policy: &ConfiguredPolicy, trap: bool) {
+        let Some(selectors) = PolicySelectors::of(policy) else {
+            return;
+        };
+        let id = self.group_for(policy, selectors);
+        if let Some(group) = self.groups.get_mut(&id) {
+            self.spd_lags |= !group.hold;
+            group.hold = true;
+            group.trap |= trap;
+            group.configured = policy.clone();
+        }
+    }
+
+    /// Lets the traffic of a policy's child ask for a new SA, as `dpd_action = trap` says. The configured selectors are
+    /// trapped and not the negotiated ones: peers could narrow these differently each time, without end.
+    pub fn trap_as_configured(&mut self, id: PolicyId) {
+        let group = self.groups.get(&id);
+        let configured = group.and_then(|group| self.configured.get(group.order));
+        if let Some(configured) = configured.cloned() {
+            self.hold(&configured, true);
+        }
+    }
+
+    /// The policy of an SA with these selectors, made if there is none. With PFP (RFC 4301 §4.4.1) it is the child's own
+    /// policy, which has the SAs of all flows.
+    pub fn policy_for_sa(
+        &mut self,
+        configured: &ConfiguredPolicy,
+        negotiated: PolicySelectors,
+    ) -> PolicyId {
+        let entry = order(&self.by_name, &configured.entry_name());
+        let entry = self.configured.get(entry).unwrap_or(configured).clone();
+        let whole = match entry.sa.populate.is_none() {
+            true => None,
+            false => PolicySelectors::of(&entry),
+        };
+        self.group_for(&entry, whole.unwrap_or(negotiated))
+    }
+
+    fn group_for(&mut self, configured: &ConfiguredPolicy, selectors: PolicySelectors) -> PolicyId {
+        let interface = configured.sa.if_ids.outbound;
+        let key = (configured.entry_name(), interface, selectors.set.clone());
+        if let Some(id) = self.by_selectors.get(&key) {
+            return *id;
+        }
+        let id = PolicyId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
+        let group = PolicyGroup {
+            policy: Arc::new(Policy::new(id, configured.full_name())),
+            configured: configured.clone(),
+            selectors,
+            child_sas: 0,
+            hold: false,
+            trap: false,
+            order: order(&self.by_name, &key.0),
+        };
+        self.changes.push(group.change(true));
+        self.groups.insert(id, group);
+        self.by_selectors.insert(key, id);
+        self.spd_lags = true;
+        id
+    }
+
+    /// A child SA was installed for the policy.
+    pub fn add_child_sa(&mut self, id: PolicyId) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.child_sas += 1;
+        }
+    }
+
+    /// A child SA of the policy is gone. The policy stays until [`Self::drop_if_unused`].
+    pub fn remove_child_sa(&mut self, id: PolicyId) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.child_sas = group.child_sas.saturating_sub(1);
+        }
+    }
+
+    /// Drops a policy that has no SA and is not configured.
+    pub fn drop_if_unused(&mut self, id: PolicyId) {
+        let unused = |group: &PolicyGroup| !group.hold && group.child_sas == 0;
+        if !self.groups.get(&id).is_some_and(unused) {
+            return;
+        }
+        if let Some(group) = self.groups.remove(&id) {
+            self.changes.push(group.change(false));
+            let interface = group.configured.sa.if_ids.outbound;
+            let key = (
+                group.configured.entry_name(),
+                interface,
+                group.selectors.set,
+            );
+            self.by_selectors.remove(&key);
+            self.spd_lags = true;
+        }
+    }
+
+    /// Drops all policies that have no SA and are not configured.
+    pub fn drop_unused(&mut self) {
+        let all: Vec<_> = self.groups.keys().copied().collect();
+        all.into_iter().for_each(|id| self.drop_if_unused(id));
+    }
+
+    /// The configuration, in its order.
+    pub fn configured(&self) -> &[ConfiguredPolicy] {
+        &self.configured
+    }
+
+    /// A child of the configuration.
+    pub fn configured_child(&self, name: &ChildName) -> Option<&ConfiguredPolicy> {
+        self.configured.get(*self.by_name.get(name)?)
+    }
+
+    /// What a policy was made from, also where it is no longer configured.
+    pub fn origin(&self, id: PolicyId) -> Option<&ConfiguredPolicy> {
+        Some(&self.groups.get(&id)?.configured)
+    }
+
+    /// A policy as the data plane has it.
+    pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
+        Some(&self.groups.get(&id)?.policy)
+    }
+
+    /// Whether packets of the policy that find no SA ask IKE for one.
+    pub fn asks(&self, id: PolicyId) -> bool {
+        self.groups.get(&id).is_some_and(PolicyGroup::asks)
+    }
+
+    /// The connection, and the children that a packet of this DSCP asks for. The packet's own child comes first. The
+    /// others that share the entry follow: the SA of the first that comes up carries their packets too, so that none would
+    /// ask for their own.
+    pub fn children_to_ask(&self, id: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
+        let group = self.groups.get(&id).filter(|group| group.asks())?;
+        let entry = group.configured.entry_name();
+        let sharing = || (self.configured.iter()).filter(|other| other.entry_name() == entry);
+        let own = sharing().find(|other| other.sa.dscp.contains(dscp));
+        let own = own.unwrap_or(&group.configured);
+        let others = sharing().filter(|other| {
+            other.kind == PolicyKind::Protect { trap: true } && other.child != own.child
+        });
+        let children = std::iter::once(own).chain(others);
+        let names = children.map(|policy| policy.child.as_str()).collect();
+        Some((&group.configured.connection, names))
+    }
+
+    /// Lets policies without an SA ask again: an acquire can get lost, or lead to nothing.
+    pub fn renew_acquires(&self) {
+        for group in self.groups.values() {
+            // With PFP there is always another flow.
+            let flows = !group.configured.sa.populate.is_none();
+            if flows || group.policy.outbound_sa().is_none() {
+                group.policy.acquire_done();
+            }
+        }
+    }
+
+    /// What must not leave in the clear, in the order of the SPD: the configured policies, each followed by what was
+    /// negotiated beside its selectors and has SAs.
+    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
+        let mut from_peers: HashMap<usize, Vec<&PolicyGroup>> = HashMap::new();
+        for group in self.groups.values().filter(|group| group.is_from_peer()) {
+            from_peers.entry(group.order).or_default().push(group);
+        }
+        let mut policies = Vec::with_capacity(self.configured.len() + from_peers.len());
+        for (index, policy) in self.configured.iter().enumerate() {
+            policies.push(policy.clone());
+            let groups = from_peers.get(&index).into_iter().flatten();
+            policies.extend(groups.map(|group| ConfiguredPolicy {
+                local: group.selectors.local.clone(),
+                remote: group.selectors.remote.clone(),
+                ..policy.clone()
+            }));
+        }
+        policies
+    }
+
+    /// The policies that came and went since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<PolicyChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The SPD, if it is another than at the last call. The order is the configuration's. Negotiated selectors stand
+    /// before the wider ones that are held, and policies that are no longer configured stand last.
+    pub fn take_spd(&mut self) -> Option<Spd> {
+        if !std::mem::take(&mut self.spd_lags) {
+            return None;
+        }
+        let protect = self.groups.values().map(|group| {
+            let action = Action::Protect(group.policy.clone());
+            let place = (group.order, group.hold, group.policy.id);
+            let entry = SpdEntry {
+                interface: group.configured.sa.if_ids.outbound,
+                populate: group.configured.sa.populate,
+                name: group.policy.name.as_str().into(),
+                ..SpdEntry::new(group.selectors.set.clone(), action)
+            };
+            (place, entry)
+        });
+        let mut entries: Vec<_> = protect.collect();
+        for (index, configured) in self.configured.iter().enumerate() {
+            let action = match configured.kind {
+                PolicyKind::Bypass => Action::Bypass,
+                PolicyKind::Discard => Action::Discard,
+                PolicyKind::Protect { .. } => continue,
+            };
+            if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
+                let place = (index, false, PolicyId(0));
+                let entry = SpdEntry {
+                    interface: configured.sa.if_ids.outbound,
+                    name: configured.full_name().into(),
+                    ..SpdEntry::new(selectors, action)
+                };
+                entries.push((place, entry));
+            }
+        }
+        entries.sort_unstable_by_key(|(place, _)| *place);
+        let entries = entries.into_iter().map(|(_, entry)| entry);
+        Some(Spd::new(entries.collect()))
+    }
+}
+
+impl PolicyGroup {
+    fn change(&self, came: bool) -> PolicyChange {
+        PolicyChange {
+            came,
+            interface: self.configured.sa.if_ids.outbound,
+            local: self.selectors.local.clone(),
+            remote: self.selectors.remote.clone(),
+            from_peer: self.is_from_peer(),
+        }
+    }
+
+    /// While there are SAs, a packet without one is of another flow of theirs, and asks too.
+    fn asks(&self) -> bool {
+        self.trap || self.child_sas > 0
+    }
+
+    /// Whether the configuration does not cover the selectors: `dynamic` ones are known when the peer is there.
+    fn is_from_peer(&self) -> bool {
+        let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
+            let mut ends = ends.iter();
+            ends.all(|ts| wide.iter().any(|wide| covers(wide, ts)))
+        };
+        !within(&self.configured.local, &self.selectors.local)
+            || !within(&self.configured.remote, &self.selectors.remote)
+    }
+}
+
+fn order(by_name: &HashMap<ChildName, usize>, name: &ChildName) -> usize {
+    by_name.get(name).copied().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TRAP, ends, policy};
+    use super::*;
+
+    #[test]
+    fn a_peer_that_narrows_differently_each_time_leaves_one_policy() {
+        let configured = policy("net", TRAP, "10.2.0.0/16");
+        let mut book = PolicyBook::default();
+        book.configure(vec![configured.clone()]);
+        for n in 0..50 {
+            let narrow = ends(&format!("10.2.{n}.0/24"));
+            let selectors = PolicySelectors::new(ends("10.1.0.0/16"), narrow).unwrap();
+            let id = book.policy_for_sa(&configured, selectors);
+            book.add_child_sa(id);
+            assert_eq!(book.groups.len(), 2);
+            book.remove_child_sa(id);
+            book.trap_as_configured(id);
+            book.drop_if_unused(id);
+        }
+        assert_eq!((book.groups.len(), book.by_selectors.len()), (1, 1));
+        let changes = book.take_changes();
+        assert_eq!(changes.len(), 101);
+        let standing = changes
+            .iter()
+            .map(|change| if change.came { 1 } else { -1 });
+        assert_eq!(standing.sum::<i32>(), 1);
+    }
+
+    #[test]
+    fn the_spd_is_built_only_when_policies_change() {
+        let mut book = PolicyBook::default();
+        assert!(book.take_spd().is_none());
+        book.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
+        assert_eq!(book.take_spd().unwrap().entries().len(), 1);
+        assert!(book.take_spd().is_none());
+        book.drop_unused();
+        assert!(book.take_spd().is_none(), "what is configured stays");
+        book.configure(Vec::new());
+        book.drop_unused();
+        assert_eq!(book.take_spd().unwrap().entries().len(), 0);
+    }
+}

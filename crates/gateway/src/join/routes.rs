@@ -1,0 +1,112 @@
+//! Routes: which traffic they must lead into the TUN device, and which they must keep out of it.
+
+use esplanade_ipsec::selector::{PortRange, TrafficSelector};
+
+use super::policy::{ConfiguredPolicy, PolicyKind, covers};
+use super::policy_book::PolicyChange;
+use crate::net;
+
+/// A change of the routes into the TUN device, or of those that lead past it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteChange {
+    pub add: bool,
+    /// The traffic is kept out of the TUN device; otherwise it is led into it.
+    pub bypass: bool,
+    pub local: Vec<net::AddressRange>,
+    pub remote: Vec<net::AddressRange>,
+}
+
+/// The routes that the policies ask for, and what has changed of them.
+#[derive(Debug, Default)]
+pub(super) struct RouteBook {
+    /// Traffic that is kept out of the TUN device.
+    bypassed: Vec<RouteChange>,
+    changes: Vec<RouteChange>,
+}
+
+impl RouteBook {
+    /// Follows the Bypass policies of a new configuration.
+    pub fn follow_bypasses(&mut self, configured: &[ConfiguredPolicy]) {
+        let bypassed = bypass_routes(configured);
+        let gone = self.bypassed.iter().filter(|old| !bypassed.contains(old));
+        self.changes.extend(gone.map(|old| RouteChange {
+            add: false,
+            ..old.clone()
+        }));
+        let new = bypassed.iter().filter(|new| !self.bypassed.contains(new));
+        self.changes.extend(new.cloned());
+        self.bypassed = bypassed;
+    }
+
+    /// Follows a Protect policy that came or went. Routes into tunnel interfaces are the administrator's.
+    pub fn follow(&mut self, change: &PolicyChange) {
+        if change.interface == 0 {
+            self.changes.push(RouteChange {
+                add: change.came,
+                bypass: false,
+                local: ranges(&change.local),
+                remote: ranges(&change.remote),
+            });
+        }
+    }
+
+    /// The changes since the last call, in order.
+    pub fn take(&mut self) -> Vec<RouteChange> {
+        std::mem::take(&mut self.changes)
+    }
+}
+
+/// The traffic of Bypass policies on the common interface that ordinary routes may carry.
+///
+/// A route knows remote addresses only. So none of these addresses may be for another kind of policy, or for one protocol
+/// or port alone. Other bypassed traffic passes the TUN device and the SPD.
+pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
+    let mut bypassed = Vec::new();
+    for (index, policy) in configured.iter().enumerate() {
+        if policy.kind != PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
+            continue;
+        }
+        let mut ends = policy.local.iter().chain(&policy.remote);
+        let everything = ends.all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
+        let shared = configured.iter().enumerate().any(|(other_index, other)| {
+            // A policy whose local address is not known yet has no local selectors.
+            let inside = !other.local.is_empty()
+                && other
+                    .local
+                    .iter()
+                    .all(|ts| policy.local.iter().any(|wide| covers(wide, ts)));
+            other.kind != PolicyKind::Bypass
+                && other.sa.if_ids.outbound == 0
+                && (other_index < index || !inside)
+                && policy
+                    .remote
+                    .iter()
+                    .any(|a| other.remote.iter().any(|b| overlap(a, b)))
+        });
+        if everything && !shared {
+            bypassed.push(RouteChange {
+                add: true,
+                bypass: true,
+                local: ranges(&policy.local),
+                remote: ranges(&policy.remote),
+            });
+        }
+    }
+    bypassed
+}
+
+fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
+    let (a, b) = (a.addresses, b.addresses);
+    a.contains(b.first()) || b.contains(a.first())
+}
+
+/// The addresses of traffic selectors.
+pub fn ranges(selectors: &[TrafficSelector]) -> Vec<net::AddressRange> {
+    selectors
+        .iter()
+        .map(|ts| net::AddressRange {
+            first: ts.addresses.first(),
+            last: ts.addresses.last(),
+        })
+        .collect()
+}

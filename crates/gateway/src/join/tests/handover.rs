@@ -1,0 +1,130 @@
+//! Outbound traffic that changes to another SA.
+
+use esplanade_ipsec::sa::DscpSet;
+
+use super::policy_book::join_with_voice;
+use super::*;
+use crate::join::handover::HANDOVER;
+
+#[test]
+fn a_rekey_moves_traffic_without_a_gap() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+    assert_eq!(
+        send(&join, "10.3.0.1"),
+        Err(DropReason::NoPolicy.name().into())
+    );
+
+    let first = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&first, 0).unwrap();
+    assert!(
+        join.database.sad().lookup(first.spi_in).is_some(),
+        "receives before it sends"
+    );
+    assert!(send(&join, "10.2.0.1").is_err());
+    join.use_outbound(first.child, Instant::now());
+    assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+
+    let second = installed(&join, 2, "10.2.0.0/16", Some(1));
+    join.install(&second, 0).unwrap();
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(first.spi_out),
+        "the old one until told otherwise"
+    );
+    join.use_outbound(second.child, Instant::now());
+    assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
+
+    join.delete(&deleted(&first, true, EndAction::Clear), now);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
+    assert!(
+        join.database.sad().lookup(first.spi_in).is_some(),
+        "packets in flight"
+    );
+    join.expire(now + Duration::from_secs(6));
+    assert!(join.database.sad().lookup(first.spi_in).is_none());
+    assert!(join.database.sad().lookup(second.spi_in).is_some());
+}
+
+// RFC 4301 R4
+#[test]
+fn redundant_sas_fall_back_on_each_other() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let (first, second) = (
+        installed(&join, 1, "10.2.0.0/16", None),
+        installed(&join, 2, "10.2.0.0/16", None),
+    );
+    for sa in [&first, &second] {
+        join.install(sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+    }
+    assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
+    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+}
+
+#[test]
+fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let beside = |join: &mut Join, id| {
+        let mut sa = installed(join, id, "10.2.0.0/16", None);
+        sa.initiator = false;
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, now);
+        sa
+    };
+    let first = beside(&mut join, 1);
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(first.spi_out),
+        "nothing to wait for"
+    );
+    let second = beside(&mut join, 2);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+    join.expire(now + HANDOVER);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
+
+    let third = beside(&mut join, 3);
+    let rekeyed = installed(&join, 4, "10.2.0.0/16", Some(2));
+    join.install(&rekeyed, 0).unwrap();
+    join.use_outbound(rekeyed.child, now);
+    join.expire(now + HANDOVER);
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(rekeyed.spi_out),
+        "not back to an older one"
+    );
+
+    let last = beside(&mut join, 5);
+    for older in [&first, &second, &third, &rekeyed] {
+        join.delete(&deleted(older, false, EndAction::Clear), now);
+    }
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(last.spi_out),
+        "the only one left"
+    );
+}
+
+/// Peers choose the SPIs that we send with.
+#[test]
+fn of_two_sas_with_one_spi_the_deleted_one_stops() {
+    let mut join = join_with_voice();
+    let sas: Vec<_> = [(1, "net"), (2, "voice")]
+        .into_iter()
+        .map(|(id, name)| {
+            let mut sa = installed(&join, id, "10.2.0.0/16", None);
+            (sa.name, sa.spi_out) = (name.into(), 0x2000);
+            join.install(&sa, 0).unwrap();
+            join.use_outbound(sa.child, Instant::now());
+            sa
+        })
+        .collect();
+    join.delete(&deleted(&sas[0], false, EndAction::Clear), Instant::now());
+    let Decision::Protect(left) = join.database.spd().outbound(&flow("10.2.0.1")) else {
+        panic!("voice is left")
+    };
+    assert_eq!(left.common.dscp, DscpSet::EMPTY.with(46));
+}

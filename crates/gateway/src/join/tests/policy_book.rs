@@ -1,0 +1,325 @@
+//! Which policies stand, in which order, and who may send by them.
+
+use esplanade_ipsec::sa::DscpSet;
+use esplanade_ipsec::selector::PopulateFromPacket;
+
+use super::*;
+
+#[test]
+fn without_a_trap_traffic_is_held_and_asks_for_nothing() {
+    let mut join = join_with(vec![
+        policy("net", NO_TRAP, "10.2.0.0/16"),
+        policy("pass", PolicyKind::Bypass, "10.0.0.0/8"),
+    ]);
+    assert!(route_changes(&mut join).iter().any(|change| change.add));
+    let held = Err("acquire site/net".into());
+    assert_eq!(send(&join, "10.2.0.1"), held);
+    let id = PolicyId(1);
+    assert!(!join.asks(id) && join.children_to_ask(id, 0).is_none());
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(send(&join, "10.2.0.1"), Ok(sa.spi_out));
+    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    assert!(route_changes(&mut join).is_empty());
+    assert_eq!(send(&join, "10.2.0.1"), held, "not in the clear");
+    assert!(join.children_to_ask(id, 0).is_none());
+    join.configure(Vec::new());
+    assert!(route_changes(&mut join).iter().any(|change| !change.add));
+}
+
+#[test]
+fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    join.delete(&deleted(&sa, false, EndAction::Trap), Instant::now());
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+}
+
+#[test]
+fn narrowed_selectors_come_before_the_trap() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.7.0/24", None);
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(send(&join, "10.2.7.1"), Ok(sa.spi_out));
+    assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
+}
+
+// RFC 4301 R12
+#[test]
+fn the_order_of_the_configuration_decides() {
+    let mut join = join_with(vec![
+        policy("pass", PolicyKind::Bypass, "10.2.1.0/24"),
+        policy("drop", PolicyKind::Discard, "10.2.2.0/24"),
+        policy("net", NO_TRAP, "10.2.0.0/16"),
+    ]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(send(&join, "10.2.1.1"), Err("bypass".into()));
+    assert_eq!(
+        send(&join, "10.2.2.1"),
+        Err(DropReason::PolicyDiscard.name().into())
+    );
+    assert_eq!(send(&join, "10.2.3.1"), Ok(sa.spi_out));
+}
+
+// RFC 4301 R91
+#[test]
+fn a_reload_keeps_what_is_up() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    join.configure(vec![policy("other", TRAP, "10.9.0.0/16")]);
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(sa.spi_out),
+        "until IKE deletes it"
+    );
+    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Err(DropReason::NoPolicy.name().into())
+    );
+    assert_eq!(send(&join, "10.9.0.1"), Err("acquire site/other".into()));
+}
+
+#[test]
+fn a_peer_that_narrows_and_leaves_again_and_again_leaves_one_trap() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    for id in 1..50 {
+        let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+        join.delete(&deleted(&sa, false, EndAction::Trap), Instant::now());
+    }
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(send(&join, "10.2.200.1"), Err("acquire site/net".into()));
+}
+
+#[test]
+fn a_reload_never_lets_trapped_traffic_out() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    route_changes(&mut join);
+    // Another detail of the policy: its routes stay.
+    let mut changed = policy("net", TRAP, "10.2.0.0/16");
+    changed.sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
+    join.configure(vec![changed]);
+    assert_eq!(route_changes(&mut join), []);
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+    // Other selectors: the new routes come before the old ones go.
+    join.configure(vec![policy("net", TRAP, "10.0.0.0/8")]);
+    let adds: Vec<_> = route_changes(&mut join).iter().map(|c| c.add).collect();
+    assert_eq!(adds, [true, false]);
+
+    // What a dead peer left trapped stays so.
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.delete(&deleted(&sa, false, EndAction::Trap), now);
+    route_changes(&mut join);
+    join.configure(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    assert_eq!(route_changes(&mut join), []);
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+    join.configure(Vec::new());
+    assert_eq!(route_changes(&mut join).len(), 1);
+}
+
+/// Two children with the same selectors: one for DSCP 46, one for all others.
+pub(super) fn join_with_voice() -> Join {
+    let mut net = policy("net", TRAP, "10.2.0.0/16");
+    net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
+    let mut voice = policy("voice", TRAP, "10.2.0.0/16");
+    voice.shares_entry_of = "net".into();
+    voice.sa.dscp = DscpSet::EMPTY.with(46);
+    join_with(vec![net, voice])
+}
+
+/// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
+// RFC 4301 R3, R75
+#[test]
+fn dscps_choose_among_the_sas_of_one_entry() {
+    let mut join = join_with_voice();
+    let spi = |join: &Join, dscp| {
+        let flow = Flow {
+            dscp,
+            ..flow("10.2.0.1")
+        };
+        match join.database.spd().outbound(&flow) {
+            Decision::Protect(sa) => sa.common.spi,
+            Decision::Acquire(acquire) => {
+                let both = match dscp {
+                    46 => vec!["voice", "net"],
+                    _ => vec!["net", "voice"],
+                };
+                assert_eq!(
+                    join.children_to_ask(acquire.policy.id, dscp),
+                    Some(("site", both))
+                );
+                0
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((spi(&join, 0), spi(&join, 46)), (0, 0));
+    assert_eq!(join.database.spd().entries().len(), 1);
+
+    let up = |join: &mut Join, id, name: &str, initiator| {
+        let mut sa = installed(join, id, "10.2.0.0/16", None);
+        sa.name = name.into();
+        sa.initiator = initiator;
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+        sa
+    };
+    let net = up(&mut join, 1, "net", true);
+    // The peer's is beside another, but for other packets: nothing to wait for.
+    let voice = up(&mut join, 2, "voice", false);
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, voice.spi_out)
+    );
+    let second = up(&mut join, 3, "voice", true);
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, second.spi_out)
+    );
+    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, voice.spi_out)
+    );
+    join.delete(&deleted(&voice, false, EndAction::Clear), Instant::now());
+    assert_eq!((spi(&join, 0), spi(&join, 46)), (net.spi_out, net.spi_out));
+}
+
+// RFC 4301 R19
+#[test]
+fn flows_share_the_entry_that_they_populate() {
+    let mut each = policy("net", TRAP, "10.2.0.0/16");
+    each.sa.populate.remote = true;
+    let mut join = join_with(vec![each]);
+    for (id, remote) in [(1, "10.2.0.1"), (2, "10.2.0.2")] {
+        assert_eq!(send(&join, remote), Err("acquire site/net".into()));
+        let sa = installed(&join, id, &format!("{remote}/32"), None);
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+        assert_eq!(send(&join, remote), Ok(sa.spi_out));
+    }
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(route_changes(&mut join).len(), 1, "the policy's own");
+    let spd = join.database.spd();
+    let Decision::Acquire(acquire) = spd.outbound(&flow("10.2.0.3")) else {
+        panic!("no SA is for it")
+    };
+    let asked = demand(&flow("10.2.0.3"), &acquire.selector).unwrap();
+    let host = "10.2.0.3".parse().unwrap();
+    assert_eq!(
+        (asked.selectors.1.start, asked.selectors.1.end),
+        (host, host)
+    );
+    assert_eq!(asked.selectors.0, wire("10.1.0.0/16")[0]);
+    assert_eq!(asked.packet.1.start, host);
+
+    // A flow whose protocol is hidden is not all protocols: traffic selectors have no word for it.
+    let hidden = Flow {
+        protocol: None,
+        ports: None,
+        ..flow("10.2.0.3")
+    };
+    let by_protocol = PopulateFromPacket {
+        protocol: true,
+        ..PopulateFromPacket::default()
+    };
+    let selector = by_protocol.narrow(&acquire.selector, &hidden);
+    assert_eq!(demand(&hidden, &selector), None);
+}
+
+// RFC 4301 R10
+#[test]
+fn a_policy_of_an_interface_is_for_its_packets_only() {
+    let mut bound = policy("net", TRAP, "0.0.0.0/0");
+    bound.local = ends("0.0.0.0/0");
+    bound.sa.if_ids = crate::config::IfIds {
+        inbound: 43,
+        outbound: 42,
+    };
+    let mut pass = policy("pass", PolicyKind::Bypass, "10.9.0.0/16");
+    pass.sa.if_ids.outbound = 42;
+    let mut join = join_with(vec![bound.clone(), pass]);
+    let from = |join: &Join, interface, remote: &str| {
+        let flow = Flow {
+            interface,
+            ..flow(remote)
+        };
+        match join.database.spd().outbound(&flow) {
+            Decision::Protect(sa) => format!("{:x}", sa.common.spi),
+            Decision::Bypass => "bypass".into(),
+            Decision::Discard(reason) => reason.name().into(),
+            Decision::Acquire(acquire) => acquire.policy.name.clone(),
+        }
+    };
+    assert_eq!(from(&join, 42, "10.2.0.1"), "site/net");
+    let mut sa = installed(&join, 1, "0.0.0.0/0", None);
+    sa.local_ts = wire("0.0.0.0/0");
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
+    for other in [0, 43] {
+        assert_eq!(from(&join, other, "10.2.0.1"), DropReason::NoPolicy.name());
+        assert_eq!(from(&join, other, "10.9.0.1"), DropReason::NoPolicy.name());
+    }
+    let inbound = join.database.sad().lookup(sa.spi_in).unwrap();
+    assert_eq!(inbound.common.interface, 43);
+    assert!(
+        route_changes(&mut join).is_empty(),
+        "routes are the administrator's"
+    );
+
+    // The SA stays where it was negotiated for, whatever the child is bound to now.
+    bound.sa.if_ids = Default::default();
+    join.configure(vec![bound]);
+    assert_eq!(from(&join, 0, "10.2.0.1"), "site/net");
+    assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
+    assert!(matches!(route_changes(&mut join).as_slice(), [change] if change.add));
+    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    assert_eq!(from(&join, 42, "10.2.0.1"), DropReason::NoPolicy.name());
+    assert!(route_changes(&mut join).is_empty());
+}
+
+#[test]
+fn selectors_that_come_with_a_peer_are_shielded_while_it_is_there() {
+    let mut known = policy("net", NO_TRAP, "10.2.0.0/16");
+    known.remote.clear();
+    let mut join = join_with(vec![known, policy("other", NO_TRAP, "10.3.0.0/16")]);
+    let shielded = |join: &mut Join| {
+        let mut changes = join.take_changes().into_iter();
+        let changed = changes.any(|change| matches!(change, Change::Shield));
+        let remotes: Vec<_> = (join.shielded().iter())
+            .flat_map(|policy| policy.remote.clone())
+            .map(|ts| ts.addresses.first().to_string())
+            .collect();
+        (changed, remotes)
+    };
+    let rest = vec!["10.3.0.0".to_owned()];
+    let both = vec!["10.2.0.0".to_owned(), "10.3.0.0".to_owned()];
+    assert_eq!(shielded(&mut join), (false, rest.clone()));
+    let first = installed(&join, 1, "10.2.0.0/24", None);
+    join.install(&first, 0).unwrap();
+    assert_eq!(shielded(&mut join), (true, both.clone()), "in its place");
+    let second = installed(&join, 2, "10.2.0.0/24", Some(1));
+    join.install(&second, 0).unwrap();
+    join.delete(&deleted(&first, true, EndAction::Clear), Instant::now());
+    assert_eq!(
+        shielded(&mut join),
+        (false, both),
+        "a rekey changes nothing"
+    );
+    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    assert_eq!(shielded(&mut join), (true, rest));
+}

@@ -1,0 +1,135 @@
+//! What is configured, as `list-conns` and `list-policies` show it.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::parts::Named;
+use crate::net::prefixes_of_range;
+
+/// One connection. Times are in seconds. Keys with underscores are vici's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedConnection {
+    pub local_addrs: Vec<String>,
+    pub remote_addrs: Vec<String>,
+    pub version: &'static str,
+    /// Always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
+    pub reauth_time: u64,
+    pub rekey_time: u64,
+    pub unique: String,
+    /// None without liveness checks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dpd_delay: Option<u64>,
+    #[serde(rename = "local-1")]
+    pub local: ListedAuthentication,
+    #[serde(rename = "remote-1")]
+    pub remote: ListedAuthentication,
+    pub children: Named<ListedChild>,
+}
+
+/// How one end authenticates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedAuthentication {
+    /// `pre-shared key` or `public key`.
+    pub class: &'static str,
+    pub id: String,
+}
+
+/// One child of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedChild {
+    pub mode: &'static str,
+    pub rekey_time: u64,
+    pub rekey_bytes: u64,
+    pub rekey_packets: u64,
+    pub dpd_action: &'static str,
+    pub close_action: &'static str,
+    #[serde(rename = "local-ts")]
+    pub local_ts: Selectors,
+    #[serde(rename = "remote-ts")]
+    pub remote_ts: Selectors,
+    /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. None right after a reload, before IKE has the child.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'static str>,
+    /// Time until the next attempt.
+    #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<u64>,
+    /// Why the last attempt failed.
+    #[serde(rename = "last-error", skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Time since then.
+    #[serde(rename = "last-error-age", skip_serializing_if = "Option::is_none")]
+    pub last_error_age: Option<u64>,
+}
+
+/// One policy of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedPolicy {
+    pub child: String,
+    /// The connection.
+    pub ike: String,
+    /// `TUNNEL`, `TRANSPORT`, `PASS` or `DROP`.
+    pub mode: &'static str,
+    pub local_ts: Selectors,
+    pub remote_ts: Selectors,
+}
+
+/// Traffic selectors of one end, as `swanctl` writes them: `10.1.0.0/16[6/80]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Selectors(Vec<String>);
+
+impl Selectors {
+    /// Adds a range of addresses. Protocol 0 is any.
+    pub fn push_range(&mut self, first: IpAddr, last: IpAddr, protocol: u8, ports: (u16, u16)) {
+        let addresses = match prefixes_of_range(first, last).as_slice() {
+            [prefix] => prefix.to_string(),
+            _ => format!("{first}-{last}"),
+        };
+        self.0.push(addresses + &layer_4(protocol, ports));
+    }
+
+    /// Adds a selector whose address comes with the peer.
+    pub fn push_dynamic(&mut self, protocol: u8, ports: (u16, u16)) {
+        self.0
+            .push("dynamic".to_owned() + &layer_4(protocol, ports));
+    }
+}
+
+/// Protocol and ports in brackets; nothing for any traffic. Start above end is OPAQUE (RFC 7296 §3.13.1).
+fn layer_4(protocol: u8, ports: (u16, u16)) -> String {
+    match (protocol, ports) {
+        (0, (0, u16::MAX)) => String::new(),
+        (protocol, (0, u16::MAX)) => format!("[{protocol}]"),
+        (protocol, (u16::MAX, 0)) => format!("[{protocol}/opaque]"),
+        (protocol, (first, last)) if first == last => format!("[{protocol}/{first}]"),
+        (protocol, (first, last)) => format!("[{protocol}/{first}-{last}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_written_as_swanctl_does() {
+        let mut selectors = Selectors::default();
+        let address = |text: &str| text.parse().unwrap();
+        let all = (0, u16::MAX);
+        selectors.push_range(address("10.1.0.0"), address("10.1.255.255"), 6, (80, 80));
+        selectors.push_range(address("10.1.0.1"), address("10.1.0.2"), 0, all);
+        selectors.push_range(address("fd00::1"), address("fd00::1"), 17, all);
+        selectors.push_dynamic(6, (1000, 2000));
+        selectors.push_dynamic(6, (u16::MAX, 0));
+        assert_eq!(
+            selectors.0,
+            [
+                "10.1.0.0/16[6/80]",
+                "10.1.0.1-10.1.0.2",
+                "fd00::1/128[17]",
+                "dynamic[6/1000-2000]",
+                "dynamic[6/opaque]"
+            ]
+        );
+    }
+}

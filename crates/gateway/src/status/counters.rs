@@ -1,0 +1,99 @@
+//! What was carried, refused and dropped since the start, as `get-counters` shows it. Every counter is there, also while
+//! it is zero; `docs/outcomes.md` explains each.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Counters by their names.
+pub type NamedCounters = BTreeMap<String, u64>;
+
+/// The name of a counter as every output writes it: in kebab case.
+pub fn counter_name(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GatewayCounters {
+    pub ike: IkeCounters,
+    #[serde(flatten)]
+    pub traffic: TrafficCounters,
+    pub log: OutputCounters,
+    /// None where no keys are exported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_export: Option<OutputCounters>,
+}
+
+/// What IKE has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct IkeCounters {
+    pub messages_received: u64,
+    pub messages_sent: u64,
+    pub retransmissions_sent: u64,
+    pub ike_sas_established: u64,
+    pub child_sas_installed: u64,
+    pub ike_rekeys: u64,
+    pub child_rekeys: u64,
+    pub connect_failures: u64,
+    pub peers_timed_out: u64,
+    pub half_open_dropped: u64,
+    /// Messages that were refused, wholly or in part, by reason.
+    pub refused: NamedCounters,
+}
+
+/// What the data plane has done: sums over all workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrafficCounters {
+    pub outbound: WalkTotals,
+    pub inbound: WalkTotals,
+    /// Packets that were dropped, in both directions, by reason.
+    pub drops: NamedCounters,
+    /// What the workers' I/O has done.
+    pub io: NamedCounters,
+    /// None without an FPGA core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<CoreCounters>,
+}
+
+/// One direction of the packet path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WalkTotals {
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    pub packets_bypassed: u64,
+    pub dummies: u64,
+}
+
+/// The two lanes of the FPGA core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreCounters {
+    pub outbound: LaneCounters,
+    pub inbound: LaneCounters,
+}
+
+/// One lane of the FPGA core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LaneCounters {
+    /// Packets that left the lane, also those for the host.
+    pub packets: u64,
+    pub bytes: u64,
+    /// Packets that were dropped, by reason.
+    #[serde(flatten)]
+    pub drops: NamedCounters,
+}
+
+/// Lines on their way to the log or to a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutputCounters {
+    pub lost: u64,
+    /// Lines that are not written yet: a level, not a count.
+    pub waiting: usize,
+    /// Why nothing can be written at present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -1,0 +1,33 @@
+//! What the gateway says about itself, as plain structures. The daemon fills them (`daemon::report`); everything that
+//! shows them goes from here.
+//!
+//! | answer to | structure |
+//! |---|---|
+//! | `stats` | [`GatewayStats`] |
+//! | `get-counters` | [`GatewayCounters`] |
+//! | `list-sas` | [`ListedIkeSa`] with [`ListedChildSa`]s |
+//! | `list-conns` | [`ListedConnection`] |
+//! | `list-policies` | [`ListedPolicy`] |
+//!
+//! Field names are vici's, as stock `swanctl` reads them. `vici::Section::of` turns a structure into an answer. The
+//! command line gets the answer over the control socket, prints it as JSON, or as text with [`text`].
+
+mod connections;
+mod counters;
+mod parts;
+mod sas;
+mod stats;
+pub mod text;
+
+pub use connections::{
+    ListedAuthentication, ListedChild, ListedConnection, ListedPolicy, Selectors,
+};
+pub use counters::{
+    CoreCounters, GatewayCounters, IkeCounters, LaneCounters, NamedCounters, OutputCounters,
+    TrafficCounters, WalkTotals, counter_name,
+};
+pub use parts::Named;
+pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
+pub use stats::{
+    ConfinementStats, EngineStats, GatewayStats, IkeSaStats, UptimeStats, WorkerStats, WorkersStats,
+};

@@ -1,0 +1,34 @@
+//! Parts that several of the structures are made of.
+
+use serde::{Serialize, Serializer};
+
+/// Sections by name, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named<T>(pub Vec<(String, T)>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, content)| (name, content)))
+    }
+}
+
+/// Writes a number of 32 bits as eight hexadecimal digits.
+pub(super) fn hex_32<S: Serializer>(number: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:08x}"))
+}
+
+/// Writes a number of 64 bits as sixteen hexadecimal digits.
+pub(super) fn hex_64<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:016x}"))
+}
+
+/// Whether an entry is left out because it is `no`.
+pub(super) fn is_no(value: &bool) -> bool {
+    !*value
+}

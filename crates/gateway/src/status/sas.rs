@@ -1,0 +1,167 @@
+//! Security associations, as `list-sas` shows them.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::connections::Selectors;
+use super::counters::NamedCounters;
+use super::parts::{Named, hex_32, hex_64, is_no};
+
+/// One IKE SA. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedIkeSa {
+    pub uniqueid: u64,
+    /// The version of IKE.
+    pub version: u8,
+    pub state: &'static str,
+    pub local_host: IpAddr,
+    pub local_port: u16,
+    pub remote_host: IpAddr,
+    pub remote_port: u16,
+    /// `%any` while it is not known.
+    pub local_id: String,
+    /// `%any` while it is not known.
+    pub remote_id: String,
+    /// This gateway began the SA.
+    #[serde(skip_serializing_if = "is_no")]
+    pub initiator: bool,
+    #[serde(serialize_with = "hex_64")]
+    pub initiator_spi: u64,
+    #[serde(serialize_with = "hex_64")]
+    pub responder_spi: u64,
+    /// This gateway is behind a NAT.
+    #[serde(skip_serializing_if = "is_no")]
+    pub nat_local: bool,
+    /// The peer is behind a NAT.
+    #[serde(skip_serializing_if = "is_no")]
+    pub nat_remote: bool,
+    /// None before a suite is chosen, as for the next four.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_alg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_keysize: Option<u16>,
+    /// None with an AEAD cipher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub integ_alg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prf_alg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dh_group: Option<String>,
+    /// Time since the SA was established.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub established: Option<u64>,
+    /// Time until the SA is rekeyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_time: Option<u64>,
+    /// Exchanges that wait for their turn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks_queued: Vec<&'static str>,
+    /// The exchange that waits for the peer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks_active: Vec<&'static str>,
+    /// By the child's name and the SA's number: `net-3`.
+    pub child_sas: Named<ListedChildSa>,
+}
+
+/// One child SA. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedChildSa {
+    pub name: String,
+    pub uniqueid: u64,
+    pub state: &'static str,
+    pub mode: &'static str,
+    pub protocol: &'static str,
+    #[serde(serialize_with = "hex_32")]
+    pub spi_in: u32,
+    #[serde(serialize_with = "hex_32")]
+    pub spi_out: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_alg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_keysize: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub integ_alg: Option<String>,
+    /// 1 with extended sequence numbers (RFC 4303 §2.2.1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub esn: Option<u8>,
+    /// ESP goes in UDP (RFC 3948).
+    #[serde(skip_serializing_if = "is_no")]
+    pub encap: bool,
+    /// None while the data plane does not have the SA.
+    #[serde(flatten)]
+    pub traffic: Option<ChildTraffic>,
+    /// Time since the SA was installed.
+    pub install_time: u64,
+    /// Time until the SA is rekeyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_time: Option<u64>,
+    /// Time until the SA ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub life_time: Option<u64>,
+    pub local_ts: Selectors,
+    pub remote_ts: Selectors,
+}
+
+/// What the data plane knows of a child SA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ChildTraffic {
+    /// The SPD's number of the policy.
+    pub reqid: u32,
+    /// The engine that carries the SA, where the gateway has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<&'static str>,
+    /// Why the CPU carries the SA and not the FPGA core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_reason: Option<String>,
+    #[serde(flatten, serialize_with = "inbound")]
+    pub inbound: HalfTraffic,
+    #[serde(flatten, serialize_with = "outbound")]
+    pub outbound: HalfTraffic,
+    /// Only reasons for which a packet was dropped: most SAs never drop one.
+    #[serde(skip_serializing_if = "NamedCounters::is_empty")]
+    pub drops: NamedCounters,
+}
+
+/// What one half of a child SA has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HalfTraffic {
+    pub bytes: u64,
+    pub packets: u64,
+    /// The tunnel interface that the half is bound to. None: the common one.
+    pub if_id: Option<u32>,
+    /// Seconds since the last packet. None before the first.
+    pub idle: Option<u64>,
+}
+
+fn inbound<S: serde::Serializer>(half: &HalfTraffic, serializer: S) -> Result<S::Ok, S::Error> {
+    half.serialize(["bytes-in", "packets-in", "if-id-in", "use-in"], serializer)
+}
+
+fn outbound<S: serde::Serializer>(half: &HalfTraffic, serializer: S) -> Result<S::Ok, S::Error> {
+    let keys = ["bytes-out", "packets-out", "if-id-out", "use-out"];
+    half.serialize(keys, serializer)
+}
+
+impl HalfTraffic {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        [bytes, packets, if_id, idle]: [&'static str; 4],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(bytes, &self.bytes)?;
+        map.serialize_entry(packets, &self.packets)?;
+        if let Some(id) = self.if_id {
+            map.serialize_entry(if_id, &format!("{id:08x}"))?;
+        }
+        if let Some(seconds) = self.idle {
+            map.serialize_entry(idle, &seconds)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,96 @@
+//! How the gateway as a whole is doing, as `stats` shows it.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::parts::Named;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GatewayStats {
+    pub uptime: UptimeStats,
+    pub ikesas: IkeSaStats,
+    pub workers: WorkersStats,
+    pub engine: EngineStats,
+    pub confinement: ConfinementStats,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UptimeStats {
+    /// With its unit: `12 s`.
+    pub running: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct IkeSaStats {
+    pub total: usize,
+    /// IKE SAs whose peer has not proved its identity yet.
+    pub half_open: usize,
+}
+
+/// All workers, by their numbers from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkersStats(pub Vec<WorkerStats>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WorkerStats {
+    /// Packets sealed and sent.
+    pub packets_out: u64,
+    /// Packets opened and delivered.
+    pub packets_in: u64,
+    /// The share of the last half second in which the worker did not wait.
+    pub busy_percent: u64,
+    /// For how many seconds the worker has been too busy. None: it is not, or not for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy_for: Option<u64>,
+}
+
+impl Serialize for WorkersStats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("total", &self.0.len())?;
+        for (number, worker) in self.0.iter().enumerate() {
+            map.serialize_entry(&number.to_string(), worker)?;
+        }
+        map.end()
+    }
+}
+
+/// What packets are sealed and opened with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EngineStats {
+    /// The engine of SAs for which nothing else is said.
+    pub name: &'static str,
+    /// What the FPGA core runs on. None without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<&'static str>,
+    /// Outbound SAs that the FPGA core has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed_out: Option<usize>,
+    /// Inbound SAs that the FPGA core has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed_in: Option<usize>,
+    /// Threads of the pool. None without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// The health of each of the workers' engines.
+    pub states: Named<&'static str>,
+    /// Why the FPGA core carries nothing any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// The instructions of the CPU engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Better tiers that failed their self-test, and why.
+    pub disabled: Vec<String>,
+}
+
+/// What confines the process beside its rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfinementStats {
+    /// The version of Landlock; 0 where it is not in force.
+    pub landlock: u32,
+    pub seccomp: bool,
+}
