@@ -20,7 +20,7 @@ const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
 /// How long a writer waits before it tries again what failed.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same where only room is missing.
+/// How long a writer waits where only room is missing.
 const RETRY_FULL: Duration = Duration::from_millis(20);
 const FLUSH_STEP: Duration = Duration::from_millis(2);
 
@@ -29,13 +29,13 @@ pub trait Observer: Send + 'static {
     /// Writing has begun to fail. What waits is kept.
     fn failing(&mut self, _error: &io::Error) {}
 
-    /// So many lines were lost since the line before. Gives what is written in their place.
+    /// `count` lines were lost since the line before. Returns the text to write in their place.
     fn lost(&mut self, count: u64) -> Vec<u8>;
 }
 
 #[derive(Debug)]
 struct Line {
-    /// Session keys may stand in it.
+    /// The text can hold session keys.
     text: Zeroizing<Vec<u8>>,
     /// Lines lost between the line before and this one.
     lost_before: u64,
@@ -44,16 +44,16 @@ struct Line {
 #[derive(Debug, Default)]
 struct OutputState {
     lost: AtomicU64,
-    /// Of these, those that nothing in the output tells yet.
+    /// Lost lines that the output does not mention yet.
     untold: AtomicU64,
     /// Not yet written.
     lines: AtomicUsize,
     bytes: AtomicUsize,
-    /// Why nothing can be written at present.
+    /// The error that keeps the writer from writing at present.
     error: Mutex<Option<String>>,
 }
 
-/// How an output is doing.
+/// The state of an output at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub lost: u64,
@@ -61,7 +61,7 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-/// Where lines go in. Nothing here waits for the output or fails because of it.
+/// Takes lines. Nothing here waits for the writer or fails because of it.
 #[derive(Debug)]
 pub struct Output {
     queue: SyncSender<Line>,
@@ -85,7 +85,7 @@ impl Output {
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                // Without it the thread could do more than it has to, and nothing less.
+                // A failure leaves the thread with more rights than it needs: it can go on.
                 let _ = confine::writing();
                 writer.run(&lines);
             })?;
