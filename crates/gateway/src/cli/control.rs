@@ -64,7 +64,7 @@ pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
     let mut client = connect(control)?;
     let targets = match active(&mut client, name) {
         Ok(targets) => targets,
-        // What is not up may be on its way, or wait for its next attempt.
+        // A child that is not up may be on its way, or wait for its next attempt.
         Err(none) => configured(&mut client, name).map_err(|_| none)?,
     };
     for target in targets {

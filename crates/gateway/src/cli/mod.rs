@@ -106,7 +106,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
     )
 }
 
-/// Whether standard error takes colours.
+/// Tells whether standard error takes colours.
 fn colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }

@@ -18,9 +18,9 @@ use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
-/// How long `initiate` and `terminate` wait for an outcome where the client says nothing.
+/// How long `initiate` and `terminate` wait for an outcome, unless the client sets a time.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
-/// How long a deletion waits for the peer to confirm it; our side is down from the beginning.
+/// How long a deletion waits for the peer to confirm it. Our side is down from the beginning.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Commands that wait at one time; more are answered at once.
@@ -32,7 +32,7 @@ const _: () = assert!(WAITING_MAX < server::CONNECTIONS_MAX);
 #[derive(Debug)]
 pub(super) struct Waiter {
     request: Request,
-    /// When to look again although nothing happened.
+    /// The time to look at the goal again, although nothing has happened.
     pub(super) look_at: Instant,
     deadline: Instant,
     goal: Goal,
@@ -51,7 +51,7 @@ enum Goal {
     },
 }
 
-/// What `terminate` and `rekey` select by.
+/// The names and numbers by which `terminate`, `rekey` and `list-sas` select SAs.
 #[derive(Debug, Default)]
 struct SaFilter {
     ike: Option<String>,
@@ -149,7 +149,7 @@ impl Daemon {
         }
     }
 
-    /// What was carried, refused and dropped, and why.
+    /// Counts what was carried, and what was refused or dropped for which reason.
     fn counters(&self) -> GatewayCounters {
         GatewayCounters {
             ike: report::ike_counters(self.endpoint.counters()),

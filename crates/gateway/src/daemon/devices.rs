@@ -12,7 +12,7 @@ use crate::worker::{TunInterface, TunQueues};
 #[derive(Debug)]
 pub(super) struct Devices {
     pub common: TunDevice,
-    /// In the order of the configuration.
+    /// The devices of the `interfaces` section, in the order of the configuration.
     pub interfaces: Vec<TunDevice>,
 }
 

@@ -17,7 +17,7 @@ use crate::vici::server::Request;
 /// The longest packet has two IPv6 addresses with ports.
 const SPEC_BYTES_MAX: usize = 256;
 
-/// What is asked for.
+/// The question of an `explain` command.
 struct Question {
     packet: PacketSpec,
     inbound: bool,

@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 use crate::output::{LineOutput, Observer, OutputReport};
 use crate::private;
 
-/// How long the end of the gateway waits for the file to be written.
+/// How long the gateway waits at its end for the file to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The open key file. It is written by a thread of its own: where that fails (a full disk, say) traffic goes on.
@@ -160,7 +160,7 @@ fn other_line(
     line
 }
 
-/// None: Wireshark cannot decrypt it.
+/// Wireshark's name of a cipher. None if Wireshark cannot decrypt it.
 fn cipher_name(cipher: Encryption) -> Option<&'static str> {
     Some(match cipher {
         Encryption::Null => "NULL",

@@ -1,4 +1,4 @@
-//! How busy the workers are, from the clock readings of their loops.
+//! Measures how busy the workers are, from the clock readings of their loops.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use crate::worker::Worker;
 
 /// Above this share of its time a worker has little left for bursts.
 const HIGH_PERCENT: u64 = 90;
-/// For how long it may.
+/// How long a worker may be that busy before it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two warnings of one worker.
+/// The time between two warnings about one worker.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// One worker's load.
 #[derive(Debug, Clone, Copy)]
 struct WorkerLoad {
-    /// When it was looked at last, and how long it had been busy by then.
+    /// The time of the last look, and the nanoseconds that the worker had been busy by then.
     seen: (Instant, u64),
     percent: u64,
     high_since: Option<Instant>,
-    /// It was told that it has been so for long.
+    /// The log has been told that the worker is busy for long.
     told: bool,
     told_at: Option<Instant>,
 }
@@ -44,7 +44,7 @@ impl WorkerLoad {
         }
     }
 
-    /// True if it is to be told now.
+    /// Takes a new reading. True if the log is to be told now.
     fn follow(&mut self, busy_ns: u64, now: Instant) -> bool {
         let (seen, busy_before) = std::mem::replace(&mut self.seen, (now, busy_ns));
         let passed = now.saturating_duration_since(seen).as_nanos().max(1);
@@ -66,7 +66,7 @@ impl WorkerLoad {
         true
     }
 
-    /// For how long, if that is too long.
+    /// How long the worker has been too busy. None if it is not, or not for long.
     fn is_high(&self, now: Instant) -> Option<Duration> {
         let since = now.saturating_duration_since(self.high_since?);
         (since >= PATIENCE).then_some(since)
@@ -74,7 +74,7 @@ impl WorkerLoad {
 }
 
 impl Loads {
-    /// Call it twice a second or so.
+    /// Takes a reading of each worker. To be called about twice a second.
     pub fn follow(&mut self, workers: &[Worker], now: Instant) {
         self.workers
             .resize_with(workers.len(), || WorkerLoad::new(now));

@@ -53,7 +53,7 @@ use signals::{Asked, Signals};
 
 /// How long a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How often the data plane is asked which SAs are in use, and which have come of age.
+/// How often the data plane is asked which SAs are in use, and which have reached a limit of their lifetime.
 const TICK: Duration = Duration::from_millis(500);
 /// Between two changes of the table of nf_tables because of peers that come and go.
 const SHIELD_PAUSE: Duration = Duration::from_secs(1);
@@ -62,14 +62,14 @@ const ROUND_MAX: usize = 64;
 /// Commands that may wait for the control thread.
 const REQUESTS_WAITING_MAX: usize = 64;
 
-/// What `esplanade run` passes beside the configuration.
+/// The options of `esplanade run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The configuration file, read again at a reload.
     pub config: PathBuf,
-    /// Where to append the session keys for Wireshark, if asked for.
+    /// The file to append the session keys to, for Wireshark.
     pub export_keys: Option<PathBuf>,
-    /// Goes before what the configuration says.
+    /// Overrides `cpu_tier` of the configuration.
     pub cpu_tier: Option<Tier>,
 }
 
@@ -101,22 +101,22 @@ struct Daemon {
     plane: Plane,
     keys: Option<KeyFile>,
     waiters: Vec<Waiter>,
-    /// Half a second has passed: a confirmed deletion raises no event.
+    /// The waiters are to be looked at without an event: a confirmed deletion raises none.
     look_at_waiters: bool,
     events: Events,
-    /// Policies whose traffic asked for an SA in vain.
+    /// Policies whose traffic asked for an SA in vain. The log is told once of each.
     refused: HashSet<PolicyId>,
-    /// When to put back what others have changed of the network's settings.
+    /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// When to let the table of nf_tables follow, which lags behind the policies.
+    /// The time to let the nftables table follow the policies. None if it has followed.
     shield_at: Option<Instant>,
-    /// When it may follow again: with many peers it is large.
+    /// The earliest time for the next change of that table, which is large with many peers.
     shield_next: Instant,
     next_tick: Instant,
     confined: InForce,
 }
 
-/// Where the loop takes its work from.
+/// The sources of the loop's work.
 #[derive(Debug)]
 struct Inputs {
     plane: FromPlane,
@@ -183,7 +183,7 @@ impl Daemon {
         result
     }
 
-    /// When to wake up although nothing comes in.
+    /// The time to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         [self.endpoint.poll_timeout(), waiter, self.repair_at]
@@ -192,7 +192,7 @@ impl Daemon {
             .fold(self.next_tick, Instant::min)
     }
 
-    /// What is due by the clock.
+    /// Does what is due by the clock.
     fn tick(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
@@ -207,7 +207,7 @@ impl Daemon {
             self.join.expire(now);
             self.plane.keep_shield(now);
             self.plane.follow_loads(now);
-            // Besides the announcement, which could be lost.
+            // The kernel announces this too, but an announcement can be lost.
             if self.plane.has_lost_tun() {
                 self.repair_at.get_or_insert(now);
             }
@@ -363,7 +363,7 @@ impl Daemon {
         }
     }
 
-    /// IKE has heard of no traffic for as long as `inactivity` says. It hears of it in turns: there may have been some.
+    /// Closes a child SA that IKE has heard no traffic of for `inactivity`, unless there was some since the last look.
     fn on_idle(&mut self, child: ChildSaId, now: Instant) {
         let active = self.join.activity_of(child, self.clock.now_ms());
         match active.filter(Activity::is_used) {
@@ -427,7 +427,7 @@ impl Daemon {
                 self.join.peer_moved(&children, local, remote);
             }
             Event::NatKeepalive { local, remote } => {
-                // RFC 3948 section 2.3: one octet of 0xff.
+                // RFC 3948 §2.3: one octet of 0xff.
                 self.plane.send_ike(local, remote, &[0xff]);
             }
             Event::ConnectFailed {
@@ -542,7 +542,7 @@ impl Daemon {
         for policy in policies::changed(&policies::configured(&self.loaded, source), &configured) {
             diff.affect(&policy.connection, &policy.child);
         }
-        // What is removed or changed is taken down under the configuration that it was made with.
+        // SAs of removed or changed children end under the configuration that they were made with.
         for subject in diff.ended() {
             self.endpoint
                 .withdraw(now, &subject.connection, subject.child.as_deref());
@@ -619,7 +619,7 @@ pub fn clear_guards(loaded: &Loaded) -> Result<(), Failure> {
     runtime.block_on(plane::clear_guards(&loaded.gateway))
 }
 
-/// What of IKE's configuration is not the administrator's.
+/// Sets the parts of IKE's configuration that are not the administrator's.
 fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.key_log = key_log;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);

@@ -58,11 +58,11 @@ pub(super) struct Plane {
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
     loads: Loads,
-    /// Of each worker. The first is the one of the configuration.
+    /// The engines that each worker has. The first is the configured one.
     engines: Vec<EngineSource>,
-    /// Behind the workers, which it outlives.
+    /// The pool, dropped after the workers that use it.
     pool: Option<EnginePool>,
-    /// They take ESP off their links for the workers.
+    /// Programs that take ESP off their links for the workers. Dropping one detaches it.
     _links: Vec<XdpProgram>,
 }
 
@@ -81,12 +81,12 @@ impl Ending {
     }
 }
 
-/// What comes from the data plane.
+/// The queues from the data plane to the control thread.
 #[derive(Debug)]
 pub(super) struct FromPlane {
     pub ike: mpsc::Receiver<IkeDatagram>,
     pub events: mpsc::Receiver<Event>,
-    /// What others change of the network's settings.
+    /// Tells when others change the network's settings.
     pub watch: NetWatch,
     /// Routes were refused, so that a repair is due.
     pub routes_lag: bool,
@@ -196,7 +196,7 @@ impl Plane {
         self.database.clone()
     }
 
-    /// Where there is an FPGA core.
+    /// The FPGA core. None if there is none.
     pub fn core(&self) -> Option<&CoreHandle> {
         self.workers.iter().find_map(|worker| worker.core.as_ref())
     }
@@ -206,7 +206,7 @@ impl Plane {
         self.engines.iter().map(EngineSource::name).collect()
     }
 
-    /// The same, with the worst that any worker has met.
+    /// The workers' engines, each with the worst health that any worker has met.
     pub fn engine_health(&self) -> Vec<(&'static str, Health)> {
         let worst = |index: usize| {
             let of_workers = self.workers.iter();
@@ -232,7 +232,7 @@ impl Plane {
         }
     }
 
-    /// From now on these SAs send dummies.
+    /// Lets these SAs send dummy packets from now on, and no others.
     pub fn schedule_dummies(&self, sas: DummySas) {
         self.dummies.send_replace(sas);
     }
@@ -243,7 +243,7 @@ impl Plane {
         })
     }
 
-    /// What packets to `remote` may be long at most.
+    /// The length in bytes that packets to `remote` may have. None if nothing is known.
     pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
         let learned = |mtu: u16| KnownMtu {
             mtu: mtu.into(),
@@ -257,7 +257,7 @@ impl Plane {
         known.or_else(|| route_mtu(remote, Some(self.config.mark)).ok().map(by_route))
     }
 
-    /// Where the routes lead a packet that is not the gateway's own.
+    /// Asks the kernel where its routes lead a packet that is not the gateway's own.
     pub fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {
         let headers = Headers {
             source: packet.source,
@@ -365,7 +365,7 @@ impl Plane {
         }
     }
 
-    /// From now on the configuration says so.
+    /// Takes over the setting of a new configuration.
     pub fn set_on_stop(&mut self, on_stop: OnStop) {
         self.config.on_stop = on_stop;
     }
@@ -453,7 +453,7 @@ fn open_core() -> Result<AnyCore, Failure> {
     Ok(core)
 }
 
-/// By default a helper for each processor that no worker has, and one at least.
+/// Starts the pool. By default it has a helper for each processor that no worker has, and at least one.
 fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
     let spare = || {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);

@@ -1,4 +1,4 @@
-//! From the configuration to what the SPD is filled with.
+//! Turns the configuration into the policies that the SPD is filled with.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -75,7 +75,7 @@ pub(super) fn configured(
     loaded.policies.iter().map(resolve).collect()
 }
 
-/// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 section 4.1), are one entry of the
+/// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 §4.1), are one entry of the
 /// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave. `siblings` are the
 /// policies of its connection, none where no DSCP is named.
 fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
@@ -102,7 +102,7 @@ fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet
     }
 }
 
-/// Of the new policies those whose child was there before, but whose SAs are made otherwise now.
+/// The new policies whose child was there before, but whose SAs are made differently now.
 pub(super) fn changed<'a>(
     old: &[ConfiguredPolicy],
     new: &'a [ConfiguredPolicy],
@@ -134,7 +134,7 @@ fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
     addresses.iter().find_map(AddressMatch::host)
 }
 
-/// In transport mode, what the host at `outer` itself can send or receive.
+/// The part of the selectors that the host at `outer` itself can send or receive, for transport mode.
 fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<TrafficSelector> {
     let host = |ts: TrafficSelector| {
         let outer = outer.filter(|outer| ts.addresses.contains(*outer))?;

@@ -23,7 +23,7 @@ use crate::status::{
 
 /// An IKE SA with the child SAs that are to be shown.
 pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -> ListedIkeSa {
-    // What is not yet known is %any, as in swanctl.
+    // An identity that is not known yet is %any, as in swanctl.
     let id = |id: &Option<_>| {
         id.as_ref()
             .map_or_else(|| "%any".to_owned(), ToString::to_string)
@@ -82,7 +82,7 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
     }
 }
 
-/// What the data plane knows of a child SA. `now_ms` is its clock.
+/// The data plane's part of a child SA. `now_ms` is the data plane's clock.
 pub fn child_traffic(
     installed: &InstalledChild,
     engine: Option<&'static str>,
@@ -209,7 +209,7 @@ pub fn output(report: output::OutputReport) -> OutputCounters {
     }
 }
 
-/// What confines the process beside its rights.
+/// The confinement of the process, beside its rights.
 pub fn confinement(force: &InForce) -> ConfinementStats {
     ConfinementStats {
         landlock: force.landlock.unwrap_or_default(),

@@ -218,7 +218,7 @@ fn of_interface(
     inbound(table, &chain, policies.iter().filter(is_bound), sets)
 }
 
-/// Packets that no SA has brought, but whose policy says Protect (RFC 4301 section 5.2, step 3b). The first policy that
+/// Packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
 /// names a packet decides.
 fn inbound<'a>(
     table: &mut NftTable,

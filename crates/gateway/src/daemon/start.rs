@@ -24,7 +24,7 @@ use crate::join::{ChildSaDevice, Join};
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
-/// What a start has done before anything that can fail.
+/// The results of the steps of a start that come before any step that can fail.
 #[derive(Debug)]
 struct Begun {
     socket: Result<Socket, Failure>,

@@ -1,4 +1,4 @@
-//! Which of the processor's instructions the CPU engine works with.
+//! Chooses the processor's instructions that the CPU engine works with.
 
 use esplanade_crypto::{Tier, TierError, selection};
 

@@ -13,7 +13,7 @@ const SHAPE: &str = "write the protocol, the source, `->` or `to`, and the desti
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// What can be seen of a packet, from its source to its destination.
+/// A packet, as far as its headers show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketSpec {
     pub source: IpAddr,
@@ -23,11 +23,11 @@ pub struct PacketSpec {
     pub ports: Option<(u16, u16)>,
     pub fragment: bool,
     pub dscp: u8,
-    /// What it was led into, by `if_id`.
+    /// The `if_id` of the interface that the packet was led into; 0 is the common one.
     pub interface: u32,
-    /// In bytes, IP header included, where it matters.
+    /// The length in bytes, with the IP header. None where it does not matter.
     pub len: Option<u16>,
-    /// Of IPv4; no router fragments IPv6.
+    /// Don't Fragment is set. Always true in IPv6, which no router fragments.
     pub dont_fragment: bool,
 }
 
@@ -45,7 +45,7 @@ impl PacketSpec {
             .ok_or_else(|| bad("the packet has no source", SHAPE))?;
         match words.next() {
             Some("->" | "to" | "→") => {}
-            // What is left of an arrow that was not quoted.
+            // A shell has taken the rest of an arrow that was not quoted.
             Some("-") => {
                 let help = "a shell takes `>` for itself: quote the packet, or write `to`";
                 return Err(bad("`-` stands where `->` is expected", help));
@@ -118,7 +118,7 @@ impl PacketSpec {
         })
     }
 
-    /// From text, in bytes.
+    /// Reads the length in bytes from text.
     pub fn set_len(&mut self, text: &str) -> Result<(), String> {
         let least = if self.source.is_ipv4() { 20 } else { 40 };
         let len = text.parse().ok().filter(|len| *len >= least);

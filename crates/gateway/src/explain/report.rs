@@ -35,7 +35,7 @@ pub struct Report {
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Compared {
-    /// From 1.
+    /// The place in the SPD, counted from 1.
     number: usize,
     policy: String,
     place: String,
@@ -57,9 +57,9 @@ struct Step {
 pub struct Hop {
     /// Connection and child.
     pub policy: String,
-    /// In hexadecimal digits.
+    /// The SPI in hexadecimal digits.
     pub spi: String,
-    /// As `status` says it; `UNKNOWN` if IKE does not know it.
+    /// The state as `status` shows it; `UNKNOWN` if IKE does not know the SA.
     pub state: String,
     pub protocol: String,
     pub algorithms: String,
@@ -67,17 +67,17 @@ pub struct Hop {
     pub local: String,
     pub remote: String,
     pub udp_encap: bool,
-    /// Of the outer header.
+    /// The DSCP of the outer header.
     pub dscp: u8,
-    /// Of the outer header; always in IPv6.
+    /// The outer header has Don't Fragment, as IPv6 always has.
     pub dont_fragment: bool,
-    /// Where it is known.
+    /// The MTU of the path to the peer. None if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u32>,
     /// The longest packet that fits in whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inner_mtu: Option<u32>,
-    /// Of the outer packet, where the length of the packet was given.
+    /// The length of the outer packet. None if the length of the packet was not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer_len: Option<u32>,
     /// `sent`, `fragmented-before`, `fragmented-after`, `too-big`, or the drop reason.
@@ -85,7 +85,7 @@ pub struct Hop {
 }
 
 impl Report {
-    /// With the entries that are near the decision; `name` gives an entry's name and its place in the configuration.
+    /// Reports the entries that are near the decision. `name` gives an entry's name and its place in the configuration.
     pub fn new<'a>(
         packet: &PacketSpec,
         inbound: bool,
@@ -183,7 +183,7 @@ impl Report {
         );
     }
 
-    /// As the control socket carries it.
+    /// The report as the control socket carries it.
     pub fn message(&self) -> Section {
         let mut message = Section::new();
         message

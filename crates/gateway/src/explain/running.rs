@@ -25,12 +25,12 @@ const INBOUND_SHOWN: usize = 8;
 /// Selectors of one SA that are written out.
 const SELECTORS_SHOWN: usize = 3;
 
-/// What the data plane and IKE know.
+/// The gateway, as far as a packet's way depends on it.
 pub trait Gateway {
     /// None where the routes do not tell.
     fn led(&self, packet: &PacketSpec) -> Option<RoutedTo>;
     fn spd(&self) -> &Spd;
-    /// Where the configuration has a policy; empty if it has it no more.
+    /// The place of a policy in the configuration. Empty if the policy is no longer configured.
     fn place(&self, policy: &str) -> String;
     /// The unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
@@ -115,7 +115,7 @@ pub fn report(gateway: &impl Gateway, packet: &PacketSpec, inbound: bool) -> Rep
     report
 }
 
-/// Whether the packet may reach the policies; if not, it says why.
+/// Tells whether the packet reaches the policies. If it does not, the report says why.
 fn leads_here(report: &mut Report, led: RoutedTo) -> bool {
     let (here, text) = match led {
         RoutedTo::Tun => return true,
@@ -300,7 +300,7 @@ fn hop(
     (hop, size.leaves)
 }
 
-/// What a packet's length leads to.
+/// The outcome of a packet's length.
 struct Size {
     outcome: &'static str,
     leaves: bool,
@@ -491,7 +491,7 @@ fn view(packet: &PacketSpec) -> IpView {
     }
 }
 
-/// What the next SA of a bundle sees.
+/// The packet as the next SA of a bundle sees it.
 fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
     let meta = sa.outer_meta(inner);
     let path = sa.common.path();

@@ -129,7 +129,7 @@ impl Drop for AdmittedClient {
     }
 }
 
-/// What a client does, for all that work for it.
+/// A client's entry in the list, shared by the tasks that serve it.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     clients: Clients,
@@ -158,7 +158,7 @@ impl Membership {
     }
 
     /// Accounts for bytes that are to wait for the client; whoever has most waiting goes if it is too much for all.
-    /// False: the client itself is gone.
+    /// Returns false if the client itself is gone.
     pub fn queue(&self, len: usize) -> bool {
         let mut list = self.clients.list();
         let Some(client) = list.find(self.id) else {

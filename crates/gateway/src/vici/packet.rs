@@ -20,7 +20,7 @@ pub enum ControlPacket {
 }
 
 impl ControlPacket {
-    /// With the length in front. Fails on a message that is too long for a packet.
+    /// Encodes the packet, with its length in front. Fails on a message that is too long.
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let mut out = vec![0; 4];
         match self {
@@ -50,7 +50,7 @@ impl ControlPacket {
         Ok(out)
     }
 
-    /// From the bytes after the length.
+    /// Decodes a packet from the bytes after its length.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes };
         let packet = match reader.byte().ok_or(Malformed::Empty)? {

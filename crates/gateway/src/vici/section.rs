@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Malformed;
 
-/// What stands under a key.
+/// The content of one key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// Bytes, mostly text.

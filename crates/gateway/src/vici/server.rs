@@ -39,7 +39,7 @@ pub const EVENTS: &[&str] = &[
     "child-rekey",
 ];
 
-/// Of a client's packet. Nothing that the gateway is told is longer.
+/// Bytes of a client's packet at most. No command of ours is longer.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// How long a client may read nothing of what waits for it; then it is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(30);
@@ -134,7 +134,7 @@ fn failure(why: impl std::fmt::Display) -> Section {
     message
 }
 
-/// Where events for every registered client go in. Sending never waits.
+/// Sends events to every client that has registered for them. Sending never waits.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: broadcast::Sender<(Arc<str>, Arc<Section>)>,
@@ -206,7 +206,7 @@ impl Socket {
         // Renamed when it listens: whoever finds it can connect.
         let staging = path.with_extension(format!("new-{}", std::process::id()));
         let bound = (|| {
-            // Of a process with the same number, as in a container that was restarted.
+            // A process with the same number may have left one, as in a container that was restarted.
             let _ = fs::remove_file(&staging);
             let socket = bind_private(&staging)?;
             socket.listen(LISTEN_BACKLOG)?;
@@ -306,7 +306,7 @@ impl Outbox {
     }
 }
 
-/// What the tasks of one connection share.
+/// The state that the tasks of one connection share.
 #[derive(Debug)]
 struct Connection {
     outbox: Outbox,

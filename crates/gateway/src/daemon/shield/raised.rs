@@ -10,7 +10,7 @@ use crate::net::nft::{Nft, NftTable};
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(64);
 
-/// What takes tables.
+/// A receiver of nftables tables: the kernel, or a test.
 pub trait Filter {
     fn commit(&self, table: &NftTable) -> io::Result<()>;
 }
@@ -21,7 +21,7 @@ impl Filter for Nft {
     }
 }
 
-/// What has come of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing was to do, or it failed again.
@@ -36,7 +36,7 @@ pub enum Outcome {
 
 #[derive(Debug)]
 pub struct Raised<F> {
-    /// None: it could not be reached yet.
+    /// None if the kernel could not be reached yet.
     filter: Option<F>,
     /// What the policies ask for, made once: the first that the kernel takes.
     tables: Vec<NftTable>,

@@ -140,7 +140,7 @@ pub(super) fn join_with_voice() -> Join {
     join_with(vec![net, voice])
 }
 
-/// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
+/// RFC 4301 §4.1: one entry, an SA for each set of DSCPs.
 // RFC 4301 R3, R75
 #[test]
 fn dscps_choose_among_the_sas_of_one_entry() {

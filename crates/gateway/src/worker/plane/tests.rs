@@ -211,6 +211,41 @@ fn long_packets_are_cut_or_their_senders_told() {
     assert_eq!(given, counted);
 }
 
+/// RFC 4301 §7.4: a port selector makes the plane put datagrams together.
+#[test]
+fn fragments_that_make_no_datagram_are_refused() {
+    let processing = Processing {
+        reassemble: true,
+        ..Processing::default()
+    };
+    let [mut a, _] = pair(Options {
+        processing,
+        ..Options::default()
+    });
+    // `at` is where the data begins, in units of eight bytes; more fragments follow.
+    let fragment = |identification: u8, at: u8| {
+        let mut packet = ipv4(0, 17, 20 + 64);
+        packet[5] = identification;
+        packet[6..8].copy_from_slice(&[0x20, at]);
+        seal_header(&mut packet);
+        packet.extend([1; 64]);
+        packet
+    };
+    a.read(0, [&fragment(1, 0), &fragment(1, 8)]);
+    assert_eq!(a.outbound_drops(DropReason::FragmentRefused), 0);
+    // This one lies on the second.
+    a.read(0, [&fragment(1, 12)]);
+    assert_eq!(a.outbound_drops(DropReason::FragmentRefused), 1);
+
+    // Of this datagram nothing else comes.
+    a.read(0, [&fragment(2, 0)]);
+    a.at(120_000);
+    a.plane.finish();
+    assert_eq!(count(&a.counters.reassembly_timeouts), 1);
+    assert_eq!(a.outbound_drops(DropReason::FragmentRefused), 2);
+    assert!(a.plane.io.sent.is_empty());
+}
+
 #[test]
 fn what_nothing_serves_is_counted() {
     let [mut a, _] = pair(PairOptions::default());
