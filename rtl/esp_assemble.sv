@@ -78,7 +78,8 @@ module esp_assemble #(
 
   stream_fifo #(
     .Width(16),
-    .Depth(Packets)
+    .Depth(Packets),
+    .NeverFull(1'b1)
   ) u_sums (
     .clk_i,
     .rst_ni,
@@ -143,7 +144,7 @@ module esp_assemble #(
           if (icv_there) step_q <= around.udp && around.v6 ? IcvSums : Ready;
         end
         IcvSums: if (count_q == 4'd5) step_q <= Ready;
-        default: if (start) step_q <= Lengths;
+        Ready: if (start) step_q <= Lengths;
       endcase
     end
   end
@@ -269,7 +270,7 @@ module esp_assemble #(
         in_data  = tag_q;
         in_final = 1'b1;
       end
-      default: ;
+      Wait, Flush, Void: ;
     endcase
     sum_words_there = 3'(carried_q) + in_words;  // 7 at most
     joined          = {128'b0, carry_q} | ({96'b0, in_data} << {carried_q, 5'b0});
@@ -292,7 +293,7 @@ module esp_assemble #(
         Body: if (move && body_valid_i && body_i.last) part_q <= Tag;
         Tag: if (move) part_q <= sum_words_there == 3'd4 ? Wait : Flush;
         Void: if (dropped_o) part_q <= Wait;
-        default: if (move) part_q <= start ? first_part : Wait;
+        Flush: if (move) part_q <= start ? first_part : Wait;
       endcase
     end
   end

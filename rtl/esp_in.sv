@@ -172,7 +172,8 @@ module esp_in #(
     .Width($bits(asked_t)),
     .Depth(2 * Frames),
     .Extra(1'b1),
-    .Block(1'b1)
+    .Block(1'b1),
+    .NeverFull(1'b1)
   ) u_asked (
     .clk_i,
     .rst_ni,
@@ -230,7 +231,8 @@ module esp_in #(
   // Never full: there is a brief for each.
   stream_fifo #(
     .Width($bits(policy_result_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .NeverFull(1'b1)
   ) u_results (
     .clk_i,
     .rst_ni,
@@ -335,7 +337,7 @@ module esp_in #(
         Ask: if (sa_ready) state_q <= Answered;
         Answered: if (sa_answer_valid) state_q <= Take;
         Take: if (take_valid && take_ready) state_q <= keep_q ? Look : Count;
-        default: if (drop_taken) state_q <= Look;
+        Count: if (drop_taken) state_q <= Look;
       endcase
     end
   end
@@ -363,7 +365,7 @@ module esp_in #(
             keep_q    <= 1'b1;
             to_host_q <= 1'b1;
           end
-          default: begin
+          Plain: begin
             keep_q    <= result.action inside {Bypass, ToHost};
             to_host_q <= result.action == ToHost;
             if (!result.hit) reason_q <= DropNoPolicy;
@@ -615,7 +617,8 @@ module esp_in #(
   // These are never full: frame_fifo has no entries for more.
   stream_fifo #(
     .Width($bits(inside_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .NeverFull(1'b1)
   ) u_inside (
     .clk_i,
     .rst_ni,
@@ -631,7 +634,8 @@ module esp_in #(
     .Width($bits(policy_key_t)),
     .Depth(2 * Frames),
     .Extra(1'b1),
-    .Block(1'b1)
+    .Block(1'b1),
+    .NeverFull(1'b1)
   ) u_inner_asked (
     .clk_i,
     .rst_ni,
@@ -645,7 +649,8 @@ module esp_in #(
   );
   stream_fifo #(
     .Width($bits(policy_result_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .NeverFull(1'b1)
   ) u_inner_results (
     .clk_i,
     .rst_ni,
@@ -722,7 +727,7 @@ module esp_in #(
         Commit: if (commit_ready) give_q <= Committed;
         Committed: if (committed) give_q <= Give;
         Give: if (inner_take_ready) give_q <= verdict_q == DropNone ? Weigh : GiveCount;
-        default: if (counted) give_q <= Weigh;
+        GiveCount: if (counted) give_q <= Weigh;
       endcase
     end
   end

@@ -145,7 +145,8 @@ module esp_out #(
   // Never full: it takes as many as frame_fifo has entries, and two.
   stream_fifo #(
     .Width($bits(asked_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .NeverFull(1'b1)
   ) u_asked (
     .clk_i,
     .rst_ni,
@@ -195,7 +196,8 @@ module esp_out #(
   // Never full: there is a brief for each.
   stream_fifo #(
     .Width($bits(policy_result_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .NeverFull(1'b1)
   ) u_results (
     .clk_i,
     .rst_ni,
@@ -286,7 +288,7 @@ module esp_out #(
         Ask: if (sa_ready) state_q <= Answered;
         Answered: if (sa_answer_valid) state_q <= Take;
         Take: if (take_valid && take_ready) state_q <= keep_q ? Look : Count;
-        default: if (drop_taken) state_q <= Look;
+        Count: if (drop_taken) state_q <= Look;
       endcase
     end
   end

@@ -182,7 +182,7 @@ module sa_in #(
         Infer: state_q <= Compare;
         Compare: state_q <= Decide;
         Decide: state_q <= Answer;
-        default: if (ready_i) state_q <= Idle;
+        Answer: if (ready_i) state_q <= Idle;
       endcase
     end
   end
@@ -272,7 +272,7 @@ module sa_in #(
         SnapAim: if (back_q == BackIdle) snap_q <= SnapRead;
         SnapRead: snap_q <= write_q ? SnapAim : SnapTake;
         SnapTake: snap_q <= SnapDone;
-        default: snap_q <= SnapNone;
+        SnapDone: snap_q <= SnapNone;
       endcase
       event_valid_o <= store && below_limit_q && reaches_q;
       unique case (back_q)
@@ -282,7 +282,7 @@ module sa_in #(
         BackRead: back_q <= BackHold;
         BackHold: back_q <= BackCompare;
         BackCompare: back_q <= BackStore;
-        default: back_q <= BackIdle;
+        BackStore: back_q <= BackIdle;
       endcase
     end
   end

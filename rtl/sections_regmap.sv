@@ -97,7 +97,6 @@ module sections_regmap
           if (cfg_refused_i || cfg_ready_i) write_q <= WriteAnswer;
         end
         WriteAnswer: if (s_axil_bready) write_q <= WriteIdle;
-        default: write_q <= WriteIdle;
       endcase
     end
   end
@@ -166,7 +165,6 @@ module sections_regmap
         ReadFetch:  read_q <= ReadWait;
         ReadWait:   read_q <= ReadAnswer;
         ReadAnswer: if (s_axil_rready) read_q <= ReadIdle;
-        default:    read_q <= ReadIdle;
       endcase
     end
   end
