@@ -260,9 +260,10 @@ module esp_cipher
 
   // Read in the last cycle in which a word for authentication is: all words were of that generation.
   logic ours, ours_valid, ours_next, tag_gone;
+  packet_id_t id_next;
   assign ours = generation == cmd_q.generation && generation != '0;
   small_fifo #(
-    .Width(1),
+    .Width($bits(packet_id_t) + 1),
     .Depth(Tags),
     .NeverFull(1'b1)
   ) u_ours (
@@ -270,10 +271,10 @@ module esp_cipher
     .rst_ni,
     .valid_i(heads_q[5]),
     .ready_o(),
-    .data_i(ours),
+    .data_i({cmd_q.id, ours}),
     .valid_o(ours_valid),
     .ready_i(tag_gone),
-    .data_o(ours_next),
+    .data_o({id_next, ours_next}),
     .count_o()
   );
 
@@ -588,6 +589,7 @@ module esp_cipher
 
   if (Open) begin : g_open
     logic icv_valid, differs_valid_q, ours_q, ok_valid_q, ok_q;
+    packet_id_t differs_id_q, ok_id_q;
     logic [127:0] icv;
     block_t differs_q;
     small_fifo #(
@@ -621,16 +623,20 @@ module esp_cipher
       if (tag_gone) begin
         differs_q <= tag ^ to_block(icv);
         ours_q    <= ours_next;
+        differs_id_q <= id_next;
       end
-      if (ok_free) ok_q <= differs_q == '0 && ours_q;
+      if (ok_free) begin
+        ok_q    <= differs_q == '0 && ours_q;
+        ok_id_q <= differs_id_q;
+      end
     end
     assign tag_valid_o = ok_valid_q;
-    assign tag_o       = '{icv: '0, ok: ok_q};
+    assign tag_o       = '{id: ok_id_q, icv: '0, ok: ok_q};
   end else begin : g_seal
     assign icv_ready_o = 1'b0;
     assign tag_ready   = tag_ready_i;
     assign tag_valid_o = tag_valid;
-    assign tag_o       = '{icv: from_block(tag), ok: ours_next};
+    assign tag_o       = '{id: id_next, icv: from_block(tag), ok: ours_next};
   end
 
   logic checks_q = 1'b0;  // from the first reset on

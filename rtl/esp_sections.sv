@@ -87,6 +87,7 @@ module esp_sections
       .ready_o      (s_axis_tready_o[p]),
       .beat_i       ({s_axis_tdata_i[p], s_axis_tkeep_i[p], s_axis_tlast_i[p]}),
       .entry_valid_o(entry_valid),
+      .entry_id_o   (),
       .entry_bytes_o(entry_bytes),
       .entry_error_o(entry_error),
       .take_valid_i (entry_valid),

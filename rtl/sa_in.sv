@@ -191,7 +191,7 @@ module sa_in #(
   always_comb begin
     refusal = DropNone;
     if (!flags.valid || word_q[0] != ask_q.spi) refusal = DropNoSa;
-    else if (ask_q.short_) refusal = DropShort;
+    else if (ask_q.too_short) refusal = DropShort;
     else if (hard_q) refusal = DropLifetime;
     else if (before_q || !fresh) refusal = DropReplay;
   end
