@@ -9,9 +9,9 @@ module esp_assemble #(
 ) (
   input  logic                 clk_i,
   input  logic                 rst_ni,
-  input  logic                 around_valid_i,
-  output logic                 around_ready_o,
-  input  esp_pkg::seal_job_t   around_i,
+  input  logic                 outer_valid_i,
+  output logic                 outer_ready_o,
+  input  esp_pkg::outer_t      outer_i,
   // The ciphertext as it goes into the cipher's FIFO: UDP over IPv6 needs a sum of it in front (RFC 8200, 8.1).
   input  logic                 tap_valid_i,
   input  esp_pkg::beat_t       tap_i,
@@ -78,7 +78,8 @@ module esp_assemble #(
 
   stream_fifo #(
     .Width(16),
-    .Depth(Packets)
+    .Depth(Packets),
+    .NeverFull(1'b1)
   ) u_sums (
     .clk_i,
     .rst_ni,
@@ -91,20 +92,22 @@ module esp_assemble #(
     .count_o()
   );
 
-  logic around_valid;
-  seal_job_t around;
+  logic outer_valid;
+  outer_t outer;
+  seal_job_t job;
+  assign job = outer.job;
   stream_fifo #(
-    .Width($bits(seal_job_t)),
+    .Width($bits(outer_t)),
     .Depth(Packets / 2)
-  ) u_around (
+  ) u_outer (
     .clk_i,
     .rst_ni,
-    .valid_i(around_valid_i),
-    .ready_o(around_ready_o),
-    .data_i (around_i),
-    .valid_o(around_valid),
+    .valid_i(outer_valid_i),
+    .ready_o(outer_ready_o),
+    .data_i (outer_i),
+    .valid_o(outer_valid),
     .ready_i(header_done),
-    .data_o (around),
+    .data_o (outer),
     .count_o()
   );
 
@@ -126,6 +129,16 @@ module esp_assemble #(
   // The FIFO shows the ICV and the sum of this packet: all before it have left them.
   assign icv_there = tag_valid_i && sum_valid;
 
+  logic checks_q = 1'b0;  // from the first reset on
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      checks_q <= 1'b1;
+    end else if (checks_q) begin
+      assert (!(step_q == Icv && icv_there) || tag_i.id == outer.id)
+      else $error("a packet meets the ICV of another one");
+    end
+  end
+
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       step_q  <= Lengths;
@@ -135,21 +148,21 @@ module esp_assemble #(
       unique case (step_q)
         Lengths: begin
           count_q <= '0;
-          if (around_valid && !header_done) step_q <= Sums;
+          if (outer_valid && !header_done) step_q <= Sums;
         end
         Sums: if (count_q == 4'd8) step_q <= Icv;
         Icv: begin
           count_q <= '0;
-          if (icv_there) step_q <= around.udp && around.v6 ? IcvSums : Ready;
+          if (icv_there) step_q <= job.udp && job.v6 ? IcvSums : Ready;
         end
         IcvSums: if (count_q == 4'd5) step_q <= Ready;
-        default: if (start) step_q <= Lengths;
+        Ready: if (start) step_q <= Lengths;
       endcase
     end
   end
 
   logic [7:0] protocol;
-  assign protocol = around.udp ? 8'd17 : 8'd50;
+  assign protocol = job.udp ? 8'd17 : 8'd50;
 
   // What is added: in Sums in this order, then the ICV and the sum of the body.
   logic [7:0][15:0] operand, operand_q;
@@ -160,13 +173,13 @@ module esp_assemble #(
   always_comb begin
     unique case (count_q[2:0])
       3'd0: operand = {
-          8'h45, around.tos, around.identification, 1'b0, around.dont_fragment, 14'b0, around.ttl, protocol,
-          around.local_address[31:0], around.remote_address[31:0]
+          8'h45, job.tos, job.identification, 1'b0, job.dont_fragment, 14'b0, job.ttl, protocol,
+          job.local_address[31:0], job.remote_address[31:0]
         };
-      3'd1: operand = around.local_address;
-      3'd2: operand = around.remote_address;
-      3'd3: operand = {around.spi, around.seq[31:0], around.iv};
-      3'd4: operand = {48'b0, around.local_port, around.remote_port, 16'd17, udp_bytes_q, udp_bytes_q};
+      3'd1: operand = job.local_address;
+      3'd2: operand = job.remote_address;
+      3'd3: operand = {job.spi, job.seq[31:0], job.iv};
+      3'd4: operand = {48'b0, job.local_port, job.remote_port, 16'd17, udp_bytes_q, udp_bytes_q};
       default: operand = '0;
     endcase
     if (step_q == Icv) operand = to_block(tag_i.icv);
@@ -174,10 +187,10 @@ module esp_assemble #(
   end
 
   always_ff @(posedge clk_i) begin
-    if (step_q == Lengths) esp_bytes_q <= body_bytes(around.inner_bytes) + 16'd32;
+    if (step_q == Lengths) esp_bytes_q <= body_bytes(job.inner_bytes) + 16'd32;
     if (step_q == Sums && count_q == 4'd0) begin
       udp_bytes_q <= esp_bytes_q + 16'd8;
-      ip_bytes_q  <= esp_bytes_q + (around.udp ? 16'd8 : 16'd0) + (around.v6 ? 16'd0 : 16'd20);
+      ip_bytes_q  <= esp_bytes_q + (job.udp ? 16'd8 : 16'd0) + (job.v6 ? 16'd0 : 16'd20);
     end
 
     operand_q <= operand;
@@ -203,28 +216,28 @@ module esp_assemble #(
   logic [4:0] header_words;
   logic [3:0][31:0] esp;
   logic [1:0][31:0] udp;
-  assign esp = {around.spi, around.seq[31:0], around.iv};
-  assign udp = {around.local_port, around.remote_port, udp_bytes_q, around.v6 ? udp_sum_q : 16'd0};
+  assign esp = {job.spi, job.seq[31:0], job.iv};
+  assign udp = {job.local_port, job.remote_port, udp_bytes_q, job.v6 ? udp_sum_q : 16'd0};
   always_comb begin
     header       = '0;
-    header_words = around.v6 ? 5'd14 : 5'd9;
-    if (around.v6) begin
-      header[15] = {4'd6, around.tos, around.flow_label};
-      header[14] = {ip_bytes_q, protocol, around.ttl};
-      header[13-:4] = around.local_address;
-      header[9-:4] = around.remote_address;
-      if (around.udp) header[5:0] = {udp, esp};
+    header_words = job.v6 ? 5'd14 : 5'd9;
+    if (job.v6) begin
+      header[15] = {4'd6, job.tos, job.flow_label};
+      header[14] = {ip_bytes_q, protocol, job.ttl};
+      header[13-:4] = job.local_address;
+      header[9-:4] = job.remote_address;
+      if (job.udp) header[5:0] = {udp, esp};
       else header[5-:4] = esp;
     end else begin
-      header[15] = {8'h45, around.tos, ip_bytes_q};
-      header[14] = {around.identification, 1'b0, around.dont_fragment, 14'b0};
-      header[13] = {around.ttl, protocol, ip_sum_q};
-      header[12] = around.local_address[31:0];
-      header[11] = around.remote_address[31:0];
-      if (around.udp) header[10-:6] = {udp, esp};
+      header[15] = {8'h45, job.tos, ip_bytes_q};
+      header[14] = {job.identification, 1'b0, job.dont_fragment, 14'b0};
+      header[13] = {job.ttl, protocol, ip_sum_q};
+      header[12] = job.local_address[31:0];
+      header[11] = job.remote_address[31:0];
+      if (job.udp) header[10-:6] = {udp, esp};
       else header[10-:4] = esp;
     end
-    if (around.udp) header_words += 5'd2;
+    if (job.udp) header_words += 5'd2;
   end
 
   // The rotator: words that come, one to four a cycle, behind up to three that are carried.
@@ -269,7 +282,7 @@ module esp_assemble #(
         in_data  = tag_q;
         in_final = 1'b1;
       end
-      default: ;
+      Wait, Flush, Void: ;
     endcase
     sum_words_there = 3'(carried_q) + in_words;  // 7 at most
     joined          = {128'b0, carry_q} | ({96'b0, in_data} << {carried_q, 5'b0});
@@ -292,13 +305,13 @@ module esp_assemble #(
         Body: if (move && body_valid_i && body_i.last) part_q <= Tag;
         Tag: if (move) part_q <= sum_words_there == 3'd4 ? Wait : Flush;
         Void: if (dropped_o) part_q <= Wait;
-        default: if (move) part_q <= start ? first_part : Wait;
+        Flush: if (move) part_q <= start ? first_part : Wait;
       endcase
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (start) row_q <= around.row;
+    if (start) row_q <= job.row;
     // What the next packet begins with, whether it starts now or later.
     if (part_q == Wait || part_q == Flush) begin
       header_q      <= header;

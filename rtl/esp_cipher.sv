@@ -259,20 +259,22 @@ module esp_cipher
   );
 
   // Read in the last cycle in which a word for authentication is: all words were of that generation.
-  logic ours, ours_next, tag_gone;
+  logic ours, ours_valid, ours_next, tag_gone;
+  packet_id_t id_next;
   assign ours = generation == cmd_q.generation && generation != '0;
   small_fifo #(
-    .Width(1),
-    .Depth(Tags)
+    .Width($bits(packet_id_t) + 1),
+    .Depth(Tags),
+    .NeverFull(1'b1)
   ) u_ours (
     .clk_i,
     .rst_ni,
     .valid_i(heads_q[5]),
     .ready_o(),
-    .data_i(ours),
-    .valid_o(),
+    .data_i({cmd_q.id, ours}),
+    .valid_o(ours_valid),
     .ready_i(tag_gone),
-    .data_o(ours_next),
+    .data_o({id_next, ours_next}),
     .count_o()
   );
 
@@ -350,7 +352,8 @@ module esp_cipher
   stream_fifo #(
     .Width(132),
     .Depth(OutDepth),
-    .Extra(1'b1)
+    .Extra(1'b1),
+    .NeverFull(1'b1)
   ) u_out (
     .clk_i,
     .rst_ni,
@@ -376,7 +379,8 @@ module esp_cipher
     block_t power, powers[4];
     small_fifo #(
       .Width(128),
-      .Depth(16)
+      .Depth(16),
+      .NeverFull(1'b1)
     ) u_powers (
       .clk_i,
       .rst_ni,
@@ -404,7 +408,7 @@ module esp_cipher
     end
     always_ff @(posedge clk_i) if (!full_q) powers[power_q] <= power;
 
-    logic hash_valid;
+    logic hash_valid, mask_valid;
     block_t hash, mask;
     ghash #(
       .Stages(GhashStages),
@@ -424,22 +428,34 @@ module esp_cipher
 
     small_fifo #(
       .Width(128),
-      .Depth(4)
+      .Depth(4),
+      .NeverFull(1'b1)
     ) u_masks (
       .clk_i,
       .rst_ni,
       .valid_i(head_qq && !done_q.hmac),
       .ready_o(),
       .data_i(mask_q),
-      .valid_o(),
+      .valid_o(mask_valid),
       .ready_i(hash_valid),
       .data_o(mask),
       .count_o()
     );
 
+    logic checks_q = 1'b0;  // from the first reset on
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) begin
+        checks_q <= 1'b1;
+      end else if (checks_q) begin
+        assert (!hash_valid || mask_valid)
+        else $error("a tag comes before its mask");
+      end
+    end
+
     small_fifo #(
       .Width(128),
-      .Depth(Tags)
+      .Depth(Tags),
+      .NeverFull(1'b1)
     ) u_tags (
       .clk_i,
       .rst_ni,
@@ -473,7 +489,8 @@ module esp_cipher
     logic [127:0] state;
     small_fifo #(
       .Width(128),
-      .Depth(16)
+      .Depth(16),
+      .NeverFull(1'b1)
     ) u_states (
       .clk_i,
       .rst_ni,
@@ -496,7 +513,8 @@ module esp_cipher
     assign msg_put = (head_qq || body_qq || (trailer_qq && done_q.msg_words != '0)) && done_q.hmac;
     stream_fifo #(
       .Width(132),
-      .Depth(MsgDepth)
+      .Depth(MsgDepth),
+      .NeverFull(1'b1)
     ) u_msg (
       .clk_i,
       .rst_ni,
@@ -547,7 +565,8 @@ module esp_cipher
 
       small_fifo #(
       .Width(1),
-      .Depth(Tags)
+      .Depth(Tags),
+      .NeverFull(1'b1)
     ) u_order (
       .clk_i,
       .rst_ni,
@@ -570,6 +589,7 @@ module esp_cipher
 
   if (Open) begin : g_open
     logic icv_valid, differs_valid_q, ours_q, ok_valid_q, ok_q;
+    packet_id_t differs_id_q, ok_id_q;
     logic [127:0] icv;
     block_t differs_q;
     small_fifo #(
@@ -603,22 +623,31 @@ module esp_cipher
       if (tag_gone) begin
         differs_q <= tag ^ to_block(icv);
         ours_q    <= ours_next;
+        differs_id_q <= id_next;
       end
-      if (ok_free) ok_q <= differs_q == '0 && ours_q;
+      if (ok_free) begin
+        ok_q    <= differs_q == '0 && ours_q;
+        ok_id_q <= differs_id_q;
+      end
     end
     assign tag_valid_o = ok_valid_q;
-    assign tag_o       = '{icv: '0, ok: ok_q};
+    assign tag_o       = '{id: ok_id_q, icv: '0, ok: ok_q};
   end else begin : g_seal
     assign icv_ready_o = 1'b0;
     assign tag_ready   = tag_ready_i;
     assign tag_valid_o = tag_valid;
-    assign tag_o       = '{icv: from_block(tag), ok: ours_next};
+    assign tag_o       = '{id: id_next, icv: from_block(tag), ok: ours_next};
   end
 
-  always_ff @(posedge clk_i) begin
-    if (body) begin
-      assert (body_i.last == (left_q == 13'd1))
+  logic checks_q = 1'b0;  // from the first reset on
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      checks_q <= 1'b1;
+    end else if (checks_q) begin
+      assert (!body || body_i.last == (left_q == 13'd1))
       else $error("the body's length is not the command's");
+      assert (!tag_gone || ours_valid)
+      else $error("a tag comes before the key's generation is known");
     end
   end
 

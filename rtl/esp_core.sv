@@ -113,6 +113,29 @@ module esp_core
     end
   end
 
+  // The register bus.
+  axil_pkg::axil_req_t axil_req;
+  axil_pkg::axil_rsp_t axil_rsp;
+  assign axil_req = '{
+      aw_valid: s_axil_awvalid,
+      aw_addr: s_axil_awaddr,
+      w_valid: s_axil_wvalid,
+      w_data: s_axil_wdata,
+      w_strb: s_axil_wstrb,
+      b_ready: s_axil_bready,
+      ar_valid: s_axil_arvalid,
+      ar_addr: s_axil_araddr,
+      r_ready: s_axil_rready
+  };
+  assign s_axil_awready = axil_rsp.aw_ready;
+  assign s_axil_wready  = axil_rsp.w_ready;
+  assign s_axil_bvalid  = axil_rsp.b_valid;
+  assign s_axil_bresp   = axil_rsp.b_resp;
+  assign s_axil_arready = axil_rsp.ar_ready;
+  assign s_axil_rvalid  = axil_rsp.r_valid;
+  assign s_axil_rdata   = axil_rsp.r_data;
+  assign s_axil_rresp   = axil_rsp.r_resp;
+
   esp_regs #(
     .Policies (Entries),
     .Sas      (Rows),
@@ -121,23 +144,8 @@ module esp_core
   ) u_regs (
     .clk_i,
     .rst_ni,
-    .s_axil_awvalid,
-    .s_axil_awready,
-    .s_axil_awaddr,
-    .s_axil_wvalid,
-    .s_axil_wready,
-    .s_axil_wdata,
-    .s_axil_wstrb,
-    .s_axil_bvalid,
-    .s_axil_bready,
-    .s_axil_bresp,
-    .s_axil_arvalid,
-    .s_axil_arready,
-    .s_axil_araddr,
-    .s_axil_rvalid,
-    .s_axil_rready,
-    .s_axil_rdata,
-    .s_axil_rresp,
+    .axil_i(axil_req),
+    .axil_o(axil_rsp),
     .irq_o,
     .cfg_valid_o(cfg_valid),
     .cfg_ready_i(cfg_ready),

@@ -1,5 +1,6 @@
 // Cuts an ESP packet out of its frame: the ciphertext, moved to the first byte of a beat, and the ICV behind it. The
-// command for the cipher goes first; what is needed once the packet is open travels beside it.
+// command for the cipher goes first; what is needed once the packet is open travels beside it. Both carry the packet's
+// number.
 // A body of n beats takes n + 2 cycles, and one more where it does not begin with a beat.
 module esp_decap (
   input  logic                 clk_i,
@@ -28,12 +29,14 @@ module esp_decap (
   import esp_pkg::*;
 
   logic busy_q, start, done;
+  packet_id_t id_q;
   assign start          = job_valid_i && job_ready_o;
   assign job_ready_o    = !busy_q && opened_ready_i && cmd_ready_i;
   assign opened_valid_o = job_valid_i && !busy_q && cmd_ready_i;
   assign cmd_valid_o    = job_valid_i && !busy_q && opened_ready_i;
-  assign opened_o       = '{sa: job_i.sa, tos: job_i.tos};
+  assign opened_o       = '{id: id_q, sa: job_i.sa, tos: job_i.tos};
   assign cmd_o = '{
+      id: id_q,
       suite: job_i.sa.suite,
       row: job_i.sa.row,
       generation: job_i.sa.generation,
@@ -69,7 +72,9 @@ module esp_decap (
       flush_q      <= 1'b0;
       body_valid_o <= 1'b0;
       icv_valid_o  <= 1'b0;
+      id_q         <= '0;
     end else begin
+      id_q <= id_q + packet_id_t'(start);
       if (start) busy_q <= 1'b1;
       else if (done) busy_q <= 1'b0;
       if (start || done) begin

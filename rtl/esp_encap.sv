@@ -1,6 +1,6 @@
 // Makes the body that is encrypted: the inner packet, padding to a multiple of 4 bytes, pad length and next header
-// (RFC 4303, 2.4). The command for the cipher goes first; what goes around the packet travels beside it, to esp_assemble.
-// A packet of n beats takes n + 1 cycles.
+// (RFC 4303 §2.4). The command for the cipher goes first. The job travels beside the body, to esp_assemble. Command and job
+// carry the packet's id. A packet of n beats takes n + 1 cycles.
 module esp_encap (
   input  logic                 clk_i,
   input  logic                 rst_ni,
@@ -13,9 +13,9 @@ module esp_encap (
   input  esp_pkg::block_t      data_i,
   input  logic                 last_i,
   // To esp_assemble, then to esp_cipher.
-  output logic                 around_valid_o,
-  input  logic                 around_ready_i,
-  output esp_pkg::seal_job_t   around_o,
+  output logic                 outer_valid_o,
+  input  logic                 outer_ready_i,
+  output esp_pkg::outer_t      outer_o,
   output logic                 cmd_valid_o,
   input  logic                 cmd_ready_i,
   output esp_pkg::cipher_cmd_t cmd_o,
@@ -27,12 +27,14 @@ module esp_encap (
 
   // The job goes both ways at the same time; its body may follow at once.
   logic busy_q, extra_q, start, done, move;
-  assign start          = job_valid_i && !busy_q && around_ready_i && cmd_ready_i;
-  assign job_ready_o    = !busy_q && around_ready_i && cmd_ready_i;
-  assign around_valid_o = job_valid_i && !busy_q && cmd_ready_i;
-  assign cmd_valid_o    = job_valid_i && !busy_q && around_ready_i;
-  assign around_o       = job_i;
+  packet_id_t id_q;
+  assign start          = job_valid_i && !busy_q && outer_ready_i && cmd_ready_i;
+  assign job_ready_o    = !busy_q && outer_ready_i && cmd_ready_i;
+  assign outer_valid_o = job_valid_i && !busy_q && cmd_ready_i;
+  assign cmd_valid_o    = job_valid_i && !busy_q && outer_ready_i;
+  assign outer_o       = '{id: id_q, job: job_i};
   assign cmd_o = '{
+      id: id_q,
       suite: job_i.suite,
       row: job_i.row,
       generation: job_i.generation,
@@ -81,7 +83,9 @@ module esp_encap (
       busy_q       <= 1'b0;
       extra_q      <= 1'b0;
       body_valid_o <= 1'b0;
+      id_q         <= '0;
     end else begin
+      id_q <= id_q + packet_id_t'(start);
       if (start) busy_q <= 1'b1;
       else if (done) busy_q <= 1'b0;
       if (move) begin

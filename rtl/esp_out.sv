@@ -1,10 +1,17 @@
 // The outbound lane: IP packets come in, ESP in tunnel mode leaves (and what bypasses, and what is for the host).
 //
-//   frame_fifo + ip_parser -> policy -> sa_out -> esp_encap -> esp_cipher -> esp_assemble --> out
-//        |                                                                                     ^
-//        +---------- bypass, to the host ------------------------------------------------------+
+//   esp_front -> esp_encap -> esp_cipher -> esp_assemble -> frame_merge --> out
+//     |  sa_out      |                          ^              ^
+//     |              +------- outer ------------+              |
+//     +-------------- aside: bypass, to the host --------------+
 //
-// Protected packets keep their order, and so do the others; these may overtake those.
+// Protected packets keep their order. So do those that go aside, which may overtake the others.
+//
+//   answer      what sa_out says of a packet; it is the job of esp_encap
+//   outer       the job again, for the headers that esp_assemble puts in front
+//   cipher_out  the encrypted body; behind a register it is sealed
+//   no_key      a packet whose row had another key by then: esp_assemble dropped it
+//   left        a frame that left; drops are counted in cycles without one
 module esp_out #(
   parameter int unsigned Entries   = 64,    // of the policy
   parameter int unsigned Rows      = 1024,  // of the SAD
@@ -54,67 +61,9 @@ module esp_out #(
   output esp_pkg::row_t        event_row_o
 );
   import esp_pkg::*;
-  localparam int unsigned Frames = 16;
   localparam int unsigned BeatWidth = $clog2(Beats) + 1;
 
-  // What travels with a frame that does not go to the cipher.
-  typedef struct packed {
-    logic       aside;
-    logic [3:0] rest;  // bytes of its last beat, 0: 16
-    user_t      user;
-  } tag_t;
-
-  // In.
-  logic entry_valid, take_valid, take_ready;
-  drop_e entry_error;
-  logic [BeatWidth-1:0] take_beats, frame_beats_q;
-  tag_t take_tag, frame_tag;
-  logic frame_valid, frame_ready, frame_last;
-  block_t frame_data;
-  logic fifo_ready, taken_in;
-  assign ready_o  = fifo_ready && enable_i;
-  assign taken_in = valid_i && ready_o;
-
-  frame_fifo #(
-    .Beats(Beats),
-    .MaxBytes(MaxBytes),
-    .Frames(Frames),
-    .TagWidth($bits(tag_t)),
-    .Slice(1'b1)
-  ) u_frames (
-    .clk_i,
-    .rst_ni,
-    .valid_i(valid_i && enable_i),
-    .ready_o(fifo_ready),
-    .beat_i,
-    .entry_valid_o(entry_valid),
-    .entry_bytes_o(),
-    .entry_error_o(entry_error),
-    .take_valid_i(take_valid),
-    .take_ready_o(take_ready),
-    .take_first_i('0),
-    .take_beats_i(take_beats),
-    .take_tag_i(take_tag),
-    .valid_o(frame_valid),
-    .ready_i(frame_ready),
-    .data_o(frame_data),
-    .first_o(),
-    .last_o(frame_last),
-    .tag_o(frame_tag)
-  );
-
-  logic parse_done;
-  parse_t parse;
-  ip_parser u_parser (
-    .clk_i,
-    .rst_ni,
-    .valid_i(taken_in),
-    .beat_i,
-    .done_o (parse_done),
-    .parse_o(parse)
-  );
-
-  // Each frame is looked up, in order; what is malformed too, to no effect.
+  // What the SAD and the outer header need of a packet.
   typedef struct packed {
     logic        malformed;
     logic        v6;
@@ -122,18 +71,14 @@ module esp_out #(
     logic [7:0]  tos;
     logic [19:0] flow_label;
     logic [15:0] bytes;
-  } brief_t;
-  typedef struct packed {
-    policy_key_t key;
-    brief_t      brief;
-  } asked_t;
-  asked_t asked_in, asked;
-  brief_t brief;
-  logic asked_valid, asked_ready, brief_valid, brief_ready, result_valid, policy_ready, answer_valid, decided;
-  policy_result_t result, answer;
+  } facts_t;
 
-  assign asked_in.key   = policy_key(parse, 1'b1, 1'b0);
-  assign asked_in.brief = '{
+  parse_t parse;
+  facts_t parsed, facts;
+  policy_result_t result;
+  drop_e frame_error;
+  fate_t fate;
+  assign parsed = '{
       malformed: parse.malformed,
       v6: parse.v6,
       dont_fragment: parse.dont_fragment,
@@ -142,95 +87,93 @@ module esp_out #(
       bytes: parse.bytes
   };
 
-  // Never full: it takes as many as frame_fifo has entries, and two.
-  stream_fifo #(
-    .Width($bits(asked_t)),
-    .Depth(2 * Frames)
-  ) u_asked (
-    .clk_i,
-    .rst_ni,
-    .valid_i(parse_done),
-    .ready_o(),
-    .data_i (asked_in),
-    .valid_o(asked_valid),
-    .ready_i(asked_ready),
-    .data_o (asked),
-    .count_o()
-  );
-  assign asked_ready = policy_ready && brief_ready;
+  always_comb begin
+    fate = '0;
+    if (frame_error != DropNone) begin
+      fate.reason = frame_error;
+    end else if (facts.malformed) begin
+      fate.reason = DropMalformed;
+    end else if (!result.hit) begin
+      fate.reason = DropNoPolicy;
+    end else if (result.action == Discard) begin
+      fate.reason = DropPolicy;
+    end else begin
+      fate.ask     = result.action == Protect;
+      fate.keep    = 1'b1;
+      fate.to_host = result.action == ToHost;
+    end
+  end
 
-  policy #(
+  logic sa_valid, sa_ready, answer_valid, answer_ready, sa_event_valid;
+  logic job_valid, job_ready, frame_valid, frame_ready, frame_last, aside_valid, drop_valid, drop_ready;
+  drop_e refused, drop_reason;
+  event_e sa_event;
+  seal_job_t answer, job;
+  block_t frame_data;
+  beat_t aside;
+  user_t aside_user;
+  logic [1:0] merge_ready;
+  logic [BeatWidth-1:0] frame_beats_q;
+  always_ff @(posedge clk_i) frame_beats_q <= BeatWidth'((facts.bytes + 16'd15) >> 4);
+
+  esp_front #(
+    .Outbound(1'b1),
     .Entries(Entries),
-    .Piece(PolicyPiece)
-  ) u_policy (
+    .PolicyPiece(PolicyPiece),
+    .MaxBytes(MaxBytes),
+    .Beats(Beats),
+    .AsideExtra(1'b1),
+    .facts_t(facts_t),
+    .answer_t(seal_job_t)
+  ) u_front (
     .clk_i,
     .rst_ni,
+    .enable_i,
     .cfg_valid_i(cfg_policy_valid_i),
     .cfg_ready_o(cfg_policy_ready_o),
     .cfg_row_i,
     .cfg_word_i,
     .cfg_data_i,
-    .valid_i(asked_valid && brief_ready),
-    .ready_o(policy_ready),
-    .key_i(asked.key),
-    .valid_o(answer_valid),
-    .result_o(answer)
+    .valid_i,
+    .ready_o,
+    .beat_i,
+    .parse_o(parse),
+    .facts_i(parsed),
+    .error_o(frame_error),
+    .facts_o(facts),
+    .result_o(result),
+    .fate_i(fate),
+    .sa_valid_o(sa_valid),
+    .sa_ready_i(sa_ready),
+    .answer_valid_i(answer_valid),
+    .answer_ready_o(answer_ready),
+    .answer_i(answer),
+    .refused_i(refused),
+    .exception_i(exceptions_i && refused inside {DropNoSa, DropTooBig}),
+    .job_valid_o(job_valid),
+    .job_ready_i(job_ready),
+    .answer_o(job),
+    .body_first_i('0),
+    .body_beats_i(frame_beats_q),
+    .body_valid_o(frame_valid),
+    .body_ready_i(frame_ready),
+    .body_data_o(frame_data),
+    .body_last_o(frame_last),
+    .aside_valid_o(aside_valid),
+    .aside_ready_i(merge_ready[1]),
+    .aside_beat_o(aside),
+    .aside_user_o(aside_user),
+    .drop_valid_o(drop_valid),
+    .drop_ready_i(drop_ready),
+    .drop_reason_o(drop_reason),
+    .other_valid_i(1'b0),
+    .other_ready_o(),
+    .other_key_i('0),
+    .other_id_i('0),
+    .other_valid_o(),
+    .other_result_o(),
+    .other_id_o()
   );
-
-  stream_fifo #(
-    .Width($bits(brief_t)),
-    .Depth(Frames)
-  ) u_briefs (
-    .clk_i,
-    .rst_ni,
-    .valid_i(asked_valid && policy_ready),
-    .ready_o(brief_ready),
-    .data_i (asked.brief),
-    .valid_o(brief_valid),
-    .ready_i(decided),
-    .data_o (brief),
-    .count_o()
-  );
-
-  // Never full: there is a brief for each.
-  stream_fifo #(
-    .Width($bits(policy_result_t)),
-    .Depth(2 * Frames)
-  ) u_results (
-    .clk_i,
-    .rst_ni,
-    .valid_i(answer_valid),
-    .ready_o(),
-    .data_i (answer),
-    .valid_o(result_valid),
-    .ready_i(decided),
-    .data_o (result),
-    .count_o()
-  );
-
-  // What becomes of the oldest frame.
-  typedef enum logic [2:0] {Look, Ask, Answered, Take, Count} state_e;
-  state_e state_q;
-  drop_e reason_q;
-  logic keep_q, aside_q, to_host_q;
-  logic sa_valid, sa_ready, sa_answer_valid, sa_answer_ready;
-  drop_e refused;
-  seal_job_t job, job_q;
-  seal_ask_t ask;
-  logic job_valid, job_ready;
-  logic drop_taken, sa_event_valid;
-  event_e sa_event;
-
-  assign ask = '{
-      row: result.target,
-      generation: result.generation,
-      v6: brief.v6,
-      dont_fragment: brief.dont_fragment,
-      tos: brief.tos,
-      flow_label: brief.flow_label,
-      bytes: brief.bytes
-  };
-  assign sa_valid = state_q == Ask;
 
   sa_out #(
     .Rows(Rows)
@@ -248,138 +191,56 @@ module esp_out #(
     .snap_o,
     .valid_i(sa_valid),
     .ready_o(sa_ready),
-    .ask_i(ask),
-    .valid_o(sa_answer_valid),
-    .ready_i(sa_answer_ready),
+    .ask_i('{
+        row: result.target,
+        generation: result.generation,
+        v6: facts.v6,
+        dont_fragment: facts.dont_fragment,
+        tos: facts.tos,
+        flow_label: facts.flow_label,
+        bytes: facts.bytes
+    }),
+    .valid_o(answer_valid),
+    .ready_i(answer_ready),
     .refused_o(refused),
-    .job_o(job),
+    .job_o(answer),
     .event_valid_o(sa_event_valid),
     .event_o(sa_event)
   );
 
-  logic exception;
-  assign exception = exceptions_i && refused inside {DropNoSa, DropTooBig};
-
-  // The job leaves when the frame does.
-  assign take_valid = state_q == Take && (aside_q || !keep_q || job_ready);
-  assign job_valid  = state_q == Take && keep_q && !aside_q && take_ready;
-  assign take_beats = keep_q ? frame_beats_q : '0;
-  assign take_tag = '{
-      aside: aside_q,
-      rest: brief.bytes[3:0],
-      user: '{unused: '0, row: result.target, protect: 1'b0, reason: reason_q, to_host: to_host_q}
-  };
-  assign sa_answer_ready = state_q == Answered;
-  assign decided = (state_q == Take && keep_q && take_valid && take_ready) || (state_q == Count && drop_taken);
-
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      state_q <= Look;
-    end else begin
-      unique case (state_q)
-        Look: begin
-          if (brief_valid && result_valid && entry_valid) begin
-            state_q <= entry_error == DropNone && !brief.malformed && result.hit && result.action == Protect
-                       ? Ask : Take;
-          end
-        end
-        Ask: if (sa_ready) state_q <= Answered;
-        Answered: if (sa_answer_valid) state_q <= Take;
-        Take: if (take_valid && take_ready) state_q <= keep_q ? Look : Count;
-        default: if (drop_taken) state_q <= Look;
-      endcase
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (state_q == Look) begin
-      frame_beats_q <= BeatWidth'((brief.bytes + 16'd15) >> 4);
-      keep_q        <= 1'b0;
-      aside_q       <= 1'b0;
-      to_host_q     <= 1'b0;
-      reason_q      <= DropNone;
-      if (entry_error != DropNone) begin
-        reason_q <= entry_error;
-      end else if (brief.malformed) begin
-        reason_q <= DropMalformed;
-      end else if (!result.hit) begin
-        reason_q <= DropNoPolicy;
-      end else if (result.action == Discard) begin
-        reason_q <= DropPolicy;
-      end else begin
-        keep_q    <= 1'b1;
-        aside_q   <= result.action != Protect;
-        to_host_q <= result.action == ToHost;
-      end
-    end
-    if (state_q == Answered && sa_answer_valid) begin
-      job_q     <= job;
-      reason_q  <= refused;
-      keep_q    <= refused == DropNone || exception;
-      aside_q   <= exception;
-      to_host_q <= exception;
-    end
-  end
-
-  // To the cipher, or aside.
-  logic encap_ready, aside_ready, aside_valid;
-  logic [1:0] merge_ready;
-  beat_t aside_beat, aside_out;
-  user_t aside_user;
-  assign frame_ready      = frame_tag.aside ? aside_ready : encap_ready;
-  assign aside_beat.data  = frame_data;
-  assign aside_beat.keep  = frame_last && frame_tag.rest != '0 ? ~('1 << frame_tag.rest) : '1;
-  assign aside_beat.last  = frame_last;
-
-  stream_fifo #(
-    .Width($bits(beat_t) + $bits(user_t)),
-    .Depth(Beats / 4),
-    .Extra(1'b1)
-  ) u_aside (
-    .clk_i,
-    .rst_ni,
-    .valid_i(frame_valid && frame_tag.aside),
-    .ready_o(aside_ready),
-    .data_i ({aside_beat, frame_tag.user}),
-    .valid_o(aside_valid),
-    .ready_i(merge_ready[1]),
-    .data_o ({aside_out, aside_user}),
-    .count_o()
-  );
-
-  logic around_valid, around_ready, made_cmd_valid, made_cmd_ready, made_body_valid, made_body_ready;
+  logic outer_valid, outer_ready, encap_cmd_valid, encap_cmd_ready, encap_body_valid, encap_body_ready;
   logic cmd_valid, cmd_ready, body_valid, body_ready;
-  seal_job_t around;
-  cipher_cmd_t made_cmd, cmd;
-  beat_t made_body, body;
+  outer_t outer;
+  cipher_cmd_t encap_cmd, cmd;
+  beat_t encap_body, body;
   esp_encap u_encap (
     .clk_i,
     .rst_ni,
     .job_valid_i(job_valid),
     .job_ready_o(job_ready),
-    .job_i(job_q),
-    .valid_i(frame_valid && !frame_tag.aside),
-    .ready_o(encap_ready),
+    .job_i(job),
+    .valid_i(frame_valid),
+    .ready_o(frame_ready),
     .data_i(frame_data),
     .last_i(frame_last),
-    .around_valid_o(around_valid),
-    .around_ready_i(around_ready),
-    .around_o(around),
-    .cmd_valid_o(made_cmd_valid),
-    .cmd_ready_i(made_cmd_ready),
-    .cmd_o(made_cmd),
-    .body_valid_o(made_body_valid),
-    .body_ready_i(made_body_ready),
-    .body_o(made_body)
+    .outer_valid_o(outer_valid),
+    .outer_ready_i(outer_ready),
+    .outer_o(outer),
+    .cmd_valid_o(encap_cmd_valid),
+    .cmd_ready_i(encap_cmd_ready),
+    .cmd_o(encap_cmd),
+    .body_valid_o(encap_body_valid),
+    .body_ready_i(encap_body_ready),
+    .body_o(encap_body)
   );
   stream_slice #(
     .Width($bits(cipher_cmd_t))
   ) u_cmd_slice (
     .clk_i,
     .rst_ni,
-    .valid_i(made_cmd_valid),
-    .ready_o(made_cmd_ready),
-    .data_i (made_cmd),
+    .valid_i(encap_cmd_valid),
+    .ready_o(encap_cmd_ready),
+    .data_i (encap_cmd),
     .valid_o(cmd_valid),
     .ready_i(cmd_ready),
     .data_o (cmd)
@@ -389,16 +250,16 @@ module esp_out #(
   ) u_body_slice (
     .clk_i,
     .rst_ni,
-    .valid_i(made_body_valid),
-    .ready_o(made_body_ready),
-    .data_i (made_body),
+    .valid_i(encap_body_valid),
+    .ready_o(encap_body_ready),
+    .data_i (encap_body),
     .valid_o(body_valid),
     .ready_i(body_ready),
     .data_o (body)
   );
 
-  logic made_valid, made_ready, sealed_valid, sealed_ready, tag_valid, tag_ready, tap_valid;
-  beat_t made, sealed, tap;
+  logic cipher_valid, cipher_ready, sealed_valid, sealed_ready, tag_valid, tag_ready, tap_valid;
+  beat_t cipher_out, sealed, tap;
   cipher_tag_t tag;
   esp_cipher #(
     .Open(1'b0),
@@ -427,9 +288,9 @@ module esp_out #(
     .icv_valid_i(1'b0),
     .icv_ready_o(),
     .icv_i('0),
-    .out_valid_o(made_valid),
-    .out_ready_i(made_ready),
-    .out_o(made),
+    .out_valid_o(cipher_valid),
+    .out_ready_i(cipher_ready),
+    .out_o(cipher_out),
     .tag_valid_o(tag_valid),
     .tag_ready_i(tag_ready),
     .tag_o(tag),
@@ -442,24 +303,24 @@ module esp_out #(
   ) u_sealed_slice (
     .clk_i,
     .rst_ni,
-    .valid_i(made_valid),
-    .ready_o(made_ready),
-    .data_i (made),
+    .valid_i(cipher_valid),
+    .ready_o(cipher_ready),
+    .data_i (cipher_out),
     .valid_o(sealed_valid),
     .ready_i(sealed_ready),
     .data_o (sealed)
   );
 
-  logic whole_valid, whole_ready, packet_valid, left, gone, gone_q;
+  logic whole_valid, whole_ready, packet_valid, left, no_key, no_key_q;
   logic [15:0] left_bytes;
   beat_t whole, packet;
   user_t whole_user, packet_user;
   esp_assemble u_assemble (
     .clk_i,
     .rst_ni,
-    .around_valid_i(around_valid),
-    .around_ready_o(around_ready),
-    .around_i(around),
+    .outer_valid_i(outer_valid),
+    .outer_ready_o(outer_ready),
+    .outer_i(outer),
     .tap_valid_i(tap_valid),
     .tap_i(tap),
     .body_valid_i(sealed_valid),
@@ -472,7 +333,7 @@ module esp_out #(
     .ready_i(whole_ready),
     .beat_o(whole),
     .user_o(whole_user),
-    .dropped_o(gone)
+    .dropped_o(no_key)
   );
   stream_slice #(
     .Width($bits(beat_t) + $bits(user_t))
@@ -492,7 +353,7 @@ module esp_out #(
     .rst_ni,
     .valid_i({aside_valid, packet_valid}),
     .ready_o(merge_ready),
-    .beat_i({aside_out, packet}),
+    .beat_i({aside, packet}),
     .user_i({aside_user, packet_user}),
     .valid_o,
     .ready_i,
@@ -504,18 +365,18 @@ module esp_out #(
 
   // A drop waits where a frame leaves in the same cycle; one for want of the key goes first, and the next is cycles away.
   always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) gone_q <= 1'b0;
-    else gone_q <= gone || (gone_q && left);
+    if (!rst_ni) no_key_q <= 1'b0;
+    else no_key_q <= no_key || (no_key_q && left);
   end
-  assign drop_taken     = state_q == Count && !left && !gone_q;
-  assign count_valid_o  = left || gone_q || state_q == Count;
-  assign count_reason_o = left ? DropNone : gone_q ? DropNoSa : reason_q;
+  assign drop_ready     = !left && !no_key_q;
+  assign count_valid_o  = left || no_key_q || drop_valid;
+  assign count_reason_o = left ? DropNone : no_key_q ? DropNoSa : drop_reason;
   assign count_bytes_o  = left_bytes;
 
   // Software hears of an SA that is wanted, and of the SAs' limits.
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) event_valid_o <= 1'b0;
-    else event_valid_o <= sa_event_valid || (state_q == Answered && sa_answer_valid && refused == DropNoSa);
+    else event_valid_o <= sa_event_valid || (answer_ready && answer_valid && refused == DropNoSa);
   end
   always_ff @(posedge clk_i) begin
     event_o     <= sa_event_valid ? sa_event : EventNoSa;

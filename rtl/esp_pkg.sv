@@ -15,7 +15,7 @@ package esp_pkg;
     logic                 last;
   } beat_t;
 
-  // What becomes of a packet (RFC 4301, 4.4.1).
+  // What becomes of a packet (RFC 4301 §4.4.1).
   typedef enum logic [1:0] {
     Discard = 2'd0,
     Bypass  = 2'd1,
@@ -30,7 +30,8 @@ package esp_pkg;
     Ctr128Sha2 = 2'd3
   } suite_e;
 
-  // Why a packet was dropped. Every reason has a counter of its own.
+  // Why a packet was dropped. Every reason has a counter of its own, at 4 times its number. No lane uses DropTtl and
+  // DropOuter: the numbers stay because the register map and the driver name a counter for each.
   typedef enum logic [4:0] {
     DropNone          = 5'd0,
     DropMalformed     = 5'd1,   // IP header, lengths, keep
@@ -39,20 +40,20 @@ package esp_pkg;
     DropPolicy        = 5'd4,   // DISCARD
     DropFragment      = 5'd5,   // inbound: of ESP
     DropNoSa          = 5'd6,   // no such SA, or it is not valid
-    DropSequenceEnd   = 5'd7,   // the sequence number would repeat (RFC 4303, 3.3.3)
+    DropSequenceEnd   = 5'd7,   // the sequence number would repeat (RFC 4303 §3.3.3)
     DropLifetime      = 5'd8,
     DropTooBig        = 5'd9,   // over the path MTU
-    DropTtl           = 5'd10,  // never: by software
+    DropTtl           = 5'd10,  // the router in front of the lane counts the hop
     DropShort         = 5'd11,  // shorter than its SA's header, IV and ICV, or not a multiple of 4
     DropReplay        = 5'd12,
     DropIcv           = 5'd13,
     DropPadding       = 5'd14,  // longer than the packet, or wrong bytes
-    DropSelector      = 5'd15,  // the inner packet is none that this SA may carry (RFC 4301, 5.2)
-    DropOuter         = 5'd16,  // never: by software, addresses or encapsulation are not the SA's
+    DropSelector      = 5'd15,  // the inner packet is none that this SA may carry (RFC 4301 §5.2)
+    DropOuter         = 5'd16,  // the SPI alone finds the SA (RFC 4301 §4.1)
     DropNextHeader    = 5'd17,  // of the trailer: neither IPv4, IPv6 nor a dummy
-    DropDummy         = 5'd18,  // RFC 4303, 2.6
+    DropDummy         = 5'd18,  // RFC 4303 §2.6
     DropInner         = 5'd19,  // the inner packet is malformed
-    DropEcn           = 5'd20,  // congestion outside, not ECN-capable inside (RFC 6040, 4.2)
+    DropEcn           = 5'd20,  // congestion outside, not ECN-capable inside (RFC 6040 §4.2)
     DropNotProtected  = 5'd21   // inbound, plain, where the policy asks for protection
   } drop_e;
 
@@ -119,8 +120,21 @@ package esp_pkg;
     return key;
   endfunction
 
+  // The number of a packet or frame, which each of its parts carries where these take different ways. Assertions compare
+  // the numbers where the parts meet again; nothing else reads them. More packets are never on their way.
+  typedef logic [5:0] packet_id_t;
+
+  // What becomes of a frame that came in: it is dropped (keep is 0), leaves as it is, or its SA is asked for (ask is 1).
+  typedef struct packed {
+    logic  ask;      // what the others say is known once the SAD has answered
+    logic  keep;
+    logic  to_host;
+    drop_e reason;   // why it is dropped or goes to the host
+  } fate_t;
+
   // For esp_cipher, one ahead of each packet's body. The salt lies with the keys.
   typedef struct packed {
+    packet_id_t  id;
     suite_e      suite;
     logic [9:0]  row;     // of the key store
     generation_t generation;
@@ -133,6 +147,7 @@ package esp_pkg;
   } cipher_cmd_t;
 
   typedef struct packed {
+    packet_id_t   id;
     logic [127:0] icv;  // its first byte in the lowest bits
     logic         ok;   // the key was still that of the packet's SA; opening: and the ICV that came is the right one
   } cipher_tag_t;
@@ -172,11 +187,17 @@ package esp_pkg;
     logic [127:0] remote_address;
   } seal_job_t;
 
+  // What esp_assemble needs beside the body that was sealed.
+  typedef struct packed {
+    packet_id_t id;
+    seal_job_t  job;
+  } outer_t;
+
   // What sa_in wants to know of an ESP packet.
   typedef struct packed {
     logic [31:0] spi;
     logic [31:0] seq_lo;
-    logic        short_;  // or not a multiple of 4 bytes: what no SA may have sent
+    logic        too_short;  // or not a multiple of 4 bytes: what no SA may have sent
   } open_ask_t;
 
   // What it says.
@@ -186,7 +207,7 @@ package esp_pkg;
     generation_t generation;
     row_t        group;  // of the policy, for the inner packet
     logic        esn;
-    logic        dscp;   // the outer DSCP is carried inside (RFC 2983, 5.1)
+    logic        dscp;   // the outer DSCP is carried inside (RFC 2983 §5.1)
     logic [63:0] seq;
   } open_sa_t;
 
@@ -202,18 +223,19 @@ package esp_pkg;
 
   // What of that is needed once it is open.
   typedef struct packed {
+    packet_id_t id;
     open_sa_t   sa;
     logic [7:0] tos;
   } opened_t;
 
-  // What a trailer says (RFC 4303, 2.4).
+  // What a trailer says (RFC 4303 §2.4).
   typedef struct packed {
     logic        sound;        // padding of 1, 2, 3, … no longer than the body
     logic [7:0]  next_header;
     logic [15:0] payload;      // bytes before the padding
   } trailer_t;
 
-  // The length of the encrypted part: payload, padding to a multiple of 4, trailer (RFC 4303, 2.4).
+  // The length of the encrypted part: payload, padding to a multiple of 4, trailer (RFC 4303 §2.4).
   function automatic logic [15:0] body_bytes(logic [15:0] payload);
     return (payload + 16'd5) & ~16'd3;
   endfunction

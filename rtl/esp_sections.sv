@@ -58,22 +58,29 @@ module esp_sections
 );
   import esp_pkg::*;
   localparam int unsigned TypeWidth = $clog2(Types);
-  localparam int unsigned SadWays = Sads + 1;
-  localparam int unsigned EncapWays = Encaps + 1;
   localparam int unsigned Ciphers = Aes + AesPriority + Des;
-  localparam int unsigned CipherWays = Ciphers + 1;
-  localparam int unsigned HmacWays = Hmacs + HmacPriority + 1;
   localparam int unsigned PortTypeWidth = Ports > 1 ? $clog2(Ports) : 1;
   localparam logic [3:0] PolicyTable = 4'd10, SadTable = 4'd11;
+
+  // The sections in their order. A way is a unit of a section, or the last one the way past its units.
+  localparam int unsigned Sections = 5;
+  localparam int unsigned PolicySection = 0, SadSection = 1, EncapSection = 2, CipherSection = 3, HmacSection = 4;
+  localparam int unsigned Ways[Sections] = '{Policies, Sads + 1, Encaps + 1, Ciphers + 1, Hmacs + HmacPriority + 1};
+  // What a packet carries into a section on TUSER, and out of the last one, in bits.
+  localparam int unsigned HeadWidths[Sections+1] = '{
+      $bits(frame_head_t), $bits(policy_head_t), $bits(sad_head_t), $bits(encap_head_t), $bits(cipher_head_t),
+      $bits(auth_head_t)
+  };
 
   function automatic int unsigned index_width(int unsigned n);
     return n > 1 ? $clog2(n) : 1;
   endfunction
 
   // Entries: whole frames, with their lengths.
-  logic [Ports-1:0] in_valid, in_ready, in_bad;
-  beat_t [Ports-1:0] in_beat;
-  frame_head_t [Ports-1:0] in_user;
+  logic [Ports-1:0] port_valid, port_ready, port_bad;
+  beat_t [Ports-1:0] port_beat;
+  frame_head_t [Ports-1:0] port_head;
+  assign port_ready = gen_section[PolicySection].s_ready;
   for (genvar p = 0; p < Ports; p++) begin : gen_entry
     logic entry_valid, take_ready, first, last;
     logic [15:0] entry_bytes, bytes;
@@ -87,6 +94,7 @@ module esp_sections
       .ready_o      (s_axis_tready_o[p]),
       .beat_i       ({s_axis_tdata_i[p], s_axis_tkeep_i[p], s_axis_tlast_i[p]}),
       .entry_valid_o(entry_valid),
+      .entry_id_o   (),
       .entry_bytes_o(entry_bytes),
       .entry_error_o(entry_error),
       .take_valid_i (entry_valid),
@@ -94,53 +102,22 @@ module esp_sections
       .take_first_i ('0),
       .take_beats_i (10'((entry_bytes + 16'd15) >> 4)),  // none where it has an error
       .take_tag_i   (entry_bytes),
-      .valid_o      (in_valid[p]),
-      .ready_i      (in_ready[p]),
-      .data_o       (in_beat[p].data),
+      .valid_o      (port_valid[p]),
+      .ready_i      (port_ready[p]),
+      .data_o       (port_beat[p].data),
       .first_o      (first),
       .last_o       (last),
       .tag_o        (bytes)
     );
-    assign in_bad[p]       = entry_valid && take_ready && entry_error != DropNone;
-    assign in_beat[p].last = last;
-    assign in_beat[p].keep = last && bytes[3:0] != '0 ? 16'hffff >> (5'd16 - 5'(bytes[3:0])) : '1;
-    assign in_user[p]      = '{port: port_t'(p), bytes: bytes};
+    assign port_bad[p]       = entry_valid && take_ready && entry_error != DropNone;
+    assign port_beat[p].last = last;
+    assign port_beat[p].keep = last && bytes[3:0] != '0 ? 16'hffff >> (5'd16 - 5'(bytes[3:0])) : '1;
+    assign port_head[p]      = '{port: port_t'(p), bytes: bytes};
     logic unused;
     assign unused = first;
   end
 
-  // The policy section. Its units are all of one type.
-  logic [Policies-1:0] policy_valid, policy_ready, policy_out_valid, policy_out_ready, policy_turn, policy_taken;
-  beat_t [Policies-1:0] policy_beat, policy_out_beat;
-  frame_head_t [Policies-1:0] policy_user;
-  policy_head_t [Policies-1:0] policy_out_user;
-  logic [Policies-1:0][TypeWidth-1:0] policy_out_type;
-  logic [5:0] dropped;
-  logic [Ports-1:0] unused_taken;
-
-  section_switch #(
-    .Inputs(Ports), .Outputs(Policies), .UnitTypes(1),
-    .UserWidth($bits(frame_head_t)), .InDepth(16), .InFrames(InFrames)
-  ) u_policy_switch (
-    .clk_i,
-    .rst_ni,
-    .s_valid_i(in_valid),
-    .s_ready_o(in_ready),
-    .s_beat_i (in_beat),
-    .s_user_i (in_user),
-    .s_type_i ('0),
-    .s_turn_i ('1),
-    .s_taken_o(unused_taken),
-    .m_valid_o(policy_valid),
-    .m_ready_i(policy_ready),
-    .m_beat_o (policy_beat),
-    .m_user_o (policy_user),
-    .m_type_i ('0),
-    .turn_o   (policy_turn),
-    .taken_i  (policy_taken),
-    .dropped_o(dropped[0])
-  );
-
+  // Configuration. Every policy unit has the whole table; the SAD is there once.
   logic write_q, sad_cfg_ready;
   logic [9:0] write_row_q;
   logic [103:0] write_selector_q;
@@ -171,56 +148,6 @@ module esp_sections
     end
   end
 
-  for (genvar u = 0; u < Policies; u++) begin : gen_policy
-    section_policy u_unit (
-      .clk_i,
-      .rst_ni,
-      .s_valid_i     (policy_valid[u]),
-      .s_ready_o     (policy_ready[u]),
-      .s_beat_i      (policy_beat[u]),
-      .s_user_i      (policy_user[u]),
-      .m_valid_o     (policy_out_valid[u]),
-      .m_ready_i     (policy_out_ready[u]),
-      .m_beat_o      (policy_out_beat[u]),
-      .m_user_o      (policy_out_user[u]),
-      .write_ready_o (table_ready[u]),
-      .write_i       (write_q),
-      .write_bucket_i(write_row_q[9:2]),
-      .write_way_i   (write_row_q[1:0]),
-      .write_entry_i (write_entry_q)
-    );
-    assign policy_out_type[u] = policy_out_user[u].sad;
-  end
-
-  // The SAD section.
-  logic [SadWays-1:0] sad_valid, sad_ready, sad_out_valid, sad_out_ready, sad_turn, sad_taken;
-  beat_t [SadWays-1:0] sad_beat, sad_out_beat;
-  policy_head_t [SadWays-1:0] sad_user;
-  sad_head_t [SadWays-1:0] sad_out_user;
-  logic [SadWays-1:0][TypeWidth-1:0] sad_type, sad_out_type;
-
-  section_switch #(
-    .Inputs(Policies), .Outputs(SadWays), .UserWidth($bits(policy_head_t)), .InDepth(InDepth), .InFrames(InFrames)
-  ) u_sad_switch (
-    .clk_i,
-    .rst_ni,
-    .s_valid_i(policy_out_valid),
-    .s_ready_o(policy_out_ready),
-    .s_beat_i (policy_out_beat),
-    .s_user_i (policy_out_user),
-    .s_type_i (policy_out_type),
-    .s_turn_i (policy_turn),
-    .s_taken_o(policy_taken),
-    .m_valid_o(sad_valid),
-    .m_ready_i(sad_ready),
-    .m_beat_o (sad_beat),
-    .m_user_o (sad_user),
-    .m_type_i (sad_type),
-    .turn_o   (sad_turn),
-    .taken_i  (sad_taken),
-    .dropped_o(dropped[1])
-  );
-
   logic [Sads-1:0] request, grant, answer;
   logic [Sads-1:0][esp_pkg::RowWidth-1:0] request_row;
   generation_t [Sads-1:0] request_generation;
@@ -247,229 +174,13 @@ module esp_sections
     .clk_sad_i,
     .rst_sad_ni
   );
-  for (genvar u = 0; u < Sads; u++) begin : gen_sad
-    section_sad u_unit (
-      .clk_i,
-      .rst_ni,
-      .s_valid_i(sad_valid[u]),
-      .s_ready_o(sad_ready[u]),
-      .s_beat_i (sad_beat[u]),
-      .s_user_i (sad_user[u]),
-      .m_valid_o(sad_out_valid[u]),
-      .m_ready_i(sad_out_ready[u]),
-      .m_beat_o (sad_out_beat[u]),
-      .m_user_o (sad_out_user[u]),
-      .request_o(request[u]),
-      .row_o    (request_row[u]),
-      .generation_o(request_generation[u]),
-      .grant_i  (grant[u]),
-      .answer_i (answer[u]),
-      .sa_i     (sa),
-      .words_i  (sa_words)
-    );
-    assign sad_type[u]     = UnitMain;
-    assign sad_out_type[u] = sad_out_user[u].sa.encap;
-  end
-  sa_t no_sa;
-  always_comb begin
-    no_sa = '0;
-    no_sa.encap = UnitPass;
-  end
-  assign sad_type[Sads]      = UnitPass;
-  assign sad_out_type[Sads]  = UnitPass;
-  assign sad_out_valid[Sads] = sad_valid[Sads];
-  assign sad_ready[Sads]     = sad_out_ready[Sads];
-  assign sad_out_beat[Sads]  = sad_beat[Sads];
-  assign sad_out_user[Sads]  = '{port: sad_user[Sads].port, bytes: sad_user[Sads].bytes, sa: no_sa};
-
-  // The encapsulation section.
-  logic [EncapWays-1:0] encap_valid, encap_ready, encap_out_valid, encap_out_ready, encap_turn, encap_taken;
-  beat_t [EncapWays-1:0] encap_beat, encap_out_beat;
-  sad_head_t [EncapWays-1:0] encap_user;
-  encap_head_t [EncapWays-1:0] encap_out_user;
-  logic [EncapWays-1:0][TypeWidth-1:0] encap_type, encap_out_type;
-
-  section_switch #(
-    .Inputs(SadWays), .Outputs(EncapWays), .UserWidth($bits(sad_head_t)), .InDepth(InDepth), .InFrames(InFrames)
-  ) u_encap_switch (
-    .clk_i,
-    .rst_ni,
-    .s_valid_i(sad_out_valid),
-    .s_ready_o(sad_out_ready),
-    .s_beat_i (sad_out_beat),
-    .s_user_i (sad_out_user),
-    .s_type_i (sad_out_type),
-    .s_turn_i (sad_turn),
-    .s_taken_o(sad_taken),
-    .m_valid_o(encap_valid),
-    .m_ready_i(encap_ready),
-    .m_beat_o (encap_beat),
-    .m_user_o (encap_user),
-    .m_type_i (encap_type),
-    .turn_o   (encap_turn),
-    .taken_i  (encap_taken),
-    .dropped_o(dropped[2])
-  );
-  for (genvar u = 0; u < EncapWays; u++) begin : gen_encap
-    if (u < Encaps) begin : gen_unit
-      section_encap u_unit (
-        .clk_i,
-        .rst_ni,
-        .s_valid_i(encap_valid[u]),
-        .s_ready_o(encap_ready[u]),
-        .s_beat_i (encap_beat[u]),
-        .s_user_i (encap_user[u]),
-        .m_valid_o(encap_out_valid[u]),
-        .m_ready_i(encap_out_ready[u]),
-        .m_beat_o (encap_out_beat[u]),
-        .m_user_o (encap_out_user[u])
-      );
-      assign encap_type[u] = UnitMain;
-    end else begin : gen_past
-      assign encap_out_valid[u] = encap_valid[u];
-      assign encap_ready[u]     = encap_out_ready[u];
-      assign encap_out_beat[u]  = encap_beat[u];
-      assign encap_type[u]      = UnitPass;
-      always_comb begin
-        encap_out_user[u]        = '0;
-        encap_out_user[u].port   = encap_user[u].port;
-        encap_out_user[u].cipher = UnitPass;
-        encap_out_user[u].auth   = UnitPass;
-      end
-    end
-    assign encap_out_type[u] = encap_out_user[u].cipher;
-  end
-
-  // The ciphering section.
-  logic [CipherWays-1:0] cipher_valid, cipher_ready, cipher_out_valid, cipher_out_ready, cipher_turn, cipher_taken;
-  beat_t [CipherWays-1:0] cipher_beat, cipher_out_beat;
-  encap_head_t [CipherWays-1:0] cipher_user;
-  cipher_head_t [CipherWays-1:0] cipher_out_user;
-  logic [CipherWays-1:0][TypeWidth-1:0] cipher_type, cipher_out_type;
-
-  section_switch #(
-    .Inputs(EncapWays), .Outputs(CipherWays), .UserWidth($bits(encap_head_t)), .InDepth(InDepth), .InFrames(InFrames),
-    .OutDepth(UnitDepth), .OutRegister(1'b1)
-  ) u_cipher_switch (
-    .clk_i,
-    .rst_ni,
-    .s_valid_i(encap_out_valid),
-    .s_ready_o(encap_out_ready),
-    .s_beat_i (encap_out_beat),
-    .s_user_i (encap_out_user),
-    .s_type_i (encap_out_type),
-    .s_turn_i (encap_turn),
-    .s_taken_o(encap_taken),
-    .m_valid_o(cipher_valid),
-    .m_ready_i(cipher_ready),
-    .m_beat_o (cipher_beat),
-    .m_user_o (cipher_user),
-    .m_type_i (cipher_type),
-    .turn_o   (cipher_turn),
-    .taken_i  (cipher_taken),
-    .dropped_o(dropped[3])
-  );
-  for (genvar u = 0; u < CipherWays; u++) begin : gen_cipher
-    if (u < Aes + AesPriority) begin : gen_aes
-      section_aes u_unit (
-        .clk_i,
-        .rst_ni,
-        .s_valid_i(cipher_valid[u]),
-        .s_ready_o(cipher_ready[u]),
-        .s_beat_i (cipher_beat[u]),
-        .s_user_i (cipher_user[u]),
-        .m_valid_o(cipher_out_valid[u]),
-        .m_ready_i(cipher_out_ready[u]),
-        .m_beat_o (cipher_out_beat[u]),
-        .m_user_o (cipher_out_user[u])
-      );
-      assign cipher_type[u] = u < Aes ? UnitMain : UnitPriority;
-    end else if (u < Ciphers) begin : gen_des
-      section_des #(
-        .Triple(TripleDes)
-      ) u_unit (
-        .clk_i,
-        .rst_ni,
-        .s_valid_i(cipher_valid[u]),
-        .s_ready_o(cipher_ready[u]),
-        .s_beat_i (cipher_beat[u]),
-        .s_user_i (cipher_user[u]),
-        .m_valid_o(cipher_out_valid[u]),
-        .m_ready_i(cipher_out_ready[u]),
-        .m_beat_o (cipher_out_beat[u]),
-        .m_user_o (cipher_out_user[u])
-      );
-      assign cipher_type[u] = UnitDes;
-    end else begin : gen_past
-      assign cipher_out_valid[u] = cipher_valid[u];
-      assign cipher_ready[u]     = cipher_out_ready[u];
-      assign cipher_out_beat[u]  = cipher_beat[u];
-      assign cipher_type[u]      = UnitPass;
-      assign cipher_out_user[u]  = '{port: cipher_user[u].port, auth: cipher_user[u].auth};
-      logic unused;
-      assign unused = &{cipher_user[u]};
-    end
-    assign cipher_out_type[u] = cipher_out_user[u].auth;
-  end
-
-  // The HMAC section.
-  logic [HmacWays-1:0] hmac_valid, hmac_ready, hmac_out_valid, hmac_out_ready, hmac_turn, hmac_taken;
-  beat_t [HmacWays-1:0] hmac_beat, hmac_out_beat;
-  word_t [HmacWays-1:0] hmac_out_word;
-  cipher_head_t [HmacWays-1:0] hmac_user;
-  auth_head_t [HmacWays-1:0] hmac_out_user;
-  logic [HmacWays-1:0][TypeWidth-1:0] hmac_type;
-  logic [HmacWays-1:0][PortTypeWidth-1:0] hmac_out_type;
-
-  section_switch #(
-    .Inputs(CipherWays), .Outputs(HmacWays), .UserWidth($bits(cipher_head_t)), .InDepth(InDepth), .InFrames(InFrames),
-    .OutDepth(UnitDepth), .OutRegister(1'b1)
-  ) u_hmac_switch (
-    .clk_i,
-    .rst_ni,
-    .s_valid_i(cipher_out_valid),
-    .s_ready_o(cipher_out_ready),
-    .s_beat_i (cipher_out_beat),
-    .s_user_i (cipher_out_user),
-    .s_type_i (cipher_out_type),
-    .s_turn_i (cipher_turn),
-    .s_taken_o(cipher_taken),
-    .m_valid_o(hmac_valid),
-    .m_ready_i(hmac_ready),
-    .m_beat_o (hmac_beat),
-    .m_user_o (hmac_user),
-    .m_type_i (hmac_type),
-    .turn_o   (hmac_turn),
-    .taken_i  (hmac_taken),
-    .dropped_o(dropped[4])
-  );
-  for (genvar u = 0; u < HmacWays; u++) begin : gen_hmac
-    assign hmac_out_word[u] = to_word(hmac_out_beat[u]);
-    if (u < Hmacs + HmacPriority) begin : gen_unit
-      section_auth u_unit (
-        .clk_i,
-        .rst_ni,
-        .s_valid_i(hmac_valid[u]),
-        .s_ready_o(hmac_ready[u]),
-        .s_beat_i (hmac_beat[u]),
-        .s_user_i (hmac_user[u]),
-        .m_valid_o(hmac_out_valid[u]),
-        .m_ready_i(hmac_out_ready[u]),
-        .m_beat_o (hmac_out_beat[u]),
-        .m_user_o (hmac_out_user[u])
-      );
-      assign hmac_type[u] = u < Hmacs ? UnitMain : UnitPriority;
-    end else begin : gen_past
-      assign hmac_out_valid[u] = hmac_valid[u];
-      assign hmac_ready[u]     = hmac_out_ready[u];
-      assign hmac_out_beat[u]  = hmac_beat[u];
-      assign hmac_out_user[u]  = '{port: hmac_user[u].port, lead: 1'b0};
-      assign hmac_type[u]      = UnitPass;
-    end
-    assign hmac_out_type[u] = PortTypeWidth'(hmac_out_user[u].port);
-  end
+  // The SA of a packet that has none.
+  localparam sa_t NoSa = '{encap: UnitPass, cipher: UnitPass, auth: UnitPass, wide: 1'b0};
 
   // Exits: a packet goes to the one of its port once it is there as a whole, so that none waits for slow hashing.
+  localparam int unsigned ExitInputs = Ways[HmacSection];
+  logic [ExitInputs-1:0] exit_s_ready, exit_s_taken;
+  word_t [ExitInputs-1:0] exit_s_word;
   logic [Ports-1:0] exit_valid, exit_ready;
   beat_t [Ports-1:0] exit_beat;
   word_t [Ports-1:0] exit_word;
@@ -478,19 +189,249 @@ module esp_sections
   logic unused_exit_sent;
   logic [index_width(Ports)-1:0] unused_exit_unit;
 
+  // The sections: a switch each, and its ways. Each takes from the ways of the section in front of it.
+  logic [Sections:0] dropped;
+  logic [Ports-1:0] unused_taken;
+  assign unused_taken = gen_section[PolicySection].s_taken;
+
+  for (genvar s = 0; s < Sections; s++) begin : gen_section
+    localparam int unsigned Inputs = s == 0 ? Ports : Ways[s == 0 ? 0 : s-1];
+    localparam int unsigned InTypes = s == PolicySection ? 1 : Types;  // policy units are all of one type
+    localparam int unsigned InTypeWidth = s == PolicySection ? 1 : TypeWidth;
+    localparam int unsigned OutTypeWidth = s == HmacSection ? PortTypeWidth : TypeWidth;
+    localparam bit Slow = s == CipherSection || s == HmacSection;
+    // From the section in front.
+    logic [Inputs-1:0] s_valid, s_ready, s_turn, s_taken;
+    beat_t [Inputs-1:0] s_beat;
+    logic [Inputs-1:0][HeadWidths[s]-1:0] s_head;
+    logic [Inputs-1:0][InTypeWidth-1:0] s_type;
+    // Into the ways, and out of them.
+    logic [Ways[s]-1:0] in_valid, in_ready, out_valid, out_ready, turn, taken;
+    beat_t [Ways[s]-1:0] in_beat, out_beat;
+    logic [Ways[s]-1:0][HeadWidths[s]-1:0] in_head;
+    logic [Ways[s]-1:0][HeadWidths[s+1]-1:0] out_head;
+    logic [Ways[s]-1:0][InTypeWidth-1:0] in_type;     // of each way
+    logic [Ways[s]-1:0][OutTypeWidth-1:0] out_type;  // that its packet wants next
+
+    if (s == 0) begin : gen_first
+      assign s_valid = port_valid;
+      assign s_beat  = port_beat;
+      assign s_head  = port_head;
+      assign s_type  = '0;
+      assign s_turn  = '1;
+    end else begin : gen_behind
+      assign s_valid = gen_section[s-1].out_valid;
+      assign s_beat  = gen_section[s-1].out_beat;
+      assign s_head  = gen_section[s-1].out_head;
+      assign s_type  = gen_section[s-1].out_type;
+      assign s_turn  = gen_section[s-1].turn;
+    end
+    if (s == HmacSection) begin : gen_last
+      assign out_ready = exit_s_ready;
+      assign taken     = exit_s_taken;
+    end else begin : gen_ahead
+      assign out_ready = gen_section[s+1].s_ready;
+      assign taken     = gen_section[s+1].s_taken;
+    end
+
+    section_switch #(
+      .Inputs(Inputs), .Outputs(Ways[s]), .UnitTypes(InTypes), .UserWidth(HeadWidths[s]),
+      .InDepth(s == PolicySection ? 16 : InDepth), .InFrames(InFrames),
+      .OutDepth(Slow ? UnitDepth : 16), .OutRegister(Slow)
+    ) u_switch (
+      .clk_i,
+      .rst_ni,
+      .s_valid_i(s_valid),
+      .s_ready_o(s_ready),
+      .s_beat_i (s_beat),
+      .s_user_i (s_head),
+      .s_type_i (s_type),
+      .s_turn_i (s_turn),
+      .s_taken_o(s_taken),
+      .m_valid_o(in_valid),
+      .m_ready_i(in_ready),
+      .m_beat_o (in_beat),
+      .m_user_o (in_head),
+      .m_type_i (in_type),
+      .turn_o   (turn),
+      .taken_i  (taken),
+      .dropped_o(dropped[s])
+    );
+
+    for (genvar u = 0; u < Ways[s]; u++) begin : gen_way
+      // Past the units nothing but the head changes.
+      if (s != PolicySection && u == Ways[s] - 1) begin : gen_pass
+        assign in_type[u]   = UnitPass;
+        assign in_ready[u]  = out_ready[u];
+        assign out_valid[u] = in_valid[u];
+        assign out_beat[u]  = in_beat[u];
+      end
+      if (s == PolicySection) begin : gen_policy
+        policy_head_t head;
+        section_policy u_unit (
+          .clk_i,
+          .rst_ni,
+          .s_valid_i     (in_valid[u]),
+          .s_ready_o     (in_ready[u]),
+          .s_beat_i      (in_beat[u]),
+          .s_user_i      (in_head[u]),
+          .m_valid_o     (out_valid[u]),
+          .m_ready_i     (out_ready[u]),
+          .m_beat_o      (out_beat[u]),
+          .m_user_o      (head),
+          .write_ready_o (table_ready[u]),
+          .write_i       (write_q),
+          .write_bucket_i(write_row_q[9:2]),
+          .write_way_i   (write_row_q[1:0]),
+          .write_entry_i (write_entry_q)
+        );
+        assign in_type[u]  = '0;
+        assign out_head[u] = head;
+        assign out_type[u] = head.sad;
+      end else if (s == SadSection) begin : gen_sad
+        sad_head_t head;
+        if (u < Sads) begin : gen_unit
+          section_sad u_unit (
+            .clk_i,
+            .rst_ni,
+            .s_valid_i(in_valid[u]),
+            .s_ready_o(in_ready[u]),
+            .s_beat_i (in_beat[u]),
+            .s_user_i (in_head[u]),
+            .m_valid_o(out_valid[u]),
+            .m_ready_i(out_ready[u]),
+            .m_beat_o (out_beat[u]),
+            .m_user_o (head),
+            .request_o(request[u]),
+            .row_o    (request_row[u]),
+            .generation_o(request_generation[u]),
+            .grant_i  (grant[u]),
+            .answer_i (answer[u]),
+            .sa_i     (sa),
+            .words_i  (sa_words)
+          );
+          assign in_type[u] = UnitMain;
+        end else begin : gen_past
+          policy_head_t came;
+          logic unused;
+          assign came   = in_head[u];
+          assign head   = '{port: came.port, bytes: came.bytes, sa: NoSa};
+          assign unused = &{came};
+        end
+        assign out_head[u] = head;
+        assign out_type[u] = head.sa.encap;
+      end else if (s == EncapSection) begin : gen_encap
+        encap_head_t head;
+        if (u < Encaps) begin : gen_unit
+          section_encap u_unit (
+            .clk_i,
+            .rst_ni,
+            .s_valid_i(in_valid[u]),
+            .s_ready_o(in_ready[u]),
+            .s_beat_i (in_beat[u]),
+            .s_user_i (in_head[u]),
+            .m_valid_o(out_valid[u]),
+            .m_ready_i(out_ready[u]),
+            .m_beat_o (out_beat[u]),
+            .m_user_o (head)
+          );
+          assign in_type[u] = UnitMain;
+        end else begin : gen_past
+          sad_head_t came;
+          logic unused;
+          assign came   = in_head[u];
+          assign head   = '{port: came.port, cipher: UnitPass, auth: UnitPass, wide: 1'b0};
+          assign unused = &{came};
+        end
+        assign out_head[u] = head;
+        assign out_type[u] = head.cipher;
+      end else if (s == CipherSection) begin : gen_cipher
+        cipher_head_t head;
+        if (u < Aes + AesPriority) begin : gen_aes
+          section_aes u_unit (
+            .clk_i,
+            .rst_ni,
+            .s_valid_i(in_valid[u]),
+            .s_ready_o(in_ready[u]),
+            .s_beat_i (in_beat[u]),
+            .s_user_i (in_head[u]),
+            .m_valid_o(out_valid[u]),
+            .m_ready_i(out_ready[u]),
+            .m_beat_o (out_beat[u]),
+            .m_user_o (head)
+          );
+          assign in_type[u] = u < Aes ? UnitMain : UnitPriority;
+        end else if (u < Ciphers) begin : gen_des
+          section_des #(
+            .Triple(TripleDes)
+          ) u_unit (
+            .clk_i,
+            .rst_ni,
+            .s_valid_i(in_valid[u]),
+            .s_ready_o(in_ready[u]),
+            .s_beat_i (in_beat[u]),
+            .s_user_i (in_head[u]),
+            .m_valid_o(out_valid[u]),
+            .m_ready_i(out_ready[u]),
+            .m_beat_o (out_beat[u]),
+            .m_user_o (head)
+          );
+          assign in_type[u] = UnitDes;
+        end else begin : gen_past
+          encap_head_t came;
+          logic unused;
+          assign came   = in_head[u];
+          assign head   = '{port: came.port, auth: came.auth};
+          assign unused = &{came};
+        end
+        assign out_head[u] = head;
+        assign out_type[u] = head.auth;
+      end else begin : gen_hmac
+        auth_head_t head;
+        if (u < Hmacs + HmacPriority) begin : gen_unit
+          section_auth u_unit (
+            .clk_i,
+            .rst_ni,
+            .s_valid_i(in_valid[u]),
+            .s_ready_o(in_ready[u]),
+            .s_beat_i (in_beat[u]),
+            .s_user_i (in_head[u]),
+            .m_valid_o(out_valid[u]),
+            .m_ready_i(out_ready[u]),
+            .m_beat_o (out_beat[u]),
+            .m_user_o (head)
+          );
+          assign in_type[u] = u < Hmacs ? UnitMain : UnitPriority;
+        end else begin : gen_past
+          cipher_head_t came;
+          logic unused;
+          assign came   = in_head[u];
+          assign head   = '{port: came.port, lead: 1'b0};
+          assign unused = &{came};
+        end
+        assign out_head[u] = head;
+        assign out_type[u] = PortTypeWidth'(head.port);
+      end
+    end
+  end
+
+  for (genvar u = 0; u < ExitInputs; u++) begin : gen_exit_word
+    assign exit_s_word[u] = to_word(gen_section[HmacSection].out_beat[u]);
+  end
+
   packet_switch #(
-    .Inputs(HmacWays), .Outputs(Ports), .Types(Ports), .BeatWidth($bits(word_t)),
+    .Inputs(ExitInputs), .Outputs(Ports), .Types(Ports), .BeatWidth($bits(word_t)),
     .UserWidth($bits(auth_head_t)), .InDepth(ExitDepth), .InFrames(InFrames), .OutFrames(2), .StoreForward(1'b1)
   ) u_exit_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (hmac_out_valid),
-    .s_ready_o     (hmac_out_ready),
-    .s_beat_i      (hmac_out_word),
-    .s_user_i      (hmac_out_user),
-    .s_type_i      (hmac_out_type),
-    .s_turn_i      (hmac_turn),
-    .s_registered_o(hmac_taken),
+    .s_valid_i     (gen_section[HmacSection].out_valid),
+    .s_ready_o     (exit_s_ready),
+    .s_beat_i      (exit_s_word),
+    .s_user_i      (gen_section[HmacSection].out_head),
+    .s_type_i      (gen_section[HmacSection].out_type),
+    .s_turn_i      (gen_section[HmacSection].turn),
+    .s_registered_o(exit_s_taken),
     .m_valid_o     (exit_valid),
     .m_ready_i     (exit_ready),
     .m_beat_o      (exit_word),
@@ -500,7 +441,7 @@ module esp_sections
     .sent_valid_o  (unused_exit_sent),
     .sent_output_o (unused_exit_unit),
     .sent_ready_i  (1'b1),
-    .dropped_o     (dropped[5])
+    .dropped_o     (dropped[Sections])
   );
   // 2048 bytes, outer header, SPI and number, IV, padding, trailer and ICV.
   localparam int unsigned BeatsMax = (2048 + 20 + 8 + 16 + 15 + 2 + 12 + 15) / 16;
@@ -553,16 +494,16 @@ module esp_sections
       dropped_unit_o   <= '0;
       dropped_exit_o   <= '0;
     end else begin
-      dropped_frame_o  <= dropped_frame_o + 32'($countones(in_bad));
-      dropped_policy_o <= dropped_policy_o + 32'(dropped[1]);
-      dropped_sa_o     <= dropped_sa_o + 32'(dropped[2]);
-      dropped_unit_o   <= dropped_unit_o + 32'($countones(dropped[5:3]));
+      dropped_frame_o  <= dropped_frame_o + 32'($countones(port_bad));
+      dropped_policy_o <= dropped_policy_o + 32'(dropped[SadSection]);
+      dropped_sa_o     <= dropped_sa_o + 32'(dropped[EncapSection]);
+      dropped_unit_o   <= dropped_unit_o + 32'($countones(dropped[Sections:CipherSection]));
       dropped_exit_o   <= dropped_exit_o + 32'($countones(exit_dropped));
     end
   end
 
   logic unused;
-  assign unused = &{dropped[0], unused_taken, unused_exit_sent, unused_exit_unit, sad_user[Sads]};
+  assign unused = &{dropped[PolicySection], unused_taken, unused_exit_sent, unused_exit_unit};
 
   if (Ports > 16) begin : g_ports
     $error("there are at most 16 ports");

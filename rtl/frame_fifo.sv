@@ -1,4 +1,4 @@
-// Takes frames whole. Each frame makes one entry, in order; the taker looks at the oldest entry and says which of its
+// Takes frames whole. Each frame makes one entry, in order and with its number; the taker looks at the oldest entry and says which of its
 // beats are to come out, or none. A frame that is too long or has a wrong keep takes no room: its entry says why.
 //
 // Memory that a frame took is free again beat by beat as the frame leaves. ready_o does not depend on ready_i. An entry is
@@ -17,6 +17,7 @@ module frame_fifo #(
   output logic                ready_o,
   input  esp_pkg::beat_t      beat_i,
   output logic                entry_valid_o,
+  output esp_pkg::packet_id_t entry_id_o,
   output logic [        15:0] entry_bytes_o,
   output esp_pkg::drop_e      entry_error_o,
   // Only while there is an entry.
@@ -108,21 +109,27 @@ module frame_fifo #(
 
   always_ff @(posedge clk_i) if (put) mem[write_q[AddrWidth-1:0]] <= beat_q.data;
 
+  packet_id_t id_q;
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) id_q <= '0;
+    else id_q <= id_q + packet_id_t'(put && beat_q.last);
+  end
+
   logic taken;
   pointer_t frame_beats;
   logic [$clog2(Frames + 2)-1:0] unused_count;
   stream_fifo #(
-    .Width($bits(pointer_t) + 16 + $bits(drop_e)),
+    .Width($bits(packet_id_t) + $bits(pointer_t) + 16 + $bits(drop_e)),
     .Depth(Frames)
   ) u_entries (
     .clk_i,
     .rst_ni,
     .valid_i(put && beat_q.last),
     .ready_o(entry_ready),
-    .data_i (error_d == DropNone ? {beats_d, error_d, bytes_d} : {pointer_t'(0), error_d, 16'd0}),
+    .data_i ({id_q, error_d == DropNone ? {beats_d, error_d, bytes_d} : {pointer_t'(0), error_d, 16'd0}}),
     .valid_o(entry_valid_o),
     .ready_i(taken),
-    .data_o ({frame_beats, entry_error_o, entry_bytes_o}),
+    .data_o ({entry_id_o, frame_beats, entry_error_o, entry_bytes_o}),
     .count_o(unused_count)
   );
 

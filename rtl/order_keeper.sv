@@ -36,17 +36,17 @@ module order_keeper #(
   end
 
   for (genvar c = 0; c < Classes; c++) begin : gen_class
-    logic unused_ready;
     logic [$clog2(Depth+1)-1:0] count;
     assign ready[c] = count <= ($clog2(Depth + 1))'(Depth - 2);
     small_fifo #(
       .Width(UnitWidth),
-      .Depth(Depth)
+      .Depth(Depth),
+      .NeverFull(1'b1)
     ) u_order (
       .clk_i,
       .rst_ni,
       .valid_i(put[c]),
-      .ready_o(unused_ready),
+      .ready_o(),
       .data_i (sent_unit_i),
       .valid_o(valid[c]),
       .ready_i(get[c]),

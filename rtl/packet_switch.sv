@@ -96,7 +96,7 @@ module packet_switch #(
   end
 
   for (genvar i = 0; i < Inputs; i++) begin : gen_input
-    logic data_ready, user_ready, user_valid, type_ready;
+    logic data_ready, user_ready, user_valid;
     logic first_q, announced_q, take, announce, known;
     logic [TypeWidth-1:0] type_q, type_now;
     logic [InnerTypeWidth-1:0] type_inner;
@@ -156,12 +156,13 @@ module packet_switch #(
     // Never full where u_user is not: a packet is in there from its announcement to its registration.
     small_fifo #(
       .Width(InnerTypeWidth),
-      .Depth(InFrames)
+      .Depth(InFrames),
+      .NeverFull(1'b1)
     ) u_announced (
       .clk_i,
       .rst_ni,
       .valid_i(announce),
-      .ready_o(type_ready),
+      .ready_o(),
       .data_i (type_inner),
       .valid_o(frame_valid[i]),
       .ready_i(frame_ready[i]),
@@ -172,11 +173,11 @@ module packet_switch #(
     assign head_ready[i] = in_connected[i] && out_ready[in_output[i]];
     assign in_done[i]    = head_ready[i] && head_valid[i] && head_beat[i][0];
     logic unused;
-    assign unused = &{data_count, user_count, type_count, type_ready, user_valid};
+    assign unused = &{data_count, user_count, type_count, user_valid};
   end
 
   for (genvar m = 0; m < Outputs; m++) begin : gen_output
-    logic first_q, put, user_ready, user_valid;
+    logic first_q, put, user_valid;
     logic [BeatWidth-1:0] beat;
     logic [$clog2(OutDepth+(OutRegister?3:2))-1:0] data_count;
     logic [1:0] user_count;
@@ -209,12 +210,13 @@ module packet_switch #(
     // Its data come earlier than those of u_data.
     small_fifo #(
       .Width(UserWidth),
-      .Depth(2)
+      .Depth(2),
+      .NeverFull(1'b1)
     ) u_user (
       .clk_i,
       .rst_ni,
       .valid_i(put && out_ready[m] && first_q),
-      .ready_o(user_ready),
+      .ready_o(),
       .data_i (head_user[out_input[m]]),
       .valid_o(user_valid),
       .ready_i(out_left[m]),
@@ -222,7 +224,7 @@ module packet_switch #(
       .count_o(user_count)
     );
     logic unused;
-    assign unused = &{data_count, user_count, user_ready, user_valid};
+    assign unused = &{data_count, user_count, user_valid};
   end
 
   // The sink.

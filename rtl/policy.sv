@@ -1,4 +1,5 @@
-// The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
+// The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight. What comes
+// with a lookup as its tag comes with the answer too.
 //
 // The key is cut into pieces, and each addresses a memory whose words have one bit an entry: whether the entry takes that
 // piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (523 cycles with
@@ -11,7 +12,8 @@
 // entry, 0 deletes it.
 module policy #(
   parameter int unsigned Entries = 64,  // a power of two, at most 64
-  parameter int unsigned Piece   = 9    // bits
+  parameter int unsigned Piece   = 9,   // bits
+  parameter int unsigned TagWidth = 1
 ) (
   input  logic                     clk_i,
   input  logic                     rst_ni,
@@ -23,8 +25,10 @@ module policy #(
   input  logic                     valid_i,
   output logic                     ready_o,
   input  esp_pkg::policy_key_t     key_i,
+  input  logic      [TagWidth-1:0] tag_i,
   output logic                     valid_o,
-  output esp_pkg::policy_result_t  result_o
+  output esp_pkg::policy_result_t  result_o,
+  output logic      [TagWidth-1:0] tag_o
 );
   import esp_pkg::*;
   localparam int unsigned IndexWidth = $clog2(Entries);
@@ -109,6 +113,7 @@ module policy #(
   // Lookup.
   pieces_t key_pieces, value_pieces, care_pieces;
   logic [Stages-1:0] stage_q;
+  logic [Stages-1:0][TagWidth-1:0] tags_q;
   entries_t word_q[Pieces];
 
   assign ready_o      = cfg_ready_o;
@@ -117,11 +122,13 @@ module policy #(
   assign value_pieces = pieces_t'({value[319:64], value[43:0]});
   assign care_pieces  = pieces_t'({care[319:64], care[43:0]});
   assign valid_o      = stage_q[Stages-1];
+  assign tag_o        = tags_q[Stages-1];
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) stage_q <= '0;
     else stage_q <= {stage_q[Stages-2:0], valid_i && ready_o};
   end
+  always_ff @(posedge clk_i) tags_q <= {tags_q[Stages-2:0], tag_i};
 
   for (genvar p = 0; p < Pieces; p++) begin : g_piece
     localparam int unsigned Group = p % Groups;

@@ -182,7 +182,7 @@ module sa_in #(
         Infer: state_q <= Compare;
         Compare: state_q <= Decide;
         Decide: state_q <= Answer;
-        default: if (ready_i) state_q <= Idle;
+        Answer: if (ready_i) state_q <= Idle;
       endcase
     end
   end
@@ -191,7 +191,7 @@ module sa_in #(
   always_comb begin
     refusal = DropNone;
     if (!flags.valid || word_q[0] != ask_q.spi) refusal = DropNoSa;
-    else if (ask_q.short_) refusal = DropShort;
+    else if (ask_q.too_short) refusal = DropShort;
     else if (hard_q) refusal = DropLifetime;
     else if (before_q || !fresh) refusal = DropReplay;
   end
@@ -272,7 +272,7 @@ module sa_in #(
         SnapAim: if (back_q == BackIdle) snap_q <= SnapRead;
         SnapRead: snap_q <= write_q ? SnapAim : SnapTake;
         SnapTake: snap_q <= SnapDone;
-        default: snap_q <= SnapNone;
+        SnapDone: snap_q <= SnapNone;
       endcase
       event_valid_o <= store && below_limit_q && reaches_q;
       unique case (back_q)
@@ -282,7 +282,7 @@ module sa_in #(
         BackRead: back_q <= BackHold;
         BackHold: back_q <= BackCompare;
         BackCompare: back_q <= BackStore;
-        default: back_q <= BackIdle;
+        BackStore: back_q <= BackIdle;
       endcase
     end
   end

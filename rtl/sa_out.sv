@@ -164,7 +164,7 @@ module sa_out #(
         SnapRead: snap_q <= write_q ? SnapAim : SnapWait;
         SnapWait: snap_q <= SnapTake;
         SnapTake: snap_q <= SnapDone;
-        default: snap_q <= SnapNone;
+        SnapDone: snap_q <= SnapNone;
       endcase
       unique case (state_q)
         Wipe: begin
@@ -181,7 +181,7 @@ module sa_out #(
           state_q <= Answer;
           if (refusal == DropNone) identification_q <= identification_d;
         end
-        default: begin
+        Answer: begin
           if (ready_i) state_q <= Idle;
           event_valid_o <= ready_i && ((refused_o == DropNone && soft_q) || first_refusal_q);
         end

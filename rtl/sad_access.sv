@@ -167,7 +167,7 @@ module sad_access
             state_q <= Read;
           end
         end
-        default: if (move) begin
+        Read: if (move) begin
           index_q <= index_q + 1'b1;
           if (index_q == IndexWidth'(SaBeats - 1)) state_q <= Idle;
         end

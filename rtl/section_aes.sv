@@ -64,7 +64,7 @@ module section_aes
         Pass: if (s_valid_i && m_ready_i && left_q == '0) state_q <= Command;
         Command: if (s_valid_i && m_ready_i && cmd_ready) state_q <= Body;
         Body: if (s_valid_i && in_ready && s_beat_i.last) state_q <= Drain;
-        default: if (out_valid && m_ready_i && out_last) state_q <= Key;
+        Drain: if (out_valid && m_ready_i && out_last) state_q <= Key;
       endcase
     end
   end

@@ -54,7 +54,7 @@ module section_auth
         Begin: if (take) state_q <= Second;
         Second: if (take) state_q <= Rest;
         Rest: if (take && s_beat_i.last) state_q <= wide_end ? Flush : States;
-        default: if (msg_ready) state_q <= States;
+        Flush: if (msg_ready) state_q <= States;
       endcase
     end
   end

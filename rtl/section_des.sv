@@ -65,16 +65,17 @@ module section_des
   assign beside_in.lead = ahead_q != '0;
   assign beside_in.word = to_word(s_beat_i);
 
-  logic beside_valid, beside_ready, unused_ready;
+  logic beside_valid, beside_ready;
   logic [CountWidth-1:0] unused_beside;
   stream_fifo #(
     .Width($bits(beside_t)),
-    .Depth(OutDepth)
+    .Depth(OutDepth),
+    .NeverFull(1'b1)
   ) u_beside (
     .clk_i,
     .rst_ni,
     .valid_i(take),
-    .ready_o(unused_ready),
+    .ready_o(),
     .data_i (beside_in),
     .valid_o(beside_valid),
     .ready_i(beside_ready),
@@ -99,17 +100,18 @@ module section_des
     );
   end
 
-  logic done_valid, done_ready, unused_done_ready;
+  logic done_valid, done_ready;
   block_t done_block;
   logic [CountWidth-1:0] unused_done;
   stream_fifo #(
     .Width(DataWidth),
-    .Depth(OutDepth)
+    .Depth(OutDepth),
+    .NeverFull(1'b1)
   ) u_done (
     .clk_i,
     .rst_ni,
     .valid_i(out_valid[0]),
-    .ready_o(unused_done_ready),
+    .ready_o(),
     .data_i (out_block),
     .valid_o(done_valid),
     .ready_i(done_ready),

@@ -117,7 +117,7 @@ module section_encap
         m_beat_o.keep = last_keep_q;
         m_beat_o.last = 1'b1;
       end
-      default: begin
+      Body: begin
         if (first_q) begin
           m_beat_o.data[71:64] = inner[71:64] - 8'd1;
           m_beat_o.data[95:80] = swap16(inner_checksum_q);
@@ -128,6 +128,7 @@ module section_encap
           m_beat_o.last = !extra_q;
         end
       end
+      Addresses, Prepare, Sum, Check: ;
     endcase
   end
 
@@ -156,7 +157,7 @@ module section_encap
         Lead1: if (m_ready_i) state_q <= aes_q ? Nonce : Body;
         Nonce: if (m_ready_i) state_q <= Body;
         Body: if (s_valid_i && m_ready_i && s_beat_i.last) state_q <= extra_q ? Extra : Addresses;
-        default: if (m_ready_i) state_q <= Addresses;
+        Extra: if (m_ready_i) state_q <= Addresses;
       endcase
     end
   end

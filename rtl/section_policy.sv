@@ -91,7 +91,7 @@ module section_policy
         Lookup: if (table_done) state_q <= SendFirst;
         SendFirst: if (put) state_q <= first_q.last ? First : SendSecond;
         SendSecond: if (put) state_q <= second_q.last ? First : Stream;
-        default: if (put && s_beat_i.last) state_q <= First;
+        Stream: if (put && s_beat_i.last) state_q <= First;
       endcase
     end
   end

@@ -23,7 +23,7 @@ module section_sad
   typedef enum logic [1:0] {Ask, Wait, Front, Stream} state_e;
   state_e state_q;
   sa_t sa_q;
-  logic words_valid, words_ready, unused_ready;
+  logic words_valid, words_ready;
   logic [127:0] words;
   logic [2:0] left_q;  // of the beats in front
   logic [3:0] unused_count;
@@ -31,12 +31,13 @@ module section_sad
   // A whole answer, so that no unit holds up what is for others.
   small_fifo #(
     .Width(128),
-    .Depth(8)
+    .Depth(8),
+    .NeverFull(1'b1)
   ) u_words (
     .clk_i,
     .rst_ni,
     .valid_i(answer_i),
-    .ready_o(unused_ready),
+    .ready_o(),
     .data_i (words_i),
     .valid_o(words_valid),
     .ready_i(words_ready),
@@ -65,12 +66,12 @@ module section_sad
           left_q <= left_q == '0 ? 3'(SaBeats - 1) : left_q - 1'b1;
           if (left_q == '0) state_q <= Stream;
         end
-        default: if (m_valid_o && m_ready_i && s_beat_i.last) state_q <= Ask;
+        Stream: if (m_valid_o && m_ready_i && s_beat_i.last) state_q <= Ask;
       endcase
     end
   end
   always_ff @(posedge clk_i) if (answer_i) sa_q <= sa_i;
 
   logic unused;
-  assign unused = &{s_user_i.sad, unused_ready, unused_count};
+  assign unused = &{s_user_i.sad, unused_count};
 endmodule

@@ -6,26 +6,12 @@
 // four or that has no register is answered with SLVERR and changes nothing. The configuration window reads as zero.
 module sections_regmap
   import sections_regmap_pkg::*;
+  import axil_pkg::*;
 (
   input  logic        clk_i,
   input  logic        rst_ni,
-  input  logic        s_axil_awvalid,
-  output logic        s_axil_awready,
-  input  logic [22:0] s_axil_awaddr,
-  input  logic        s_axil_wvalid,
-  output logic        s_axil_wready,
-  input  logic [31:0] s_axil_wdata,
-  input  logic [ 3:0] s_axil_wstrb,
-  output logic        s_axil_bvalid,
-  input  logic        s_axil_bready,
-  output logic [ 1:0] s_axil_bresp,
-  input  logic        s_axil_arvalid,
-  output logic        s_axil_arready,
-  input  logic [22:0] s_axil_araddr,
-  output logic        s_axil_rvalid,
-  input  logic        s_axil_rready,
-  output logic [31:0] s_axil_rdata,
-  output logic [ 1:0] s_axil_rresp,
+  input  axil_req_t   axil_i,
+  output axil_rsp_t   axil_o,
   // Registers. A _read_o is high for the cycle in which the value is taken.
   input  capabilities_in_t capabilities_i,
   output control_out_t control_o,
@@ -42,16 +28,14 @@ module sections_regmap
   output logic [31:0] cfg_data_o,
   input  logic        cfg_refused_i  // by cfg_addr_o and cfg_data_o: what this build has no place for
 );
-  localparam logic [1:0] Okay = 2'b00;
-  localparam logic [1:0] SlaveError = 2'b10;
-
   typedef enum logic [1:0] { WriteIdle, WriteDecode, WriteWindow, WriteAnswer } write_e;
   typedef enum logic [1:0] { ReadIdle, ReadFetch, ReadWait, ReadAnswer } read_e;
 
   write_e write_q;
   read_e read_q;
-  logic [22:0] write_address_q, read_address_q;
-  logic [31:0] write_data_q;
+  logic [AddrWidth-1:0] write_address_q, read_address_q;
+  resp_e write_resp_q, read_resp_q;
+  logic [DataWidth-1:0] write_data_q, read_data_q;
   logic write_whole_q;
   logic write_taken, register_write, register_known, window_known;
   logic [63:0] row_words;
@@ -60,11 +44,19 @@ module sections_regmap
   logic [31:0] register_word;
   logic control_enable_q;
 
+  assign axil_o = '{
+      aw_ready: write_taken,
+      w_ready: write_taken,
+      b_valid: write_q == WriteAnswer,
+      b_resp: write_resp_q,
+      ar_ready: read_q == ReadIdle,
+      r_valid: read_q == ReadAnswer,
+      r_data: read_data_q,
+      r_resp: read_resp_q
+  };
+
   // Writes.
-  assign write_taken    = write_q == WriteIdle && s_axil_awvalid && s_axil_wvalid;
-  assign s_axil_awready = write_taken;
-  assign s_axil_wready  = write_taken;
-  assign s_axil_bvalid  = write_q == WriteAnswer;
+  assign write_taken    = write_q == WriteIdle && axil_i.aw_valid && axil_i.w_valid;
   assign cfg_valid_o    = write_q == WriteWindow && !cfg_refused_i;
   assign cfg_addr_o     = write_address_q[21:2];
   assign cfg_data_o     = write_data_q;
@@ -84,29 +76,28 @@ module sections_regmap
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       write_q      <= WriteIdle;
-      s_axil_bresp <= Okay;
+      write_resp_q <= Okay;
     end else begin
       unique case (write_q)
         WriteIdle: if (write_taken) write_q <= WriteDecode;
         WriteDecode: begin
-          s_axil_bresp <= write_whole_q && (register_known || window_known) ? Okay : SlaveError;
+          write_resp_q <= write_whole_q && (register_known || window_known) ? Okay : SlaveError;
           write_q      <= write_whole_q && window_known ? WriteWindow : WriteAnswer;
         end
         WriteWindow: begin
-          if (cfg_refused_i) s_axil_bresp <= SlaveError;
+          if (cfg_refused_i) write_resp_q <= SlaveError;
           if (cfg_refused_i || cfg_ready_i) write_q <= WriteAnswer;
         end
-        WriteAnswer: if (s_axil_bready) write_q <= WriteIdle;
-        default: write_q <= WriteIdle;
+        WriteAnswer: if (axil_i.b_ready) write_q <= WriteIdle;
       endcase
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (write_taken) begin
-      write_address_q <= s_axil_awaddr;
-      write_data_q    <= s_axil_wdata;
-      write_whole_q   <= &s_axil_wstrb;
+      write_address_q <= axil_i.aw_addr;
+      write_data_q    <= axil_i.w_data;
+      write_whole_q   <= &axil_i.w_strb;
     end
     // What was written may be a key.
     if (write_q == WriteAnswer) write_data_q <= '0;
@@ -123,8 +114,6 @@ module sections_regmap
   end
 
   // Reads.
-  assign s_axil_arready    = read_q == ReadIdle;
-  assign s_axil_rvalid     = read_q == ReadAnswer;
   assign counter_address_o = read_address_q[22:2];
   assign counter_read_o    = read_q == ReadFetch && counter_known;
 
@@ -162,20 +151,19 @@ module sections_regmap
       read_q <= ReadIdle;
     end else begin
       unique case (read_q)
-        ReadIdle:   if (s_axil_arvalid) read_q <= ReadFetch;
+        ReadIdle:   if (axil_i.ar_valid) read_q <= ReadFetch;
         ReadFetch:  read_q <= ReadWait;
         ReadWait:   read_q <= ReadAnswer;
-        ReadAnswer: if (s_axil_rready) read_q <= ReadIdle;
-        default:    read_q <= ReadIdle;
+        ReadAnswer: if (axil_i.r_ready) read_q <= ReadIdle;
       endcase
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (read_q == ReadIdle && s_axil_arvalid) read_address_q <= s_axil_araddr;
+    if (read_q == ReadIdle && axil_i.ar_valid) read_address_q <= axil_i.ar_addr;
     if (read_q == ReadWait) begin
-      s_axil_rdata <= counter_known ? counter_data_i : register_word;
-      s_axil_rresp <= counter_known || register_read_known ? Okay : SlaveError;
+      read_data_q <= counter_known ? counter_data_i : register_word;
+      read_resp_q <= counter_known || register_read_known ? Okay : SlaveError;
     end
   end
 

@@ -1,9 +1,12 @@
 // First-in first-out queue for few words: a word can leave in the cycle after it came.
 //
 // The memory is read without a register (flip-flops or distributed RAM); stream_fifo is for block RAM.
+// NeverFull says that the words around the queue are counted, so that ready_o may be left open. Simulation stops and a
+// proof fails where a word comes that finds no room; synthesis removes the check.
 module small_fifo #(
   parameter  int unsigned Width = 8,
   parameter  int unsigned Depth = 4,  // a power of two, at least 2
+  parameter  bit          NeverFull = 1'b0,
   localparam int unsigned CountWidth = $clog2(Depth + 1)
 ) (
   input  logic                  clk_i,
@@ -43,4 +46,16 @@ module small_fifo #(
   end
 
   always_ff @(posedge clk_i) if (put) mem[tail_q] <= data_i;
+
+  if (NeverFull) begin : g_never_full
+    logic checks_q = 1'b0;  // from the first reset on
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) begin
+        checks_q <= 1'b1;
+      end else if (checks_q) begin
+        assert (!valid_i || ready_o)
+        else $error("a word is lost: the queue is full that is never full");
+      end
+    end
+  end
 endmodule

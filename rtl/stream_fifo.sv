@@ -3,11 +3,14 @@
 // A word is taken when valid and ready are both high. The output is registered: a word can leave two cycles after it
 // came, and from then on one leaves each cycle. ready_o does not depend on ready_i. With Extra there is another register
 // behind the memory's own, whose delay is long: a cycle later and for one word more.
+// NeverFull says that the words around the queue are counted, so that ready_o may be left open. Simulation stops and a
+// proof fails where a word comes that finds no room; synthesis removes the check.
 module stream_fifo #(
   parameter int unsigned Width = 32,
   parameter int unsigned Depth = 16,  // a power of two
   parameter bit Extra = 1'b0,
   parameter bit Block = 1'b0,  // block RAM though there are few words: for wide ones, which else take much wiring
+  parameter bit NeverFull = 1'b0,
   localparam int unsigned CountWidth = $clog2(Depth + (Extra ? 3 : 2))
 ) (
   input  logic                  clk_i,
@@ -58,6 +61,18 @@ module stream_fifo #(
   always_ff @(posedge clk_i) begin
     if (put) mem[tail_q[AddrWidth-1:0]] <= data_i;
     if (get) read_q <= mem[head_q[AddrWidth-1:0]];
+  end
+
+  if (NeverFull) begin : g_never_full
+    logic checks_q = 1'b0;  // from the first reset on
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) begin
+        checks_q <= 1'b1;
+      end else if (checks_q) begin
+        assert (!valid_i || ready_o)
+        else $error("a word is lost: the queue is full that is never full");
+      end
+    end
   end
 
   if (Extra) begin : g_extra

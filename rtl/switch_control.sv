@@ -154,17 +154,17 @@ module switch_control #(
 
   // Neither set can overflow: an input has at most InFrames packets in queues, an output stands in one list once.
   for (genvar t = 0; t < Types; t++) begin : gen_type
-    logic queue_ready, type_ready;
     logic [$clog2(QueueDepth+1)-1:0] queue_count;
     logic [$clog2(TypeDepth+1)-1:0] type_count;
     small_fifo #(
       .Width(InWidth),
-      .Depth(QueueDepth)
+      .Depth(QueueDepth),
+      .NeverFull(1'b1)
     ) u_queue (
       .clk_i,
       .rst_ni,
       .valid_i(queue_put[t]),
-      .ready_o(queue_ready),
+      .ready_o(),
       .data_i (register_input),
       .valid_o(queue_valid[t]),
       .ready_i(queue_get[t]),
@@ -173,12 +173,13 @@ module switch_control #(
     );
     small_fifo #(
       .Width(OutWidth),
-      .Depth(TypeDepth)
+      .Depth(TypeDepth),
+      .NeverFull(1'b1)
     ) u_type (
       .clk_i,
       .rst_ni,
       .valid_i(type_put[t]),
-      .ready_o(type_ready),
+      .ready_o(),
       .data_i (list_output),
       .valid_o(type_valid[t]),
       .ready_i(type_get[t]),
@@ -186,7 +187,7 @@ module switch_control #(
       .count_o(type_count)
     );
     logic unused;
-    assign unused = &{queue_ready, type_ready, queue_count, type_count};
+    assign unused = &{queue_count, type_count};
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin

@@ -91,8 +91,8 @@ module switch_control_proof #(
               u_control.gen_type[t].u_queue.head_q + 2'(u_control.gen_type[t].u_queue.count_q));
       assert (u_control.gen_type[t].u_type.tail_q ==
               u_control.gen_type[t].u_type.head_q + 2'(u_control.gen_type[t].u_type.count_q));
-      assert (!u_control.queue_put[t] || u_control.gen_type[t].queue_ready);
-      assert (!u_control.type_put[t] || u_control.gen_type[t].type_ready);
+      assert (!u_control.queue_put[t] || u_control.gen_type[t].u_queue.ready_o);
+      assert (!u_control.type_put[t] || u_control.gen_type[t].u_type.ready_o);
       // Entries are numbers of outputs.
       for (int unsigned k = 0; k < TypeDepth; k++) begin
         automatic int unsigned slot = (32'(u_control.gen_type[t].u_type.head_q) + k) % TypeDepth;

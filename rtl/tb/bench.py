@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import cocotb
+import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotb_tools.runner import get_runner
@@ -17,16 +18,19 @@ VECTORS = RTL.parent / "vectors"
 COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 
 
-def run(module, parameters=None, big=False, **environment):
+def run(module, parameters=None, big=False, log=None, test_file=None, **environment):
     """Builds `module` with `parameters` and runs the tests of the file that calls this.
 
-    `big` modules have so many signals that the compiler is not to optimise what is called once.
+    `module` is the name of a module of rtl/, or the path of a wrapper around one. `big` modules have so many signals that the compiler is not to optimise what is called once. `log` is a file for
+    what the simulation prints.
     """
     make_flags = os.environ.get("MAKEFLAGS", "")
     if big:
         os.environ["MAKEFLAGS"] = f"{make_flags} OPT_FAST=-O1 OPT_GLOBAL=-O1 OPT_SLOW=-O0"
-    test_file = Path(inspect.stack()[1].filename)
+    test_file = test_file or Path(inspect.stack()[1].filename)
     parameters = parameters or {}
+    source = RTL / f"{module}.sv" if isinstance(module, str) else module
+    module = source.stem
     name = "-".join([module, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
     if len(name) > 80:
         name = f"{module}-{zlib.crc32(name.encode()):08x}"
@@ -34,7 +38,7 @@ def run(module, parameters=None, big=False, **environment):
     runner = get_runner("verilator")
     runner.build(
         # Packages have no file that -y would look for.
-        sources=[*sorted(RTL.glob("*_pkg.sv")), RTL / f"{module}.sv"],
+        sources=[*sorted(RTL.glob("*_pkg.sv")), source],
         hdl_toplevel=module,
         parameters=parameters,
         build_dir=build,
@@ -54,6 +58,7 @@ def run(module, parameters=None, big=False, **environment):
         build_dir=build,
         results_xml=str(build / f"{test_file.stem}.xml"),
         seed=seed,
+        log_file=log,
         plusargs=[
             f"+verilator+seed+{seed}", "+verilator+rand+reset+2",
             *([f"+verilator+coverage+file+{COVERAGE}/{build.name}-{test_file.stem}.dat"] if COVERAGE else []),
@@ -90,3 +95,10 @@ def pauses(share, seed=1):
         pause = source.random() < share
         for _ in range(source.choice((1, 1, 2, 5))):
             yield pause
+
+
+def stops(module, parameters, log, **environment):
+    """Runs tests of the calling file that an assertion of `module` must stop. Returns what the simulation printed, which goes through `log`."""
+    with pytest.raises((RuntimeError, SystemExit)):
+        run(module, parameters, log=log, test_file=Path(inspect.stack()[1].filename), **environment)
+    return log.read_text()

@@ -59,9 +59,9 @@ class Packet:
             sealed = AESGCM(key).encrypt(salt + self.iv, self.plain, aad)
             self.sealed, self.icv = sealed[:-16], sealed[-16:]
 
-    def command(self):
+    def command(self, number=0):
         """cipher_cmd_t"""
-        value = self.suite
+        value = number << 2 | self.suite
         for part, width in (
             (self.row, 10), (self.generation, 7), (int.from_bytes(self.iv), 64), (self.spi, 32), (self.sequence >> 32, 32),
             (self.sequence & 0xFFFFFFFF, 32), (self.esn, 1), (len(self.plain), 16),

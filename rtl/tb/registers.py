@@ -1,6 +1,7 @@
 """A register map as rtl/regs/generate.py reads it, and software that works with it over AXI4-Lite."""
 
 import importlib.util
+import re
 
 import bench
 from cocotb.triggers import ReadOnly, RisingEdge
@@ -15,6 +16,23 @@ def load_map(name):
     spec.loader.exec_module(module)
     found = module.Map(bench.RTL / "regs" / f"{name}.rdl")
     return module, found, {node.inst_name: node.absolute_address for node in (*found.registers, *found.readable)}
+
+
+def with_pins(module):
+    """A wrapper around a register module, whose bus has a pin each for what the structures of axil_pkg hold: a master needs those."""
+    header = re.match(r".*?\n\);\n", (bench.RTL / f"{module}.sv").read_text(), re.DOTALL)[0]
+    core = (bench.RTL / "esp_core.sv").read_text()
+    pins = "\n".join(re.findall(r"^  (?:input |output) logic.* s_axil_\w+,$", core, re.MULTILINE))
+    joins = re.search(r"  axil_pkg::axil_req_t axil_req;\n.*?\n\n", core, re.DOTALL)[0]
+    header = re.sub(rf"\bmodule {module}\b", f"module {module}_pins", header)
+    header = re.sub(r"^  input  axil_req_t.*\n  output axil_rsp_t.*$", lambda _: pins, header, flags=re.MULTILINE)
+    parameters = ", ".join(f".{name}({name})" for name in re.findall(r"parameter .*?(\w+) +=", header))
+    wrapper = bench.BUILD / f"{module}_pins.sv"
+    bench.BUILD.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(
+        f"{header}{joins}  {module} #({parameters}) u_regs (.*, .axil_i(axil_req), .axil_o(axil_rsp));\nendmodule\n"
+    )
+    return wrapper
 
 
 def idle(dut):

@@ -7,7 +7,7 @@ from collections import deque
 
 import bench
 import cocotb
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 
 def beats(frame):
@@ -186,3 +186,21 @@ async def words_keep_their_order(dut, depth):
         assert seen > 90
         assert seen >= 497 or idle or pressure
         await bench.reset(dut)
+
+
+async def a_word_too_many(dut, room):
+    """Offers a queue that nobody empties `room` words and one more. Where it sets NeverFull, the last one stops the simulation."""
+    await bench.start(dut)
+    dut.ready_i.value, dut.valid_i.value = 0, 1
+    for word in range(room):
+        dut.data_i.value = word
+        await RisingEdge(dut.clk_i)
+    await ReadOnly()
+    assert dut.ready_o.value == 0
+    dut._log.info("every place is taken")
+    await ClockCycles(dut.clk_i, 4)
+
+
+def assert_overfilled(printed):
+    """The last word stopped the simulation, not one before it."""
+    assert printed.index("every place is taken") < printed.index("a word is lost")

@@ -25,17 +25,18 @@ class Struct:
         return SimpleNamespace(**fields)
 
 
-CIPHER_CMD = Struct(suite=2, row=10, generation=7, iv=64, spi=32, seq_hi=32, seq_lo=32, esn=1, len=16)
-CIPHER_TAG = Struct(icv=128, ok=1)
+CIPHER_CMD = Struct(id=6, suite=2, row=10, generation=7, iv=64, spi=32, seq_hi=32, seq_lo=32, esn=1, len=16)
+CIPHER_TAG = Struct(id=6, icv=128, ok=1)
 SEAL_ASK = Struct(row=10, generation=7, v6=1, dont_fragment=1, tos=8, flow_label=20, bytes=16)
 SEAL_JOB = Struct(
     suite=2, row=10, generation=7, esn=1, spi=32, seq=64, iv=64, inner_bytes=16, inner_v6=1, v6=1, udp=1, dont_fragment=1,
     tos=8, ttl=8, flow_label=20, identification=16, local_port=16, remote_port=16, local_address=128, remote_address=128,
 )  # fmt: skip
-OPEN_ASK = Struct(spi=32, seq_lo=32, short=1)
+OUTER = Struct(id=6, job=SEAL_JOB.bits)
+OPEN_ASK = Struct(spi=32, seq_lo=32, too_short=1)
 OPEN_SA = Struct(suite=2, row=10, generation=7, group=10, esn=1, dscp=1, seq=64)
 OPEN_JOB = Struct(sa=OPEN_SA.bits, spi=32, iv=64, tos=8, shift=2, bytes=16)
-OPENED = Struct(sa=OPEN_SA.bits, tos=8)
+OPENED = Struct(id=6, sa=OPEN_SA.bits, tos=8)
 
 FRAME_HEAD = Struct(port=4, bytes=16)
 POLICY_HEAD = Struct(port=4, sad=3, generation=7, row=10, bytes=16)

@@ -11,7 +11,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 from streams import FrameSink, Source, beats, until
-from structs import CIPHER_TAG, SEAL_JOB
+from structs import CIPHER_TAG, OUTER, SEAL_JOB
 
 ICV = 16
 
@@ -64,7 +64,7 @@ class Packet:
 def connect(dut, idle, back_pressure):
     clk = dut.clk_i
     return (
-        Source(clk, dut.around_valid_i, dut.around_ready_o, dut.around_i, bench.pauses(idle, 1)),
+        Source(clk, dut.outer_valid_i, dut.outer_ready_o, dut.outer_i, bench.pauses(idle, 1)),
         # The tap has no handshake: what goes into the FIFO that the body comes from.
         Source(clk, dut.tap_valid_i, dut.rst_ni, dut.tap_i, bench.pauses(idle, 2)),
         Source(clk, dut.body_valid_i, dut.body_ready_o, dut.body_i, bench.pauses(idle, 3)),
@@ -75,7 +75,7 @@ def connect(dut, idle, back_pressure):
 
 async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
     """As the cipher does: a tag is there once its packet's last beat went past the tap, and the body not before the tap."""
-    ends = around, tap, body, tag, sink = connect(dut, idle, back_pressure)
+    ends = outer, tap, body, tag, sink = connect(dut, idle, back_pressure)
     tapped, drops = 0, []
 
     async def watch():
@@ -86,13 +86,14 @@ async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
 
     watching = cocotb.start_soon(watch())
     for at, packet in enumerate(packets):
-        around.queue.append(packet.job)
+        number = at % 64
+        outer.queue.append(OUTER.pack(id=number, job=packet.job))
         tap.frame(packet.body)
         tapped += -(-len(packet.body) // 16)
         # No more packets between encapsulation and here than there are places.
         await until(dut.clk_i, lambda: tap.sent == tapped and len(sink.frames) + len(drops) >= at - 10, 20000)
         body.frame(packet.body)
-        tag.queue.append(CIPHER_TAG.pack(icv=int.from_bytes(packet.icv, "little"), ok=packet.ok))
+        tag.queue.append(CIPHER_TAG.pack(id=number, icv=int.from_bytes(packet.icv, "little"), ok=packet.ok))
     await until(dut.clk_i, lambda: len(sink.frames) + len(drops) == len(packets), 20000)
     left = [packet for packet in packets if packet.ok]
     assert len(drops) == len(packets) - len(left)
@@ -147,9 +148,9 @@ async def reset_in_mid_frame(dut):
     await bench.start(dut)
     source = random.Random(3)
     for words in (2, 6, 12):
-        ends = around, tap, body, tag, sink = connect(dut, 0, 0)
+        ends = outer, tap, body, tag, sink = connect(dut, 0, 0)
         packet = Packet(source, 180)
-        around.queue.append(packet.job)
+        outer.queue.append(OUTER.pack(id=0, job=packet.job))
         tap.frame(packet.body)
         await until(dut.clk_i, lambda: not tap.queue, 100)
         tag.queue.append(CIPHER_TAG.pack(icv=1, ok=1))

@@ -11,6 +11,7 @@ import pytest
 import streams
 from cocotb.triggers import RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from structs import CIPHER_TAG
 
 
 async def install(dut, rows):
@@ -36,8 +37,8 @@ class Harness:
             part.stop()
 
     def send(self, packet, icv=None):
+        self.commands.queue.append(packet.command(len(self.packets) % 64))
         self.packets.append((packet, icv is None))
-        self.commands.queue.append(packet.command())
         self.bodies.frame(packet.sealed if self.opens else packet.plain)
         if self.opens:
             self.icvs.queue.append(int.from_bytes(icv or packet.icv, "little"))
@@ -45,14 +46,15 @@ class Harness:
     async def check(self, cycles=20000):
         await streams.until(self.dut.clk_i, lambda: len(self.tags.words) == len(self.packets), cycles)
         await streams.until(self.dut.clk_i, lambda: len(self.out.frames) == len(self.packets), 2000)
-        for (packet, right), frame, tag in zip(self.packets, self.out.frames, self.tags.words):
-            icv = (tag >> 1).to_bytes(16, "little")
+        for at, ((packet, right), frame, tag) in enumerate(zip(self.packets, self.out.frames, map(CIPHER_TAG.unpack, self.tags.words))):
+            icv = tag.icv.to_bytes(16, "little")
+            assert tag.id == at % 64
             if self.opens:
                 assert frame == packet.plain
-                assert tag & 1 == right and icv == bytes(16)
+                assert tag.ok == right and icv == bytes(16)
             else:
                 assert frame == packet.sealed
-                assert tag & 1 == 1 and icv == packet.icv
+                assert tag.ok == 1 and icv == packet.icv
 
 
 def suites(dut):
@@ -256,7 +258,7 @@ async def the_key_goes_while_it_is_read(dut):
                 tag = harness.tags.words.popleft()
                 if tag & 1:
                     assert harness.out.frames[0] == (packet.plain if harness.opens else packet.sealed)
-                    assert harness.opens or (tag >> 1).to_bytes(16, "little") == packet.icv
+                    assert harness.opens or CIPHER_TAG.unpack(tag).icv.to_bytes(16, "little") == packet.icv
                 seen.add((wipe, tag & 1))
                 harness.stop()
     assert len(seen) == 4

@@ -45,7 +45,7 @@ async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
     for (number, _, body, _), after, command in zip(packets, opened.words, commands.words, strict=True):
         job, cmd = OPEN_JOB.unpack(number), CIPHER_CMD.unpack(command)
         sa = OPEN_SA.unpack(job.sa)
-        assert after == OPENED.pack(sa=job.sa, tos=job.tos)
+        assert after == OPENED.pack(id=cmd.id, sa=job.sa, tos=job.tos)
         assert (cmd.suite, cmd.row, cmd.iv, cmd.spi, cmd.esn) == (sa.suite, sa.row, job.iv, job.spi, sa.esn)
         assert cmd.seq_hi << 32 | cmd.seq_lo == sa.seq and cmd.len == len(body)
     for end in ends:

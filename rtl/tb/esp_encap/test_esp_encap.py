@@ -5,7 +5,7 @@ import random
 import bench
 import cocotb
 from streams import FrameSink, Joined, Sink, Source, until
-from structs import CIPHER_CMD, SEAL_JOB
+from structs import CIPHER_CMD, OUTER, SEAL_JOB
 
 
 def body_of(packet):
@@ -31,14 +31,14 @@ def connect(dut, idle, back_pressure):
     return (
         Source(clk, dut.job_valid_i, dut.job_ready_o, dut.job_i, bench.pauses(idle, 1)),
         Source(clk, dut.valid_i, dut.ready_o, Joined(dut.data_i, dut.last_i), bench.pauses(idle, 2)),
-        Sink(clk, dut.around_valid_o, dut.around_ready_i, dut.around_o, bench.pauses(back_pressure, 3)),
+        Sink(clk, dut.outer_valid_o, dut.outer_ready_i, dut.outer_o, bench.pauses(back_pressure, 3)),
         Sink(clk, dut.cmd_valid_o, dut.cmd_ready_i, dut.cmd_o, bench.pauses(back_pressure, 4)),
         FrameSink(clk, dut.body_valid_o, dut.body_ready_i, dut.body_o, bench.pauses(back_pressure, 5)),
     )
 
 
 async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
-    ends = jobs, frames, around, commands, bodies = connect(dut, idle, back_pressure)
+    ends = jobs, frames, outers, commands, bodies = connect(dut, idle, back_pressure)
     source = random.Random(len(packets))
     for packet in packets:
         jobs.queue.append(job_of(source, packet))
@@ -46,9 +46,9 @@ async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
     expected = list(jobs.queue)
     await until(dut.clk_i, lambda: len(bodies.frames) == len(packets), 20000)
     assert bodies.frames == [body_of(packet) for packet in packets]
-    assert list(around.words) == expected
-    for number, command, packet in zip(expected, commands.words, packets, strict=True):
-        job, cmd = SEAL_JOB.unpack(number), CIPHER_CMD.unpack(command)
+    for number, beside, command, packet in zip(expected, outers.words, commands.words, packets, strict=True):
+        job, outer, cmd = SEAL_JOB.unpack(number), OUTER.unpack(beside), CIPHER_CMD.unpack(command)
+        assert outer.job == number and outer.id == cmd.id
         assert (cmd.suite, cmd.row, cmd.iv, cmd.spi, cmd.esn) == (job.suite, job.row, job.iv, job.spi, job.esn)
         assert cmd.seq_hi << 32 | cmd.seq_lo == job.seq and cmd.len == len(body_of(packet))
     for end in ends:

@@ -10,7 +10,7 @@ import bench
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from registers import Host, idle, load_map, refuses_unaligned, watch_bus
+from registers import Host, idle, load_map, refuses_unaligned, watch_bus, with_pins
 
 POLICIES, SAS, UNITS = 48, 512, 3
 REASONS = 22
@@ -264,7 +264,7 @@ async def reset_in_the_middle(dut):
 
 @pytest.mark.parametrize("units,gcm", ((0, 1), (UNITS, 1), (UNITS, 0)))
 def test_esp_regs(units, gcm):
-    bench.run("esp_regs", {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units, "Gcm": gcm})
+    bench.run(with_pins("esp_regs"), {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units, "Gcm": gcm})
 
 
 def test_generated_files():

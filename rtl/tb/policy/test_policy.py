@@ -1,4 +1,4 @@
-"""policy: the first entry that matches decides, while entries are written and deleted."""
+"""policy: the first entry that matches decides, while entries are written and deleted; the tag comes with the answer."""
 
 import random
 
@@ -60,14 +60,15 @@ async def look_up(dut, model, keys, idle=0.0):
     for cycle in range(100000):
         offered = bool(keys) and not next(pause)
         dut.valid_i.value = offered
+        tag = cycle % 32
         if offered:
-            dut.key_i.value = keys[-1]
+            dut.key_i.value, dut.tag_i.value = keys[-1], tag
         await RisingEdge(dut.clk_i)
         if offered and dut.ready_o.value == 1:
-            expected.append((cycle + LATENCY, model.look_up(keys.pop())))
+            expected.append((cycle + LATENCY, model.look_up(keys.pop()), tag))
         if dut.valid_o.value == 1:
-            due, want = expected.pop(0)
-            assert cycle == due and result(int(dut.result_o.value)) == want
+            due, want, tag = expected.pop(0)
+            assert cycle == due and result(int(dut.result_o.value)) == want and int(dut.tag_o.value) == tag
             answers += want[0]
         if not keys and not expected:
             dut.valid_i.value = 0
@@ -123,4 +124,4 @@ async def packets_meet_the_old_entry_or_the_new_one(dut):
 
 @pytest.mark.parametrize("entries,piece", ((16, 9), (64, 9), (64, 4)))
 def test_policy(entries, piece):
-    bench.run("policy", {"Entries": entries, "Piece": piece})
+    bench.run("policy", {"Entries": entries, "Piece": piece, "TagWidth": 5})

@@ -114,7 +114,7 @@ async def one_by_one(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
         near = row.top + source.choice((1, 1, 1, 2, -source.randrange(70), source.randrange(1, 200), 63, 64, 65, -62, -63, -64))
         low, short = max(near, 0) & 0xFFFFFFFF, source.random() < 0.05
         spi = row.spi ^ (0x8000_0000 if source.random() < 0.05 else 0)
-        asks.queue.append(OPEN_ASK.pack(spi=spi, seq_lo=low, short=short))
+        asks.queue.append(OPEN_ASK.pack(spi=spi, seq_lo=low, too_short=short))
         await until(dut.clk_i, lambda: len(answers.words) == 1, 300)
         refused, number = answers.words.popleft()
         want, sequence = (NO_SA, None) if spi != row.spi else (SHORT, None) if short else row.look(low)

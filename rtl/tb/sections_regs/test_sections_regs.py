@@ -6,7 +6,7 @@ import bench
 import cocotb
 import sections_model
 from cocotb.triggers import ReadOnly, RisingEdge
-from registers import Host, idle, load_map, refuses_unaligned, watch_bus
+from registers import Host, idle, load_map, refuses_unaligned, watch_bus, with_pins
 
 SHAPE = {
     "Ports": 3, "Policies": 4, "Sads": 5, "Encaps": 6, "Aes": 7, "AesPriority": 1, "Des": 2, "TripleDes": 1, "Hmacs": 9, "HmacPriority": 8, "Rows": 64,
@@ -113,7 +113,7 @@ async def reset_in_the_middle(dut):
 
 
 def test_sections_regs():
-    bench.run("sections_regs", SHAPE)
+    bench.run(with_pins("sections_regs"), SHAPE)
 
 
 def test_the_model_writes_where_the_map_says():

@@ -1,4 +1,4 @@
-"""stream_fifo: words come out in order, once each, whatever the two sides do."""
+"""stream_fifo: words come out in order, once each, whatever the two sides do; NeverFull stops what would lose one."""
 
 import random
 from collections import deque
@@ -6,6 +6,7 @@ from collections import deque
 import bench
 import cocotb
 import pytest
+import streams
 from cocotb.triggers import ReadOnly, RisingEdge
 
 
@@ -62,6 +63,17 @@ async def reset_in_the_middle(dut):
     await exchange(dut, 0.2, 0.6, resets=(100, 117, 300))
 
 
+@cocotb.test()
+async def a_word_too_many(dut):
+    await streams.a_word_too_many(dut, int(dut.Depth.value) + 1 + int(dut.Extra.value))
+
+
 @pytest.mark.parametrize("depth,extra", ((2, 0), (16, 0), (2, 1), (16, 1)))
 def test_stream_fifo(depth, extra):
     bench.run("stream_fifo", {"Width": 32, "Depth": depth, "Extra": extra})
+
+
+@pytest.mark.parametrize("extra", (0, 1))
+def test_never_full(extra, tmp_path):
+    parameters = {"Depth": 4, "Extra": extra, "NeverFull": 1}
+    streams.assert_overfilled(bench.stops("stream_fifo", parameters, tmp_path / "log", COCOTB_TEST_FILTER="too_many"))
