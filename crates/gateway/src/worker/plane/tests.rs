@@ -218,9 +218,9 @@ fn fragments_that_make_no_datagram_are_refused() {
         reassemble: true,
         ..Processing::default()
     };
-    let [mut a, _] = pair(Options {
+    let [mut a, _] = pair(PairOptions {
         processing,
-        ..Options::default()
+        ..PairOptions::default()
     });
     // `at` is where the data begins, in units of eight bytes; more fragments follow.
     let fragment = |identification: u8, at: u8| {
