@@ -100,7 +100,7 @@ fn ecn_can_be_kept_from_the_outer_header() {
     for ecn in 0..4 {
         for packet in both(0xb8 | ecn) {
             let meta = outer(&options, &packet);
-            assert_eq!(meta.tos, 0xb8, "RFC 6040 section 4.1, compatibility mode");
+            assert_eq!(meta.tos, 0xb8, "RFC 6040 §4.1, compatibility mode");
             assert_eq!(delivered(&options, &packet, meta.tos), Some(0xb8 | ecn));
         }
     }
