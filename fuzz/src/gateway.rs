@@ -5,7 +5,7 @@ use std::path::Path;
 use esplanade::config::load_text;
 use esplanade::io::gso::GsoSegments;
 use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
-use esplanade::vici::{PACKET_BYTES_MAX, ControlPacket};
+use esplanade::vici::{ControlPacket, PACKET_BYTES_MAX};
 use esplanade_ipsec::wire::checksum::{fold, sum};
 
 /// The path of the configuration. Its folder does not exist, so that relative paths lead nowhere.

@@ -69,8 +69,11 @@ fn with_action(action: Action) -> Tunnel {
     tunnel
 }
 
+/// A reason, and a walk that has dropped one packet for it.
+type DropCase = (DropReason, fn() -> Walk);
+
 /// How each reason is produced. [`DropReason::TooBig`] is missing: the caller of the walk raises it, and has the test.
-const CASES: &[(DropReason, fn() -> Walk)] = &[
+const CASES: &[DropCase] = &[
     (DropReason::MalformedInner, || {
         send(Tunnel::new(GCM, false), &hello()[..19])
     }),

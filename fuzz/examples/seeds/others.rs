@@ -4,7 +4,7 @@ use std::io::Result;
 use std::path::Path;
 
 use esplanade::io::virtio::{GsoKind, VnetHeader};
-use esplanade::vici::{Section, ControlPacket};
+use esplanade::vici::{ControlPacket, Section};
 
 pub fn write(corpus: &Path) -> Result<()> {
     put(corpus, "config_parse", configurations())?;
@@ -504,7 +504,10 @@ fn control() -> Seeds {
         ("empty-response", ControlPacket::Response(Section::new())),
         ("unknown-command", ControlPacket::CommandUnknown),
         ("register", ControlPacket::Register("list-sa".to_owned())),
-        ("unregister", ControlPacket::Unregister("list-sa".to_owned())),
+        (
+            "unregister",
+            ControlPacket::Unregister("list-sa".to_owned()),
+        ),
         ("confirm", ControlPacket::EventConfirm),
         ("unknown-event", ControlPacket::EventUnknown),
         (
