@@ -29,6 +29,7 @@ iputils-ping                       ping
 nftables                           the NAT box between two gateways
 openssl                            certificate authority made at run time
 util-linux                         nsenter, unshare
+binutils                           objdump, for the search for possible panics
 python3                            the interop suite
 python3-venv                       its environment
 g++                                compiles the simulated RTL

@@ -48,7 +48,7 @@ tally() {
     END { print p + 0, f + 0 }'
 }
 
-all="deps format clippy docs deny unit fuzz interop userns rtl-lint rtl-test rtl-formal"
+all="deps format clippy docs deny panics unit fuzz interop userns rtl-lint rtl-test rtl-formal"
 names=" ${*:-$all} "
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
@@ -63,9 +63,12 @@ for name in ${names/ lint / format clippy docs deny }; do
         --all-targets -- -D warnings ;;
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
+    panics) stage panics tools/panics.py ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
-    fuzz) stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" ;;
+    fuzz)
+      stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
+      stage fuzz-coverage fuzz/coverage.sh ;;
     interop) stage interop interop/run ;;
     userns) stage userns interop/run --user -k test_psk ;;
     rtl-*) stage "$name" rtl/run "${name#rtl-}" ;;

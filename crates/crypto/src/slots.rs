@@ -34,7 +34,8 @@ impl<T> SlotTable<T> {
         if chunks.len() <= number / CHUNK {
             chunks.resize(number / CHUNK + 1, None);
         }
-        let chunk = chunks[number / CHUNK].get_or_insert_with(|| Arc::new([const { None }; CHUNK]));
+        let chunk = chunks.get_mut(number / CHUNK)?;
+        let chunk = chunk.get_or_insert_with(|| Arc::new([const { None }; CHUNK]));
         Arc::make_mut(chunk)[number % CHUNK].replace(value)
     }
 
@@ -44,10 +45,11 @@ impl<T> SlotTable<T> {
         self.get(number)?;
         let number = number as usize;
         let chunks = Arc::make_mut(self.0.as_mut()?);
-        let chunk = Arc::make_mut(chunks.get_mut(number / CHUNK)?.as_mut()?);
+        let place = chunks.get_mut(number / CHUNK)?;
+        let chunk = Arc::make_mut(place.as_mut()?);
         let value = chunk[number % CHUNK].take();
         if chunk.iter().all(Option::is_none) {
-            chunks[number / CHUNK] = None;
+            *place = None;
             let used = chunks.iter().rposition(Option::is_some);
             chunks.truncate(used.map_or(0, |last| last + 1));
         }

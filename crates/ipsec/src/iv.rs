@@ -23,17 +23,24 @@ impl IvPool {
         }
     }
 
+    /// Bytes of whole IVs that the pool still has.
+    fn left(&self) -> usize {
+        let left = POOL_LEN.saturating_sub(self.used);
+        left - left % IV_LEN
+    }
+
+    /// Hands out an IV that was not handed out before.
     pub(crate) fn next(&mut self) -> Result<[u8; IV_LEN], RandomError> {
-        if self.used + IV_LEN > POOL_LEN {
+        if self.left() == 0 {
             (self.source)(&mut self.bytes[..])?;
             self.used = 0;
         }
-        let mut iv = [0; IV_LEN];
-        let bytes = &mut self.bytes[self.used..self.used + IV_LEN];
-        iv.copy_from_slice(bytes);
-        // An IV that was handed out is never given again, not even after a failed refill.
-        bytes.fill(0);
+        let next = self.bytes.get_mut(self.used..);
+        let next = next.and_then(<[u8]>::first_chunk_mut::<IV_LEN>);
+        // A pool that was just filled has an IV.
+        let next = next.ok_or(RandomError)?;
         self.used += IV_LEN;
-        Ok(iv)
+        // An IV that was handed out is never given again, not even after a failed refill.
+        Ok(std::mem::take(next))
     }
 }

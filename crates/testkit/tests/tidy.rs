@@ -33,6 +33,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/fpga/src/simulated/pins.rs",
     "crates/gateway/src/io/",
     "crates/testkit/src/guard.rs",
+    "fuzz/examples/coverage.rs",
 ];
 
 fn root() -> PathBuf {

@@ -79,7 +79,13 @@ const OTHERS: [&str; 23] = [
 pub fn is_ours(program: &str) -> bool {
     matches!(
         program,
-        "cargo" | "make" | "interop/run" | "rtl/run" | "fuzz/run.sh" | ".venv/bin/python"
+        "cargo"
+            | "make"
+            | "interop/run"
+            | "rtl/run"
+            | "fuzz/run.sh"
+            | "fuzz/coverage.sh"
+            | ".venv/bin/python"
     ) || program.starts_with("tools/")
 }
 
@@ -126,7 +132,7 @@ fn check_words(words: &[String]) -> Result<(), String> {
             read("fuzz/run.sh")
         }
         ".venv/bin/python" | "python" => python(rest)?,
-        path if path.starts_with("tools/") => {
+        path if path.starts_with("tools/") || path == "fuzz/coverage.sh" => {
             let text = read(path);
             known(rest.iter().copied(), &text, path)?;
             text

@@ -62,7 +62,8 @@ impl<'a> Pieces<'a> {
     pub fn count(&self) -> usize {
         match self.data.len().saturating_sub(self.first_len) {
             0 => 1,
-            rest => 1 + rest.div_ceil(self.next_len),
+            // Every piece has eight bytes of data at least.
+            rest => 1 + rest.div_ceil(self.next_len.max(8)),
         }
     }
 

@@ -436,7 +436,9 @@ impl Outbound {
     ) -> Result<(), ReserveRefused> {
         let segments = Segments::one(view.total_len);
         let mut slots = self.reserve_nested(sa, view, &segments, depth)?;
-        if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len)) {
+        if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len))
+            && slot.len() == packet.len()
+        {
             slot.copy_from_slice(packet);
         }
         slots.finish().map_err(ReserveRefused::Dropped)

@@ -206,8 +206,11 @@ impl Preparer<'_> {
             Ok(view) if view.fragment => DropReason::Fragment,
             _ => DropReason::MalformedInner,
         })?;
-        let headers = place.start..place.start + at.at;
-        self.batch.buffer.copy_within(headers, start);
+        // The headers move towards the front, into the room that the caller left there.
+        let moved = self.batch.buffer.get_mut(start..place.start + at.at);
+        let moved = moved.ok_or(DropReason::TooLong)?;
+        let headers = moved.len().saturating_sub(at.at)..moved.len();
+        moved.copy_within(headers, 0);
         Ok(at)
     }
 
@@ -231,7 +234,9 @@ impl Preparer<'_> {
             .get_mut(start..start + frame_len)
             .filter(|_| start + frame_len <= place.slot_end)
             .ok_or(DropReason::TooLong)?;
-        let (headers, packet) = frame.split_at_mut(header_len);
+        let (headers, packet) = frame
+            .split_at_mut_checked(header_len)
+            .ok_or(DropReason::TooLong)?;
         write_header(packet, &plan.shape, sequence, self.ivs)?;
         let pad_len = layout.body_len(payload_len) - payload_len - esp::TRAILER_LEN;
         if let Some(trailer) = packet.get_mut(layout.esp_header_len() + payload_len..) {

@@ -47,7 +47,9 @@ impl SaTables {
         if self.uses.len() <= index {
             self.uses.resize(index + 1, Use::default());
         }
-        self.uses[index].flows += 1;
+        if let Some(of) = self.uses.get_mut(index) {
+            of.flows += 1;
+        }
     }
 
     /// Records that one flow less uses this SA.

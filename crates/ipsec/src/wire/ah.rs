@@ -150,7 +150,7 @@ pub fn zero_mutable(packet: &mut [u8], saved: &mut Vec<u8>) -> Result<usize, Mal
     match done {
         Some(()) => Ok(len),
         None => {
-            restore(packet, &saved[start..]);
+            restore(packet, saved.get(start..).unwrap_or_default());
             saved.truncate(start);
             Err(Malformed)
         }

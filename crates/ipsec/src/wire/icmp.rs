@@ -95,15 +95,27 @@ fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: IcmpProblem) ->
     let room = V4_LEN_MAX - IPV4_HEADER_LEN - ICMP_HEADER_LEN;
     let quoted = about.get(..about.len().min(room))?;
     let total = (IPV4_HEADER_LEN + ICMP_HEADER_LEN + quoted.len()) as u16;
-    let mut message = Vec::with_capacity(total.into());
+    let [from, to] = [from.octets(), to.octets()];
+    let [len_high, len_low] = total.to_be_bytes();
     // The header has DSCP CS6 (RFC 1812 §4.3.2.5), no identification, DF, and TTL 64.
-    message.extend_from_slice(&[0x45, 0xc0]);
-    message.extend_from_slice(&total.to_be_bytes());
-    message.extend_from_slice(&[0, 0, 0x40, 0, 64, PROTOCOL_ICMP, 0, 0]);
-    message.extend_from_slice(&from.octets());
-    message.extend_from_slice(&to.octets());
-    let sum = checksum::fold(checksum::sum(0, &message));
-    message[10..12].copy_from_slice(&sum.to_be_bytes());
+    let fixed = [
+        0x45,
+        0xc0,
+        len_high,
+        len_low,
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        PROTOCOL_ICMP,
+    ];
+    let sum = checksum::sum(checksum::sum(checksum::sum(0, &fixed), &from), &to);
+    let mut message = Vec::with_capacity(total.into());
+    message.extend_from_slice(&fixed);
+    message.extend_from_slice(&checksum::fold(sum).to_be_bytes());
+    message.extend_from_slice(&from);
+    message.extend_from_slice(&to);
     push_icmp(&mut message, problem.v4(), quoted, 0);
     Some(message)
 }
@@ -130,12 +142,12 @@ fn push_icmp(
     quoted: &[u8],
     pseudo: u64,
 ) {
-    let start = message.len();
-    message.extend_from_slice(&[kind, code, 0, 0]);
-    message.extend_from_slice(&value.to_be_bytes());
+    let [head, value] = [[kind, code, 0, 0], value.to_be_bytes()];
+    let sum = checksum::sum(checksum::sum(checksum::sum(pseudo, &head), &value), quoted);
+    message.extend_from_slice(&[kind, code]);
+    message.extend_from_slice(&checksum::fold(sum).to_be_bytes());
+    message.extend_from_slice(&value);
     message.extend_from_slice(quoted);
-    let sum = checksum::fold(checksum::sum(pseudo, &message[start..]));
-    message[start + 2..start + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// An ICMP error, as parsed: it quotes a packet that somebody sent.
