@@ -80,7 +80,7 @@ fn root() -> PathBuf {
 }
 
 fn rfcs() -> Vec<Rfc> {
-    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303]
+    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303, 7296]
         .iter()
         .map(|number| {
             let path = root().join(format!("docs/rfc/{number}.json"));
