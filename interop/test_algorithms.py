@@ -197,6 +197,7 @@ def assert_suite(end, cipher, integrity):
 
 @pytest.mark.parametrize("esp, cipher, integrity", WITH_STRONGSWAN, ids=[esp for esp, _, _ in WITH_STRONGSWAN])
 @pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
+# RFC 7296 R139
 def test_esp_with_strongswan(ends, esp, cipher, integrity, topology, daemon):
     for kind, end in zip(ends, carry(topology, daemon, ends, esp=esp)):
         if kind == "esplanade":

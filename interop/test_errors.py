@@ -55,6 +55,7 @@ def assert_refused(a, b, flow, *, says, child: str = "net", connection: str = "s
 
 
 @every_end
+# RFC 7296 R150
 def test_wrong_psk(ends, topology, daemon):
     settings = pair_and_second(topology)
     settings[0].secrets["ike-1"]["secret"] = "not the one"
@@ -97,6 +98,7 @@ def test_certificate_with_another_name(ends, topology, daemon, authorities):
 
 
 @every_end
+# RFC 7296 R216
 def test_no_common_ike_proposal(ends, topology, daemon):
     settings = pair_and_second(topology)
     settings[0].connections["site"]["proposals"] = "aes256-sha512-modp4096"
@@ -121,6 +123,7 @@ def test_no_common_esp_proposal(ends, topology, daemon):
 
 
 @every_end
+# RFC 7296 R110
 def test_unacceptable_selectors(ends, topology, daemon):
     settings = pair_and_second(topology)
     settings[0].child()["remote_ts"] = "10.77.0.0/16"

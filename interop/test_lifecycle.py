@@ -41,6 +41,7 @@ def carries(end):
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @pytest.mark.parametrize("pfs", [False, True], ids=["no-pfs", "pfs"])
 @every_end
+# RFC 7296 R20
 def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
     settings = pair(topology, esp="aes128gcm16-x25519" if pfs else "aes128gcm16", inner=4)
     a, b = establish(daemon, ends, settings)
@@ -58,6 +59,7 @@ def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
 
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @every_end
+# RFC 7296 R16, R24, R97, R142, R204, R212
 def test_rekey_ike_under_load(ends, by, topology, daemon):
     a, b = establish(daemon, ends, pair(topology, inner=4))
     flows = both_ways(topology)
@@ -79,6 +81,7 @@ def test_rekey_ike_under_load(ends, by, topology, daemon):
 
 
 @every_end
+# RFC 7296 R99, R104, R105, R106
 def test_rekey_by_time_at_both_ends(ends, topology, daemon):
     """Both ends' timers are due at the same moment, again and again: simultaneous rekeys."""
     settings = pair(topology, inner=4)
@@ -113,6 +116,7 @@ def test_rekey_by_packets(ends, topology, daemon):
 
 @pytest.mark.parametrize("dead", ["initiator", "responder"])
 @every_end
+# RFC 7296 R46
 def test_dead_peer_is_noticed(ends, dead, topology, daemon):
     settings = pair(topology, inner=4)
     for one in settings:
@@ -140,6 +144,7 @@ def test_dead_peer_comes_back(ends, topology, daemon):
 
 
 @every_end
+# RFC 7296 R25
 def test_liveness_check_is_answered(ends, topology, daemon):
     """An idle tunnel with a living peer stays."""
     settings = pair(topology, inner=4)
@@ -156,6 +161,7 @@ def test_liveness_check_is_answered(ends, topology, daemon):
 
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @every_end
+# RFC 7296 R27, R28
 def test_delete_child(ends, by, topology, daemon):
     a, b = establish(daemon, ends, pair(topology, inner=4))
     (a if by == "initiator" else b).down_child()
@@ -171,6 +177,7 @@ def test_delete_child(ends, by, topology, daemon):
 
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @every_end
+# RFC 7296 R31
 def test_delete_ike(ends, by, topology, daemon):
     settings = pair(topology, inner=4)
     add_second(*settings)
@@ -191,6 +198,7 @@ def test_delete_ike(ends, by, topology, daemon):
 
 @pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
 @pytest.mark.esplanade_only
+# RFC 7296 R70
 def test_shutdown_tells_the_peer(ends, topology, daemon):
     """SIGTERM deletes the SAs: the peer does not wait for its liveness check."""
     a, b = establish(daemon, ends, pair(topology, inner=4))
@@ -227,7 +235,7 @@ def test_both_ends_initiate_at_once(topology, daemon):
     assert_undisturbed(flows)
 
 
-# RFC 4301 R21
+# RFC 4301 R21; RFC 7296 R94
 @pytest.mark.esplanade_only
 def test_a_hard_limit_ends_an_sa(topology, daemon):
     settings = pair(topology, inner=4)

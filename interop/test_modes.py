@@ -141,6 +141,7 @@ def test_a_trap_asks_for_transport_mode(topology, daemon, folder):
 
 
 @with_peer
+# RFC 7296 R11
 def test_strongswan_agrees_to_transport_mode(ends, topology, daemon):
     """As far as IKE goes: kernel-libipsec then has no such mode, and the child is taken back without harm."""
     # Without `encap` we take the NAT that kernel-libipsec feigns for a real one, which transport mode does not pass.

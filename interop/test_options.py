@@ -98,7 +98,7 @@ def test_flows_have_sas_of_their_own(topology, daemon, folder):
 
 
 @pytest.mark.esplanade_only
-# RFC 4301 R17, R120
+# RFC 4301 R17, R120; RFC 7296 R252
 def test_icmp_types_are_selected(topology, daemon):
     """Echoes pass (types 0 to 8), what is not ICMP does not."""
     settings = pair(topology, inner=4)

@@ -27,6 +27,7 @@ def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ecdsa521", "ed25519"])
 @every_end
+# RFC 7296 R128
 def test_certificates(ends, kind, topology, daemon, authorities):
     authority = authorities(kind)
     identities = authority.identity(ID_A), authority.identity(ID_B)
@@ -38,6 +39,7 @@ def test_certificates(ends, kind, topology, daemon, authorities):
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ecdsa521"])
 @with_peer
+# RFC 7296 R239
 def test_certificates_without_signature_hashes(ends, kind, topology, daemon, authorities):
     """A peer without RFC 7427 signs with methods 1, 9, 10, 11, and takes no others."""
     authority = authorities(kind)
@@ -78,6 +80,7 @@ def suite_of(child):
 
 @pytest.mark.parametrize("ike, esp, expected", SUITES, ids=[f"{ike}--{esp}" for ike, esp, _ in SUITES])
 @every_end
+# RFC 7296 R139, R227
 def test_suites(ends, ike, esp, expected, topology, daemon):
     """Every group and every suite once; a group in the ESP proposal is used when the child is rekeyed."""
     settings = pair(topology, ike=ike, esp=esp, inner=4)
@@ -99,6 +102,7 @@ def test_suites(ends, ike, esp, expected, topology, daemon):
 
 
 @every_end
+# RFC 7296 R91, R210
 def test_choice_among_several_proposals(ends, topology, daemon):
     """The initiator offers much, the responder accepts little: the common suite is taken."""
     settings = pair(topology, inner=4)
@@ -111,6 +115,7 @@ def test_choice_among_several_proposals(ends, topology, daemon):
 
 
 @every_end
+# RFC 7296 R4
 def test_invalid_ke_retry(ends, topology, daemon, folder, needs_capture):
     """The initiator guesses x25519, the responder insists on ecp256: one more round trip."""
     settings = pair(topology, inner=4)
@@ -124,6 +129,7 @@ def test_invalid_ke_retry(ends, topology, daemon, folder, needs_capture):
 
 
 @every_end
+# RFC 7296 R113
 def test_narrowed_selectors(ends, topology, daemon):
     """The initiator asks for the whole network, the responder grants a part of it."""
     settings = pair(topology, inner=4)
@@ -138,6 +144,7 @@ def test_narrowed_selectors(ends, topology, daemon):
 
 @pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
 @every_end
+# RFC 7296 R121, R170, R171
 def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
     """B lives behind a masquerading router and initiates."""
     wire = Capture(topology, folder / "wire.pcap")
@@ -155,6 +162,7 @@ def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
 
 @pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
 @every_end
+# RFC 7296 R174
 def test_nat_gives_out_a_new_port(ends, topology, daemon):
     """The NAT box forgets its mappings: traffic from behind it re-opens the path and A follows."""
     settings = pair(topology, inner=4)

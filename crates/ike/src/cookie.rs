@@ -109,6 +109,7 @@ mod tests {
     use super::*;
     use crate::host::SystemRandom;
 
+    // RFC 7296 R84, R87
     #[test]
     fn a_cookie_is_good_for_its_sender_and_two_secrets() {
         let start = Instant::now();

@@ -487,6 +487,7 @@ mod tests {
         }
     }
 
+    // RFC 7296 R91, R211
     #[test]
     fn the_responder_follows_its_own_order() {
         let gcm = ike(Encryption::AesGcm16, 256, &[Group::Curve25519]);
@@ -531,6 +532,7 @@ mod tests {
         assert!(accept_ike(&ike_offer(&[gcm], &[]), &ike_offer(&[cbc], &[])).is_none());
     }
 
+    // RFC 7296 R223
     #[test]
     fn unknown_transform_types_spoil_a_proposal() {
         let own = [ike(Encryption::AesGcm16, 256, &[Group::Curve25519])];
@@ -541,7 +543,7 @@ mod tests {
         assert!(choose_ike(&own, &offer, 31, 0).is_none());
     }
 
-    // RFC 4302 R11; RFC 4303 R11
+    // RFC 4302 R11; RFC 4303 R11; RFC 7296 R213, R214
     #[test]
     fn esp_groups_and_sequence_numbers() {
         use SequenceNumbers::{Bits32, Bits64};
@@ -584,6 +586,7 @@ mod tests {
         );
     }
 
+    // RFC 7296 R93, R222
     #[test]
     fn an_answer_must_come_from_the_offer() {
         use SequenceNumbers::{Bits32, Bits64};
@@ -616,6 +619,7 @@ mod tests {
         assert!(accept_esp(&extended, &answer(&[cipher, group])).is_none());
     }
 
+    // RFC 7296 R123, R218, R219, R221
     #[test]
     fn key_lengths_are_named_where_a_cipher_has_several() {
         let own = |encryption| EspProposal {

@@ -214,6 +214,7 @@ mod tests {
         ts
     }
 
+    // RFC 7296 R113
     #[test]
     fn narrowing_keeps_the_common_part() {
         let any = ts("0.0.0.0", "255.255.255.255");
@@ -239,6 +240,7 @@ mod tests {
         assert!(!is_narrowing(&[], &[net]));
     }
 
+    // RFC 7296 R251
     #[test]
     fn opaque_ports_meet_any_ports_only() {
         let mut opaque = ts("10.0.0.0", "10.0.0.255");
@@ -249,6 +251,7 @@ mod tests {
         assert_eq!(intersect(&opaque, &tcp(any, 80)), None);
     }
 
+    // RFC 7296 R109, R115
     #[test]
     fn a_packet_is_put_in_front_of_what_contains_it() {
         let wide = ts("10.0.0.0", "10.0.255.255");
@@ -269,6 +272,7 @@ mod tests {
         assert_eq!((full.len(), full[0]), (SELECTORS_MAX, packet));
     }
 
+    // RFC 7296 R111
     #[test]
     fn a_child_keeps_a_bounded_number_of_pairs() {
         let hosts = |count: u8| -> Vec<_> {

@@ -35,6 +35,7 @@ fn authenticate(
     error_of(&answer.unwrap())
 }
 
+// RFC 7296 R83
 #[test]
 fn an_ipv6_host_is_one_source_whatever_address_it_uses() {
     let (mut side, now) = b_with(|config| {
@@ -59,6 +60,7 @@ fn an_ipv6_host_is_one_source_whatever_address_it_uses() {
     assert_eq!(attempts(2), 10, "another network is another source");
 }
 
+// RFC 7296 R17, R78, R97, R142, R212
 #[test]
 fn a_peer_that_rekeys_without_end_leaves_no_trail() {
     let (mut side, now) = b_with(|_| {});
@@ -77,6 +79,7 @@ fn a_peer_that_rekeys_without_end_leaves_no_trail() {
     );
 }
 
+// RFC 7296 R150
 #[test]
 fn one_identity_has_a_limited_number_of_ike_sas() {
     let (mut side, now) = b_with(|config| config.limits.ike_sas_per_peer_max = 2);
@@ -111,6 +114,7 @@ fn a_rekey_obeys_invalid_ke_payload_once() {
 }
 
 /// B knows A by one connection. A second one, with the same secret, is for anybody.
+// RFC 7296 R6
 #[test]
 fn initial_contact_ends_only_what_was_proved_in_the_same_way() {
     let strong = |connection: &mut esplanade_ike::config::Connection| {
@@ -152,6 +156,7 @@ fn initial_contact_ends_only_what_was_proved_in_the_same_way() {
     assert_eq!(names, ["site", "anybody"], "its own earlier one has ended");
 }
 
+// RFC 7296 R3
 #[test]
 fn a_secret_of_others_proves_no_identity_that_it_does_not_name() {
     let owned_by = |owners: &[&str]| {
@@ -175,6 +180,7 @@ fn a_secret_of_others_proves_no_identity_that_it_does_not_name() {
     assert_eq!(owned_by(&[]), None);
 }
 
+// RFC 7296 R156
 #[test]
 fn invalid_syntax_in_an_answer_ends_the_sa() {
     let (mut side, now) = b_with(|_| {});
@@ -189,6 +195,7 @@ fn invalid_syntax_in_an_answer_ends_the_sa() {
     assert!(side.endpoint.status().is_empty());
 }
 
+// RFC 7296 R10, R79
 #[test]
 fn a_full_ike_sa_still_rekeys_its_children() {
     let (mut side, now) = b_with(|config| config.limits.children_per_sa_max = 1);
@@ -215,6 +222,7 @@ fn a_full_ike_sa_still_rekeys_its_children() {
     );
 }
 
+// RFC 7296 R150
 #[test]
 fn an_initiator_that_wants_eap_is_not_authenticated() {
     let (mut side, now) = b_with(|_| {});
@@ -228,6 +236,7 @@ fn an_initiator_that_wants_eap_is_not_authenticated() {
     assert_eq!(error_of(&answer), Some(NotifyType::AUTHENTICATION_FAILED));
 }
 
+// RFC 7296 R149
 #[test]
 fn a_forged_refusal_is_forgotten_when_the_responder_answers_otherwise() {
     let mut pair = Pair::with(|_, _| {});
@@ -279,6 +288,7 @@ fn lifetimes_beyond_the_clock_are_no_lifetimes() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R57, R186
 #[test]
 fn a_child_that_the_peer_has_rekeyed_is_not_rekeyed_again_with_another_group() {
     let (mut side, now) = b_with(|config| {

@@ -29,7 +29,7 @@ fn negotiate(change: impl FnOnce(&mut Connection, &mut Connection)) -> Vec<(Tran
         .collect()
 }
 
-// RFC 4303 R1, R2, R56, R68
+// RFC 4303 R1, R2, R56, R68; RFC 7296 R214
 #[test]
 fn every_transform_of_a_child() {
     for transform in Transform::all() {
@@ -55,6 +55,7 @@ fn every_transform_of_a_child() {
     }
 }
 
+// RFC 7296 R214
 #[test]
 fn every_algorithm_of_an_ike_sa() {
     let ciphers = Encryption::ALL.iter().filter(|cipher| cipher.for_ike());
@@ -87,6 +88,7 @@ fn every_algorithm_of_an_ike_sa() {
 }
 
 /// An IKE SA with these algorithms would send everything in clear, or messages without an IV.
+// RFC 7296 R253
 #[test]
 fn what_is_not_for_ike_makes_no_ike_sa() {
     for &cipher in Encryption::ALL.iter().filter(|cipher| !cipher.for_ike()) {

@@ -83,6 +83,7 @@ fn bent_init(bend: impl Fn(&mut Message), bytes: impl Fn(&mut Vec<u8>)) -> Unusa
     reason
 }
 
+// RFC 7296 R149, R211, R222
 #[test]
 fn an_answer_to_ike_sa_init_is_named() {
     let unchanged = |_: &mut Vec<u8>| {};
@@ -198,6 +199,7 @@ fn notify(kind: NotifyType) -> Payload {
     Payload::Notify(Notify::new(kind, Vec::new()))
 }
 
+// RFC 7296 R63, R160
 #[test]
 fn an_answer_to_ike_auth_is_named() {
     for (payload, expected) in [
@@ -222,6 +224,7 @@ fn an_answer_to_ike_auth_is_named() {
     }
 }
 
+// RFC 7296 R160
 #[test]
 fn an_established_sa_tells_why_it_was_given_up() {
     for (payload, expected) in [
@@ -264,6 +267,7 @@ fn an_established_sa_tells_why_it_was_given_up() {
     }
 }
 
+// RFC 7296 R148
 #[test]
 fn a_protected_answer_that_is_malformed_is_named() {
     use common::script::Script;

@@ -43,6 +43,7 @@ fn pair(key: &[u8], certificate: &[u8], authority: &[u8]) -> Pair {
     pair
 }
 
+// RFC 7296 R130, R233, R238
 #[test]
 fn every_kind_of_key() {
     for (key, certificate) in [
@@ -68,6 +69,7 @@ fn every_kind_of_key() {
     }
 }
 
+// RFC 7296 R2, R153
 #[test]
 fn a_stranger_is_refused_by_either_role() {
     let key = (file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem"));

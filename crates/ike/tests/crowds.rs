@@ -226,6 +226,7 @@ fn an_esplanade_that_takes_five_of_an_address_is_served_likewise() {
 
 /// All sites connect at once, as after a power cut. Each has an address of its own, in four networks, and the hub
 /// knows none of them.
+// RFC 7296 R83
 #[test]
 fn a_thousand_gateways_that_start_at_once_are_up_soon() {
     let mut initiators = Vec::new();

@@ -14,7 +14,7 @@ use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-// RFC 4301 R27
+// RFC 4301 R27; RFC 7296 R31, R53, R70, R166, R199, R202, R204
 #[test]
 fn two_exchanges_make_an_ike_sa_and_a_child() {
     let mut pair = Pair::established();
@@ -53,6 +53,7 @@ fn two_exchanges_make_an_ike_sa_and_a_child() {
     )));
 }
 
+// RFC 7296 R16, R17, R19, R140, R193
 #[test]
 fn every_suite_and_group() {
     let cbc = |bits, integrity, prf, group| IkeProposal {
@@ -130,6 +131,7 @@ fn esp_suites_with_fresh_key_exchange() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R4, R52, R129, R228
 #[test]
 fn another_group_costs_one_round_trip() {
     let mut pair = Pair::with(|a, b| {
@@ -143,6 +145,7 @@ fn another_group_costs_one_round_trip() {
     assert_eq!(pair.a.sent.len(), 3);
 }
 
+// RFC 7296 R8, R9, R225
 #[test]
 fn a_child_rekey_asks_for_another_group() {
     let mut pair = Pair::with(|a, b| {
@@ -175,7 +178,7 @@ fn a_child_rekey_asks_for_another_group() {
     pair.assert_clean_end();
 }
 
-// RFC 4301 R26, R89, R99
+// RFC 4301 R26, R89, R99; RFC 7296 R113
 #[test]
 fn selectors_are_narrowed() {
     let mut pair = Pair::with(|a, _| {
@@ -219,6 +222,7 @@ fn dynamic_selectors_are_the_gateways() {
     );
 }
 
+// RFC 7296 R27
 #[test]
 fn several_children_share_an_ike_sa() {
     let mut pair = Pair::with(|a, b| {
@@ -246,6 +250,7 @@ fn several_children_share_an_ike_sa() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R39, R166, R167, R168, R170, R172
 #[test]
 fn forced_encapsulation_floats_the_port() {
     for forced_by_a in [true, false] {
@@ -267,6 +272,7 @@ fn forced_encapsulation_floats_the_port() {
     }
 }
 
+// RFC 7296 R81, R120, R121, R167, R171, R172, R173, R174
 #[test]
 fn a_nat_is_found_and_followed() {
     let outside = "203.0.113.9".parse().unwrap();
@@ -309,6 +315,7 @@ fn a_nat_is_found_and_followed() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R39
 #[test]
 fn unusual_ports() {
     let mut pair = Pair::with(|a, _| {
@@ -327,7 +334,7 @@ fn unusual_ports() {
     pair.assert_clean_end();
 }
 
-// RFC 4301 R21
+// RFC 4301 R21; RFC 7296 R99
 #[test]
 fn lifetimes_rekey_make_before_break() {
     let mut pair = Pair::with(|a, b| {
@@ -369,6 +376,7 @@ fn lifetimes_rekey_make_before_break() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R20, R21, R101, R102
 #[test]
 fn the_responder_switches_on_traffic_or_delete() {
     let mut pair = Pair::established();
@@ -395,6 +403,7 @@ fn the_responder_switches_on_traffic_or_delete() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R57, R105, R106, R107, R186, R190
 #[test]
 fn simultaneous_rekeys_leave_one() {
     for what in [Some("net"), None] {
@@ -413,6 +422,7 @@ fn simultaneous_rekeys_leave_one() {
     }
 }
 
+// RFC 7296 R26, R45, R46, R64, R67
 #[test]
 fn liveness_finds_a_dead_peer_and_comes_back() {
     let mut pair = Pair::with(|a, _| {
@@ -442,6 +452,7 @@ fn liveness_finds_a_dead_peer_and_comes_back() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R62, R64
 #[test]
 fn a_restarted_peer_announces_itself() {
     let mut pair = Pair::established();
@@ -559,6 +570,7 @@ fn the_next_child_is_taken_where_the_first_does_not_fit() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R226
 #[test]
 fn the_responder_may_choose_a_proposal_without_fresh_key_exchange() {
     let mut pair = Pair::with(|a, b| {

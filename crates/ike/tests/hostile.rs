@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::*;
 use esplanade_testkit::net::Rng;
 
+// RFC 7296 R63
 #[test]
 fn noise_and_mutated_messages_change_nothing() {
     let mut pair = Pair::established();

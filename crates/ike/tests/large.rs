@@ -36,6 +36,7 @@ fn unknown(count: u16) -> impl Iterator<Item = Transform> {
     (0..count).map(|id| Transform::new(TransformType::ENCRYPTION, 1024 + id))
 }
 
+// RFC 7296 R224
 #[test]
 fn as_many_transforms_as_a_proposal_can_count() {
     answered(|payloads| {
@@ -45,6 +46,7 @@ fn as_many_transforms_as_a_proposal_can_count() {
     });
 }
 
+// RFC 7296 R223
 #[test]
 fn as_many_proposals_as_have_a_number() {
     answered(|payloads| {
@@ -76,6 +78,7 @@ fn a_proposal_of_a_foreign_protocol_is_passed_over() {
     });
 }
 
+// RFC 7296 R248
 #[test]
 fn any_number_of_vendor_ids_and_addresses() {
     answered(|payloads| payloads.extend((0..80).map(|n| Payload::Vendor(vec![n; 16]))));
@@ -91,6 +94,7 @@ fn any_number_of_vendor_ids_and_addresses() {
 }
 
 /// Initiator and responder, IKE SA and child SA.
+// RFC 7296 R37, R38, R210, R250
 #[test]
 fn two_gateways_with_many_proposals_and_selectors() {
     let mut pair = Pair::with(|a, b| {

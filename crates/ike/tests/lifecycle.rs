@@ -150,6 +150,7 @@ fn a_number_of_attempts_is_kept() {
     pair.assert_agreed(1, 1);
 }
 
+// RFC 7296 R15
 #[test]
 fn a_child_that_was_refused_is_tried_again() {
     let two = |(a, b): (&str, &str)| child("two", a, b);
@@ -495,6 +496,7 @@ fn one_child_is_closed_at_once_too() {
 }
 
 /// A has initiated. B forgets everything, and initiates itself with INITIAL_CONTACT.
+// RFC 7296 R62
 #[test]
 fn initial_contact_counts_however_young_the_forgotten_sa_is() {
     for wait in [SECOND / 10, 3 * SECOND, 29 * SECOND] {
@@ -519,6 +521,7 @@ fn initial_contact_counts_however_young_the_forgotten_sa_is() {
 
 /// Both ends initiate within the time that a message travels. Neither has forgotten anything, so that one SA at least
 /// stays.
+// RFC 7296 R64
 #[test]
 fn initiations_that_cross_are_no_restarts() {
     for unique in [Unique::No, Unique::Keep, Unique::Replace] {

@@ -53,6 +53,7 @@ fn assert_cannot_propose(pair: &Pair, failure: ChildFailure) {
     assert!(pair.a.events.iter().any(failed), "{:?}", pair.a.events);
 }
 
+// RFC 7296 R11, R22, R176
 #[test]
 fn transport_mode_is_asked_for_agreed_and_kept() {
     let mut pair = Pair::with(|a, b| {
@@ -80,7 +81,7 @@ fn transport_mode_is_asked_for_agreed_and_kept() {
     pair.assert_clean_end();
 }
 
-// RFC 4301 R5
+// RFC 4301 R5; RFC 7296 R176
 #[test]
 fn transport_mode_is_for_the_gateways_own_packets() {
     // Wider selectors are narrowed to the two hosts.
@@ -111,6 +112,7 @@ fn transport_mode_is_for_the_gateways_own_packets() {
 }
 
 /// RFC 7296 §1.3.1: a responder that declines transport mode answers with a tunnel, and the initiator may delete it.
+// RFC 7296 R12
 #[test]
 fn a_declined_transport_mode_is_deleted_by_who_asked() {
     let mut pair = Pair::with(|a, b| {
@@ -201,7 +203,7 @@ fn ah(child: &mut Child) {
     proposal.integrity = vec![Integrity::HmacSha2_256_128];
 }
 
-// RFC 4302 R11
+// RFC 4302 R11; RFC 7296 R92
 #[test]
 fn ah_is_negotiated_rekeyed_and_deleted() {
     let mut pair = Pair::with(|a, b| {
@@ -232,6 +234,7 @@ fn ah_is_negotiated_rekeyed_and_deleted() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R6, R15, R152
 #[test]
 fn ah_and_esp_do_not_meet() {
     let mut pair = Pair::with(|a, _| change_children(a, ah));
@@ -254,6 +257,7 @@ fn ah_passes_no_nat() {
 }
 
 /// A peer's AH SPI can equal one of its ESP SPIs. The protocol tells them apart.
+// RFC 7296 R21, R28, R29, R183, R188, R242
 #[test]
 fn deletes_and_rekeys_name_the_protocol() {
     let (_, b) = default_configs();
@@ -322,6 +326,7 @@ fn ask_for(pair: &mut Pair, port: u16) {
 }
 
 /// RFC 7296 §2.9.
+// RFC 7296 R109, R111
 #[test]
 fn the_packet_that_asks_comes_first() {
     let mut pair = Pair::with(|_, _| {});
@@ -360,6 +365,7 @@ fn the_packet_that_asks_comes_first() {
     assert!(covers(&sa.local_ts, &asked.packet.0) && covers(&sa.remote_ts, &asked.packet.1));
 }
 
+// RFC 7296 R96, R116, R117
 #[test]
 fn flows_of_one_child_have_an_sa_each() {
     let mut pair = Pair::with(|a, _| change_children(a, |child| child.from_packet = true));
@@ -495,7 +501,7 @@ fn who_moves_gets_no_other_hosts_traffic() {
 }
 
 /// SAs for classes of traffic (RFC 4301 §4.1). Their selectors cannot tell the responder which SA is for which class.
-// RFC 4301 R3
+// RFC 4301 R3; RFC 7296 R100
 #[test]
 fn children_with_the_same_selectors_find_each_other() {
     let mut pair = Pair::with(|a, b| {
@@ -525,7 +531,7 @@ fn children_with_the_same_selectors_find_each_other() {
 }
 
 /// RFC 7296 §1.3.1. We accept TFC padding ourselves.
-// RFC 4303 R63
+// RFC 4303 R63; RFC 7296 R13
 #[test]
 fn a_peer_may_refuse_tfc_padding() {
     let now = std::time::Instant::now();
@@ -555,7 +561,7 @@ fn a_peer_may_refuse_tfc_padding() {
 }
 
 /// RFC 7296 §1.3.1: only if both ends ask for it, and again in each rekey.
-// RFC 4301 R52
+// RFC 4301 R52; RFC 7296 R14, R22
 #[test]
 fn later_fragments_are_agreed_upon() {
     let wants = |child: &mut Child| child.non_first_fragments = true;
@@ -581,6 +587,7 @@ fn later_fragments_are_agreed_upon() {
     }
 }
 
+// RFC 7296 R69
 #[test]
 fn an_idle_child_is_closed() {
     let (mut a, b) = default_configs();

@@ -283,6 +283,7 @@ fn a_peer_does_not_get_the_traffic_of_another() {
     }
 }
 
+// RFC 7296 R24, R28, R31
 #[test]
 fn what_a_peer_had_is_free_when_it_has_gone() {
     let mut gateway = Gateway::new(pool, |_| {});
@@ -318,6 +319,7 @@ fn what_a_peer_had_is_free_when_it_has_gone() {
     assert_eq!(refused, None, "terminated here");
 }
 
+// RFC 7296 R26, R67
 #[test]
 fn a_silent_peer_whose_traffic_another_wants_is_asked_whether_it_lives() {
     let mut gateway = Gateway::new(pool, |_| {});

@@ -451,6 +451,7 @@ fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     cases
 }
 
+// RFC 7296 R10, R15, R39, R41, R48, R53, R59, R61, R71, R76, R83, R86, R91, R110, R149, R150, R154, R159, R180, R183, R189, R194, R203, R246
 #[test]
 fn every_refusal_is_counted() {
     let mut seen = BTreeMap::new();
@@ -470,6 +471,7 @@ fn every_refusal_is_counted() {
     }
 }
 
+// RFC 7296 R154, R156, R246
 #[test]
 fn malformed_content_ends_the_sa() {
     let (mut side, now) = b();
@@ -485,6 +487,7 @@ fn malformed_content_ends_the_sa() {
     assert!(side.endpoint.status().is_empty());
 }
 
+// RFC 7296 R2, R153
 #[test]
 fn a_wrong_secret_ends_clearly_on_both_sides() {
     let (a, b) = default_configs();
@@ -537,6 +540,7 @@ fn two_gateways_with_the_same_configuration_end_clearly() {
     pair.assert_clean_end();
 }
 
+// RFC 7296 R52, R85, R129, R199
 #[test]
 fn cookies_let_the_honest_through() {
     let (a, b) = default_configs();

@@ -121,6 +121,7 @@ fn count(kinds: &[NotifyType]) -> BTreeMap<String, usize> {
     counts
 }
 
+// RFC 7296 R65, R72, R120, R157, R159
 #[test]
 fn one_source_gets_few_errors() {
     for (error, request) in ANSWERED {
@@ -140,6 +141,7 @@ fn one_source_gets_few_errors() {
     }
 }
 
+// RFC 7296 R157
 #[test]
 fn an_ipv6_network_is_one_source() {
     for (error, request) in ANSWERED {
@@ -163,6 +165,7 @@ fn an_ipv6_network_is_one_source() {
     }
 }
 
+// RFC 7296 R65, R157
 #[test]
 fn all_sources_together_get_few_errors() {
     let (mut side, now) = open_to_all();
@@ -212,6 +215,7 @@ fn a_repeated_ike_sa_init_is_answered_a_bounded_number_of_times() {
     assert_eq!(side.refused(Refusal::RateLimited), 2991);
 }
 
+// RFC 7296 R40, R48
 #[test]
 fn who_loses_answers_to_ike_sa_init_gets_them_again() {
     let (mut side, now) = open_to_all();
@@ -224,6 +228,7 @@ fn who_loses_answers_to_ike_sa_init_gets_them_again() {
     }
 }
 
+// RFC 7296 R25, R41
 #[test]
 fn a_captured_request_makes_no_flood_of_answers() {
     let (mut side, now) = open_to_all();

@@ -70,6 +70,7 @@ fn no_connection_for_its_address() {
     assert_eq!((refused.connection, refused.remote_id), (None, None));
 }
 
+// RFC 7296 R216
 #[test]
 fn no_proposal_in_common() {
     let refused = refused_by_b(|_, b| {
@@ -105,6 +106,7 @@ fn an_identity_that_no_connection_is_for() {
     assert_eq!(refused.configured, "site: b.example === a.example");
 }
 
+// RFC 7296 R110
 #[test]
 fn traffic_selectors_that_do_not_meet() {
     let refused = refused_by_b(|a, _| {
@@ -123,6 +125,7 @@ fn traffic_selectors_that_do_not_meet() {
     );
 }
 
+// RFC 7296 R216
 #[test]
 fn no_esp_proposal_in_common() {
     let refused = refused_by_b(|a, _| {
@@ -149,6 +152,7 @@ fn a_child_of_its_own_exchange() {
     assert_eq!(refused.refusal, Refusal::TsUnacceptable);
 }
 
+// RFC 7296 R180
 #[test]
 fn collisions_are_no_refusals() {
     let mut pair = Pair::established();

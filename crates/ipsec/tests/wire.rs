@@ -152,7 +152,7 @@ fn ipv6_extension_headers_are_skipped() {
 
 /// RFC 6040 §4.2, figure 4. The rows are the arriving inner field and the columns the outer field, in the order of
 /// the figure.
-// RFC 4301 R37
+// RFC 4301 R37; RFC 7296 R179
 #[test]
 fn ecn_at_the_end_of_the_tunnel() {
     const NOT: u8 = 0;

@@ -3,7 +3,7 @@
 //!
 //! A test cites requirements in a comment above it: `// RFC 4303 R12, R13; RFC 4302 R7`. The
 //! numbers follow the order in `docs/rfc/*.json`, where new requirements go to the end. The page
-//! lists them by section. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage`
+//! lists them by section. Each requirement has a test, an `exception` or a `todo`. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage`
 //! writes the page again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,10 +31,38 @@ struct Requirement {
     section: String,
     level: String,
     text: String,
-    /// Why the requirement is not met, or only in part.
+    /// Explains what is tested, or how far.
     #[serde(default)]
     note: String,
+    /// Why the requirement does not apply here, or is not to be met. There is no test then.
+    #[serde(default)]
+    exception: String,
+    /// What is missing: the behaviour ("Not done"), or a test of it ("No test"). There may be a test of the rest.
+    #[serde(default)]
+    todo: String,
 }
+
+impl Requirement {
+    /// What is wrong with the entry. `tested`: a test cites it.
+    fn fault(&self, tested: bool) -> Option<&'static str> {
+        let excepted = !self.exception.is_empty();
+        let missing = !self.todo.is_empty();
+        let told_apart = TODOS.iter().any(|begin| self.todo.starts_with(begin));
+        if excepted && (tested || missing) {
+            return Some("an exception beside a test or a to-do");
+        }
+        if !self.note.is_empty() && !tested {
+            return Some("a note without a test");
+        }
+        if missing && !told_apart {
+            return Some("a to-do is `Not done …` or `No test …`");
+        }
+        (!tested && !excepted && !missing).then_some("neither a test, an exception nor a to-do")
+    }
+}
+
+/// How a to-do begins.
+const TODOS: [&str; 2] = ["Not done", "No test"];
 
 /// A test and its file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +80,7 @@ fn root() -> PathBuf {
 }
 
 fn rfcs() -> Vec<Rfc> {
-    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303]
+    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303, 7296]
         .iter()
         .map(|number| {
             let path = root().join(format!("docs/rfc/{number}.json"));
@@ -170,40 +198,54 @@ fn section_key(section: &str) -> Vec<(bool, String, u32)> {
     section.split('.').map(part).collect()
 }
 
-fn page(rfcs: &[Rfc], citations: &Citations) -> String {
-    let mut page = String::from(
-        "# RFC coverage\n\nThe requirements (MUST and SHOULD) of RFC 4301, 4302 and 4303, one by one as in their texts and in our words, with the tests that cite it or the reason for not \
-         doing it. Written by\n`ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` from `docs/rfc/*.json` and the comments \
-         `// RFC 4303 R12` above the tests;\nthe same test fails when this page is stale. A *rule* is demanded in other words. Requirements on the authors of other documents, such as algorithm \
-         RFCs, are left out.\n\n",
+/// Says what the page is, and counts the requirements by what they have.
+fn summary(rfcs: &[Rfc], citations: &Citations) -> String {
+    let numbers: Vec<String> = rfcs.iter().map(|rfc| rfc.rfc.to_string()).collect();
+    let (last, others) = numbers.split_last().expect("some RFCs");
+    let mut page = format!(
+        "# RFC coverage\n\n\
+         The requirements (MUST and SHOULD) of RFC {} and {last}, in our words.\n\
+         Each has the tests that cite it, or says why it has none.\n\
+         A *rule* is demanded in other words.\n\
+         Requirements on the authors of other documents, such as algorithm RFCs, are left out.\n\n\
+         - A **note** explains what is tested.\n\
+         - An **exception** says why a requirement does not apply here, or why we do not follow it.\n\
+         - A **to-do** says what is missing.\n  \
+           *Not done* means the behaviour.\n  \
+           *No test* means that only a test is missing.\n  \
+           It can stand beside a test of the rest.\n\n\
+         `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` writes this page.\n\
+         Its sources are `docs/rfc/*.json`, and comments such as `// RFC 4303 R12` above the tests.\n\
+         The same test fails when this page is stale.\n\n",
+        others.join(", ")
     );
-    page.push_str("| RFC | requirements | tested | tested, with a reservation | not done, with the reason |\n|---|---|---|---|---|\n");
+    page.push_str("| RFC | requirements | with a test | with a note | with an exception | not done | no test |\n|---|---|---|---|---|---|---|\n");
     for rfc in rfcs {
-        let tested = |r: &&Requirement| citations.contains_key(&(rfc.rfc, r.id));
-        let all = rfc.requirements.len();
-        let plain = rfc
-            .requirements
-            .iter()
-            .filter(|r| r.note.is_empty())
-            .filter(tested)
-            .count();
-        let both = rfc
-            .requirements
-            .iter()
-            .filter(|r| !r.note.is_empty())
-            .filter(tested)
-            .count();
-        let line = format!(
-            "| {} | {all} | {plain} | {both} | {} |",
-            rfc.rfc,
-            all - plain - both
-        );
-        writeln!(page, "{line}").expect("to memory");
+        let count = |is: &dyn Fn(&Requirement) -> bool| {
+            let these = rfc.requirements.iter().filter(|r| is(r));
+            these.count()
+        };
+        let counts = [
+            count(&|_| true),
+            count(&|r| citations.contains_key(&(rfc.rfc, r.id))),
+            count(&|r| !r.note.is_empty()),
+            count(&|r| !r.exception.is_empty()),
+            count(&|r| r.todo.starts_with(TODOS[0])),
+            count(&|r| r.todo.starts_with(TODOS[1])),
+        ]
+        .map(|count| count.to_string())
+        .join(" | ");
+        writeln!(page, "| {} | {counts} |", rfc.rfc).expect("to memory");
     }
+    page
+}
+
+fn page(rfcs: &[Rfc], citations: &Citations) -> String {
+    let mut page = summary(rfcs, citations);
     for rfc in rfcs {
         write!(page, "\n## RFC {}: {}\n\n", rfc.rfc, rfc.title).expect("to memory");
         page.push_str(
-            "| id | section | level | requirement | tests, or why not |\n|---|---|---|---|---|\n",
+            "| id | section | level | requirement | tests, notes, exceptions, to-dos |\n|---|---|---|---|---|\n",
         );
         let mut sorted: Vec<&Requirement> = rfc.requirements.iter().collect();
         sorted.sort_by_key(|r| section_key(&r.section));
@@ -211,8 +253,14 @@ fn page(rfcs: &[Rfc], citations: &Citations) -> String {
             let tests = citations.get(&(rfc.rfc, r.id)).into_iter().flatten();
             let link = |t: &Test| format!("[{}](../{})", t.name, t.file);
             let mut cell: Vec<String> = tests.map(link).collect();
-            if !r.note.is_empty() {
-                cell.push(r.note.clone());
+            for (kind, text) in [
+                ("Note", &r.note),
+                ("Exception", &r.exception),
+                ("To do", &r.todo),
+            ] {
+                if !text.is_empty() {
+                    cell.push(format!("**{kind}**: {text}"));
+                }
             }
             let (id, section, level, text) = (r.id, &r.section, &r.level, &r.text);
             let cell = cell.join("<br>");
@@ -224,7 +272,7 @@ fn page(rfcs: &[Rfc], citations: &Citations) -> String {
 }
 
 #[test]
-fn every_requirement_has_a_test_or_a_reason() {
+fn every_requirement_has_a_test_an_exception_or_a_todo() {
     let (rfcs, citations) = (rfcs(), citations());
     let mut wrong = Vec::new();
     let mut known = BTreeSet::new();
@@ -237,11 +285,8 @@ fn every_requirement_has_a_test_or_a_reason() {
             if !LEVELS.contains(&r.level.as_str()) {
                 wrong.push(format!("RFC {} R{}: level {}", rfc.rfc, r.id, r.level));
             }
-            if !citations.contains_key(&(rfc.rfc, r.id)) && r.note.is_empty() {
-                wrong.push(format!(
-                    "RFC {} R{}: neither a test nor a reason",
-                    rfc.rfc, r.id
-                ));
+            if let Some(fault) = r.fault(citations.contains_key(&(rfc.rfc, r.id))) {
+                wrong.push(format!("RFC {} R{}: {fault}", rfc.rfc, r.id));
             }
         }
     }
@@ -306,4 +351,30 @@ fn citations_are_read() {
     assert!(cited_in(helper, "a.rs", &mut citations).is_err());
     let nothing = "// RFC 4303 R1\n";
     assert!(cited_in(nothing, "a.rs", &mut citations).is_err());
+}
+
+#[test]
+fn notes_exceptions_and_todos_are_told_apart() {
+    let faulty = |fields: &str, tested: bool| {
+        let text = format!(r#"{{"id": 1, "section": "1", "level": "MUST", "text": "x"{fields}}}"#);
+        let requirement: Requirement = serde_json::from_str(&text).expect("well-formed");
+        requirement.fault(tested).is_some()
+    };
+    let (note, exception) = (r#", "note": "x""#, r#", "exception": "x""#);
+    let (not_done, no_test) = (r#", "todo": "Not done: x""#, r#", "todo": "No test of x""#);
+    let (excepted_todo, noted_todo) =
+        (format!("{exception}{no_test}"), format!("{note}{not_done}"));
+    for (fields, without_test, with_test) in [
+        ("", true, false),
+        (note, true, false),
+        (exception, false, true),
+        (not_done, false, false),
+        (no_test, false, false),
+        (r#", "todo": "x""#, true, true),
+        (excepted_todo.as_str(), true, true),
+        (noted_todo.as_str(), true, false),
+    ] {
+        assert_eq!(faulty(fields, false), without_test, "{fields}, no test");
+        assert_eq!(faulty(fields, true), with_test, "{fields}, a test");
+    }
 }

@@ -272,6 +272,7 @@ mod tests {
         }
     }
 
+    // RFC 7296 R133
     #[test]
     fn encodings() {
         let plain = |text: &str| decode(text).map(|bytes| bytes.to_vec());

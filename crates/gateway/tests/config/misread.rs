@@ -71,6 +71,7 @@ fn sections_that_begin_alike_are_proposed() {
     assert!(shown.contains("did you mean `children`?"), "{shown}");
 }
 
+// RFC 7296 R132
 #[test]
 fn secrets_that_would_be_others_are_refused() {
     for (secret, why) in [

@@ -102,6 +102,7 @@ fn digital_signature(identifier: &[u8], value: &[u8]) -> Auth {
     }
 }
 
+// RFC 7296 R2
 #[test]
 fn verifies_known_signatures() {
     let file: Value =
@@ -219,6 +220,7 @@ fn signs_with_every_key_for_every_announcement() {
     }
 }
 
+// RFC 7296 R239
 #[test]
 fn one_signature_a_key_for_peers_that_announce_nothing() {
     for (name, key) in CREDENTIALS {
@@ -331,6 +333,7 @@ fn certificate_files_are_checked() {
     }
 }
 
+// RFC 7296 R1, R234
 #[test]
 fn paths_are_checked() {
     let sun = Identity::Fqdn("sun.example.org".into());
@@ -444,6 +447,7 @@ fn certificates_prove_only_their_own_identities() {
     );
 }
 
+// RFC 7296 R237
 #[test]
 fn certificate_requests_name_the_authority() {
     let request = authorities().certreq();
@@ -454,7 +458,7 @@ fn certificate_requests_name_the_authority() {
     assert!(!other.is_requested_by(&request));
 }
 
-// RFC 4301 R26
+// RFC 4301 R26; RFC 7296 R230
 #[test]
 fn identities_are_read_and_printed_as_in_swanctl() {
     for (text, kind, shown) in [
@@ -497,6 +501,7 @@ fn identities_are_read_and_printed_as_in_swanctl() {
     }
 }
 
+// RFC 7296 R231
 #[test]
 fn malformed_identity_payloads_are_refused() {
     for (kind, data) in [
@@ -524,7 +529,7 @@ fn malformed_identity_payloads_are_refused() {
     );
 }
 
-// RFC 4301 R26, R102, R104
+// RFC 4301 R26, R102, R104; RFC 7296 R230
 #[test]
 fn patterns_accept_what_they_cover() {
     for (pattern, presented, accepted, precision) in [

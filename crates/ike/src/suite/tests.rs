@@ -68,6 +68,7 @@ fn header(case: &Value, message_id: u32) -> Header {
     }
 }
 
+// RFC 7296 R227
 #[test]
 fn key_exchange_known_answers() {
     for case in cases(include_str!("../../../../vectors/ike/exchange.json")) {
@@ -82,6 +83,7 @@ fn key_exchange_known_answers() {
     }
 }
 
+// RFC 7296 R124, R125, R141
 #[test]
 fn key_derivation_known_answers() {
     for case in sa_cases() {
@@ -121,6 +123,7 @@ fn check_keys(keys: &IkeSaKeys, expected: &Value) {
     }
 }
 
+// RFC 7296 R138
 #[test]
 fn child_keymat_known_answers() {
     for case in sa_cases() {
@@ -142,6 +145,7 @@ fn child_keymat_known_answers() {
     }
 }
 
+// RFC 7296 R128
 #[test]
 fn psk_auth_known_answers() {
     for case in sa_cases() {
@@ -160,6 +164,7 @@ fn psk_auth_known_answers() {
     }
 }
 
+// RFC 7296 R243, R254
 #[test]
 fn opens_and_seals_known_messages() {
     for case in sa_cases() {
@@ -192,6 +197,7 @@ fn cipher_cases() -> impl Iterator<Item = Value> {
     sa_cases().into_iter().filter(|case| case["prf"] == 5)
 }
 
+// RFC 7296 R257
 #[test]
 fn every_changed_byte_is_noticed() {
     for case in cipher_cases() {
@@ -227,6 +233,7 @@ fn every_truncation_is_refused() {
     }
 }
 
+// RFC 7296 R126
 #[test]
 fn a_reflected_message_is_forged() {
     for case in cipher_cases() {
@@ -237,6 +244,7 @@ fn a_reflected_message_is_forged() {
     }
 }
 
+// RFC 7296 R23
 #[test]
 fn an_unprotected_message_is_told_apart() {
     let case = &sa_cases()[0];
@@ -252,6 +260,7 @@ fn an_unprotected_message_is_told_apart() {
     );
 }
 
+// RFC 7296 R255
 #[test]
 fn content_of_every_length_round_trips() {
     for case in cipher_cases() {
@@ -270,6 +279,7 @@ fn content_of_every_length_round_trips() {
     }
 }
 
+// RFC 7296 R254
 #[test]
 fn aead_ivs_never_repeat() {
     let case = &sa_cases()[0];
@@ -282,6 +292,7 @@ fn aead_ivs_never_repeat() {
     }
 }
 
+// RFC 7296 R76
 #[test]
 fn authentic_but_malformed_content_is_the_peers_fault() {
     let case = &sa_cases()[0];
@@ -316,6 +327,7 @@ fn suite_and_proposal_round_trip() {
     }
 }
 
+// RFC 7296 R93, R140, R209, R223, R224
 #[test]
 fn incomplete_and_ambiguous_proposals_are_refused() {
     let suite = suite(&sa_cases()[0]);

@@ -251,6 +251,7 @@ mod tests {
         }
     }
 
+    // RFC 7296 R42, R45, R47, R51, R66
     #[test]
     fn back_off_grows_and_ends() {
         let longest = schedule(&mut Constant(0));
@@ -263,6 +264,7 @@ mod tests {
         assert_eq!(shortest, (vec![3, 8, 19, 37, 71], 132));
     }
 
+    // RFC 7296 R41, R43, R44, R58
     #[test]
     fn only_an_identical_request_is_answered_again() {
         let mut window = Window::default();

@@ -249,6 +249,7 @@ fn check_stable(bytes: &[u8]) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    // RFC 7296 R217, R240
     #[test]
     fn messages_round_trip(message in message()) {
         let encoded = message.encode().unwrap();
@@ -294,6 +295,7 @@ fn every_truncation_is_refused() {
     assert!(Message::decode(&long).is_err());
 }
 
+// RFC 7296 R208
 #[test]
 fn every_payload_refuses_every_cut_inside() {
     for payload in every_payload() {
@@ -310,6 +312,7 @@ fn every_payload_refuses_every_cut_inside() {
     }
 }
 
+// RFC 7296 R74, R77, R200, R201, R202, R205
 #[test]
 fn header_layout_is_that_of_section_3_1() {
     let bytes = encode(vec![Payload::Nonce(vec![9; 16])]);
@@ -323,6 +326,7 @@ fn header_layout_is_that_of_section_3_1() {
     assert_eq!(hex::encode(bytes), expected);
 }
 
+// RFC 7296 R71, R72, R200
 #[test]
 fn other_versions() {
     let mut bytes = encode(Vec::new());
@@ -340,6 +344,7 @@ fn other_versions() {
     );
 }
 
+// RFC 7296 R74, R201, R206
 #[test]
 fn reserved_flags_and_the_critical_bit_of_known_payloads_are_ignored() {
     let mut bytes = encode(vec![Payload::Nonce(vec![9; 16])]);
@@ -351,6 +356,7 @@ fn reserved_flags_and_the_critical_bit_of_known_payloads_are_ignored() {
     );
 }
 
+// RFC 7296 R75, R76
 #[test]
 fn unknown_critical_payloads_are_refused_by_type() {
     let mut bytes = encode(vec![Payload::Unknown {
@@ -401,6 +407,7 @@ fn sa_with_transforms(count: u8, transforms: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+// RFC 7296 R217
 #[test]
 fn unknown_attributes_mark_the_transform() {
     for (attribute, unknown) in [
@@ -422,6 +429,7 @@ fn unknown_attributes_mark_the_transform() {
     }
 }
 
+// RFC 7296 R208
 #[test]
 fn transform_counts_and_markers_must_agree() {
     let last = [0, 0, 0, 8, 2, 0, 0, 5];
@@ -454,6 +462,7 @@ fn many_proposals(count: usize, transforms: &[Transform]) -> Vec<Proposal> {
         .collect()
 }
 
+// RFC 7296 R37, R38
 #[test]
 fn what_the_fields_can_count_is_decoded() {
     let spis = (1..=16_000).collect();
@@ -515,6 +524,7 @@ fn an_spi_of_any_length_is_read() {
     assert_eq!(message.payloads, [payload]);
 }
 
+// RFC 7296 R112, R251
 #[test]
 fn traffic_selectors_must_be_ranges() {
     let chain = |selector: &[u8]| {
@@ -550,6 +560,7 @@ fn traffic_selectors_must_be_ranges() {
     assert!(encode_chain(&[Payload::TsI(vec![mixed])], &mut Vec::new()).is_err());
 }
 
+// RFC 7296 R247
 #[test]
 fn deletes_are_consistent() {
     let decode = |body: &[u8]| {
@@ -565,6 +576,7 @@ fn deletes_are_consistent() {
     assert!(decode(&[3, 8, 0, 0]).is_err());
 }
 
+// RFC 7296 R197
 #[test]
 fn nothing_follows_or_nests_in_an_encrypted_payload() {
     let sk = Payload::Encrypted(Encrypted {

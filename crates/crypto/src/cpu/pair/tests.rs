@@ -387,6 +387,7 @@ fn the_high_half_of_the_sequence_number_counts_under_esn() {
     }
 }
 
+// RFC 7296 R122
 #[test]
 fn dropped_keys_are_wiped() {
     let tier = tiers().next().expect("a machine with kernels");
