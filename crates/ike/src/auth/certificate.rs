@@ -38,7 +38,7 @@ pub struct Certificate {
 
 #[derive(Clone)]
 pub(super) struct PublicKey {
-    /// None: a key of this kind cannot sign here.
+    /// The type of the key. It is `None` if a key of this kind cannot sign here.
     pub(super) kind: Option<KeyType>,
     /// The content of the BIT STRING in SubjectPublicKeyInfo.
     pub(super) bytes: Vec<u8>,

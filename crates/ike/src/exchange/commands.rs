@@ -1,4 +1,4 @@
-//! What commands, the configuration and the data plane do to an IKE SA.
+//! The effects of commands, the configuration and the data plane on an IKE SA.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::sa::{
 };
 
 impl IkeSa {
-    /// Ends the SA. False: it has ended already.
+    /// Ends the SA. Returns false if it has ended already.
     pub(crate) fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
         if let Phase::Closing(_) | Phase::Gone(_) | Phase::Closed = self.phase {
             return false;

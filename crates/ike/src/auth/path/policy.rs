@@ -16,7 +16,8 @@ pub(super) struct Policies {
     /// too.
     valid: BTreeSet<ObjectIdentifier>,
     any: bool,
-    /// The number of certificates until each of the three rules applies. Zero: it applies from now on.
+    /// The number of certificates until each of the three rules applies. A rule with the number zero applies from now
+    /// on.
     explicit: usize,
     no_any: usize,
     no_mapping: usize,
