@@ -38,8 +38,8 @@ enum SkKeys {
 }
 
 impl SkKey {
-    /// Makes the keys. Returns None if a key length does not suit the algorithms, if the algorithms do not suit each
-    /// other, or if IKE may not use one of them.
+    /// Makes the keys. Returns `None` if a key length does not suit the algorithms, or if the algorithms do not suit
+    /// each other. Also returns `None` if IKE may not use an algorithm.
     pub fn new(
         encryption: Encryption,
         integrity: Option<Integrity>,

@@ -26,7 +26,7 @@ impl Suite {
         Self::Ctr128Sha2,
     ];
 
-    /// The suite for a transform. None if the core does not have it.
+    /// Returns the suite for a transform, or `None` if the core does not have it.
     pub fn of(transform: Transform) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -330,8 +330,8 @@ impl<D: Device> InLine<D> {
         Ok(Some(Opened::Packet(sa, event)))
     }
 
-    /// Returns how many of the frames that the device was given it has taken, modulo 2³². None if it has taken all of
-    /// them.
+    /// Returns the number of frames that the device has taken so far, modulo 2³². Returns `None` if the device has
+    /// taken all frames that it was given.
     pub fn progress(&mut self) -> Result<Option<u32>, CoreError> {
         self.core.progress()
     }

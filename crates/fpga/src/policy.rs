@@ -29,7 +29,7 @@ impl CoreAction {
     }
 }
 
-/// One entry: the bits of a packet's key that are compared, and their values.
+/// An entry: the bits of a packet's key that are compared, and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TernaryEntry {
     pub(crate) value: [u32; KEY_WORDS],

@@ -129,7 +129,7 @@ impl Claim {
         }
     }
 
-    /// Says whether the peer, at the address `outer`, may have this much traffic. A peer without an entry in `peers`
+    /// Tells whether the peer, at the address `outer`, may have this much traffic. A peer without an entry in `peers`
     /// may.
     pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
         let Some(entry) = self.connection.entry_of(self.owner()) else {

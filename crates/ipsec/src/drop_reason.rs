@@ -95,7 +95,7 @@ impl std::fmt::Display for DropReason {
     }
 }
 
-/// One counter per [`DropReason`].
+/// The drop counters, one for each [`DropReason`].
 #[derive(Debug)]
 pub struct DropCounters([AtomicU64; COUNT]);
 

@@ -8,13 +8,13 @@
 //! As long as `recent` is below `edge`, no limit is reached. At the edge the totals are settled under a lock. The
 //! edge is set to zero before `recent` is emptied. Therefore a run that is counted in the emptied word is never
 //! compared with the old edge. A run that was in the full word is in the totals from which the next edge is computed.
-//! That edge is above zero only if the totals are below the hard limits.
+//! The next edge is above zero only if the totals are below the hard limits.
 
 use std::sync::PoisonError;
 
 use crate::atomic::{AtomicU8, AtomicU64, Mutex, Ordering};
 
-/// Limits of one SA; None means no limit. Times count from the installation of the SA.
+/// Limits of one SA; `None` means no limit. Times count from the installation of the SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifetimeLimits {
     pub bytes_soft: Option<u64>,

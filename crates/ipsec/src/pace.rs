@@ -104,7 +104,8 @@ impl Pace {
             return taken.is_ok().then_some(Hold { round });
         }
         own.fetch_add(1, Ordering::AcqRel);
-        // Of two workers, either the second sees the first one's hold here, or the first sees that the round is over.
+        // If two workers race, either the second sees the first one's hold here, or the first sees that the round is
+        // over.
         fence(Ordering::SeqCst);
         let others = [1, 2].map(|ahead| self.holders_of(round.wrapping_add(ahead)));
         let free = others.iter().all(|n| n.load(Ordering::Acquire) == 0);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 pub struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
-    /// The next layer protocol. None if extension headers hide it, as in later fragments of IPv6.
+    /// The next layer protocol. It is `None` if extension headers hide it, as in later fragments of IPv6.
     pub protocol: Option<u8>,
-    /// The local and the remote port. None in later fragments and in protocols without ports. ICMP's type and code
-    /// stand in both (RFC 7296 §3.13.1).
+    /// The local and the remote port. They are `None` in later fragments and in protocols without ports. ICMP's type
+    /// and code stand in both (RFC 7296 §3.13.1).
     pub ports: Option<(u16, u16)>,
     /// The DSCP. It chooses among the SAs of a policy and never chooses the policy (RFC 4301 §4.1).
     pub dscp: u8,
@@ -168,7 +168,7 @@ impl NextLayer {
     }
 }
 
-/// One end of a selector, in the form that IKE negotiates.
+/// An end of a selector, in the form that IKE negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficSelector {
     pub addresses: AddressRange,

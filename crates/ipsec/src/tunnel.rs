@@ -13,8 +13,8 @@ use crate::wire::{IpVersion, IpView, be16, checksum, esp};
 
 pub use crate::options::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
-/// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is: the tunnel is one
-/// hop, and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
+/// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is. The tunnel is one hop,
+/// and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
 pub const OUTER_TTL: u8 = 64;
 
 const ECN_MASK: u8 = 0b11;
@@ -38,7 +38,7 @@ pub struct OuterMeta {
     pub path: PackedPath,
     pub tos: u8,
     pub dont_fragment: bool,
-    /// The TTL or hop limit. None takes the back end's value, or [`OUTER_TTL`] if the back end has none.
+    /// The TTL or hop limit. `None` takes the back end's value, or [`OUTER_TTL`] if the back end has none.
     pub ttl: Option<NonZeroU8>,
     /// The flow label of an IPv6 header; unused for IPv4.
     pub flow_label: u32,

@@ -120,7 +120,7 @@ impl Goals {
         }
     }
 
-    /// A command closes the child. False: it was not wanted.
+    /// Closes the child by command. Returns false if the child was not wanted.
     pub(super) fn close(&mut self, connection: &str, child: &str) -> bool {
         self.stop_timer(&name(connection, child));
         let goal = self.goals.entry(name(connection, child)).or_default();

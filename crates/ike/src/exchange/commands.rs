@@ -44,7 +44,7 @@ impl IkeSa {
         self.advance(|phase, _| phase.forget());
     }
 
-    /// Queues a task. False: the SA is not established, or its queue is full.
+    /// Queues a task. Returns false if the SA is not established, or if its queue is full.
     pub(crate) fn do_task(&mut self, ctx: &mut Context<'_>, task: Task) -> bool {
         let Some((state, _)) = self.established_mut() else {
             return false;
@@ -90,7 +90,7 @@ impl IkeSa {
         }
     }
 
-    /// Has the SA establish a child. False: it takes no more.
+    /// Has the SA establish a child. Returns false if the SA takes no more children.
     pub(crate) fn request_child(&mut self, ctx: &mut Context<'_>, request: &ChildRequest) -> bool {
         let limit = ctx.config.limits.queued_tasks_max;
         let requests = match &mut self.phase {

@@ -217,7 +217,8 @@ impl Established {
         }
     }
 
-    /// Ends a child SA by command. It ends here at once, whether the peer answers or not. False: there is no such SA.
+    /// Ends a child SA by command. The SA ends here at once, whether the peer answers or not. Returns false if there is
+    /// no such SA.
     pub(crate) fn end_child(
         &mut self,
         sa: &IkeSaCommon,

@@ -31,7 +31,7 @@ pub struct FragmentKey {
     pub id: u32,
 }
 
-/// One fragment, whose lengths were checked against the packet.
+/// A fragment whose lengths were checked against the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
     pub key: FragmentKey,

@@ -99,7 +99,7 @@ impl Sad {
         }
     }
 
-    /// Reserves a slot and returns its SPI. None if the table is full or there is no randomness.
+    /// Reserves a slot and returns its SPI. Returns `None` if the table is full or there is no randomness.
     pub fn allocate_spi(&self) -> Option<u32> {
         if !self.has_spis {
             return None;
@@ -263,7 +263,7 @@ impl Allocator {
     }
 }
 
-/// Draws a tag for a slot, and returns the tag and the SPI. None if there is no randomness.
+/// Draws a tag for a slot, and returns the tag and the SPI. Returns `None` if there is no randomness.
 fn draw(code: &SpiCode, slot: u32) -> Option<(u32, u32)> {
     loop {
         let tag = random::next_u32().ok()? >> SLOT_BITS;

@@ -1,5 +1,5 @@
-//! The Authentication Header (RFC 4302 §2). The ICV leaves out mutable fields, options and extension headers of the
-//! IP header before the AH (RFC 4302 §3.3.3.1, appendix A); this module finds them.
+//! The Authentication Header (RFC 4302 §2). The ICV leaves out mutable fields, options and extension headers of the IP
+//! header before the AH (RFC 4302 §3.3.3.1, appendix A). This module finds them.
 
 use super::be32;
 use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpVersion, Malformed};
@@ -127,9 +127,9 @@ impl Insertion {
     }
 }
 
-/// Brings the headers before the AH into the form that the ICV covers: mutable fields become zero, and predictable
-/// fields take the value that the receiver sees (RFC 4302 §3.3.3.1). Appends the former bytes to `saved`; [`restore`]
-/// puts them back. Returns the offset of the AH, which is the number of bytes saved.
+/// Brings the headers before the AH into the form that the ICV covers (RFC 4302 §3.3.3.1). Mutable fields become zero,
+/// and predictable fields take the value that the receiver sees. Appends the former bytes to `saved`; [`restore`] puts
+/// them back. Returns the offset of the AH, which is the number of bytes saved.
 ///
 /// Both ends call it: at the receiver the predictable fields already have their values. On an error neither `packet`
 /// nor `saved` has changed.
@@ -281,8 +281,8 @@ fn zero_options(mut options: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Brings a routing header into its form at the last hop: each remaining segment has swapped places with the
-/// destination (RFC 2460 §4.4; RFC 6275 §6.4 for type 2).
+/// Brings a routing header into its form at the last hop (RFC 2460 §4.4; RFC 6275 §6.4 for type 2). There each
+/// remaining segment has swapped places with the destination.
 fn predict_route(fixed: &mut [u8; IPV6_HEADER_LEN], extension: &mut [u8]) -> Option<()> {
     let (head, addresses) = extension.split_first_chunk_mut::<8>()?;
     let (kind, segments_left) = (head[2], usize::from(head[3]));

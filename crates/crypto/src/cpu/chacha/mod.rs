@@ -167,9 +167,9 @@ impl Kernel for ChaChaKey {
     }
 }
 
-/// Length of the longest message that the kernel does; None if the library does all. The library is faster where
-/// lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in the scalar
-/// units beside its ChaCha20. The limits were measured on Zen 5.
+/// Returns the length of the longest message that the kernel does, or `None` if the library does all. The library is
+/// faster where lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in
+/// the scalar units beside its ChaCha20. The limits were measured on Zen 5.
 fn longest(tier: Tier, messages: &[AeadMessage<'_>]) -> Option<usize> {
     let bytes = || messages.iter().map(|message| message.len).sum::<usize>();
     match (tier, messages.len()) {

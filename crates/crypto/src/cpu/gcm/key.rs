@@ -25,7 +25,7 @@ pub(super) fn rounds_of(sort: usize) -> usize {
 /// Length of the salt in bytes (RFC 4106 §4).
 const SALT_LEN: usize = 4;
 
-/// One AES-GCM key, expanded.
+/// An expanded AES-GCM key.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Expanded {
@@ -34,7 +34,7 @@ struct Expanded {
     powers: [[u8; 16]; POWERS],
     /// The AES round keys. The first one is XORed with the salt at the salt's place in the counter block.
     round_keys: RoundKeys,
-    /// One bit for each byte of the ICV.
+    /// A mask with one bit for each byte of the ICV.
     icv_mask: u16,
     /// Less than [`SORTS`]; see [`GcmKey::sort`].
     sort: u8,

@@ -1,4 +1,4 @@
-//! One dimension of a page: the rules that cover each interval of values.
+//! A dimension of a page: the rules that cover each interval of values.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub(super) struct Set {
     at: u32,
 }
 
-/// One cache line of a bitmap.
+/// A cache line of a bitmap.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u64; WORDS]);
