@@ -107,7 +107,7 @@ enum HmacKind {
 }
 
 impl Hmac {
-    /// Makes a key. Returns None if the algorithm is no HMAC, or if the key is longer than the hash's block.
+    /// Makes a key. Returns `None` if the algorithm is no HMAC, or if the key is longer than the hash's block.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         Some(Self(match integrity {
             Integrity::HmacMd5_96 => HmacKind::Md5(Md5::new(key)?),

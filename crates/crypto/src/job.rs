@@ -56,7 +56,7 @@ impl Batch {
         }
     }
 
-    /// Takes `len` bytes of the arena and returns their offset, or None if fewer are free.
+    /// Takes `len` bytes of the arena and returns their offset, or `None` if fewer are free.
     pub fn reserve(&mut self, len: usize) -> Option<usize> {
         let offset = self.used;
         let end = offset.checked_add(len)?;

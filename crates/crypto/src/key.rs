@@ -224,7 +224,7 @@ form_of! {
     GmacKernel: gcm::gmac::GmacKey,
 }
 
-/// Makes the key of the tier's kernel for an ESP transform. Returns None if the tier has no kernel for it. The key
+/// Makes the key of the tier's kernel for an ESP transform. Returns `None` if the tier has no kernel for it. The key
 /// material must have the transform's length.
 #[cfg(target_arch = "x86_64")]
 fn kernel_keys(

@@ -171,8 +171,8 @@ impl Transform {
         }
     }
 
-    /// Length in bytes of the key material that IKE must provide. It consists of the encryption key, its salt (RFC
-    /// 4106 §8.1), the integrity key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
+    /// Length in bytes of the key material that IKE must provide. It consists of the encryption key, its salt
+    /// (RFC 4106 §8.1), the integrity key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
     pub const fn key_material_len(self) -> usize {
         let integrity = match self.integrity {
             Some(integrity) => integrity.key_len() + integrity.salt_len(),

@@ -64,7 +64,7 @@ pub struct DeviceKey {
 }
 
 impl DeviceKey {
-    /// Converts key material. Returns None if the core does not have the transform.
+    /// Converts key material. Returns `None` if the core does not have the transform.
     pub fn new(material: &KeyMaterial) -> Option<Self> {
         let suite = Suite::of(material.transform())?;
         let salt = material.salt().try_into().ok()?;

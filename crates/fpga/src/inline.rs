@@ -439,7 +439,7 @@ fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> 
     }
 }
 
-/// Checks that a frame is an ESP packet of this SA. Returns None if it belongs to an SA that the row had before.
+/// Checks that a frame is an ESP packet of this SA. Returns `None` if it belongs to an SA that the row had before.
 /// Returns an error if it is no ESP packet, because it would be a clear packet of somebody.
 fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Result<Option<Sealed>, CoreError> {
     const UDP: u8 = 17;

@@ -93,7 +93,7 @@ pub(crate) struct Arrived {
 }
 
 impl Ring {
-    /// Makes a ring. Returns None if the device's memory is too small.
+    /// Makes a ring. Returns `None` if the device's memory is too small.
     pub fn new(port: Port, memory: Memory) -> Option<Self> {
         let base = RING_LEN * port as usize;
         (base + RING_LEN <= memory.len()).then_some(Self {
@@ -166,7 +166,7 @@ impl Ring {
         device.write(self.port.register(TAIL), self.tail)
     }
 
-    /// Copies the next packet into `packet` and gives its buffer back to the device. Returns None if no packet is
+    /// Copies the next packet into `packet` and gives its buffer back to the device. Returns `None` if no packet is
     /// done.
     pub fn receive<D: Device>(
         &mut self,

@@ -88,8 +88,8 @@ pub struct Limits {
     pub children_per_sa_max: usize,
     /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,
-    /// Unprotected error notifies that are sent per second to senders that have not proved their address (RFC 7296
-    /// §2.21.4). A single source gets a quarter of them at most.
+    /// Unprotected error notifies that are sent per second to senders that have not proved their address
+    /// (RFC 7296 §2.21.4). A single source gets a quarter of them at most.
     pub error_notifies_per_second: u32,
 }
 

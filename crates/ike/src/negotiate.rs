@@ -155,7 +155,8 @@ fn has_other_types(offered: &Proposal, known: &[TransformType]) -> bool {
         .any(|transform| !known.contains(&transform.kind))
 }
 
-/// The integrity transform that goes with a chosen cipher. `Some(None)`: an AEAD goes without one.
+/// Picks the integrity transform that goes with a chosen cipher. Returns `Some(None)` for an AEAD, which goes without
+/// one.
 fn pick_integrity(
     own: &[Transform],
     offered: &Proposal,

@@ -127,8 +127,7 @@ fn a_site_has_a_share_whatever_the_networks_that_it_sends_from() {
         all.filter(|(network, host)| gateway.open(&prefix(*network, *host)))
             .count()
     };
-    // The sites send from one /64, from fifty /64 of one /56, from fifty /64 of one /48, and from 250 addresses of an
-    // IPv4 /24.
+    // The sites send from one /64, fifty /64 of one /56, fifty /64 of one /48, and 250 addresses of an IPv4 /24.
     let one = |_, host| format!("2001:db8:1::{host:x}");
     assert_eq!(opened(&one), 20);
     let few = |network, host| format!("2001:db8:2:{network:x}::{host:x}");

@@ -73,7 +73,7 @@ impl AuditKind {
         }
     }
 
-    /// Maps a drop reason to its event. Returns none if the RFCs do not ask for an audit of this reason.
+    /// Maps a drop reason to its event. Returns `None` if the RFCs do not ask for an audit of this reason.
     pub const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::NoPolicy => Some(Self::NoPolicy),

@@ -310,7 +310,7 @@ impl Lifetime {
         self.edge.store(left.word(), Ordering::Release);
     }
 
-    /// Returns the event that time alone has made due. Call it again until it returns None.
+    /// Returns the event that time alone has made due. Call it again until it returns `None`.
     pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
         let due = self.is_due(now_ms);
         let event = due.then(|| self.event_at(self.totals(), now_ms));
@@ -331,7 +331,7 @@ impl Lifetime {
         None
     }
 
-    /// Reports that the SA reached another limit, such as that of sequence numbers. Returns None if the event is
+    /// Reports that the SA reached another limit, such as that of sequence numbers. Returns `None` if the event is
     /// known already. Soft events are not raised for an SA that is being deleted, because rekeying it would be
     /// useless.
     pub fn raise(&self, event: LifetimeEvent) -> Option<LifetimeEvent> {

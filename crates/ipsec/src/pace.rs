@@ -58,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// Begins at once. Returns None if other workers hold numbers or wait for them; then call [`Self::wait`].
+    /// Begins at once. Returns `None` if other workers hold numbers or wait for them; then call [`Self::wait`].
     pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
         if self.is_wanted() {
             return None;

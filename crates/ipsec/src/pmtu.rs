@@ -1,5 +1,5 @@
-//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
-//! 8201, RFC 4301 §8.2).
+//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191,
+//! RFC 8201, RFC 4301 §8.2).
 //!
 //! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or AH
 //! header that was sent to that address in the last seconds. The quote must have the header's SPI and a sequence number
@@ -71,7 +71,7 @@ pub struct Claim {
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
 
 impl Claim {
-    /// Reads a claim. Returns None unless the error is about the size of an ESP packet, of an AH packet, or of a
+    /// Reads a claim. Returns `None` unless the error is about the size of an ESP packet, of an AH packet, or of a
     /// datagram from our port `udp_port`.
     pub fn read(reported: &Reported<'_>, udp_port: u16) -> Option<Self> {
         let about = reported.about;
@@ -313,7 +313,7 @@ impl PathMtus {
         Ok(mtu)
     }
 
-    /// Returns the learned MTU of the path to `remote`, in bytes. Returns none if nothing narrower than the
+    /// Returns the learned MTU of the path to `remote`, in bytes. Returns `None` if nothing narrower than the
     /// interface's MTU is known.
     pub fn mtu(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
         if !self.any.load(Ordering::Acquire) {

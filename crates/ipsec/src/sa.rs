@@ -201,7 +201,7 @@ impl SaCommon {
         self.path.load()
     }
 
-    /// Returns the path if a few loads suffice to read it, as between IPv4 ends. Returns none otherwise.
+    /// Returns the path if a few loads suffice to read it, as between IPv4 ends. Returns `None` otherwise.
     #[inline(always)]
     pub(crate) fn path_between_ipv4(&self) -> Option<PackedPath> {
         self.path.load_near()

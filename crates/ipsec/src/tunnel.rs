@@ -194,7 +194,7 @@ pub const fn inner_mtu(
 }
 
 /// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`; the sealed ESP packet is the
-/// rest. Returns none if the frame is too short or too long, or if the path mixes IP versions.
+/// rest. Returns `None` if the frame is too short or too long, or if the path mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
     OuterHeader::new(meta).write(identification, frame)
 }
@@ -327,7 +327,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Returns the inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4). Returns none if the packet must be
+/// Returns the inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4). Returns `None` if the packet must be
 /// dropped.
 pub fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
     let (inner, outer) = (inner & ECN_MASK, outer & ECN_MASK);

@@ -269,8 +269,8 @@ impl VerifiedPeer {
         &self.certificate
     }
 
-    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by RFC
-    /// 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
+    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by
+    /// RFC 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
     pub fn check_auth(
         &self,
         auth: &Auth,

@@ -73,8 +73,8 @@ impl Credential {
     }
 
     /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. A peer that has announced no
-    /// hash knows one signature for each kind of key: ECDSA by RFC 4754, or RSA with SHA-1 (RFC 7296 §3.8). The latter
-    /// needs `legacy`.
+    /// hash knows one signature for each kind of key. They are ECDSA by RFC 4754, and RSA with SHA-1 (RFC 7296 §3.8),
+    /// which needs `legacy`.
     pub fn sign(
         &self,
         announced: &[HashAlgorithm],

@@ -55,7 +55,7 @@ pub(crate) enum Effect {
     DeleteRedundant { ike_sa: IkeSaId },
     /// The new IKE SA of a simultaneous rekey is redundant, and the peer made it: the peer deletes it.
     AwaitRedundantDelete { ike_sa: IkeSaId },
-    /// The peer is authenticated. `initial_contact`: it has sent INITIAL_CONTACT.
+    /// The peer is authenticated. `initial_contact` says that the peer has sent INITIAL_CONTACT.
     Established {
         ike_sa: IkeSaId,
         initial_contact: bool,

@@ -162,7 +162,7 @@ impl FirstWords {
 }
 
 impl ParsedHeaders {
-    /// Parses TCP and UDP over IPv6 without extension headers. Returns None for all other packets.
+    /// Parses TCP and UDP over IPv6 without extension headers. Returns `None` for all other packets.
     fn plain_ipv6(packet: &[u8]) -> Option<Self> {
         let first = packet.first_chunk::<6>()?;
         let payload_len = u32::from(u16::from_be_bytes([first[4], first[5]]));

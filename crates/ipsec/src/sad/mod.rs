@@ -155,8 +155,8 @@ impl Sad {
         (sa.common.spi == spi).then_some(sa)
     }
 
-    /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1): SPI,
-    /// destination and source; then SPI and destination; then SPI.
+    /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1). SPI, destination
+    /// and source come first, then SPI and destination, then SPI alone.
     pub fn lookup_addressed(
         &self,
         spi: u32,

@@ -30,7 +30,7 @@ pub struct AhHeader {
 }
 
 impl AhHeader {
-    /// Parses the AH at the start of `bytes`. Returns none unless the whole AH is there.
+    /// Parses the AH at the start of `bytes`. Returns `None` unless the whole AH is there.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let fixed = bytes.first_chunk::<FIXED_LEN>()?;
         // The field counts 32-bit words, minus 2 (RFC 4302 §2.2).
@@ -56,7 +56,7 @@ pub const fn header_len(version: IpVersion, icv_len: usize) -> usize {
     (FIXED_LEN + icv_len).next_multiple_of(align)
 }
 
-/// Writes an AH that fills `header`, with a zero ICV and zero padding. Returns none if no AH has this length.
+/// Writes an AH that fills `header`, with a zero ICV and zero padding. Returns `None` if no AH has this length.
 pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) -> Option<()> {
     let words = (header.len() / 4).checked_sub(2)?;
     if header.len() < FIXED_LEN || !header.len().is_multiple_of(4) {
@@ -72,8 +72,8 @@ pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) ->
     Some(())
 }
 
-/// The place of a security header in transport mode: behind the headers that routers look at (RFC 4302 §3.1.1, RFC
-/// 4303 §3.1.1).
+/// The place of a security header in transport mode: behind the headers that routers look at (RFC 4302 §3.1.1,
+/// RFC 4303 §3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insertion {
     /// The offset of the new header.
@@ -86,7 +86,7 @@ pub struct Insertion {
 
 impl Insertion {
     /// Finds the place behind the IPv4 header. In IPv6 it lies behind the hop-by-hop and routing headers, and behind
-    /// destination options that stand before a routing header. Returns none if the headers are malformed or the
+    /// destination options that stand before a routing header. Returns `None` if the headers are malformed or the
     /// packet is a fragment.
     pub fn find(packet: &[u8]) -> Option<Self> {
         if packet.first()? >> 4 == 4 {
@@ -239,8 +239,8 @@ fn ah_offset_v6(packet: &[u8]) -> Option<usize> {
     None
 }
 
-/// Zeroes the mutable fields of `header`: the fixed IPv6 header and the extension headers before the AH (RFC 4302
-/// §3.3.3.1.2).
+/// Zeroes the mutable fields of `header`: the fixed IPv6 header and the extension headers before the AH
+/// (RFC 4302 §3.3.3.1.2).
 fn zero_v6(header: &mut [u8]) -> Option<()> {
     let (fixed, mut rest) = header.split_first_chunk_mut::<IPV6_HEADER_LEN>()?;
     // These bytes hold the traffic class, the flow label and the hop limit.

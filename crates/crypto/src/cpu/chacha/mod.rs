@@ -39,7 +39,7 @@ pub(crate) struct ChaChaKey {
 }
 
 impl ChaChaKey {
-    /// Makes a key for ESP from key and salt. Returns None if the tier has no kernel.
+    /// Makes a key for ESP from key and salt. Returns `None` if the tier has no kernel.
     pub(crate) fn new(
         tier: Tier,
         transform: Transform,
@@ -54,7 +54,7 @@ impl ChaChaKey {
         Some(this)
     }
 
-    /// Makes a key for messages that bring their nonces. Returns None if the tier has no kernel.
+    /// Makes a key for messages that bring their nonces. Returns `None` if the tier has no kernel.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
             return None;

@@ -82,7 +82,7 @@ pub(super) struct Use {
 }
 
 impl GcmKey {
-    /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns None unless
+    /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns `None` unless
     /// the key has 16, 24 or 32 bytes.
     ///
     /// # Safety
@@ -153,7 +153,7 @@ impl GcmKey {
     }
 }
 
-/// Computes the round keys and the powers of H. Returns the number of rounds, or None if the key's length is wrong.
+/// Computes the round keys and the powers of H. Returns the number of rounds, or `None` if the key's length is wrong.
 #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
 fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
     let rounds = aes::expand(key, &mut context.round_keys)?;

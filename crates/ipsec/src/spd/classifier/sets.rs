@@ -120,7 +120,7 @@ impl Bitmap<'_> {
 }
 
 impl<V: DimensionValue> Dimension<V> {
-    /// Makes the dimension from the range of every rule of the page, in their order. Returns none if every rule
+    /// Makes the dimension from the range of every rule of the page, in their order. Returns `None` if every rule
     /// covers all values.
     pub(super) fn new(ranges: impl ExactSizeIterator<Item = (V, V)> + Clone) -> Option<Self> {
         if ranges.clone().all(|range| range == (V::MIN, V::MAX)) {
