@@ -1,4 +1,4 @@
-//! How the program ends: exit codes and the one style of errors.
+//! The end of the program: exit codes and the one style of errors.
 
 use std::fmt;
 use std::process::ExitCode;

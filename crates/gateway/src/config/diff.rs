@@ -100,7 +100,7 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Which connections, children and other parts changed.
+/// The connections, children and other parts that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
     pub added: Vec<Subject>,

@@ -52,7 +52,7 @@ pub struct GatewayConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Number of data workers.
     pub workers: usize,
-    /// How many flows of each IP version a worker's flow cache holds.
+    /// The number of flows of each IP version that a worker's flow cache holds.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
     /// Number of helper threads of the pool. With `engine = cpu`, a number adds a pool to the CPU
@@ -79,7 +79,7 @@ pub struct GatewayConfig {
     pub reassemble: bool,
     /// Send an ICMP error to the sender of a packet that a policy discards.
     pub icmp_unreachable: bool,
-    /// What becomes of protected traffic when the gateway stops.
+    /// The fate of protected traffic when the gateway stops.
     pub on_stop: OnStop,
     /// Restrict the running gateway to the system calls and files that it uses.
     pub confine: bool,

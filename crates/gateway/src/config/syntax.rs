@@ -653,7 +653,7 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// What a quoted string consisted of.
+/// The peculiarities of a quoted string.
 #[derive(Default)]
 struct Quoted {
     /// A backslash at the end of a line joined two lines.

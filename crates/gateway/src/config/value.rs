@@ -11,7 +11,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::Location;
 use super::tree::{KeyValue, SectionNode};
 
-/// Why a value is refused, and what to write instead.
+/// The reason why a value is refused, and what to write instead.
 #[derive(Debug)]
 pub(super) struct ValueError {
     pub what: String,

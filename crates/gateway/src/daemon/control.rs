@@ -18,9 +18,9 @@ use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
-/// How long `initiate` and `terminate` wait for an outcome, unless the client sets a time.
+/// The time that `initiate` and `terminate` wait for an outcome, unless the client sets a time.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
-/// How long a deletion waits for the peer to confirm it. Our side is down from the beginning.
+/// The time that a deletion waits for the peer to confirm it. Our side is down from the beginning.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Commands that wait at one time; more are answered at once.

@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// What the tables of `docs/outcomes.md` name in the columns for counters.
+    /// Returns the names in the columns for counters in the tables of `docs/outcomes.md`.
     fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/outcomes.md");
         let page = std::fs::read_to_string(path).unwrap();

@@ -1,4 +1,4 @@
-//! Whether the kernel forwards what the policies are for.
+//! Checks whether the kernel forwards the packets that the policies are for.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use esplanade_ike::config::{Mode, Selector, SelectorAddresses};
 
 use crate::config::{Loaded, PolicyAction};
 
-/// One IP version.
+/// An IP version, and the kernel's settings for forwarding it.
 struct Version {
     name: &'static str,
     v4: bool,
@@ -31,8 +31,8 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// What is in the way of policies for whole networks, with what to do: the kernel hands their packets on only if it
-/// forwards.
+/// Returns a problem and its remedy for each IP version that the kernel does not forward although policies protect
+/// whole networks. The packets of these networks reach the tunnel only if the kernel forwards them.
 pub fn missing(loaded: &Loaded) -> Vec<(String, String)> {
     missing_where(loaded, |version| is_on(version.settings))
 }
@@ -68,7 +68,7 @@ fn is_network(selector: &Selector, v4: bool) -> bool {
     }
 }
 
-/// Whether any interface forwards. Without the files there is nothing to tell.
+/// Tells whether any interface forwards packets. Returns true if the settings cannot be read.
 fn is_on(settings: &str) -> bool {
     let Ok(interfaces) = fs::read_dir(settings) else {
         return true;
@@ -82,8 +82,8 @@ fn is_on(settings: &str) -> bool {
         })
 }
 
-/// Whether packets of the source's IP version that come in by this interface are handed on. Without the files there is
-/// nothing to tell.
+/// Tells whether the kernel forwards packets of the source's IP version that come in by this interface. Returns true if
+/// the settings cannot be read.
 pub fn forwards(source: IpAddr, link: &str) -> bool {
     let is_set = |file: String| Some(fs::read_to_string(file).ok()?.trim() != "0");
     match source {

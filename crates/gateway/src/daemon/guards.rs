@@ -1,5 +1,5 @@
-//! What keeps protected traffic in where there is no data plane, or none yet: rules, unreachable routes, the table of
-//! nf_tables. It is the first thing that a start makes, before all that can fail.
+//! The guards, which keep protected traffic in while there is no data plane: rules, unreachable routes, the table of
+//! nf_tables. A start makes the guards first, before anything that can fail.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::config::GatewayConfig;
 use crate::join::{Change, Join, RouteChange};
 use crate::net::{Net, NetWatch, Result, Routing, RoutingConfig};
 
-/// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
+/// The priority of the routing rule. strongSwan uses the same number, so that administrators recognise it.
 pub(super) const PRIORITY: u32 = 220;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Raises them for the policies that `join` has. After an error those stand that could be raised.
+    /// Raises the guards for the policies that `join` has. After an error, the guards that could be raised stand.
     pub async fn raise(config: &GatewayConfig, join: &mut Join, now: Instant) -> Result<Self> {
         let net = Net::connect()?;
         let (mut keeper, watch) = Keeper::start(&net, config)?;

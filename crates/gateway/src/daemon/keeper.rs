@@ -15,7 +15,7 @@ const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// None before the TUN devices are made.
+    /// The TUN devices. The list is empty before they are made.
     links: Vec<OwnLink>,
     watched: WatchedLinks,
     config: GatewayConfig,
@@ -25,7 +25,7 @@ pub(super) struct Keeper {
     untold: usize,
 }
 
-/// What was put back, and what could not be.
+/// The things that were put back, and the things that could not be.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     pub done: Vec<String>,
@@ -62,7 +62,7 @@ impl Keeper {
         self.watched.set(indices);
     }
 
-    /// Whether this is the common TUN device.
+    /// Tells whether `link` is the common TUN device.
     pub fn is_common(&self, link: u32) -> bool {
         (self.links.iter()).any(|own| own.interface == 0 && own.index == link)
     }
@@ -71,7 +71,7 @@ impl Keeper {
     pub async fn gone(&self, net: &Net) -> Vec<OwnLink> {
         let mut gone = Vec::new();
         for link in &self.links {
-            // What cannot be known now is looked at again with the next repair.
+            // The next repair looks again at a link whose state cannot be read now.
             if net.is_gone(link).await.is_ok_and(|is_gone| is_gone) {
                 gone.push(link.clone());
             }

@@ -27,10 +27,11 @@ use zeroize::Zeroizing;
 use crate::output::{LineOutput, Observer, OutputReport};
 use crate::private;
 
-/// How long the gateway waits at its end for the file to be written.
+/// The time that the gateway waits at its end for the file to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// The open key file. It is written by a thread of its own: where that fails (a full disk, say) traffic goes on.
+/// The open key file. A thread of its own writes the file. If writing fails (on a full disk, for example), traffic goes
+/// on.
 #[derive(Debug)]
 pub struct KeyFile {
     output: LineOutput,

@@ -1,8 +1,8 @@
 //! The daemon: joins IKE, the data plane and the control socket.
 //!
-//! One control thread owns everything here and runs a loop: take one input (an IKE datagram, an event of the data plane,
-//! a command, a timer), let the endpoint work on it, then carry out what comes out, events before datagrams: an SA can
-//! receive before the message that tells the peer to use it leaves.
+//! A control thread owns everything here and runs a loop. It takes one input (an IKE datagram, an event of the data
+//! plane, a command or a timer) and lets the endpoint work on it. Then it carries out the results, events before
+//! datagrams. So an SA can receive before the message leaves that tells the peer to use it.
 
 mod control;
 mod counts;
@@ -51,11 +51,12 @@ use keys::KeyFile;
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
-/// How long a stop waits for peers to confirm that their SAs are gone.
+/// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How often the data plane is asked which SAs are in use, and which have reached a limit of their lifetime.
+/// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
+/// lifetime.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two changes of the table of nf_tables because of peers that come and go.
+/// The shortest time between two changes of the table of nf_tables because of peers that come and go.
 const SHIELD_PAUSE: Duration = Duration::from_secs(1);
 /// IKE messages taken from their queue at a time.
 const ROUND_MAX: usize = 64;
@@ -141,7 +142,7 @@ impl Daemon {
                 Some(datagram) = inputs.plane.ike.recv() => {
                     let now = Instant::now();
                     self.on_datagram(&datagram, now);
-                    // What has queued up is one round of work.
+                    // The datagrams that have queued up make one round of work.
                     for _ in 0..ROUND_MAX {
                         match inputs.plane.ike.try_recv() {
                             Ok(datagram) => self.on_datagram(&datagram, now),
@@ -661,7 +662,7 @@ fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
     );
 }
 
-/// One message of a negotiation. TRACE: a stranger can cause one with a single packet.
+/// Logs a message of a negotiation. The level is TRACE, because a stranger can cause such a line with a single packet.
 fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
     let kind = if trace.response {
         "response"

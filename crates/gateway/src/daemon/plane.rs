@@ -66,12 +66,12 @@ pub(super) struct Plane {
     _links: Vec<XdpProgram>,
 }
 
-/// Why the data plane stops.
+/// The reason why the data plane stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Somebody wants it to.
+    /// Somebody has ordered the stop.
     Ordered,
-    /// Nobody does: whatever `on_stop` says, nothing may leave in the clear.
+    /// Nobody has ordered the stop: whatever `on_stop` says, nothing may leave in the clear.
     Failure,
 }
 
@@ -286,7 +286,7 @@ impl Plane {
         }
     }
 
-    /// Whether it worked. If not, the routes are as they should be only after [`Plane::repair`].
+    /// Makes a change of a route. Returns false if that failed. Then only [`Plane::repair`] puts the routes right.
     pub async fn change_route(&mut self, change: &RouteChange) -> bool {
         match &mut self.routing {
             Some(routing) => follow(routing, &self.net, change).await,
@@ -314,13 +314,13 @@ impl Plane {
         self.keeper.keep_shield(now);
     }
 
-    /// Whether a worker has met a TUN device that is gone.
+    /// Tells whether a worker has met a TUN device that is gone.
     pub fn has_lost_tun(&self) -> bool {
         let lost = self.workers.iter().map(Worker::has_lost_tun);
         lost.fold(false, |any, lost| any | lost)
     }
 
-    /// Puts back what others have changed; whether it worked.
+    /// Puts back what others have changed. Returns whether that worked.
     pub async fn repair(&mut self, now: Instant) -> bool {
         let mut repairs = Repairs::default();
         // The shield first: it holds what the routes would let out meanwhile.

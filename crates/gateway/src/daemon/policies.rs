@@ -58,7 +58,8 @@ pub(super) fn configured(
             kind: match policy.action {
                 PolicyAction::Bypass => PolicyKind::Bypass,
                 PolicyAction::Discard => PolicyKind::Discard,
-                // What should always be up is held to its policy also while it is down: nothing leaves in clear.
+                // A child that starts by itself should always be up: its traffic also asks for an SA while the child is
+                // down.
                 PolicyAction::Protect => PolicyKind::Protect {
                     trap: policy.trap || starts,
                 },
@@ -118,7 +119,8 @@ pub(super) fn changed<'a>(
     new.iter().filter(differs).collect()
 }
 
-/// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.
+/// Tells whether a child in transport mode can carry nothing, because its selectors leave out a host. Both hosts must
+/// be known for that.
 pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy) -> bool {
     let ends = connection.map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
     let Some((local @ Some(_), remote @ Some(_))) = ends else {
@@ -150,7 +152,7 @@ fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<Traffi
     }
 }
 
-/// None for `dynamic` where the address is not known: such a policy exists only while its SA does.
+/// Returns `None` for `dynamic` if the address is not known: such a policy exists only while its SA does.
 fn selector(ts: &Selector, outer: Option<IpAddr>) -> Option<TrafficSelector> {
     let (first, last) = match ts.addresses {
         SelectorAddresses::Dynamic => (outer?, outer?),

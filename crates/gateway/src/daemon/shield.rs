@@ -47,7 +47,7 @@ pub fn name(config: &GatewayConfig) -> String {
     format!("esplanade-{}", config.table)
 }
 
-/// What does not fit.
+/// The error that the policies do not fit into the table.
 #[derive(Debug, thiserror::Error)]
 #[error("the policies' selectors overlap too often, or too many name ports")]
 pub struct TooMany;
@@ -103,7 +103,8 @@ fn table(
     Ok(table)
 }
 
-/// What routes lead into the TUN device must not leave by another, unless the gateway itself sends it.
+/// Drops packets that routes lead into the TUN device if they would leave by another device. Packets of the gateway
+/// itself may leave.
 fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
     let guards: Vec<_> = (policies.iter())
         .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
@@ -158,7 +159,7 @@ fn neighbours(table: &mut NftTable, chain: &str) {
     );
 }
 
-/// What comes in without an SA by right.
+/// Accepts the packets that rightly come in without an SA.
 fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
     for chain in ["input", "forward"] {
         table.rule(
@@ -261,7 +262,7 @@ fn inbound<'a>(
     flush(table, chain, &mut together, sets)
 }
 
-/// One rule for each family, and a set behind it, however many policies there are.
+/// Adds one rule with one set for each address family, however many policies there are.
 fn flush(
     table: &mut NftTable,
     chain: &str,
@@ -298,7 +299,8 @@ fn is_common(policy: &&ConfiguredPolicy) -> bool {
     policy.sa.if_ids.outbound == 0
 }
 
-/// None for what the header does not show.
+/// Returns the conditions for one pair of selectors, or `None` if they select by something that the header does not
+/// show.
 fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<RuleMatch>> {
     let (family, source, len) = FAMILIES[usize::from(remote.addresses.first().is_ipv6())];
     let address = |offset, ts: &TrafficSelector| {

@@ -22,13 +22,13 @@ pub struct Report {
     direction: String,
     dscp: u8,
     policies: usize,
-    /// Those that are near the decision, in the order of the SPD.
+    /// The policies that are near the decision, in the order of the SPD.
     compared: Vec<Compared>,
     /// `protect`, `bypass` or `discard`; `held` where a fragment waits for the others.
     pub decision: String,
-    /// Why, and what follows: one sentence a step.
+    /// The reasons for the decision, and what follows from it: one sentence a step.
     steps: Vec<Step>,
-    /// The SAs that the running gateway takes it through.
+    /// The SAs that the running gateway takes the packet through.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
 }
@@ -41,7 +41,7 @@ struct Compared {
     place: String,
     action: String,
     matches: bool,
-    /// The one that decides.
+    /// This policy decides.
     decides: bool,
     why: String,
 }
@@ -52,10 +52,10 @@ struct Step {
     text: String,
 }
 
-/// One SA on the way of a packet.
+/// An SA on the way of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hop {
-    /// Connection and child.
+    /// The connection and the child.
     pub policy: String,
     /// The SPI in hexadecimal digits.
     pub spi: String,
@@ -209,7 +209,7 @@ impl Report {
         message
     }
 
-    /// None if the message is no report.
+    /// Reads a report. Returns `None` if the message is no report.
     pub fn read(message: &Section) -> Option<Self> {
         fn all<T>(message: &Section, key: &str, one: fn(&Section) -> Option<T>) -> Option<Vec<T>> {
             message.sub(key)?.sections().map(|(_, m)| one(m)).collect()

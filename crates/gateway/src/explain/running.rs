@@ -27,7 +27,7 @@ const SELECTORS_SHOWN: usize = 3;
 
 /// The gateway, as far as a packet's way depends on it.
 pub trait Gateway {
-    /// None where the routes do not tell.
+    /// Returns where the routes lead the packet, or `None` if the routes do not tell.
     fn led(&self, packet: &PacketSpec) -> Option<RoutedTo>;
     fn spd(&self) -> &Spd;
     /// The place of a policy in the configuration. Empty if the policy is no longer configured.
@@ -37,7 +37,7 @@ pub trait Gateway {
     fn path(&self, remote: IpAddr) -> Option<KnownMtu>;
     /// The inbound SAs of a policy.
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
-    /// Whether a policy's packets ask for an SA while there is none.
+    /// Tells whether a policy's packets ask for an SA while there is none.
     fn asks(&self, policy: PolicyId) -> bool;
     /// MTU of the interface that packets come from.
     fn interface_mtu(&self, interface: u32) -> u16;
@@ -252,7 +252,7 @@ fn follow(
     );
 }
 
-/// One SA, and whether the packet leaves it.
+/// Reports one SA on the way of the packet, and tells whether the packet leaves it.
 fn hop(
     report: &mut Report,
     gateway: &impl Gateway,
@@ -392,7 +392,7 @@ fn size(
             "the outer packet is cut, and the peer puts it together".to_owned(),
         ),
     };
-    // What the kernel's refusal teaches is used from the next packet on.
+    // The gateway learns the MTU when the kernel refuses a packet, and uses it from the next packet on.
     let first = match !learned && meta.dont_fragment {
         true => "the kernel refuses the first such packet; from then on ",
         false => "",

@@ -36,12 +36,12 @@ pub enum Outcome {
 
 #[derive(Debug)]
 pub struct Raised<F> {
-    /// None if the kernel could not be reached yet.
+    /// The kernel's packet filter. `None` means that the kernel could not be reached yet.
     filter: Option<F>,
-    /// What the policies ask for, made once: the first that the kernel takes.
+    /// The tables that the policies ask for, made once. The first table that the kernel takes stands.
     tables: Vec<NftTable>,
     told_part: bool,
-    /// The kernel may have another.
+    /// The kernel may have another table.
     stale: bool,
     /// Failures in a row.
     failures: u32,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table.clone(), table.clone()]);
 
-        // What cannot be expressed leaves what stands.
+        // Policies that cannot be expressed leave the table that stands.
         assert!(raised.want(Err(TooMany)).is_err());
         raised.spoil();
         assert_eq!(raised.settle(now, connect), Outcome::Stands);
