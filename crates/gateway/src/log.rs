@@ -21,7 +21,7 @@ use crate::output::{LineOutput, Observer, OutputReport};
 
 pub use filter::FilterError;
 
-/// How long the end of the program waits for the log to be written.
+/// The time that the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static OUTPUT: OnceLock<LineOutput> = OnceLock::new();

@@ -29,7 +29,7 @@ impl GsoKind {
     }
 }
 
-/// What the header says about its packet.
+/// The contents of the header, which describe its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VnetHeader {
     /// The segmentation that the packet still needs, with the payload bytes per segment.

@@ -16,15 +16,15 @@ use super::policy::ChildName;
 const SLICE_MIN: usize = 8192;
 const LOOKS_MAX: usize = 16;
 
-/// What carries an SA. An SA stays there: its sequence numbers are taken in one place.
+/// The carrier of an SA. An SA stays with its carrier, because its sequence numbers are taken in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The workers' engines. The text says why the FPGA core has not taken the SA, where it was to have it.
+    /// The workers' engines. The text says why the FPGA core has not taken the SA, if the core was to have it.
     Cpu(Option<String>),
     Fpga,
 }
 
-/// What the data plane knows of one child SA.
+/// A child SA, as the data plane knows it.
 #[derive(Clone, Debug)]
 pub struct InstalledChild {
     pub inbound: Arc<InboundSa>,
@@ -33,7 +33,7 @@ pub struct InstalledChild {
     pub(super) name: ChildName,
     /// The policy whose traffic the SA carries.
     pub(super) policy: PolicyId,
-    /// The peer has made this SA beside those that there are.
+    /// The peer has made this SA beside the SAs that exist.
     pub(super) made_by_peer: bool,
     /// The SA may be sent with.
     sending: bool,
@@ -66,7 +66,7 @@ impl InstalledChild {
     }
 }
 
-/// Which halves of a child SA have carried traffic since the last look, and what its age asks for.
+/// The halves of a child SA that have carried traffic since the last look, and the event of its lifetime that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     pub child: ChildSaId,

@@ -1,4 +1,4 @@
-//! Which SAs send dummy packets while they are silent (RFC 4303 §2.6).
+//! The choice of the SAs that send dummy packets while they are silent (RFC 4303 §2.6).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

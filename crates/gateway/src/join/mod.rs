@@ -50,7 +50,7 @@ pub use policy::{ConfiguredPolicy, PolicyKind};
 pub use routes::{RouteChange, bypass_routes, ranges};
 pub use translate::demand;
 
-/// Why a child SA could not be installed.
+/// The reason why a child SA could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("the configuration has no child {child:?} in connection {connection:?} any more")]
@@ -65,7 +65,7 @@ pub enum InstallError {
     Core(#[from] CoreFailed),
 }
 
-/// What has to follow SAD and SPD, in the order in which it is to be done.
+/// A task that follows from a change of SAD or SPD. A list of tasks has the order in which they are to be done.
 #[derive(Debug)]
 pub enum Change {
     /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
@@ -302,7 +302,7 @@ impl Join {
         }
     }
 
-    /// What has to follow since the last call, in the order in which it is to be done.
+    /// Takes the tasks that have come up since the last call, in the order in which they are to be done.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         if std::mem::take(&mut self.tables_changed) {
@@ -319,7 +319,7 @@ impl Join {
         changes
     }
 
-    /// What must not leave in the clear, in the order of the SPD.
+    /// Returns the policies from which the shield is made, in the order of the SPD.
     pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
         self.policies.shielded()
     }
@@ -351,7 +351,7 @@ impl Join {
             .collect()
     }
 
-    /// Whether packets without an SA ask for one.
+    /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, policy: PolicyId) -> bool {
         self.policies.asks(policy)
     }

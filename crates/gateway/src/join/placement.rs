@@ -1,7 +1,7 @@
-//! Which engine or device carries each child SA, and how an SA is moved while packets flow.
+//! The placement of child SAs: the engine or device that carries each SA, and the move of an SA while packets flow.
 //!
-//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its own
-//! numbers: into it and out of it a child goes with its next SA, which is negotiated at once.
+//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its
+//! own numbers. So a child moves into or out of the core with its next SA, which is negotiated at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -17,25 +17,25 @@ use super::policy_book::PolicyBook;
 use crate::config::{EngineKind, SaOptions};
 use crate::worker::CoreHandle;
 
-/// Where a child's SAs are to be.
+/// The place where a child's SAs are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EngineChoice {
-    /// The FPGA core. What it cannot do the workers' first engine does.
+    /// The FPGA core. The workers' first engine does what the core cannot do.
     Core,
     /// An engine of the workers, by its index.
     Worker(u8),
 }
 
-/// How many SAs that are up follow an order.
+/// The numbers of established SAs that follow an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// SAs that are there now.
+    /// SAs that the ordered engine carries now.
     pub at_once: usize,
-    /// SAs that are renewed. Their successors will be there.
+    /// SAs that are renewed. The ordered engine will carry their successors.
     pub renewed: usize,
 }
 
-/// Why a child was not moved.
+/// The reason why a child was not moved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMoved {
     #[error(
@@ -84,7 +84,7 @@ impl Placement {
         self.core = core;
     }
 
-    /// Where the next SA of a child is to be: as ordered, else as configured, else with the usual engine.
+    /// Returns the place for the next SA of a child: as ordered, else as configured, else the usual engine.
     pub fn choice(&self, configured: &ConfiguredPolicy) -> EngineChoice {
         if let Some(ordered) = self.ordered.get(&configured.name()) {
             return *ordered;
@@ -276,7 +276,7 @@ fn place(database: &Database, half: &SaCommon, index: u8) {
     }
 }
 
-/// What a child asks for that the FPGA core cannot do, beside what its SAs show.
+/// Returns a demand of the child that the FPGA core cannot meet and that the child's SAs do not show.
 fn unfit(options: &SaOptions) -> Option<&'static str> {
     if !options.populate.is_none() {
         return Some("an SA for each flow");

@@ -21,7 +21,7 @@ pub(super) struct PolicySelectors {
 }
 
 impl PolicySelectors {
-    /// None if there are too many, or if they select nothing.
+    /// Returns `None` if there are too many selectors, or if they select nothing.
     pub fn new(local: Vec<TrafficSelector>, remote: Vec<TrafficSelector>) -> Option<Self> {
         let set = SelectorSet::from_ends(&local, &remote).filter(|set| !set.is_empty())?;
         Some(Self { set, local, remote })
@@ -60,7 +60,7 @@ struct PolicyGroup {
     order: usize,
 }
 
-/// What makes two policies the same: the child with the entry, the interface, the selectors.
+/// The key that makes two policies the same: the child with the entry, the interface, the selectors.
 type GroupKey = (ChildName, u32, SelectorSet);
 
 /// All policies.
@@ -237,7 +237,7 @@ impl PolicyBook {
         self.configured.get(*self.by_name.get(name)?)
     }
 
-    /// What a policy was made from, also where it is no longer configured.
+    /// Returns the child from which a policy was made, also if it is no longer configured.
     pub fn origin(&self, id: PolicyId) -> Option<&ConfiguredPolicy> {
         Some(&self.groups.get(&id)?.configured)
     }
@@ -247,7 +247,7 @@ impl PolicyBook {
         Some(&self.groups.get(&id)?.policy)
     }
 
-    /// Whether packets of the policy that find no SA ask IKE for one.
+    /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, id: PolicyId) -> bool {
         self.groups.get(&id).is_some_and(PolicyGroup::asks)
     }
@@ -280,8 +280,8 @@ impl PolicyBook {
         }
     }
 
-    /// What must not leave in the clear, in the order of the SPD: the configured policies, each followed by what was
-    /// negotiated beside its selectors and has SAs.
+    /// Returns the policies from which the shield is made, in the order of the SPD. After each configured policy come
+    /// the policies that peers have negotiated beside its selectors and that have SAs.
     pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
         let mut from_peers: HashMap<usize, Vec<&PolicyGroup>> = HashMap::new();
         for group in self.groups.values().filter(|group| group.is_from_peer()) {
@@ -361,7 +361,8 @@ impl PolicyGroup {
         self.trap || self.child_sas > 0
     }
 
-    /// Whether the configuration does not cover the selectors: `dynamic` ones are known when the peer is there.
+    /// Tells whether the configuration does not cover the selectors. A `dynamic` selector has an address only when the
+    /// peer is there.
     fn is_from_peer(&self) -> bool {
         let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
             let mut ends = ends.iter();

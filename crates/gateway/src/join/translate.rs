@@ -87,10 +87,10 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
     }
 }
 
-/// What IKE is asked for when a packet finds no SA.
+/// Returns the traffic selectors that IKE is asked for when a packet finds no SA.
 ///
-/// None for a flow whose protocol PFP takes and that hides it: in traffic selectors that would be any protocol (RFC 7296
-/// §3.13.1).
+/// Returns `None` if PFP takes the protocol of a flow that hides it. Traffic selectors could only name any protocol
+/// then (RFC 7296 §3.13.1).
 pub fn demand(flow: &Flow, selector: &Selector) -> Option<Demand> {
     let protocol = match selector.protocol {
         NextLayer::Is(protocol) => Some(protocol),

@@ -1,4 +1,4 @@
-//! What is configured, as `list-conns` and `list-policies` show it.
+//! The configuration, as `list-conns` and `list-policies` show it.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::parts::Named;
 use crate::net::prefixes_of_range;
 
-/// One connection. Times are in seconds. Keys with underscores are vici's own.
+/// A connection. Times are in seconds. Keys with underscores are vici's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedConnection {
     pub local_addrs: Vec<String>,
@@ -17,7 +17,7 @@ pub struct ListedConnection {
     pub reauth_time: u64,
     pub rekey_time: u64,
     pub unique: String,
-    /// None without liveness checks.
+    /// The interval of liveness checks. `None` means that there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpd_delay: Option<u64>,
     #[serde(rename = "local-1")]
@@ -27,7 +27,7 @@ pub struct ListedConnection {
     pub children: Named<ListedChild>,
 }
 
-/// How one end authenticates.
+/// The way in which one end authenticates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedAuthentication {
     /// `pre-shared key` or `public key`.
@@ -35,7 +35,7 @@ pub struct ListedAuthentication {
     pub id: String,
 }
 
-/// One child of a connection.
+/// A child of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedChild {
     pub mode: &'static str,
@@ -48,21 +48,21 @@ pub struct ListedChild {
     pub local_ts: Selectors,
     #[serde(rename = "remote-ts")]
     pub remote_ts: Selectors,
-    /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. None right after a reload, before IKE has the child.
+    /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. It is `None` right after a reload, before IKE has the child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
     /// Time until the next attempt.
     #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     #[serde(rename = "last-error", skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Time since then.
+    /// Time since the last attempt failed.
     #[serde(rename = "last-error-age", skip_serializing_if = "Option::is_none")]
     pub last_error_age: Option<u64>,
 }
 
-/// One policy of the configuration.
+/// A policy of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedPolicy {

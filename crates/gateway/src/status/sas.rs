@@ -8,7 +8,7 @@ use super::connections::Selectors;
 use super::counters::NamedCounters;
 use super::parts::{Named, hex_32, hex_64, is_no};
 
-/// One IKE SA. Times are in seconds.
+/// An IKE SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedIkeSa {
@@ -37,12 +37,12 @@ pub struct ListedIkeSa {
     /// The peer is behind a NAT.
     #[serde(skip_serializing_if = "is_no")]
     pub nat_remote: bool,
-    /// None before a suite is chosen, as for the next four.
+    /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_keysize: Option<u16>,
-    /// None with an AEAD cipher.
+    /// The name of the integrity algorithm. It is `None` with an AEAD cipher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub integ_alg: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub struct ListedIkeSa {
     pub child_sas: Named<ListedChildSa>,
 }
 
-/// One child SA. Times are in seconds.
+/// A child SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedChildSa {
@@ -90,7 +90,7 @@ pub struct ListedChildSa {
     /// ESP goes in UDP (RFC 3948).
     #[serde(skip_serializing_if = "is_no")]
     pub encap: bool,
-    /// None while the data plane does not have the SA.
+    /// The traffic of the SA. `None` means that the data plane does not have the SA.
     #[serde(flatten)]
     pub traffic: Option<ChildTraffic>,
     /// Time since the SA was installed.
@@ -105,7 +105,7 @@ pub struct ListedChildSa {
     pub remote_ts: Selectors,
 }
 
-/// What the data plane knows of a child SA.
+/// A child SA, as the data plane knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ChildTraffic {
@@ -114,7 +114,7 @@ pub struct ChildTraffic {
     /// The engine that carries the SA, where the gateway has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,
-    /// Why the CPU carries the SA and not the FPGA core.
+    /// The reason why the CPU carries the SA and not the FPGA core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_reason: Option<String>,
     #[serde(flatten, serialize_with = "inbound")]
@@ -126,7 +126,7 @@ pub struct ChildTraffic {
     pub drops: NamedCounters,
 }
 
-/// What one half of a child SA has carried.
+/// The traffic that one half of a child SA has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfTraffic {
     pub bytes: u64,

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use crate::vici::Section;
 
-/// One IKE SA and its children, from a `list-sa` event.
+/// Writes out an IKE SA and its children, from a `list-sa` event.
 pub fn render_sa(name: &str, sa: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| printable(sa.text(key).unwrap_or("-"));
@@ -71,7 +71,7 @@ pub fn render_down(name: &str, connection: &Section) -> String {
     out
 }
 
-/// What was moved, and what was not and why, from the answer to `get-counters`.
+/// Writes out the traffic that was moved, and the drops with their reasons, from the answer to `get-counters`.
 pub fn render_counters(counters: &Section) -> String {
     let mut out = String::new();
     for (label, section) in [("sent", "outbound"), ("received", "inbound")] {
@@ -115,7 +115,7 @@ fn counted(section: Option<&Section>) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with the log or the key export; a few lines may wait at any time.
+/// Says what is wrong with the log or the key export. A few waiting lines are usual.
 fn output_trouble(output: &Section) -> Option<String> {
     const WAITING_USUALLY: u64 = 64;
     let number = |key: &str| output.text(key).and_then(|text| text.parse().ok());
@@ -130,7 +130,7 @@ fn output_trouble(output: &Section) -> Option<String> {
     Some(format!("has lost {lost} lines, {waiting} wait{error}"))
 }
 
-/// What each worker does, from the answer to `stats`.
+/// Writes out the load of each worker, from the answer to `stats`.
 pub fn render_workers(stats: &Section) -> String {
     let mut out = String::new();
     let workers = stats.sub("workers").into_iter();
@@ -153,7 +153,7 @@ pub fn render_workers(stats: &Section) -> String {
     out
 }
 
-/// What packets are sealed and opened with, from the answer to `stats`.
+/// Writes out the engines that seal and open packets, from the answer to `stats`.
 pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));

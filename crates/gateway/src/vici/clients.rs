@@ -1,4 +1,4 @@
-//! Who is connected, and who has to go where there is no room: connections and memory are shared by all clients.
+//! The clients that are connected. All clients share connections and memory: when there is no room, a client has to go.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ pub(super) const BACKLOG_BYTES_MAX: usize = 64 << 20;
 struct Client {
     id: u64,
     uid: u32,
-    /// The number of its last step among those of all clients; none while a command is at work.
+    /// The number of the client's last step, counted over all clients. `None` while a command is at work.
     idle_since: Option<u64>,
-    /// It waits for events: idle by its nature.
+    /// The client waits for events, so it is idle by its nature.
     listens: bool,
     backlog: usize,
     close: Arc<Notify>,
@@ -225,7 +225,7 @@ mod tests {
         others[3].0.closed().await;
         assert_eq!(clients.list().clients.len(), CONNECTIONS_MAX);
 
-        // Those of root stay while the other user has more.
+        // The clients of root stay while the other user has more.
         let more = admit(&clients, OTHER, 2 * CONNECTIONS_MAX);
         let left = ids(&clients);
         for one in root.iter().chain([&others[2]]) {

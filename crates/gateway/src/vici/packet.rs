@@ -6,7 +6,7 @@ use super::section::{Reader, Section};
 /// The most that a packet may have without its length field, as in strongSwan.
 pub const PACKET_BYTES_MAX: usize = 512 * 1024;
 
-/// One packet in either direction.
+/// A packet in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlPacket {
     Request { command: String, message: Section },

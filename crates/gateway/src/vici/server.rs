@@ -41,7 +41,7 @@ pub const EVENTS: &[&str] = &[
 
 /// Bytes of a client's packet at most. No command of ours is longer.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// How long a client may read nothing of what waits for it; then it is disconnected.
+/// The time for which a client may read nothing although data waits for it. Then it is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(30);
 /// Connections that the kernel keeps until they are accepted.
 const LISTEN_BACKLOG: i32 = 128;
@@ -60,7 +60,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether [`Self::emit`] with that name reaches the client.
+    /// Tells whether [`Self::emit`] with this name reaches the client.
     pub fn wants(&self, event: &str) -> bool {
         self.registered
             .lock()
@@ -156,7 +156,7 @@ impl Events {
     }
 }
 
-/// Why the control socket could not be made.
+/// The reason why the control socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("another gateway already listens at {}", .0.display())]
@@ -323,7 +323,7 @@ async fn connection(
 ) {
     let (reader, writer) = stream.into_split();
     let (queue, outgoing) = mpsc::unbounded_channel();
-    // One is read ahead, so that a client that leaves is noticed while its command is at work.
+    // The reader is one packet ahead, so that it notices a client that leaves while its command is at work.
     let (ahead, packets) = mpsc::channel(1);
     let connection = Connection {
         outbox: Outbox {

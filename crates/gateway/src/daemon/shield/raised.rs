@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table.clone(), table.clone()]);
 
-        // Policies that cannot be expressed leave the table that stands.
+        // If policies cannot be expressed, the table that stands stays.
         assert!(raised.want(Err(TooMany)).is_err());
         raised.spoil();
         assert_eq!(raised.settle(now, connect), Outcome::Stands);

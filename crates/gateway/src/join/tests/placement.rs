@@ -63,7 +63,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     assert_eq!(renewals(&mut join), renewed);
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
     assert_eq!(renewals(&mut join), []);
-    // What the core has refused is asked for again only by order.
+    // Only an order asks the core again for an SA that it has refused.
     let refused = Carrier::Cpu(Some("it is full".into()));
     join.child_sas.get_mut(sa.child).unwrap().carrier = refused;
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);

@@ -1,4 +1,4 @@
-//! Which policies stand, in which order, and who may send by them.
+//! Tests of the policies that stand, of their order, and of the SAs that may send by them.
 
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::PopulateFromPacket;
@@ -117,7 +117,7 @@ fn a_reload_never_lets_trapped_traffic_out() {
     let adds: Vec<_> = route_changes(&mut join).iter().map(|c| c.add).collect();
     assert_eq!(adds, [true, false]);
 
-    // What a dead peer left trapped stays so.
+    // A policy that a dead peer left trapped stays trapped.
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa, 0).unwrap();
