@@ -44,12 +44,12 @@ impl Failure {
         }
     }
 
-    /// With [`Exit::Failure`].
+    /// Makes a failure with [`Exit::Failure`].
     pub fn runtime(what: impl fmt::Display) -> Self {
         Self::new(Exit::Failure, what)
     }
 
-    /// With [`Exit::Forbidden`].
+    /// Makes a failure with [`Exit::Forbidden`].
     pub fn forbidden(what: impl fmt::Display) -> Self {
         Self::new(Exit::Forbidden, what)
     }

@@ -51,7 +51,7 @@ impl Fingerprint {
         }
     }
 
-    /// True if the two connections differ in their children at most.
+    /// Returns true if the two connections differ in their children at most.
     fn has_same_head(&self, other: &Self) -> bool {
         (&self.settings, &self.certificates) == (&other.settings, &other.certificates)
     }

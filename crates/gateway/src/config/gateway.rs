@@ -58,7 +58,7 @@ pub struct GatewayConfig {
     /// Number of helper threads of the pool. With `engine = cpu`, a number adds a pool to the CPU
     /// engine. `None` starts one thread for each processor that no worker occupies.
     pub pool_threads: Option<usize>,
-    /// For experiments: how long the pool holds back each finished batch.
+    /// The time for which the pool holds back each finished batch, for experiments.
     pub pool_delay: Duration,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
@@ -131,7 +131,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// True if there are helper threads, whether all SAs use them or only some.
+    /// Tells whether there are helper threads, for all SAs or for some of them.
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,

@@ -250,7 +250,7 @@ impl Daemon {
         let mut attempts = 0;
         let mut result = Ok(());
         if filter.ike_id.is_none() && filter.child_id.is_none() {
-            // By name: that also ends the attempts to establish it.
+            // A termination by name also ends the attempts to establish the connection or child.
             for connection in self.connections_of(&filter) {
                 let child = filter.child.as_deref();
                 attempts += self

@@ -51,7 +51,7 @@ pub(super) async fn open(
 }
 
 impl Devices {
-    /// For each worker the queues of the common device, and those of every interface.
+    /// Returns, for each worker, the queues of the common device and the queues of every interface.
     pub fn for_workers(
         self,
         config: &GatewayConfig,

@@ -40,7 +40,7 @@ impl Guards {
             routes_lag: false,
         };
         for change in join.take_changes() {
-            // There is no data plane yet that could follow the others.
+            // There is no data plane yet that could follow the other changes.
             if let Change::Route(route) = change {
                 guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &route).await;
             }
@@ -49,7 +49,7 @@ impl Guards {
     }
 }
 
-/// Makes the routes follow; whether it worked. If not, only a repair makes them what they should be.
+/// Makes the routes follow a change. Returns false if that failed. Then only a repair puts the routes right.
 pub(super) async fn follow(routing: &mut Routing, net: &Net, change: &RouteChange) -> bool {
     let (local, remote) = (&change.local, &change.remote);
     let result = match (change.bypass, change.add) {

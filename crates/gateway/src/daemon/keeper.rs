@@ -8,9 +8,9 @@ use crate::join::ConfiguredPolicy;
 use crate::net::nft::Nft;
 use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedLinks};
 
-/// Others may change things again and again: one line in that time.
+/// The interval between two log lines about repairs, because others may change things again and again.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
-/// Things that one line names.
+/// The number of things that one line names.
 const NAMED: usize = 4;
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Keeper {
         gone
     }
 
-    /// From now on the table is for these policies.
+    /// Makes the table of nf_tables for these policies from now on.
     pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
         let interfaces = self.config.interfaces.iter();
         let configured = interfaces.map(|interface| &interface.name);
@@ -96,7 +96,7 @@ impl Keeper {
         self.keep_shield(now);
     }
 
-    /// Makes the table if it does not stand and the time has come; whether that was necessary and has worked.
+    /// Makes the table if it does not stand and the time has come. Returns true if that was necessary and has worked.
     pub fn keep_shield(&mut self, now: Instant) -> bool {
         let name = shield::name(&self.config);
         let watch = &mut self.shield_watch;
@@ -156,7 +156,7 @@ impl Keeper {
         for link in &self.links {
             match net.repair_link(link, &mut addresses).await {
                 Ok(done) => repairs.done.extend(done),
-                // It is gone, and could not be made again: that is told already.
+                // The link is gone and could not be made again. The earlier failure already tells that.
                 Err(error)
                     if error.raw_os_error() == Some(libc::ENODEV) && !repairs.failed.is_empty() => {
                 }

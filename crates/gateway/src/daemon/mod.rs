@@ -109,7 +109,7 @@ struct Daemon {
     refused: HashSet<PolicyId>,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// The time to let the nftables table follow the policies. None if it has followed.
+    /// The time to let the nftables table follow the policies. `None` means that the table has followed.
     shield_at: Option<Instant>,
     /// The earliest time for the next change of that table, which is large with many peers.
     shield_next: Instant,

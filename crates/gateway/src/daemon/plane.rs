@@ -93,8 +93,8 @@ pub(super) struct FromPlane {
 }
 
 impl Plane {
-    /// Binds, makes the interface, starts the workers, leads traffic in. What fails ends what was begun, but takes away
-    /// nothing that keeps traffic in, of an earlier gateway neither.
+    /// Binds the sockets, sets up the TUN devices, starts the workers and leads traffic in. A failure ends what was
+    /// begun. It takes away nothing that keeps traffic in, even if an earlier gateway made it.
     pub async fn start(
         config: &GatewayConfig,
         clock: Clock,
@@ -196,7 +196,7 @@ impl Plane {
         self.database.clone()
     }
 
-    /// The FPGA core. None if there is none.
+    /// Returns the FPGA core, or `None` if there is no core.
     pub fn core(&self) -> Option<&CoreHandle> {
         self.workers.iter().find_map(|worker| worker.core.as_ref())
     }
@@ -243,7 +243,7 @@ impl Plane {
         })
     }
 
-    /// The length in bytes that packets to `remote` may have. None if nothing is known.
+    /// Returns the length in bytes that packets to `remote` may have, or `None` if nothing is known.
     pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
         let learned = |mtu: u16| KnownMtu {
             mtu: mtu.into(),

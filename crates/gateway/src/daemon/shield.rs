@@ -1,7 +1,7 @@
 //! The second line behind the routes: a table of nf_tables that drops what must not be in the clear, in both directions.
 //!
-//! It stands while the gateway restarts, and when somebody has taken rules or routes away; and only it sees packets that
-//! come in without protection and claim to be from the other side of a tunnel.
+//! The table stands while the gateway restarts, and when somebody has taken rules or routes away. Only the table sees
+//! packets that come in without protection and claim to be from the other side of a tunnel.
 
 mod raised;
 
@@ -17,7 +17,7 @@ use crate::net::{self, AddressRange, guarded};
 
 pub use raised::{Outcome, Raised};
 
-/// Elements of one set. More are pairs of policies that overlap without end.
+/// Most elements of one set. Only policies that overlap excessively need more.
 const PAIRS_MAX: usize = 1 << 17;
 /// Rules for single selectors, each of which costs every packet something.
 const RULES_MAX: usize = 4096;
@@ -28,7 +28,7 @@ const OUTBOUND: &str = "outbound";
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
-/// Their headers begin with two ports.
+/// The protocols whose headers begin with two ports.
 const WITH_PORTS: [libc::c_int; 5] = [
     libc::IPPROTO_TCP,
     libc::IPPROTO_UDP,
@@ -39,7 +39,7 @@ const WITH_PORTS: [libc::c_int; 5] = [
 
 const IPV4: u8 = libc::NFPROTO_IPV4 as u8;
 const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
-/// With the offset of the source address, and its length.
+/// The address families, each with the offset of the source address in the header and its length, in bytes.
 const FAMILIES: [(u8, u32, usize); 2] = [(IPV4, 12, 4), (IPV6, 8, 16)];
 
 /// The table's name: gateways with different routing tables have tables of their own.

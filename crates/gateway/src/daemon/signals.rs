@@ -30,7 +30,7 @@ impl Signals {
         Ok(Self {
             terminate: watch(SignalKind::terminate(), "SIGTERM")?,
             interrupt: watch(SignalKind::interrupt(), "SIGINT")?,
-            // By default it would leave a core dump, with keys.
+            // By default this signal would leave a core dump with keys.
             quit: watch(SignalKind::quit(), "SIGQUIT")?,
             hangup: watch(SignalKind::hangup(), "SIGHUP")?,
         })

@@ -71,13 +71,13 @@ pub struct Hop {
     pub dscp: u8,
     /// The outer header has Don't Fragment, as IPv6 always has.
     pub dont_fragment: bool,
-    /// The MTU of the path to the peer. None if it is not known.
+    /// The MTU of the path to the peer. `None` means that it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u32>,
     /// The longest packet that fits in whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inner_mtu: Option<u32>,
-    /// The length of the outer packet. None if the length of the packet was not given.
+    /// The length of the outer packet. `None` means that the length of the packet was not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer_len: Option<u32>,
     /// `sent`, `fragmented-before`, `fragmented-after`, `too-big`, or the drop reason.

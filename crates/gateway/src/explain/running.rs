@@ -197,7 +197,7 @@ fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
     );
 }
 
-/// From SA to SA, as a bundle is applied (RFC 4301 appendix E).
+/// Follows the packet from SA to SA, as a bundle is applied (RFC 4301 appendix E).
 fn follow(
     report: &mut Report,
     gateway: &impl Gateway,

@@ -87,7 +87,7 @@ pub(super) struct ChildSas {
     by_id: BTreeMap<ChildSaId, InstalledChild>,
     /// The SAs of each policy, oldest first.
     by_policy: HashMap<PolicyId, Vec<ChildSaId>>,
-    /// By the inbound SPI, which is ours and unique. Outbound SPIs are chosen by peers.
+    /// The SAs by their inbound SPIs, which we choose and which are unique. Peers choose outbound SPIs.
     by_spi: HashMap<u32, ChildSaId>,
     /// The last SA of the last look, if more SAs follow it.
     looked_at: Option<ChildSaId>,
@@ -176,7 +176,7 @@ impl ChildSas {
         active
     }
 
-    /// The activity of one child SA. None if there was none.
+    /// Returns the activity of one child SA, or `None` if there was none.
     pub fn activity_of(&mut self, id: ChildSaId, now_ms: u64) -> Option<Activity> {
         look(id, self.by_id.get_mut(&id)?, now_ms)
     }

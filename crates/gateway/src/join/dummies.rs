@@ -33,13 +33,13 @@ impl DummySchedule {
         self.intervals_ms.remove(&(policy, child));
     }
 
-    /// Other SAs of the policy are in use than before.
+    /// Notes that other SAs of the policy are in use than before.
     pub fn switched(&mut self, policy: PolicyId) {
         let all = (policy, ChildSaId(0))..=(policy, ChildSaId(u64::MAX));
         self.changed |= self.intervals_ms.range(all).next().is_some();
     }
 
-    /// The outbound SAs in use that send dummies. None if they are the same as at the last call.
+    /// Returns the outbound SAs in use that send dummies, or `None` if they are the same as at the last call.
     pub fn take(&mut self, child_sas: &ChildSas, policies: &PolicyBook) -> Option<DummySas> {
         if !std::mem::take(&mut self.changed) {
             return None;

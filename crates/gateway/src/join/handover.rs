@@ -60,8 +60,8 @@ impl Handover {
         true
     }
 
-    /// Stops sending with an SA that is gone. Of the SAs for the same packets that are left, as after exchanges that
-    /// collided, the newest carries on.
+    /// Stops sending with an SA that is gone. The newest SA for the same packets carries on. There may be several, for
+    /// example after exchanges that collided.
     pub fn end(
         &mut self,
         child: ChildSaId,

@@ -11,8 +11,8 @@
 //! | `dummies` | which SAs send dummy packets |
 //! | `translate` | what a negotiated SA is in terms of the data plane |
 //!
-//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once; everything else that has to follow is in
-//! [`Join::take_changes`]. Nothing here reads a clock or touches the system.
+//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once. [`Join::take_changes`] has everything else
+//! that must follow. Nothing here reads a clock or touches the system.
 
 mod child_sas;
 mod dummies;
@@ -119,8 +119,8 @@ impl Join {
         self.placement.set_engines(names);
     }
 
-    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. What is trapped
-    /// before and after is led into the TUN device all the while.
+    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. Traffic that
+    /// is trapped before and after is led into the TUN device all the while.
     pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
         self.routes.follow_bypasses(&configured);
         self.policies.configure(configured);
@@ -285,7 +285,7 @@ impl Join {
         active
     }
 
-    /// The activity of one child SA. None if there was none.
+    /// Returns the activity of one child SA, or `None` if there was none.
     pub fn activity_of(&mut self, child: ChildSaId, now_ms: u64) -> Option<Activity> {
         self.child_sas.activity_of(child, now_ms)
     }
@@ -338,7 +338,7 @@ impl Join {
         self.child_sas.find(direction, policy, spi)
     }
 
-    /// The engine that a child SA is with. None where there is only one.
+    /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         self.placement.engine_of(child)
     }

@@ -119,7 +119,8 @@ impl Placement {
         }
     }
 
-    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. What the core cannot do the CPU does.
+    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. The CPU does what the core cannot
+    /// do.
     pub fn offload(
         &self,
         configured: &ConfiguredPolicy,
@@ -148,7 +149,7 @@ impl Placement {
         }
     }
 
-    /// Puts a new child SA with an engine. Nothing was sent through the SA yet, but packets may have come in for it.
+    /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
     pub fn begin(&self, database: &Database, child: &InstalledChild, choice: EngineChoice) {
         if let EngineChoice::Worker(index) = choice {
             child.outbound.common.placement.begin(index);
@@ -156,7 +157,7 @@ impl Placement {
         }
     }
 
-    /// Follows a new configuration. What was ordered beside it stays, as long as the child is configured or up.
+    /// Follows a new configuration. Orders for a child stay as long as the child is configured or up.
     pub fn follow(&mut self, database: &Database, policies: &PolicyBook, child_sas: &mut ChildSas) {
         let up: HashSet<_> = child_sas.iter().map(|(_, child)| &child.name).collect();
         let is_known =
@@ -213,7 +214,7 @@ impl Placement {
         Ok(moved)
     }
 
-    /// Moves an SA that is up. False if only its successor can be there.
+    /// Moves an SA that is up. Returns false if only the SA's successor can be there.
     fn move_to(
         &mut self,
         database: &Database,
@@ -246,7 +247,7 @@ impl Placement {
         std::mem::take(&mut self.renewals)
     }
 
-    /// The engine that a child SA is with. None where there is only one.
+    /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         if child.carrier == Carrier::Fpga {
             return Some(EngineKind::Fpga.name());

@@ -252,9 +252,9 @@ impl PolicyBook {
         self.groups.get(&id).is_some_and(PolicyGroup::asks)
     }
 
-    /// The connection, and the children that a packet of this DSCP asks for. The packet's own child comes first. The
-    /// others that share the entry follow: the SA of the first that comes up carries their packets too, so that none would
-    /// ask for their own.
+    /// Returns the connection, and the children that a packet of this DSCP asks for. The packet's own child comes
+    /// first. The other children that share the entry follow. The first SA that comes up carries their packets too, so
+    /// no packet would ask for their own SAs.
     pub fn children_to_ask(&self, id: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         let group = self.groups.get(&id).filter(|group| group.asks())?;
         let entry = group.configured.entry_name();
@@ -356,7 +356,8 @@ impl PolicyGroup {
         }
     }
 
-    /// While there are SAs, a packet without one is of another flow of theirs, and asks too.
+    /// Tells whether packets without an SA ask for one. While the policy has SAs, such a packet belongs to another
+    /// flow, and asks too.
     fn asks(&self) -> bool {
         self.trap || self.child_sas > 0
     }

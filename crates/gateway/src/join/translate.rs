@@ -17,7 +17,7 @@ use esplanade_ipsec::spd::PolicyId;
 use super::policy_book::PolicySelectors;
 use crate::config::SaOptions;
 
-/// The selectors that were negotiated. None if there are too many, or if they select nothing.
+/// Returns the negotiated selectors, or `None` if there are too many, or if they select nothing.
 pub(super) fn negotiated(event: &ChildSaInstalled) -> Option<PolicySelectors> {
     let local = event.local_ts.iter().filter_map(selector).collect();
     let remote = event.remote_ts.iter().filter_map(selector).collect();
@@ -128,7 +128,7 @@ pub fn demand(flow: &Flow, selector: &Selector) -> Option<Demand> {
     })
 }
 
-/// A selector from the wire. None if it selects nothing.
+/// Converts a selector from the wire. Returns `None` if the selector selects nothing.
 fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
     Some(TrafficSelector {
         addresses: AddressRange::new(ts.start, ts.end)?,

@@ -61,7 +61,7 @@ pub struct ListedIkeSa {
     /// The exchange that waits for the peer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks_active: Vec<&'static str>,
-    /// By the child's name and the SA's number: `net-3`.
+    /// The child SAs by the child's name and the SA's number: `net-3`.
     pub child_sas: Named<ListedChildSa>,
 }
 
@@ -131,9 +131,9 @@ pub struct ChildTraffic {
 pub struct HalfTraffic {
     pub bytes: u64,
     pub packets: u64,
-    /// The tunnel interface that the half is bound to. None: the common one.
+    /// The tunnel interface that the half is bound to. `None` means the common one.
     pub if_id: Option<u32>,
-    /// Seconds since the last packet. None before the first.
+    /// Seconds since the last packet. `None` means that there was no packet yet.
     pub idle: Option<u64>,
 }
 

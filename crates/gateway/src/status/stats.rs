@@ -16,7 +16,7 @@ pub struct GatewayStats {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UptimeStats {
-    /// With its unit: `12 s`.
+    /// The running time with its unit: `12 s`.
     pub running: String,
 }
 
@@ -41,7 +41,8 @@ pub struct WorkerStats {
     pub packets_in: u64,
     /// The share of the last half second in which the worker did not wait.
     pub busy_percent: u64,
-    /// For how many seconds the worker has been too busy. None: it is not, or not for long.
+    /// The number of seconds for which the worker has been too busy. `None` means that it is not too busy, or not for
+    /// long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_for: Option<u64>,
 }

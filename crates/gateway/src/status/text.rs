@@ -1,7 +1,7 @@
 //! Answers of the control socket as readable text.
 //!
-//! The command line has an answer as a section, perhaps from another version of the gateway: what is missing in it is
-//! left out here, and what is not known is not shown.
+//! The command line has an answer as a section, perhaps from another version of the gateway. Missing keys are left out
+//! of the text, and unknown keys are not shown.
 
 use std::fmt::Write;
 
@@ -296,7 +296,7 @@ pub fn human_duration(seconds: u64) -> String {
     }
 }
 
-/// In units of 1024 with one decimal: `1.5 MiB`.
+/// Writes a number of bytes in units of 1024 with one decimal: `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;

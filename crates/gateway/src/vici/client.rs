@@ -63,7 +63,7 @@ impl Client {
         self.streamed(command, message, None, |_| {})
     }
 
-    /// As [`Self::command`]; meanwhile `on_event` gets the events of that name.
+    /// Does the same as [`Self::command`]. Meanwhile `on_event` gets the events that are named `event`.
     pub fn streamed(
         &mut self,
         command: &str,

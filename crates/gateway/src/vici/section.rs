@@ -270,7 +270,7 @@ impl fmt::Debug for Section {
     }
 }
 
-/// As JSON: text, arrays and objects; a name that comes twice keeps its last value.
+/// Writes a section as JSON: text, arrays and objects. A name that comes twice keeps its last value.
 impl serde::Serialize for Section {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.entries())

@@ -238,7 +238,8 @@ impl Drop for Socket {
     }
 }
 
-/// Its file has the mode from the beginning, whatever the umask: Linux takes it over from the socket.
+/// Binds a socket whose file has the mode [`MODE`] from the beginning, whatever the umask is. Linux copies the mode
+/// from the socket.
 fn bind_private(path: &Path) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     let file = File::from(OwnedFd::from(socket));
@@ -293,7 +294,7 @@ struct Outbox {
 }
 
 impl Outbox {
-    /// False if the packet cannot be sent: too long, or the client had to go.
+    /// Sends a packet. Returns false if that failed: the packet is too long, or the client had to go.
     fn send(&self, packet: &ControlPacket) -> bool {
         let bytes = match packet.encode() {
             Ok(bytes) => bytes,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::TooMany;
 use crate::net::nft::{Nft, NftTable};
 
-/// Until the next attempt after a first failure; each further one doubles it.
+/// The time until the next attempt after a first failure. Each further failure doubles the time.
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(64);
 
@@ -24,13 +24,13 @@ impl Filter for Nft {
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was to do, or it failed again.
+    /// There was nothing to do, or the attempt failed again.
     Nothing,
     Stands,
     StandsAgain,
-    /// Not the one that is wanted most, and why; told once.
+    /// A table stands, but not the one that is wanted most. The text says why. This outcome is told once.
     StandsInPart(String),
-    /// The first failure in a row, and why.
+    /// The first failure in a row. The text says why.
     Fails(String),
 }
 
@@ -60,8 +60,8 @@ impl<F: Filter> Raised<F> {
         }
     }
 
-    /// From now on this is wanted. Where it cannot be made, the former one stays: it may drop too much, but lets out no
-    /// more.
+    /// Asks for these tables from now on. If they cannot be made, the former table stays: it may drop too much, but
+    /// lets out no more.
     pub fn want(&mut self, tables: Result<Vec<NftTable>, TooMany>) -> Result<(), TooMany> {
         let tables = tables?;
         if self.tables != tables {
@@ -71,7 +71,7 @@ impl<F: Filter> Raised<F> {
         Ok(())
     }
 
-    /// Others have changed the table.
+    /// Notes that the kernel may have another table.
     pub fn spoil(&mut self) {
         self.stale = true;
         self.again = None;
@@ -186,7 +186,7 @@ mod tests {
         let table = NftTable::new("one");
         raised.want(Ok(vec![table.clone()])).unwrap();
 
-        // Not reached at all, then refused twice; told once.
+        // The kernel is not reached at all, then it refuses twice. Only the first failure is told.
         let unreached = || Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
         assert!(fails(&raised.settle(now, unreached)));
         assert_eq!(raised.settle(now, connect), Outcome::Nothing, "not yet");

@@ -48,7 +48,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     assert_eq!(order(&mut join, "pool"), ("pool", vec![]));
     assert_eq!(order(&mut join, "fpga"), ("pool", renewed.clone()));
     assert_eq!(order(&mut join, "cpu"), ("cpu", vec![]));
-    // As if the core had taken it.
+    // The test pretends that the core has taken the SA.
     join.child_sas.get_mut(sa.child).unwrap().carrier = Carrier::Fpga;
     assert_eq!(order(&mut join, "fpga"), ("fpga", vec![]));
     assert_eq!(order(&mut join, "pool"), ("fpga", renewed.clone()));
