@@ -1,7 +1,7 @@
 //! The TUN devices: a queue of each for every worker, and their links.
 //!
 //! Devices of the `interfaces` section outlive the gateway. An administrator's routes lead into them, and the kernel
-//! deletes routes with their device: what they lead there would leave in the clear.
+//! deletes routes with their device. Without the routes, their traffic would leave in the clear.
 
 use super::shield;
 use crate::config::GatewayConfig;

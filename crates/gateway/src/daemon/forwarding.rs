@@ -11,7 +11,7 @@ use crate::config::{Loaded, PolicyAction};
 struct Version {
     name: &'static str,
     v4: bool,
-    /// A folder for each interface, and one for all.
+    /// The path with a folder for each interface, and a folder for all interfaces.
     settings: &'static str,
     sysctl: &'static str,
 }
@@ -60,7 +60,7 @@ fn missing_where(loaded: &Loaded, is_on: impl Fn(&Version) -> bool) -> Vec<(Stri
         .collect()
 }
 
-/// Single addresses may be the gateway's own.
+/// Tells whether the selector is a network of this IP version. A single address may be the gateway's own.
 fn is_network(selector: &Selector, v4: bool) -> bool {
     match selector.addresses {
         SelectorAddresses::Range(first, last) => first != last && first.is_ipv4() == v4,

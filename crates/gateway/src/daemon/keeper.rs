@@ -54,7 +54,7 @@ impl Keeper {
         Ok((keeper, watch))
     }
 
-    /// This link is there now, in the place of another for the same interface.
+    /// Adds a link, in the place of another link for the same interface.
     pub fn adopt(&mut self, link: OwnLink) {
         self.links.retain(|old| old.interface != link.interface);
         self.links.push(link);
@@ -67,7 +67,7 @@ impl Keeper {
         (self.links.iter()).any(|own| own.interface == 0 && own.index == link)
     }
 
-    /// The links that somebody has deleted.
+    /// Returns the links that somebody has deleted.
     pub async fn gone(&self, net: &Net) -> Vec<OwnLink> {
         let mut gone = Vec::new();
         for link in &self.links {

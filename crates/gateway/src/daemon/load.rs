@@ -74,7 +74,7 @@ impl WorkerLoad {
 }
 
 impl Loads {
-    /// Takes a reading of each worker. To be called about twice a second.
+    /// Takes a reading of each worker. The caller does so about twice a second.
     pub fn follow(&mut self, workers: &[Worker], now: Instant) {
         self.workers
             .resize_with(workers.len(), || WorkerLoad::new(now));
@@ -89,7 +89,7 @@ impl Loads {
         }
     }
 
-    /// The workers for `stats`.
+    /// Returns the workers' part of the answer to `stats`.
     pub fn report(&self, workers: &[Worker], now: Instant) -> WorkersStats {
         let stats = workers.iter().enumerate().map(|(index, worker)| {
             let load = self.workers.get(index);
@@ -109,7 +109,7 @@ impl Loads {
 mod tests {
     use super::*;
 
-    /// Half seconds, in each of which the worker was so busy. Gives when it was told.
+    /// Takes the load of the worker in each half second. Returns the half seconds after which the log was told.
     fn told(percents: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let start = Instant::now();
         let (mut load, mut busy_ns) = (WorkerLoad::new(start), 0);

@@ -58,9 +58,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);
 /// The shortest time between two changes of the table of nf_tables because of peers that come and go.
 const SHIELD_PAUSE: Duration = Duration::from_secs(1);
-/// IKE messages taken from their queue at a time.
+/// Most IKE messages that are taken from their queue at a time.
 const ROUND_MAX: usize = 64;
-/// Commands that may wait for the control thread.
+/// Most commands that may wait for the control thread.
 const REQUESTS_WAITING_MAX: usize = 64;
 
 /// The options of `esplanade run`.
@@ -105,7 +105,7 @@ struct Daemon {
     /// The waiters are to be looked at without an event: a confirmed deletion raises none.
     look_at_waiters: bool,
     events: Events,
-    /// Policies whose traffic asked for an SA in vain. The log is told once of each.
+    /// Policies whose traffic asked for an SA in vain. The log has one line about each of them.
     refused: HashSet<PolicyId>,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
@@ -184,7 +184,7 @@ impl Daemon {
         result
     }
 
-    /// The time to wake up although nothing comes in.
+    /// Returns the time to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         [self.endpoint.poll_timeout(), waiter, self.repair_at]
@@ -238,7 +238,8 @@ impl Daemon {
             self.plane
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
-        // Only now, when the routes are there, is a tunnel up. It looks at every SA: not for every message.
+        // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
+        // message.
         let look = std::mem::take(&mut self.look_at_waiters) || events;
         if look || self.waiters.iter().any(|waiter| waiter.look_at <= now) {
             self.check_waiters(now);
@@ -264,7 +265,7 @@ impl Daemon {
             }
             Change::Dummies(sas) => self.plane.schedule_dummies(sas),
             Change::Renew(child) => {
-                // An SA that is about to end needs no rekey: what replaces it goes where it is to be.
+                // An SA that is about to end needs no rekey: its successor goes to the right engine.
                 if let Err(error) = self.endpoint.rekey_child_sa(now, child) {
                     tracing::debug!("an SA is not renewed for another engine: {error}");
                 }
@@ -579,7 +580,7 @@ impl Daemon {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 asked = inputs.signals.asked() => match asked {
-                    // Asked a second time: at once.
+                    // A second request to stop ends the gateway at once.
                     Asked::Stop => return,
                     Asked::Reload => {}
                 },
@@ -596,7 +597,7 @@ fn warn_of_forwarding(loaded: &Loaded) {
     }
 }
 
-/// A child that needs an interface that `running` does not have, by the names of its connection and its own.
+/// Returns the name, in the form `connection/child`, of a child that needs an interface that `running` does not have.
 fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String> {
     let has = |id: u32| id == 0 || running.interfaces.iter().any(|one| one.if_id == id);
     let policy = loaded.policies.iter().find(|policy| {
@@ -626,7 +627,7 @@ fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
 }
 
-/// Reasons and identities hold what peers have sent.
+/// Makes a text safe for the log. Reasons and identities contain what peers have sent.
 fn plain(text: &impl ToString) -> String {
     esplanade_ike::text::clean(&text.to_string())
 }
@@ -644,7 +645,8 @@ fn log_up(up: &esplanade_ike::IkeSaUp) {
     );
 }
 
-/// A peer that was refused. The endpoint tells a few of each source and in all: strangers can cause them.
+/// Logs that a peer was refused. The endpoint limits these events by source and in all, because strangers can cause
+/// them.
 fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
     let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
     tracing::warn!(

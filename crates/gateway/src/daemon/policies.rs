@@ -12,7 +12,7 @@ use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
 use crate::join::{ConfiguredPolicy, PolicyKind};
 
-/// The connections by their names.
+/// Returns the connections by their names.
 pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
     let connections = loaded.ike.connections.iter();
     connections
@@ -20,7 +20,7 @@ pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
         .collect()
 }
 
-/// The policies in the order of the SPD. `source` finds the local address towards a peer.
+/// Returns the policies in the order of the SPD. `source` finds the local address towards a peer.
 pub(super) fn configured(
     loaded: &Loaded,
     source: impl Fn(IpAddr) -> Option<IpAddr>,
@@ -76,9 +76,9 @@ pub(super) fn configured(
     loaded.policies.iter().map(resolve).collect()
 }
 
-/// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 §4.1), are one entry of the
-/// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave. `siblings` are the
-/// policies of its connection, none where no DSCP is named.
+/// Children with the same selectors whose packets differ in DSCPs (RFC 4301 §4.1) share one entry of the SPD: that of
+/// the first child. Returns the name of the first child, and the DSCPs of `policy`: its own, or the DSCPs that the
+/// others leave. `siblings` are the policies of the connection. The slice is empty if no DSCP is named.
 fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
     let same = |other: &&Policy| {
         (other.action, other.mode, other.priority) == (policy.action, policy.mode, policy.priority)
@@ -103,7 +103,7 @@ fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet
     }
 }
 
-/// The new policies whose child was there before, but whose SAs are made differently now.
+/// Returns the new policies whose child was there before, but whose SAs are made differently now.
 pub(super) fn changed<'a>(
     old: &[ConfiguredPolicy],
     new: &'a [ConfiguredPolicy],
@@ -136,7 +136,7 @@ fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
     addresses.iter().find_map(AddressMatch::host)
 }
 
-/// The part of the selectors that the host at `outer` itself can send or receive, for transport mode.
+/// Resolves selectors. In transport mode, only the part remains that the host at `outer` itself can send or receive.
 fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<TrafficSelector> {
     let host = |ts: TrafficSelector| {
         let outer = outer.filter(|outer| ts.addresses.contains(*outer))?;

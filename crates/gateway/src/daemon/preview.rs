@@ -41,7 +41,8 @@ pub enum Why {
     AddressUnknown,
 }
 
-/// Entries of the configuration, those of Protect as if they were in force, and the policies that have none.
+/// Returns the entries of the configuration, and the policies that have no entry. Protect entries are shown as if they
+/// were in force.
 pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let configured = policies::configured(loaded, |_| None);
     let connections = policies::by_name(loaded);

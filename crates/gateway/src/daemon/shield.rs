@@ -19,7 +19,7 @@ pub use raised::{Outcome, Raised};
 
 /// Most elements of one set. Only policies that overlap excessively need more.
 const PAIRS_MAX: usize = 1 << 17;
-/// Rules for single selectors, each of which costs every packet something.
+/// Most rules for single selectors. Every packet pays for each of these rules.
 const RULES_MAX: usize = 4096;
 
 const DEVICES: &str = "devices";
@@ -42,7 +42,7 @@ const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
 /// The address families, each with the offset of the source address in the header and its length, in bytes.
 const FAMILIES: [(u8, u32, usize); 2] = [(IPV4, 12, 4), (IPV6, 8, 16)];
 
-/// The table's name: gateways with different routing tables have tables of their own.
+/// Returns the table's name. Gateways with different routing tables have tables of their own.
 pub fn name(config: &GatewayConfig) -> String {
     format!("esplanade-{}", config.table)
 }
@@ -52,8 +52,8 @@ pub fn name(config: &GatewayConfig) -> String {
 #[error("the policies' selectors overlap too often, or too many name ports")]
 pub struct TooMany;
 
-/// The table for these policies, in the order of the SPD; `devices` are the gateway's TUN devices. Behind it comes, where
-/// interfaces have policies, the most that a kernel without `fib` expressions takes.
+/// Returns the table for these policies, which have the order of the SPD. `devices` are the gateway's TUN devices. If
+/// interfaces have policies, a second table follows: the most that a kernel without `fib` expressions takes.
 pub fn tables(
     config: &GatewayConfig,
     devices: &[String],
@@ -138,14 +138,14 @@ fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[Configured
             RuleVerdict::Drop,
         );
     }
-    // The kernel's own.
+    // Neighbour discovery is the kernel's own traffic.
     neighbours(table, "output");
     for chain in ["output", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(OUTBOUND));
     }
 }
 
-/// Neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
+/// Accepts neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
 fn neighbours(table: &mut NftTable, chain: &str) {
     let discovery = RuleMatch::Transport(0, vec![133], vec![137]);
     table.rule(
@@ -184,7 +184,7 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
             RuleVerdict::Accept,
         );
     }
-    // Errors about what the gateway has sent outside: path MTUs are learned from them.
+    // ICMP errors about packets of the gateway come in without an SA. The gateway learns path MTUs from them.
     for (family, protocol, first, last) in [
         (IPV4, ICMP, 3, 3),
         (IPV4, ICMP, 11, 12),
@@ -204,7 +204,8 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
     neighbours(table, "input");
 }
 
-/// Routes decide what the policies of an interface protect: also here, by the way back.
+/// Adds the rules for the policies of an interface. Routes decide what these policies protect, here by the way back of
+/// a packet.
 fn of_interface(
     table: &mut NftTable,
     interface: &InterfaceConfig,
@@ -219,7 +220,7 @@ fn of_interface(
     inbound(table, &chain, policies.iter().filter(is_bound), sets)
 }
 
-/// Packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
+/// Drops packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
 /// names a packet decides.
 fn inbound<'a>(
     table: &mut NftTable,
@@ -294,7 +295,7 @@ fn flush(
     Ok(())
 }
 
-/// Routes into other interfaces are the administrator's.
+/// Tells whether the policy is for the common TUN device. Routes into other interfaces are the administrator's.
 fn is_common(policy: &&ConfiguredPolicy) -> bool {
     policy.sa.if_ids.outbound == 0
 }

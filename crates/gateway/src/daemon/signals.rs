@@ -36,7 +36,7 @@ impl Signals {
         })
     }
 
-    /// Loses nothing when it is dropped before it is ready.
+    /// Waits for the next signal. No signal is lost if the future is dropped before it is ready.
     pub async fn asked(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Stop,

@@ -28,7 +28,7 @@ pub struct PacketSpec {
     pub interface: u32,
     /// The length in bytes, with the IP header. `None` means that the length does not matter.
     pub len: Option<u16>,
-    /// Don't Fragment is set. Always true in IPv6, which no router fragments.
+    /// Don't Fragment is set. This is always true in IPv6, which no router fragments.
     pub dont_fragment: bool,
 }
 
@@ -172,7 +172,7 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP | SCTP | UDP_LITE)
 }
 
-/// The name of a protocol in selectors, or its number.
+/// Returns the name of a protocol in selectors, or its number.
 pub fn protocol_name(protocol: u8) -> String {
     let known = PROTOCOLS.iter().skip_while(|(_, number)| *number == 0);
     let name = known.into_iter().find(|(_, number)| *number == protocol);

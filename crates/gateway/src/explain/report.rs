@@ -11,9 +11,9 @@ use super::packet::PacketSpec;
 use super::words::{why, word};
 use crate::vici::Section;
 
-/// Policies shown before the one that matches: those that came closest.
+/// Most policies shown before the one that matches: the policies that came closest.
 const BEFORE_SHOWN: usize = 5;
-/// Later policies shown that would match as well.
+/// Most later policies shown that would match as well.
 const AFTER_SHOWN: usize = 2;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -69,7 +69,7 @@ pub struct Hop {
     pub udp_encap: bool,
     /// The DSCP of the outer header.
     pub dscp: u8,
-    /// The outer header has Don't Fragment, as IPv6 always has.
+    /// The outer header has Don't Fragment set. In IPv6 this is always so.
     pub dont_fragment: bool,
     /// The MTU of the path to the peer. `None` means that it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ impl Report {
         );
     }
 
-    /// The report as the control socket carries it.
+    /// Returns the report as the control socket carries it.
     pub fn message(&self) -> Section {
         let mut message = Section::new();
         message
@@ -235,7 +235,7 @@ fn number<T: FromStr>(message: &Section, key: &str) -> Option<T> {
     message.text(key)?.parse().ok()
 }
 
-/// Absent is no, as in the other answers.
+/// Reads a switch. An absent key means no, as in the other answers.
 fn switch(message: &Section, key: &str) -> bool {
     message.text(key) == Some("yes")
 }
@@ -337,7 +337,8 @@ impl Hop {
     }
 }
 
-/// The policies worth showing: the one that decides, those before it that came closest, and later ones that match too.
+/// Returns the policies worth showing: the one that decides, earlier policies that came closest, and later ones that
+/// match too.
 fn near(comparisons: &[Comparison], matched: Option<usize>) -> Vec<usize> {
     let end = matched.unwrap_or(comparisons.len());
     let mut before: Vec<(DifferingField, usize)> = comparisons

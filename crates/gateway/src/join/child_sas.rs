@@ -1,4 +1,4 @@
-//! The child SAs that are installed: found by their numbers, and looked at for use and age.
+//! The installed child SAs: finds them by their numbers, and looks at their use and age.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use esplanade_ipsec::spd::PolicyId;
 
 use super::policy::ChildName;
 
-/// A look takes this many child SAs, or more where it would take more than `LOOKS_MAX` looks to see all. There can be a
+/// Fewest child SAs of one look. A look takes more if all SAs would need more than `LOOKS_MAX` looks. There can be a
 /// million.
 const SLICE_MIN: usize = 8192;
 const LOOKS_MAX: usize = 16;
@@ -131,7 +131,7 @@ impl ChildSas {
         self.by_id.iter().map(|(id, child)| (*id, child))
     }
 
-    /// The SAs of a policy, oldest first.
+    /// Returns the SAs of a policy, oldest first.
     pub fn of_policy(
         &self,
         policy: PolicyId,
@@ -140,8 +140,8 @@ impl ChildSas {
         ids.filter_map(|id| Some((*id, self.by_id.get(id)?)))
     }
 
-    /// The child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and one that
-    /// equals an inbound SPI of ours.
+    /// Returns the child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and
+    /// it may equal an inbound SPI of ours.
     pub fn find(
         &self,
         direction: SaDirection,

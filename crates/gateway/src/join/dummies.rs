@@ -10,7 +10,7 @@ use super::child_sas::ChildSas;
 use super::policy_book::PolicyBook;
 use crate::worker::{DummySa, DummySas};
 
-/// The child SAs that send dummies while they are sent with.
+/// The child SAs that send dummies while they are in use for sending.
 #[derive(Debug, Default)]
 pub(super) struct DummySchedule {
     /// The silence before a dummy, by the policy and the child SA.
@@ -19,7 +19,7 @@ pub(super) struct DummySchedule {
 }
 
 impl DummySchedule {
-    /// Adds a child SA. `per_second` 0 is none.
+    /// Adds a child SA. With 0 `per_second`, the SA sends no dummies.
     pub fn add(&mut self, policy: PolicyId, child: ChildSaId, per_second: u8) {
         if let Some(interval_ms) = 1000u64.checked_div(per_second.into()) {
             self.intervals_ms.insert((policy, child), interval_ms);

@@ -43,7 +43,7 @@ impl Handover {
         self.switch(child, child_sas, policy)
     }
 
-    /// Sends with this SA. Older ones for the same packets no longer wait to be switched to.
+    /// Sends with this SA. Older SAs for the same packets stop waiting.
     pub fn switch(&mut self, child: ChildSaId, child_sas: &ChildSas, policy: &Policy) -> bool {
         let Some(new) = child_sas.get(child) else {
             return false;
@@ -85,12 +85,12 @@ impl Handover {
         self.lingering.push((until, spi));
     }
 
-    /// Outbound SAs that wait for their peer.
+    /// Returns the outbound SAs that wait for their peer.
     pub fn waiting(&self) -> Vec<ChildSaId> {
         self.waiting.iter().map(|(_, child)| *child).collect()
     }
 
-    /// Outbound SAs that have waited long enough.
+    /// Returns the outbound SAs that have waited long enough.
     pub fn due(&self, now: Instant) -> Vec<ChildSaId> {
         let due = self.waiting.iter().filter(|(until, _)| *until <= now);
         due.map(|(_, child)| *child).collect()

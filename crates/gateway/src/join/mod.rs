@@ -165,7 +165,7 @@ impl Join {
         Ok(())
     }
 
-    /// The child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
+    /// Returns the child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
     fn configured_for(&self, event: &ChildSaInstalled) -> Result<ConfiguredPolicy, InstallError> {
         let name = (event.connection.clone(), event.name.clone());
         let former = || {
@@ -240,7 +240,7 @@ impl Join {
         }
     }
 
-    /// Sends to another address of the peer, from one of ours.
+    /// Changes the addresses of child SAs, ours and the peer's.
     pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
         self.tables_changed = true;
         for child in children.iter().filter_map(|id| self.child_sas.get(*id)) {
@@ -268,14 +268,15 @@ impl Join {
             .order(&self.database, policies, child_sas, name, engine)
     }
 
-    /// Looks at the next slice of child SAs, and at those that wait for their peer. `now_ms` is the data plane's clock.
+    /// Looks at the next slice of child SAs, and at child SAs that wait for their peer. `now_ms` is the data plane's
+    /// clock.
     pub fn take_activity(&mut self, now_ms: u64) -> Vec<Activity> {
         let mut active = Vec::new();
         for child in self.handover.waiting() {
             let Some(activity) = self.child_sas.activity_of(child, now_ms) else {
                 continue;
             };
-            // A peer that sends on its SA has it.
+            // A peer that sends on an SA has installed the SA.
             if activity.inbound {
                 self.switch_to(child);
             }
@@ -328,7 +329,7 @@ impl Join {
         self.child_sas.get(child)
     }
 
-    /// The child SA that an event of the data plane is about.
+    /// Returns the child SA that an event of the data plane is about.
     pub fn child_of(
         &self,
         direction: SaDirection,
@@ -343,7 +344,7 @@ impl Join {
         self.placement.engine_of(child)
     }
 
-    /// The inbound SAs of a policy's child SAs.
+    /// Returns the inbound SAs of a policy's child SAs.
     pub fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
         let children = self.child_sas.of_policy(policy);
         children
@@ -356,7 +357,7 @@ impl Join {
         self.policies.asks(policy)
     }
 
-    /// The connection and the children that a packet of this DSCP asks for, its own first.
+    /// Returns the connection and the children that a packet of this DSCP asks for. The packet's own child comes first.
     pub fn children_to_ask(&self, policy: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         self.policies.children_to_ask(policy, dscp)
     }

@@ -53,7 +53,7 @@ pub struct CoreFailed(String);
 
 /// The FPGA core, as far as child SAs are installed in it.
 pub trait ChildSaDevice: Debug {
-    /// Installs both halves of a child SA, or neither; the text says why.
+    /// Installs both halves of a child SA, or neither. The error text says why.
     fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String>;
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Placement {
     core: Option<Box<dyn ChildSaDevice>>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
-    /// SAs whose successors are to be elsewhere.
+    /// SAs whose successors are to be with another engine.
     renewals: Vec<ChildSaId>,
 }
 
@@ -111,7 +111,7 @@ impl Placement {
         found.and_then(|index| Some(EngineChoice::Worker(index.try_into().ok()?)))
     }
 
-    /// The engine of children for which nothing is said.
+    /// Returns the engine of children without an order or a configured engine.
     fn usual(&self) -> EngineChoice {
         match self.core {
             Some(_) => EngineChoice::Core,
@@ -242,7 +242,8 @@ impl Placement {
         }
     }
 
-    /// SAs that are to be rekeyed since the last call, because their successors are to be elsewhere.
+    /// Takes the SAs that are to be rekeyed since the last call, because their successors are to be with another
+    /// engine.
     pub fn take_renewals(&mut self) -> Vec<ChildSaId> {
         std::mem::take(&mut self.renewals)
     }

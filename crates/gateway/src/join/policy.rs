@@ -37,7 +37,7 @@ impl ConfiguredPolicy {
         (self.connection.clone(), self.child.clone())
     }
 
-    /// The name of the child whose SPD entry this child shares.
+    /// Returns the name of the child whose SPD entry this child shares.
     pub(super) fn entry_name(&self) -> ChildName {
         (self.connection.clone(), self.shares_entry_of.clone())
     }

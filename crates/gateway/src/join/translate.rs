@@ -24,7 +24,7 @@ pub(super) fn negotiated(event: &ChildSaInstalled) -> Option<PolicySelectors> {
     PolicySelectors::new(local, remote)
 }
 
-/// The two halves of a child SA. `now_ms` is the data plane's clock.
+/// Makes the two halves of a child SA. `now_ms` is the data plane's clock.
 pub(super) fn halves(
     event: &ChildSaInstalled,
     options: &SaOptions,
@@ -81,7 +81,7 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
         bytes_hard: limit(event.hard_bytes),
         packets_soft: limit(event.soft_packets),
         packets_hard: limit(event.hard_packets),
-        // IKE has timers for this limit and for the others in time. The keys end in time also where IKE is late.
+        // IKE has timers for this limit and for the others in time. The keys end in time even if IKE is late.
         time_hard_ms: limit(event.life_time.as_millis() as u64),
         ..LifetimeLimits::default()
     }

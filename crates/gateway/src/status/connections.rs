@@ -13,7 +13,7 @@ pub struct ListedConnection {
     pub local_addrs: Vec<String>,
     pub remote_addrs: Vec<String>,
     pub version: &'static str,
-    /// Always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
+    /// This time is always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
     pub reauth_time: u64,
     pub rekey_time: u64,
     pub unique: String,
@@ -80,7 +80,7 @@ pub struct ListedPolicy {
 pub struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// Adds a range of addresses. Protocol 0 is any.
+    /// Adds a range of addresses. Protocol 0 means any protocol.
     pub fn push_range(&mut self, first: IpAddr, last: IpAddr, protocol: u8, ports: (u16, u16)) {
         let addresses = match prefixes_of_range(first, last).as_slice() {
             [prefix] => prefix.to_string(),
@@ -96,7 +96,8 @@ impl Selectors {
     }
 }
 
-/// Protocol and ports in brackets; nothing for any traffic. Start above end is OPAQUE (RFC 7296 §3.13.1).
+/// Writes protocol and ports in brackets, or nothing for any traffic. A start port above the end port means OPAQUE (RFC
+/// 7296 §3.13.1).
 fn layer_4(protocol: u8, ports: (u16, u16)) -> String {
     match (protocol, ports) {
         (0, (0, u16::MAX)) => String::new(),

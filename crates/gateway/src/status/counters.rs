@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Counters by their names.
 pub type NamedCounters = BTreeMap<String, u64>;
 
-/// The name of a counter as every output writes it: in kebab case.
+/// Returns the name of a counter as every output writes it: in kebab case.
 pub fn counter_name(name: &str) -> String {
     name.replace('_', "-")
 }

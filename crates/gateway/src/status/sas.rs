@@ -20,9 +20,9 @@ pub struct ListedIkeSa {
     pub local_port: u16,
     pub remote_host: IpAddr,
     pub remote_port: u16,
-    /// `%any` while it is not known.
+    /// The identity. It is `%any` while it is not known.
     pub local_id: String,
-    /// `%any` while it is not known.
+    /// The identity. It is `%any` while it is not known.
     pub remote_id: String,
     /// This gateway began the SA.
     #[serde(skip_serializing_if = "is_no")]
@@ -87,7 +87,7 @@ pub struct ListedChildSa {
     /// 1 with extended sequence numbers (RFC 4303 §2.2.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub esn: Option<u8>,
-    /// ESP goes in UDP (RFC 3948).
+    /// ESP packets travel in UDP (RFC 3948).
     #[serde(skip_serializing_if = "is_no")]
     pub encap: bool,
     /// The traffic of the SA. `None` means that the data plane does not have the SA.
@@ -111,7 +111,7 @@ pub struct ListedChildSa {
 pub struct ChildTraffic {
     /// The SPD's number of the policy.
     pub reqid: u32,
-    /// The engine that carries the SA, where the gateway has several.
+    /// The engine that carries the SA, if the gateway has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,
     /// The reason why the CPU carries the SA and not the FPGA core.
@@ -121,7 +121,7 @@ pub struct ChildTraffic {
     pub inbound: HalfTraffic,
     #[serde(flatten, serialize_with = "outbound")]
     pub outbound: HalfTraffic,
-    /// Only reasons for which a packet was dropped: most SAs never drop one.
+    /// The drops by reason. Only reasons for which a packet was dropped are there, because most SAs never drop one.
     #[serde(skip_serializing_if = "NamedCounters::is_empty")]
     pub drops: NamedCounters,
 }

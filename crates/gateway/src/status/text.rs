@@ -40,7 +40,8 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
     out
 }
 
-/// The children of a connection that are not up, from a `list-conn` event: what they wait for, and why they are down.
+/// Writes out the children of a connection that are not up, from a `list-conn` event: what they wait for, and why they
+/// are down.
 pub fn render_down(name: &str, connection: &Section) -> String {
     let mut out = String::new();
     let children = connection.sub("children").into_iter();
@@ -105,7 +106,7 @@ pub fn render_counters(counters: &Section) -> String {
     out
 }
 
-/// The counters of a section that are not zero.
+/// Writes out the counters of a section that are not zero.
 fn counted(section: Option<&Section>) -> String {
     let entries = section.into_iter().flat_map(Section::entries);
     let counts = entries.filter_map(|(name, _)| {
@@ -286,7 +287,7 @@ fn suite(message: &Section) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// The two largest units: `2h 05m`.
+/// Writes a duration in its two largest units: `2h 05m`.
 pub fn human_duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -314,7 +315,7 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// Identities come from peers: nothing in them may steer the terminal.
+/// Makes a text safe to print. Identities come from peers: nothing in them may steer the terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

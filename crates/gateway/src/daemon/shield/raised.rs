@@ -77,7 +77,7 @@ impl<F: Filter> Raised<F> {
         self.again = None;
     }
 
-    /// Makes the table, if that is to be done now. `connect` reaches the filter.
+    /// Makes the table if that is due. `connect` reaches the filter.
     pub fn settle(&mut self, now: Instant, connect: impl FnOnce() -> io::Result<F>) -> Outcome {
         let waits = self.again.is_some_and(|again| now < again);
         if !self.stale || waits || self.tables.is_empty() {
@@ -117,7 +117,7 @@ impl<F: Filter> Raised<F> {
         }
     }
 
-    /// Takes the table away, for good.
+    /// Takes the table away for good.
     pub fn lift(&mut self, name: &str) -> io::Result<()> {
         self.tables.clear();
         match &self.filter {
@@ -127,7 +127,7 @@ impl<F: Filter> Raised<F> {
     }
 }
 
-/// Gives the first refusal, where a later one of the tables was taken.
+/// Commits the first table that the filter takes. Returns the first refusal if an earlier table was refused.
 fn first_taken(filter: &impl Filter, tables: &[NftTable]) -> io::Result<Option<io::Error>> {
     let mut refused = None;
     for table in tables {
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// Refuses as often as it is told, and remembers what it took.
+    /// A filter that refuses as often as the test says, and remembers the tables that it took.
     #[derive(Clone, Default)]
     struct Kernel(Rc<RefCell<(usize, Vec<NftTable>)>>);
 

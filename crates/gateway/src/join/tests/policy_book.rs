@@ -106,13 +106,13 @@ fn a_reload_never_lets_trapped_traffic_out() {
     let now = Instant::now();
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     route_changes(&mut join);
-    // Another detail of the policy: its routes stay.
+    // A detail of the policy changes, and its routes stay.
     let mut changed = policy("net", TRAP, "10.2.0.0/16");
     changed.sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
     join.configure(vec![changed]);
     assert_eq!(route_changes(&mut join), []);
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
-    // Other selectors: the new routes come before the old ones go.
+    // The selectors change: the new routes come before the old ones go.
     join.configure(vec![policy("net", TRAP, "10.0.0.0/8")]);
     let adds: Vec<_> = route_changes(&mut join).iter().map(|c| c.add).collect();
     assert_eq!(adds, [true, false]);
@@ -178,7 +178,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
         sa
     };
     let net = up(&mut join, 1, "net", true);
-    // The peer's is beside another, but for other packets: nothing to wait for.
+    // The peer's SA is beside another SA, but for other packets. So it does not wait.
     let voice = up(&mut join, 2, "voice", false);
     assert_eq!(
         (spi(&join, 0), spi(&join, 46)),
