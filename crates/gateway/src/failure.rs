@@ -17,7 +17,7 @@ pub enum Exit {
     Unreachable = 4,
     /// The system forbids or lacks what is needed: a capability, a namespace, a device, instructions of the processor.
     Forbidden = 5,
-    /// Ended by an interrupt from the keyboard.
+    /// An interrupt from the keyboard ended the program.
     Interrupted = 130,
 }
 

@@ -27,7 +27,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 static OUTPUT: OnceLock<LineOutput> = OnceLock::new();
 
 thread_local! {
-    /// On the writing thread: collects the events that it logs itself.
+    /// Collects the events that the writing thread logs itself.
     static NOTE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 

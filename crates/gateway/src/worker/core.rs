@@ -91,8 +91,8 @@ impl CoreHandle {
         }
     }
 
-    /// Installs both halves of a child SA in the core, or neither; the error says why. The core
-    /// uses them from the next [`Self::follow`] on.
+    /// Installs both halves of a child SA in the core, or neither. The error says why. The core uses them from the next
+    /// [`Self::follow`] on.
     pub fn install(
         &self,
         outbound: Arc<OutboundSa>,
@@ -130,8 +130,8 @@ pub(super) struct CoreDriver {
     failed: Option<CoreError>,
     /// The core has packets to process.
     busy: bool,
-    /// Set while frames wait for the core: how many frames it had taken, and since when it has
-    /// taken none.
+    /// The number of frames that the core had taken, and the time since when it has taken none. `None` means that no
+    /// frame waits for the core.
     waits: Option<(u32, u64)>,
     /// Packets that were too long, as counted so far: outbound, inbound.
     cut: [u64; 2],

@@ -110,7 +110,7 @@ fn protect(
     }
 }
 
-/// Policies that could not be compared.
+/// Reports the policies that could not be compared.
 fn left_out(report: &mut Report, loaded: &Loaded, missing: &[Missing]) {
     for missing in missing {
         let Some(policy) = loaded.policies.get(missing.policy) else {

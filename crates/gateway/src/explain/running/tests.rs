@@ -1,4 +1,4 @@
-//! Explanations of packets in a made-up gateway.
+//! Tests of explanations of packets in a fake gateway.
 
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{Path, SaParameters};

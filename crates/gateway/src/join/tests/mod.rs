@@ -1,4 +1,4 @@
-//! Stories of child SAs, as SPD and SAD see them: one file for each module that decides in them.
+//! Tests that follow child SAs through SPD and SAD, with a file for each module that decides.
 
 mod child_sas;
 mod dummies;

@@ -1,4 +1,4 @@
-//! Children that change their engine, and what the FPGA core takes.
+//! Tests of children that change their engine, and of the SAs that the FPGA core takes.
 
 use super::*;
 use crate::config::EngineKind;
