@@ -96,8 +96,8 @@ impl Selectors {
     }
 }
 
-/// Writes protocol and ports in brackets, or nothing for any traffic. A start port above the end port means OPAQUE (RFC
-/// 7296 §3.13.1).
+/// Writes protocol and ports in brackets, or nothing for any traffic. A start port above the end port means OPAQUE
+/// (RFC 7296 §3.13.1).
 fn layer_4(protocol: u8, ports: (u16, u16)) -> String {
     match (protocol, ports) {
         (0, (0, u16::MAX)) => String::new(),
