@@ -26,7 +26,7 @@ pub(crate) enum Aead {
 }
 
 impl Aead {
-    /// Makes a key from key and salt. Returns None unless the cipher is an AEAD and the length suits it.
+    /// Makes a key from key and salt. Returns `None` unless the cipher is an AEAD and the length suits it.
     pub(crate) fn new(encryption: Encryption, icv_len: usize, key: &[u8]) -> Option<Self> {
         use Encryption::*;
         match encryption {
@@ -49,7 +49,7 @@ impl Aead {
         }
     }
 
-    /// Makes an AES-GMAC key for AH. Returns None for other algorithms, and if the length is wrong.
+    /// Makes an AES-GMAC key for AH. Returns `None` for other algorithms, and if the length is wrong.
     pub(crate) fn gmac(integrity: Integrity, key: &[u8]) -> Option<Self> {
         let fits = integrity.is_gmac() && key.len() == integrity.key_len() + integrity.salt_len();
         fits.then(|| Self::gcm(integrity.icv_len(), key)).flatten()
@@ -76,7 +76,7 @@ impl Aead {
         })
     }
 
-    /// Encrypts in place and writes the ICV. Returns None if a length does not fit.
+    /// Encrypts in place and writes the ICV. Returns `None` if a length does not fit.
     pub(crate) fn seal(
         &self,
         iv: [u8; IV_LEN],
@@ -90,7 +90,7 @@ impl Aead {
         }
     }
 
-    /// Checks the ICV and decrypts in place. If the ICV is wrong, the body is zeroed and the result is None.
+    /// Checks the ICV and decrypts in place. If the ICV is wrong, the body is zeroed and the result is `None`.
     pub(crate) fn open(
         &self,
         iv: [u8; IV_LEN],

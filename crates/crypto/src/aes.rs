@@ -33,7 +33,7 @@ fn schedule(key: &[u8], set_key: SetKey) -> Option<Cleansed<lc::AES_KEY>> {
 }
 
 impl EncryptKey {
-    /// Returns None unless the key has 16, 24 or 32 bytes.
+    /// Returns `None` unless the key has 16, 24 or 32 bytes.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         schedule(key, lc::AES_set_encrypt_key).map(Self)
     }
@@ -93,7 +93,7 @@ impl EncryptKey {
 }
 
 impl DecryptKey {
-    /// Returns None unless the key has 16, 24 or 32 bytes.
+    /// Returns `None` unless the key has 16, 24 or 32 bytes.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         schedule(key, lc::AES_set_decrypt_key).map(Self)
     }

@@ -22,7 +22,7 @@ impl Ccm {
         EncryptKey::new(key).map(|key| Self { key })
     }
 
-    /// Encrypts in place and writes an ICV of 4 to 16 bytes. Returns None if a length does not fit.
+    /// Encrypts in place and writes an ICV of 4 to 16 bytes. Returns `None` if a length does not fit.
     pub(crate) fn seal(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -36,7 +36,7 @@ impl Ccm {
         Some(())
     }
 
-    /// Decrypts in place and checks the ICV. If the ICV is wrong, the body is zeroed and the result is None.
+    /// Decrypts in place and checks the ICV. If the ICV is wrong, the body is zeroed and the result is `None`.
     pub(crate) fn open(
         &self,
         nonce: &[u8; NONCE_LEN],

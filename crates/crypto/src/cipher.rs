@@ -26,7 +26,7 @@ pub(crate) enum Cipher {
 pub(crate) struct WrongIv;
 
 impl Cipher {
-    /// Makes a key from key and salt. Returns None for an AEAD, and if the length does not suit the cipher.
+    /// Makes a key from key and salt. Returns `None` for an AEAD, and if the length does not suit the cipher.
     pub(crate) fn new(encryption: Encryption, key: &[u8]) -> Option<Self> {
         match encryption {
             Encryption::Null => key.is_empty().then_some(Self::Null),

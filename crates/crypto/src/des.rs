@@ -27,7 +27,7 @@ fn schedule(key: &[u8; BLOCK]) -> Cleansed<lc::DES_key_schedule> {
 }
 
 impl DesKey {
-    /// Returns None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
+    /// Returns `None` unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         match key.as_chunks::<BLOCK>() {
             ([key], []) => Some(Self::single(key)),

@@ -139,11 +139,11 @@ impl KeyPair {
         &self.public
     }
 
-    /// Computes the shared secret g^ir: an x coordinate, or a MODP value padded to the length of the modulus (RFC
-    /// 7296 §2.14).
+    /// Computes the shared secret g^ir: an x coordinate, or a MODP value padded to the length of the modulus
+    /// (RFC 7296 §2.14).
     ///
-    /// Refuses public values off the curve or of small order, and MODP values outside 1 < y < p - 1 (RFC 6989 §2, RFC
-    /// 8031 §2.3).
+    /// Refuses public values off the curve or of small order. Also refuses MODP values outside 1 < y < p - 1
+    /// (RFC 6989 §2, RFC 8031 §2.3).
     pub fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
         let group = self.group;
         check_public(group, peer_public)?;

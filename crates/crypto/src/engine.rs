@@ -26,7 +26,7 @@ pub struct Rejected {
 /// Properties of an engine that help its user to fill batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
-    /// Number of batches that the engine can hold. That many keep it busy.
+    /// Number of batches that the engine can hold. This many batches keep it busy.
     pub depth: usize,
     /// A batch with this many jobs need not wait for more.
     pub jobs: usize,
@@ -55,8 +55,8 @@ pub trait Engine: Send {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected>;
     fn poll(&mut self) -> Option<Batch>;
 
-    /// A descriptor that is readable when there may be something to poll, until a poll finds nothing. None for an
-    /// engine that has finished when `submit` returns.
+    /// Returns a descriptor that is readable when there may be something to poll, until a poll finds nothing. Returns
+    /// `None` for an engine that has finished when `submit` returns.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

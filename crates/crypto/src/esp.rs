@@ -56,8 +56,8 @@ pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
     }
 }
 
-/// The AAD: SPI || sequence number, with the high half between them under ESN (RFC 4106 §5, RFC 4309 §5, RFC 7634
-/// §2.1).
+/// The AAD: SPI || sequence number, with the high half between them under ESN (RFC 4106 §5, RFC 4309 §5,
+/// RFC 7634 §2.1).
 struct Aad {
     bytes: [u8; 12],
     len: usize,

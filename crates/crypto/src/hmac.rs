@@ -107,7 +107,7 @@ enum HmacKind {
 }
 
 impl Hmac {
-    /// Makes a key. Returns None if the algorithm is no HMAC, or if the key is longer than the hash's block.
+    /// Makes a key. Returns `None` if the algorithm is no HMAC, or if the key is longer than the hash's block.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         Some(Self(match integrity {
             Integrity::HmacMd5_96 => HmacKind::Md5(Md5::new(key)?),
@@ -119,8 +119,8 @@ impl Hmac {
         }))
     }
 
-    /// Returns the chaining values after the inner and after the outer pad, padded with zeros. None if the hash has
-    /// 64-bit words.
+    /// Returns the chaining values after the inner and after the outer pad, padded with zeros. Returns `None` if the
+    /// hash has 64-bit words.
     pub(crate) fn states(&self) -> Option<[Cleansed<[u32; 8]>; 2]> {
         let states: [&[u32]; 2] = match &self.0 {
             HmacKind::Md5(key) => [&key.inner.0, &key.outer.0],

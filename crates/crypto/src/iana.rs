@@ -188,8 +188,8 @@ impl Encryption {
         }
     }
 
-    /// Returns true if the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message (RFC
-    /// 8750).
+    /// Returns true if the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message
+    /// (RFC 8750).
     pub const fn for_ike(self) -> bool {
         !matches!(
             self,

@@ -6,7 +6,7 @@ use crate::slots::SlotTable;
 
 pub use crate::spec::{Direction, JobStatus};
 
-/// One ESP or AH packet. The key's transform determines the places of IV, payload and ICV, the AAD and the nonce.
+/// An ESP or AH packet. The key's transform determines the places of IV, payload and ICV, the AAD and the nonce.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// The key's number in [`Batch::keys`].
@@ -56,7 +56,7 @@ impl Batch {
         }
     }
 
-    /// Takes `len` bytes of the arena and returns their offset, or None if fewer are free.
+    /// Takes `len` bytes of the arena and returns their offset, or `None` if fewer are free.
     pub fn reserve(&mut self, len: usize) -> Option<usize> {
         let offset = self.used;
         let end = offset.checked_add(len)?;

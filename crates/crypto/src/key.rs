@@ -13,8 +13,8 @@ use crate::transform::{Protocol, Transform};
 
 pub use crate::material::KeyError;
 
-/// One direction of one SA: transform, ESN flag and the expanded keys. It is immutable, so that any number of threads
-/// may use it at once, and it is zeroised on drop.
+/// The key context for one direction of an SA: transform, ESN flag and the expanded keys. It is immutable, so any
+/// number of threads may use it at once. It is zeroised on drop.
 ///
 /// Heap memory in bytes, this struct included:
 ///
@@ -224,7 +224,7 @@ form_of! {
     GmacKernel: gcm::gmac::GmacKey,
 }
 
-/// Makes the key of the tier's kernel for an ESP transform. Returns None if the tier has no kernel for it. The key
+/// Makes the key of the tier's kernel for an ESP transform. Returns `None` if the tier has no kernel for it. The key
 /// material must have the transform's length.
 #[cfg(target_arch = "x86_64")]
 fn kernel_keys(

@@ -19,7 +19,7 @@ enum MacKind {
 }
 
 impl Mac {
-    /// Makes a key. Returns None for AES-GMAC, and if the key's length does not suit the algorithm.
+    /// Makes a key. Returns `None` for AES-GMAC, and if the key's length does not suit the algorithm.
     pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
         if key.len() != integrity.key_len() {
             return None;

@@ -79,8 +79,8 @@ impl KeyMaterial {
         self.cipher().0
     }
 
-    /// The bytes that precede the IV in a nonce: salt (RFC 4106 §4) or nonce (RFC 3686 §4). Empty if the cipher has
-    /// none.
+    /// The bytes that precede the IV in a nonce: salt (RFC 4106 §4) or nonce (RFC 3686 §4). The slice is empty if the
+    /// cipher has none.
     pub fn salt(&self) -> &[u8] {
         self.cipher().1
     }
@@ -101,7 +101,7 @@ impl KeyMaterial {
         cipher.split_at(cipher.len().saturating_sub(salt_len))
     }
 
-    /// H of AES-GCM: the encrypted zero block (SP 800-38D §6.4). None for other ciphers.
+    /// Returns H of AES-GCM, which is the encrypted zero block (SP 800-38D §6.4). Returns `None` for other ciphers.
     pub fn hash_key(&self) -> Option<Zeroizing<[u8; BLOCK]>> {
         match self.transform.encryption()? {
             Encryption::AesGcm8 | Encryption::AesGcm12 | Encryption::AesGcm16 => {
@@ -112,8 +112,8 @@ impl KeyMaterial {
         }
     }
 
-    /// The chaining values of an HMAC's hash after its inner and after its outer pad (RFC 2104), padded with zeros.
-    /// None for other algorithms, and if the hash has 64-bit words.
+    /// Returns the chaining values of an HMAC's hash after its inner and after its outer pad (RFC 2104), padded with
+    /// zeros. Returns `None` for other algorithms, and if the hash has 64-bit words.
     pub fn hmac_states(&self) -> Option<[Zeroizing<[u32; 8]>; 2]> {
         let hmac = Hmac::new(self.transform.integrity()?, self.integrity_key())?;
         let states = hmac.states()?;

@@ -39,7 +39,7 @@ impl Secret {
         self.0.truncate(len);
     }
 
-    /// Returns a copy of `len` bytes from `offset` on, or None if there are fewer.
+    /// Returns a copy of `len` bytes from `offset` on, or `None` if there are fewer.
     pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
         let end = offset.checked_add(len)?;
         self.0.get(offset..end).map(Self::from)

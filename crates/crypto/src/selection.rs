@@ -30,7 +30,7 @@ pub enum TierError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub tier: Tier,
-    /// The self-test failures of better tiers that the machine has. Those tiers are not used.
+    /// The self-test failures of better tiers that the machine has. The process does not use these tiers.
     pub disabled: Vec<SelfTestError>,
 }
 

@@ -63,7 +63,7 @@ fn answers() -> impl Iterator<Item = (Transform, Vec<&'static str>)> {
     })
 }
 
-/// One packet of the file. `icv_at` is the offset of the ICV for AH.
+/// A packet of the file. `icv_at` is the offset of the ICV for AH.
 struct KnownAnswer {
     key: KeyContext,
     sequence: u64,

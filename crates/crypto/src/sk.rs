@@ -38,8 +38,8 @@ enum SkKeys {
 }
 
 impl SkKey {
-    /// Makes the keys. Returns None if a key length does not suit the algorithms, if the algorithms do not suit each
-    /// other, or if IKE may not use one of them.
+    /// Makes the keys. Returns `None` if a key length does not suit the algorithms, or if the algorithms do not suit
+    /// each other. Also returns `None` if IKE may not use an algorithm.
     pub fn new(
         encryption: Encryption,
         integrity: Option<Integrity>,
@@ -86,7 +86,7 @@ impl SkKey {
     }
 
     /// Seals a message in place and appends the ICV. The Encrypted payload's IV begins at `iv_at`, and the padded
-    /// content follows it. Returns None if the lengths do not fit; the message is then unusable.
+    /// content follows it. Returns `None` if the lengths do not fit; the message is then unusable.
     pub fn seal(&self, message: &mut Vec<u8>, iv_at: usize) -> Option<()> {
         let content_at = iv_at.checked_add(self.iv_len())?;
         let content_len = message.len().checked_sub(content_at)?;

@@ -48,7 +48,7 @@ pub enum IvKind {
     Random,
 }
 
-/// One transform of ESP or AH.
+/// A transform of ESP or AH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transform {
     protocol: Protocol,
@@ -128,12 +128,12 @@ impl Transform {
         self.protocol
     }
 
-    /// The cipher; None for AH.
+    /// Returns the cipher, or `None` for AH.
     pub const fn encryption(self) -> Option<Encryption> {
         self.encryption
     }
 
-    /// The integrity algorithm; None for an AEAD.
+    /// Returns the integrity algorithm, or `None` for an AEAD.
     pub const fn integrity(self) -> Option<Integrity> {
         self.integrity
     }
@@ -171,8 +171,8 @@ impl Transform {
         }
     }
 
-    /// Length in bytes of the key material that IKE must provide. It consists of the encryption key, its salt (RFC
-    /// 4106 §8.1), the integrity key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
+    /// Length in bytes of the key material that IKE must provide. It consists of the encryption key, its salt
+    /// (RFC 4106 §8.1), the integrity key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
     pub const fn key_material_len(self) -> usize {
         let integrity = match self.integrity {
             Some(integrity) => integrity.key_len() + integrity.salt_len(),

@@ -151,10 +151,10 @@ const DROPS: usize = (lane_counters::DROP_NOT_PROTECTED / 4) as usize + 1;
 /// The state of an SA in the core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Outbound: the last sequence number used. Inbound: the highest one seen.
+    /// The last sequence number used by an outbound SA, or the highest number seen by an inbound SA.
     pub sequence: u64,
     pub bytes: u64,
-    /// Inbound only: the replay window. Bit 0 is the highest number seen.
+    /// The replay window of an inbound SA. Bit 0 is the highest number seen.
     pub window: u64,
 }
 
@@ -304,8 +304,8 @@ impl<D: Device> Core<D> {
     /// Replaces a lane's policies. The first matching entry decides.
     ///
     /// The lane takes no frames meanwhile, but packets that it has taken look up their policy later. Each such packet
-    /// meets the former policies or the new ones. Where the two match differently, it may for a moment meet a third
-    /// entry: that one leaves it to software or, inbound, drops it.
+    /// meets the former policies or the new ones. If the two match a packet differently, the packet may for a moment
+    /// meet a third entry. The third entry leaves the packet to software or, inbound, drops it.
     ///
     /// Entries that name an SA's row mean the SA that is there now. If another SA is installed in the row, the
     /// entry's packets find no SA until the policies are set again.
@@ -557,8 +557,8 @@ impl<D: Device> Core<D> {
         Ok(status & lost != 0)
     }
 
-    /// Returns how many of the frames that the device was given it has taken, modulo 2³². None if it has taken all of
-    /// them.
+    /// Returns the number of frames that the device has taken so far, modulo 2³². Returns `None` if the device has
+    /// taken all frames that it was given.
     pub fn progress(&mut self) -> Result<Option<u32>> {
         let mut taken = None;
         let Self {

@@ -13,8 +13,8 @@ pub enum BusError {
 
 /// A board with the core and a DMA engine.
 ///
-/// The registers of [`crate::regs`] belong to the core. Those of [`crate::ring`] belong to the DMA engine, which
-/// moves packets between the rings in memory and the core's streams.
+/// The registers of [`crate::regs`] belong to the core. The registers of [`crate::ring`] belong to the DMA engine,
+/// which moves packets between the rings in memory and the core's streams.
 pub trait Device: Send {
     fn read(&mut self, address: u32) -> Result<u32, BusError>;
 

@@ -26,7 +26,7 @@ impl Suite {
         Self::Ctr128Sha2,
     ];
 
-    /// The suite for a transform. None if the core does not have it.
+    /// Returns the suite for a transform, or `None` if the core does not have it.
     pub fn of(transform: Transform) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -64,7 +64,7 @@ pub struct DeviceKey {
 }
 
 impl DeviceKey {
-    /// Converts key material. Returns None if the core does not have the transform.
+    /// Converts key material. Returns `None` if the core does not have the transform.
     pub fn new(material: &KeyMaterial) -> Option<Self> {
         let suite = Suite::of(material.transform())?;
         let salt = material.salt().try_into().ok()?;

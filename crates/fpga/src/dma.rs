@@ -36,7 +36,7 @@ impl Dma {
         self.memory.clone()
     }
 
-    /// Reads a register. Returns None if there is no such register.
+    /// Reads a register. Returns `None` if there is no such register.
     pub fn read(&self, address: u32) -> Option<u32> {
         let (ring, offset) = place(address)?;
         let ring = self.rings.get(ring)?;
@@ -50,7 +50,7 @@ impl Dma {
         }
     }
 
-    /// Writes a register. Returns None if there is no such register, or if the value is not possible.
+    /// Writes a register. Returns `None` if there is no such register, or if the value is not possible.
     pub fn write(&mut self, address: u32, value: u32) -> Option<()> {
         let (ring, offset) = place(address)?;
         let ring = self.rings.get_mut(ring)?;

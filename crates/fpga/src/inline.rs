@@ -330,8 +330,8 @@ impl<D: Device> InLine<D> {
         Ok(Some(Opened::Packet(sa, event)))
     }
 
-    /// Returns how many of the frames that the device was given it has taken, modulo 2³². None if it has taken all of
-    /// them.
+    /// Returns the number of frames that the device has taken so far, modulo 2³². Returns `None` if the device has
+    /// taken all frames that it was given.
     pub fn progress(&mut self) -> Result<Option<u32>, CoreError> {
         self.core.progress()
     }
@@ -439,7 +439,7 @@ fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> 
     }
 }
 
-/// Checks that a frame is an ESP packet of this SA. Returns None if it belongs to an SA that the row had before.
+/// Checks that a frame is an ESP packet of this SA. Returns `None` if it belongs to an SA that the row had before.
 /// Returns an error if it is no ESP packet, because it would be a clear packet of somebody.
 fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Result<Option<Sealed>, CoreError> {
     const UDP: u8 = 17;

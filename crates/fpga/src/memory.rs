@@ -22,7 +22,7 @@ impl Memory {
         self.0.is_empty()
     }
 
-    /// Loads the word at a byte address, or None outside of memory. The load acquires: it also makes visible what the
+    /// Loads the word at a byte address, or `None` outside of memory. The load acquires: it also makes visible what the
     /// other side stored before that word.
     pub fn load(&self, address: usize) -> Option<u32> {
         let word = self.0.get(address / 4)?;

@@ -29,7 +29,7 @@ impl CoreAction {
     }
 }
 
-/// One entry: the bits of a packet's key that are compared, and their values.
+/// An entry: the bits of a packet's key that are compared, and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TernaryEntry {
     pub(crate) value: [u32; KEY_WORDS],
@@ -89,7 +89,7 @@ const PACKET: usize = word::PACKET as usize / 4;
 const REMOTE: usize = word::REMOTE as usize / 4;
 const LOCAL: usize = word::LOCAL as usize / 4;
 
-/// Returns entries that together match what the selector matches, or None if that takes more than `most` entries. A
+/// Returns entries that together match what the selector matches, or `None` if that takes more than `most` entries. A
 /// range becomes prefixes. Each prefix of one dimension is combined with each of the others, so the number may reach
 /// millions.
 pub fn entries(selector: &Selector, action: CoreAction, most: usize) -> Option<Vec<TernaryEntry>> {

@@ -79,7 +79,8 @@ pub(crate) struct Ring {
     memory: Memory,
     base: usize,
     tail: u32,
-    /// Towards the device: the value last read from HEAD. From the device: the next descriptor to look at.
+    /// The value last read from HEAD in a ring towards the device, or the next descriptor to look at in a ring from the
+    /// device.
     head: u32,
 }
 
@@ -92,7 +93,7 @@ pub(crate) struct Arrived {
 }
 
 impl Ring {
-    /// Makes a ring. Returns None if the device's memory is too small.
+    /// Makes a ring. Returns `None` if the device's memory is too small.
     pub fn new(port: Port, memory: Memory) -> Option<Self> {
         let base = RING_LEN * port as usize;
         (base + RING_LEN <= memory.len()).then_some(Self {
@@ -148,8 +149,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// For a ring towards the device: how many packets the device has taken, modulo 2³². None if it has taken all of
-    /// them.
+    /// Returns the number of packets that the device has taken from a ring towards it, modulo 2³². Returns `None` if
+    /// the device has taken all of them.
     pub fn progress<D: Device>(&mut self, device: &mut D) -> Result<Option<u32>, BusError> {
         if self.tail != self.head {
             self.head = device.read(self.port.register(HEAD))?;
@@ -165,7 +166,7 @@ impl Ring {
         device.write(self.port.register(TAIL), self.tail)
     }
 
-    /// Copies the next packet into `packet` and gives its buffer back to the device. Returns None if no packet is
+    /// Copies the next packet into `packet` and gives its buffer back to the device. Returns `None` if no packet is
     /// done.
     pub fn receive<D: Device>(
         &mut self,

@@ -23,11 +23,11 @@ pub struct OutboundSaRow {
     pub local: IpAddr,
     pub remote: IpAddr,
     pub udp: Option<Udp>,
-    /// Length in bytes of the longest outer packet; None for no limit.
+    /// Length in bytes of the longest outer packet; `None` stands for no limit.
     pub path_mtu: Option<u16>,
     pub df: DfPolicy,
     pub ecn: EcnPolicy,
-    /// The outer DSCP; None copies the inner one.
+    /// The outer DSCP; `None` copies the inner DSCP.
     pub dscp: Option<u8>,
     pub ttl: u8,
     pub copy_flow_label: bool,

@@ -1,5 +1,5 @@
-//! Which peer has which traffic (RFC 4301 §4.4.3.3): what the configuration binds to one peer, and what the child SAs
-//! of each peer have negotiated.
+//! The claims of peers to traffic (RFC 4301 §4.4.3.3). A claim comes from the configuration, which binds traffic to one
+//! peer, or from the child SAs that a peer has negotiated.
 //!
 //! A peer that chooses its selectors out of a range that it shares with others gets no traffic of theirs.
 
@@ -129,7 +129,8 @@ impl Claim {
         }
     }
 
-    /// Says whether the peer, at the address `outer`, may have this much. Where `peers` has no entry for it, it may.
+    /// Tells whether the peer, at the address `outer`, may have this much traffic. A peer without an entry in `peers`
+    /// may.
     pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
         let Some(entry) = self.connection.entry_of(self.owner()) else {
             return true;
@@ -289,7 +290,8 @@ impl Claims {
     }
 }
 
-/// What a child binds to single peers, as far as the addresses are known before there is an SA.
+/// Returns the claims by which a child binds traffic to single peers, as far as the addresses are known before there is
+/// an SA.
 fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     let host = |addresses: &[AddressMatch]| addresses.iter().find_map(AddressMatch::host);
     let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {

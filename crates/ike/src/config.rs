@@ -20,13 +20,14 @@ pub use crate::ts::{Selector, SelectorAddresses};
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Connections in the order of the configuration file. Of those that name a peer equally well, the first is used.
+    /// Connections in the order of the configuration file. If several connections name a peer equally well, the first
+    /// one is used.
     pub connections: Vec<Arc<Connection>>,
     /// Pre-shared keys.
     pub secrets: Vec<Secret>,
     pub ports: Ports,
     pub limits: Limits,
-    /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). Zero: there are no keepalives.
+    /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). With zero there are no keepalives.
     pub nat_keepalive: Duration,
     /// Gives [`crate::Event::KeyLog`]. It is off unless the administrator asks for it.
     pub key_log: bool,
@@ -87,8 +88,8 @@ pub struct Limits {
     pub children_per_sa_max: usize,
     /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,
-    /// Unprotected error notifies that are sent per second to senders that have not proved their address (RFC 7296
-    /// §2.21.4). One source gets a quarter of them at most.
+    /// Unprotected error notifies that are sent per second to senders that have not proved their address
+    /// (RFC 7296 §2.21.4). A single source gets a quarter of them at most.
     pub error_notifies_per_second: u32,
 }
 
@@ -109,17 +110,17 @@ impl Default for Limits {
     }
 }
 
-/// One peer, or one kind of peer.
+/// The configuration of one peer, or of one kind of peer.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub name: String,
     /// Our own addresses. When we initiate, the source is the first [`AddressMatch::Host`] that is an address of this
-    /// host. Empty: any address.
+    /// host. An empty list stands for any address.
     pub local_addrs: Vec<AddressMatch>,
-    /// Addresses of the peer. When we initiate, the destination is the first [`AddressMatch::Host`] to which there is
-    /// a route. Empty: any address.
+    /// Addresses of the peer. When we initiate, the destination is the first [`AddressMatch::Host`] to which there is a
+    /// route. An empty list stands for any address.
     pub remote_addrs: Vec<AddressMatch>,
-    /// Our UDP port when we initiate: [`Ports::ike`] or [`Ports::nat_t`]. None: [`Ports::ike`].
+    /// Our UDP port when we initiate: [`Ports::ike`] or [`Ports::nat_t`]. `None` stands for [`Ports::ike`].
     pub local_port: Option<u16>,
     /// The peer's UDP port when we initiate.
     pub remote_port: u16,
@@ -128,16 +129,16 @@ pub struct Connection {
     pub legacy: bool,
     /// Encapsulates ESP in UDP even without a NAT, by sending a false NAT detection hash.
     pub encap: bool,
-    /// Soft lifetime of the IKE SA, after which it is rekeyed. Zero: it is never rekeyed.
+    /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
-    /// The hard lifetime of the IKE SA is `rekey_time` and this. Zero: a tenth of `rekey_time`.
+    /// The hard lifetime of the IKE SA is `rekey_time` plus this time. Zero stands for a tenth of `rekey_time`.
     pub over_time: Duration,
     /// A random part of this is subtracted from `rekey_time`.
     pub rand_time: Duration,
-    /// Silence of the peer after which we check whether it is alive. Zero: never.
+    /// Silence of the peer after which we check whether it is alive. With zero we never check.
     pub dpd_delay: Duration,
     pub unique: Unique,
-    /// Attempts to establish the IKE SA. Zero: without end.
+    /// Attempts to establish the IKE SA. With zero the attempts have no end.
     pub keyingtries: u32,
     pub retransmission: Retransmission,
     pub local: LocalAuth,
@@ -184,7 +185,7 @@ pub struct PeerEntry {
     pub remote_ts: Vec<Selector>,
 }
 
-/// What happens when a peer establishes a second IKE SA.
+/// The treatment of a second IKE SA that a peer establishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Unique {
     /// Both stay. INITIAL_CONTACT is ignored too.
@@ -217,7 +218,7 @@ impl Default for Retransmission {
     }
 }
 
-/// How we prove who we are.
+/// The means by which we prove our identity.
 #[derive(Clone, Debug)]
 pub struct LocalAuth {
     /// [`Identity::Any`] stands for the subject of the certificate, or for our address.
@@ -232,7 +233,7 @@ pub enum LocalMethod {
     Certificate(Arc<Credential>),
 }
 
-/// What the peer must prove.
+/// The proof that the peer must give.
 #[derive(Clone, Debug)]
 pub struct RemoteAuth {
     /// An identity or a pattern; see [`Identity::accepts`].
@@ -252,10 +253,10 @@ pub enum RemoteMethod {
     },
 }
 
-/// One pre-shared key, and whom it belongs to.
+/// A pre-shared key, and the identities that it belongs to.
 #[derive(Clone, Debug)]
 pub struct Secret {
-    /// The identities that share the key. Empty: everybody.
+    /// The identities that share the key. An empty list stands for everybody.
     pub owners: Vec<Identity>,
     /// All copies of the configuration share the key, so that memory holds it once.
     pub key: Arc<SecretBytes>,
@@ -291,7 +292,7 @@ impl AddressMatch {
     }
 }
 
-/// One IKE proposal. The peer chooses one algorithm of each list. The PRF list is never empty.
+/// An IKE proposal. The peer chooses one algorithm of each list. The PRF list is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IkeProposal {
     /// Algorithms with their key lengths in bits.
@@ -302,14 +303,15 @@ pub struct IkeProposal {
     pub groups: Vec<Group>,
 }
 
-/// One proposal of a child SA. It is for AH if it has no encryption algorithm, and for ESP otherwise.
+/// A proposal of a child SA. It is for AH if it has no encryption algorithm, and for ESP otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspProposal {
     /// Algorithms with their key lengths in bits. 0 stands for an algorithm without a Key Length attribute.
     pub encryption: Vec<(Encryption, u16)>,
     /// For ESP, the list is empty if, and only if, the encryption algorithms are AEADs.
     pub integrity: Vec<Integrity>,
-    /// Methods for a key exchange of the child's own in CREATE_CHILD_SA. Empty: there is none.
+    /// Methods for a key exchange of the child's own in CREATE_CHILD_SA. If the list is empty, the child has no key
+    /// exchange of its own.
     pub groups: Vec<Group>,
     /// The first one is preferred.
     pub sequence_numbers: Vec<SequenceNumbers>,
@@ -324,7 +326,7 @@ impl EspProposal {
     }
 }
 
-/// One pair of protected networks.
+/// A pair of protected networks.
 #[derive(Clone, Debug)]
 pub struct Child {
     pub name: String,
@@ -336,11 +338,11 @@ pub struct Child {
     pub dpd_action: EndAction,
     pub close_action: EndAction,
     pub lifetime: Lifetime,
-    /// The size of the anti-replay window in packets. Zero: anti-replay is off.
+    /// The size of the anti-replay window in packets. With zero, anti-replay is off.
     pub replay_window: u32,
     /// The size of the peer's anti-replay window in packets. It is not negotiated.
     pub peer_replay_window: u32,
-    /// Silence in both directions after which the child SA is closed. Zero: never.
+    /// Silence in both directions after which the child SA is closed. With zero it is never closed.
     pub inactivity: Duration,
     /// Every flow has an SA of its own, with selectors of the packet that asks for it (PFP, RFC 4301 §4.4.1.2).
     pub from_packet: bool,
@@ -393,7 +395,7 @@ impl Child {
     }
 }
 
-/// What a packet without an SA asks for. Each pair is a local and a remote selector.
+/// The child SA that a packet without an SA asks for. Each pair is a local and a remote selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The selectors of the packet. Each names one address.
@@ -442,7 +444,7 @@ pub enum Mode {
     Transport,
 }
 
-/// What happens to a child when the configuration is loaded.
+/// The action on a child when the configuration is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum StartAction {
     #[default]
@@ -452,7 +454,7 @@ pub enum StartAction {
     Start,
 }
 
-/// What happens to a child whose peer is dead (`dpd_action`) or has closed it (`close_action`).
+/// The action on a child whose peer is dead (`dpd_action`) or has closed the child (`close_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EndAction {
     #[default]

@@ -1,4 +1,4 @@
-//! What comes out of an [`crate::Endpoint`]: datagrams to send, and events for the data plane and the administrator.
+//! The output of an [`crate::Endpoint`]: datagrams to send, and events for the data plane and the administrator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::wire::TrafficSelector;
 pub use crate::failure::{ChildFailure, DownReason};
 pub use crate::id::{ChildSaId, IkeSaId};
 
-/// One UDP payload to send.
+/// A UDP payload to send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Transmit {
     pub local: SocketAddr,
@@ -37,10 +37,10 @@ impl fmt::Debug for Transmit {
     }
 }
 
-/// What has happened. Events are complete and in order: a data plane that acts on each one in turn is right.
+/// An event at the endpoint. Events are complete and in order: a data plane that acts on each one in turn is right.
 ///
-/// One child SA gives `ChildSaInstalled`, `ChildSaUseOutbound` and `ChildSaDeleted` in this order, each once. An SA
-/// that is deleted before its outbound half was used gives no `ChildSaUseOutbound`.
+/// A child SA gives `ChildSaInstalled`, `ChildSaUseOutbound` and `ChildSaDeleted` in this order, each once. An SA that
+/// is deleted before its outbound half was used gives no `ChildSaUseOutbound`.
 ///
 /// A rekey loses no packet when the data plane follows this order (RFC 7296 §2.8):
 /// - The responder of the rekey gets `ChildSaInstalled` before its response leaves. It can receive on the new SA, and
@@ -72,7 +72,7 @@ pub enum Event {
         child: ChildSaId,
     },
     ChildSaDeleted(ChildSaDeleted),
-    /// No traffic was noted for as long as `inactivity` says. A data plane that has seen none either answers with
+    /// No traffic was noted for as long as `inactivity` says. A data plane that has seen no traffic either answers with
     /// [`crate::Endpoint::close_idle_child_sa`]. Otherwise it notes the traffic, and gets this event again later.
     ChildSaIdle {
         child: ChildSaId,
@@ -112,21 +112,21 @@ pub enum Event {
     },
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
-    /// One message was sent or accepted. These events make a readable trace of the negotiation.
+    /// A message was sent or accepted. These events make a readable trace of the negotiation.
     Message(MessageTrace),
     KeyLog(KeyLog),
 }
 
-/// Who was refused, and why. The texts are bounded and escaped, whatever the peer has sent.
+/// The peer that was refused, and the reason. The texts are bounded and escaped, whatever the peer has sent.
 #[derive(Clone, Debug)]
 pub struct RefusedPeer {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// None: no connection was chosen yet.
+    /// The name of the connection. It is `None` if no connection was chosen yet.
     pub connection: Option<String>,
-    /// Whom the peer wants to talk to, if it says so. Otherwise who we are.
+    /// The identity that the peer wants to talk to. If the peer names none, this is our own identity.
     pub local_id: Option<String>,
-    /// Who the peer says it is. It may not have proved that.
+    /// The identity that the peer claims. The peer may not have proved it.
     pub remote_id: Option<String>,
     pub refusal: Refusal,
     pub why: String,
@@ -239,7 +239,7 @@ pub struct ChildSaDeleted {
     pub name: String,
     pub spi_in: u32,
     pub spi_out: u32,
-    /// How long the inbound half stays for packets in flight. The data plane frees `spi_in` afterwards.
+    /// The time for which the inbound half stays, for packets in flight. The data plane frees `spi_in` afterwards.
     pub linger: Duration,
     /// Another SA has replaced this one.
     pub replaced: bool,
@@ -254,7 +254,8 @@ pub enum Direction {
     Received,
 }
 
-/// One message of a negotiation. It says what the message carried, and never a value that must stay secret.
+/// The trace of one message of a negotiation. It says what the message carried, and never a value that must stay
+/// secret.
 #[derive(Clone, Debug)]
 pub struct MessageTrace {
     pub ike_sa: IkeSaId,
@@ -284,8 +285,8 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// One line of the file `ikev2_decryption_table` in Wireshark's profile. None: Wireshark lacks an algorithm of
-    /// the SA.
+    /// Returns a line of the file `ikev2_decryption_table` in Wireshark's profile. Returns `None` if Wireshark lacks an
+    /// algorithm of the SA.
     pub fn wireshark_line(&self) -> Option<Secret> {
         let hex = |secret: &Secret| {
             let mut text = zeroize::Zeroizing::new(String::with_capacity(2 * secret.len()));

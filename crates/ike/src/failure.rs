@@ -1,4 +1,5 @@
-//! Why an SA ended, or was not made. Each cause is a variant, for callers and tests; its text is for the administrator.
+//! The reasons why an SA ended, or was not made. Each cause is a variant, for callers and tests; its text is for the
+//! administrator.
 
 use esplanade_crypto::iana::Group;
 
@@ -8,7 +9,7 @@ use crate::wire::{
     AuthMethod, DecodeError, EncodeError, ExchangeType, NotifyType, TrafficSelector,
 };
 
-/// Why an SA ended or did not come up.
+/// The reason why an SA ended or did not come up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
     #[error("terminated by the administrator")]
@@ -45,7 +46,7 @@ pub enum DownReason {
     Resources(Shortage),
 }
 
-/// Why a response to our request cannot be used.
+/// The reason why a response to our request cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableResponse {
     #[error(transparent)]
@@ -84,7 +85,7 @@ pub enum UnusableResponse {
     Forged,
 }
 
-/// What is wrong with an authenticated request of the peer.
+/// The fault in an authenticated request of the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFault {
     #[error(transparent)]
@@ -94,7 +95,7 @@ pub enum RequestFault {
     InvalidSyntax,
 }
 
-/// Why IKE_AUTH failed.
+/// The reason why IKE_AUTH failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthFailure {
     /// The peer has sent AUTHENTICATION_FAILED.
@@ -144,7 +145,7 @@ pub enum AuthFailure {
     Credential(Box<CredentialError>),
 }
 
-/// Why the configuration lets nothing be proposed.
+/// The reason why nothing can be proposed under the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationFault {
     #[error("no key exchange method")]
@@ -159,7 +160,7 @@ pub enum ConfigurationFault {
     Authentication(AuthFailure),
 }
 
-/// What the endpoint, the data plane or the operating system has run out of.
+/// The resource that the endpoint, the data plane or the operating system has run out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
     #[error("no key pair could be made")]
@@ -180,7 +181,7 @@ pub enum Shortage {
     IkeSas,
 }
 
-/// Why a child SA was not made.
+/// The reason why a child SA was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildFailure {
     #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
@@ -203,7 +204,7 @@ pub enum ChildFailure {
     Resources(Shortage),
 }
 
-/// What is wrong with a response that makes a child SA.
+/// The fault in a response that makes a child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildResponseFault {
     #[error("it neither makes nor refuses the child SA")]
@@ -226,7 +227,7 @@ pub enum ChildResponseFault {
     TransportNotRequested,
 }
 
-/// Why a child SA cannot be in transport mode.
+/// The reason why a child SA cannot be in transport mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportFault {
     #[error("it does not pass a NAT")]
@@ -245,6 +246,6 @@ pub struct HeldTraffic {
     pub child: String,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
-    /// The child SA that carries the traffic. None: the configuration binds it to the peer.
+    /// The child SA that carries the traffic. It is `None` if the configuration binds the traffic to the peer.
     pub sa: Option<ChildSaId>,
 }

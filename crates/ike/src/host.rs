@@ -1,4 +1,5 @@
-//! What the embedder gives an [`crate::Endpoint`]: randomness, key exchanges, SPIs for inbound ESP SAs, and routes.
+//! The services that the embedder gives an [`crate::Endpoint`]: randomness, key exchanges, SPIs for inbound ESP SAs,
+//! and routes.
 //!
 //! The endpoint owns no socket, no clock and no table of the operating system. It reaches all of them through these traits.
 
@@ -34,7 +35,7 @@ impl Host {
 
 /// Hands out the SPIs of inbound ESP and AH SAs.
 pub trait EspSpiAllocator: Send {
-    /// An SPI above 255 that no live SA has. None: no SPI is left.
+    /// Returns an SPI above 255 that no live SA has. Returns `None` if no SPI is left.
     fn allocate(&mut self) -> Option<u32>;
     /// Gives back an SPI that was never installed. The data plane frees the SPI of an installed SA itself, after the
     /// `linger` of [`crate::Event::ChildSaDeleted`].
@@ -43,8 +44,8 @@ pub trait EspSpiAllocator: Send {
 
 /// Finds our source address towards a peer.
 pub trait Routes: Send {
-    /// The address that packets to `remote` leave from; it is `local` where that is given. None: there is no route, or
-    /// `local` is not an address of this host now.
+    /// Returns the address that packets to `remote` leave from; it is `local` if `local` is given. Returns `None` if
+    /// there is no route, or if `local` is not an address of this host now.
     fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
 }
 

@@ -6,7 +6,7 @@ use crate::config::Ports;
 use crate::suite::nat_detection_hash;
 use crate::wire::{Notify, NotifyType, Payload};
 
-/// Which ends are behind a NAT.
+/// The ends that are behind a NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nat {
     /// This end is behind a NAT.
@@ -49,7 +49,7 @@ pub(crate) fn notifies(
     ]
 }
 
-/// What the peer's notifies tell. A peer that sends none does not support NAT traversal.
+/// Evaluates the peer's NAT detection notifies. A peer that sends none does not support NAT traversal.
 pub(crate) fn detect<'a>(
     notifies: impl Iterator<Item = &'a Notify>,
     spi_i: u64,

@@ -155,7 +155,8 @@ fn has_other_types(offered: &Proposal, known: &[TransformType]) -> bool {
         .any(|transform| !known.contains(&transform.kind))
 }
 
-/// The integrity transform that goes with a chosen cipher. `Some(None)`: an AEAD goes without one.
+/// Picks the integrity transform that goes with a chosen cipher. Returns `Some(None)` for an AEAD, which goes without
+/// one.
 fn pick_integrity(
     own: &[Transform],
     offered: &Proposal,
@@ -342,7 +343,8 @@ fn pick_algorithms(
     Some((Some(cipher), integrity))
 }
 
-/// None: there is no common choice. `Some(None)`: the peer names no sequence numbers, which stands for 32 bits.
+/// Picks the sequence numbers. Returns `None` if there is no common choice. Returns `Some(None)` if the peer names no
+/// sequence numbers, which stands for 32 bits.
 fn pick_sequence(own: &[Transform], offered: &Proposal) -> Option<Option<Transform>> {
     if offered
         .of_kind(TransformType::SEQUENCE_NUMBERS)
@@ -357,7 +359,8 @@ fn pick_sequence(own: &[Transform], offered: &Proposal) -> Option<Option<Transfo
     pick(own, offered, TransformType::SEQUENCE_NUMBERS).map(Some)
 }
 
-/// None: there is no common choice. `Some(None)`: neither end wants a key exchange.
+/// Picks the key exchange method of a child SA. Returns `None` if there is no common choice, and `Some(None)` if
+/// neither end wants a key exchange.
 fn pick_child_group(
     own: &[Transform],
     offered: &Proposal,

@@ -1,4 +1,4 @@
-//! Who an authenticated peer is. Limits per peer, `unique` and claims of traffic count by this.
+//! The key of an authenticated peer. Limits per peer, `unique` and claims of traffic count by this key.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 
 use crate::config::{Connection, Identity, RemoteMethod};
 
-/// One peer. An identity that was proved in another way can belong to another peer, so that it is another key.
+/// The key of one peer. An identity that was proved in another way can belong to another peer, so it gives another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerKey(Arc<Parts>);
 

@@ -9,7 +9,7 @@ pub(crate) struct Rate {
     pub(crate) burst: u32,
 }
 
-/// When the next thing is due if all come at the rate. None: nothing was done yet.
+/// The time at which the next action is due if all actions come at the rate. It is `None` if nothing was done yet.
 pub(crate) type Due = Option<Instant>;
 
 impl Rate {

@@ -1,8 +1,9 @@
-//! Why the endpoint refuses a message. Every reason has one counter, and one stable name for `status` and metrics.
+//! The reasons why the endpoint refuses a message. Every reason has one counter, and one stable name for `status` and
+//! metrics.
 
 macro_rules! refusals {
     ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
-        /// Why a message was refused, wholly or in part. Each reason has one counter.
+        /// The reason why a message was refused, wholly or in part. Each reason has one counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Refusal { $($(#[$meta])* $variant,)* }
 

@@ -57,7 +57,8 @@ pub(crate) struct ReportLimit {
 }
 
 impl ReportLimit {
-    /// Says whether a refusal is reported. Some: the number of refusals since the last report that were not.
+    /// Tells whether a refusal is reported. If it is, returns the number of refusals since the last report that were
+    /// not reported.
     pub(crate) fn proven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
         let takes = self.proven.takes(now, source, PROVEN);
         self.count(takes)

@@ -9,11 +9,11 @@ pub use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
-/// One IKE SA at one moment.
+/// The status of an IKE SA at one moment.
 #[derive(Clone, Debug)]
 pub struct IkeSaStatus {
     pub id: IkeSaId,
-    /// None: the SA is half-open, and its peer has not yet said who it is.
+    /// The name of the connection. It is `None` if the SA is half-open, because its peer has not yet said who it is.
     pub connection: Option<String>,
     pub state: IkeSaState,
     pub initiator: bool,
@@ -25,7 +25,7 @@ pub struct IkeSaStatus {
     pub spi_r: u64,
     pub nat_local: bool,
     pub nat_remote: bool,
-    /// None: no suite is chosen yet.
+    /// The suite. It is `None` if no suite is chosen yet.
     pub suite: Option<Suite>,
     pub established: Option<Instant>,
     pub rekey_at: Option<Instant>,
@@ -61,7 +61,7 @@ impl IkeSaState {
     }
 }
 
-/// One child SA at one moment. The data plane has its byte and packet counts.
+/// The status of a child SA at one moment. The data plane has its byte and packet counts.
 #[derive(Clone, Debug)]
 pub struct ChildSaStatus {
     pub id: ChildSaId,
@@ -99,15 +99,15 @@ impl ChildSaState {
     }
 }
 
-/// One child of the configuration at one moment.
+/// The status of a configured child at one moment.
 #[derive(Clone, Debug)]
 pub struct ConfiguredChild {
     pub connection: String,
     pub child: String,
     pub state: ConfiguredState,
-    /// When the endpoint tries next to establish it.
+    /// The time at which the endpoint next tries to establish the child.
     pub next_at: Option<Instant>,
-    /// Why it is not up, if an attempt has failed.
+    /// The reason why the child is not up, if an attempt has failed.
     pub failure: Option<GoalFailure>,
 }
 
@@ -137,14 +137,14 @@ impl ConfiguredState {
     }
 }
 
-/// What has failed, and when.
+/// The failure of a child, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoalFailure {
     pub at: Instant,
     pub why: String,
 }
 
-/// What the endpoint has counted since its start.
+/// The counts of the endpoint since its start.
 #[derive(Clone, Debug)]
 pub struct IkeCounters {
     refused: [u64; Refusal::ALL.len()],

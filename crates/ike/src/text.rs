@@ -1,4 +1,4 @@
-//! What peers say and what is configured, as text for the administrator. The texts are bounded, and cannot steer a
+//! Texts for the administrator about what peers say and what is configured. The texts are bounded, and cannot steer a
 //! terminal.
 
 use std::net::IpAddr;

@@ -11,9 +11,9 @@ const PAIRS_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub addresses: SelectorAddresses,
-    /// The IP protocol. Zero: any.
+    /// The IP protocol. Zero stands for any protocol.
     pub protocol: u8,
-    /// The first and the last port. `(0, 65535)`: any.
+    /// The first and the last port. `(0, 65535)` stands for any port.
     pub ports: (u16, u16),
 }
 

@@ -1,4 +1,5 @@
-//! What a stranger, or a malicious peer that is authenticated, must not get out of an endpoint.
+//! Abuse by strangers, and by malicious peers that are authenticated. The tests show what neither can get out of an
+//! endpoint.
 
 mod common;
 

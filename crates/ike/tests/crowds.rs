@@ -21,14 +21,14 @@ struct Crowd {
     now: Instant,
     initiators: Vec<Side>,
     by_address: HashMap<IpAddr, usize>,
-    /// What all initiators have in common.
+    /// The connections that all initiators have in common.
     connections: Vec<String>,
     b: Side,
     network: Network,
     /// The responder drops IKE_SA_INIT requests of one address in silence when it has this many half-open SAs.
     drops_beyond: Option<usize>,
     dropped: usize,
-    /// When each IKE SA of B was established.
+    /// The times at which the IKE SAs of B were established.
     up: Vec<Duration>,
 }
 
@@ -274,7 +274,7 @@ fn everyone_gets_a_turn_with_a_peer_that_is_silent() {
     crowd.initiate_all();
     crowd.run(60 * SECOND);
     assert!(crowd.up.is_empty());
-    // The hub is back. What was not tried yet waits for no time-out.
+    // The hub is back. An SA that was not tried yet waits for no time-out.
     crowd.drops_beyond = None;
     let back = crowd.now - crowd.start;
     crowd.run(60 * SECOND);

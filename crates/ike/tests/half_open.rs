@@ -127,7 +127,7 @@ fn a_site_has_a_share_whatever_the_networks_that_it_sends_from() {
         all.filter(|(network, host)| gateway.open(&prefix(*network, *host)))
             .count()
     };
-    // One /64, fifty of one /56, fifty of one /48, 250 addresses of one IPv4 /24.
+    // The sites send from one /64, fifty /64 of one /56, fifty /64 of one /48, and 250 addresses of an IPv4 /24.
     let one = |_, host| format!("2001:db8:1::{host:x}");
     assert_eq!(opened(&one), 20);
     let few = |network, host| format!("2001:db8:2:{network:x}::{host:x}");
@@ -184,7 +184,8 @@ fn guesses_of_a_key_stay_slow() {
     assert!(gateway.is_served("203.0.113.1"));
 }
 
-/// IKE_SA_INIT tells of a NAT, so that IKE_AUTH may come from another address. That source has proved nothing.
+/// IKE_SA_INIT tells of a NAT, so that IKE_AUTH may come from another address. The source of IKE_AUTH has proved
+/// nothing.
 #[test]
 fn guesses_are_charged_to_the_address_that_was_answered() {
     let mut gateway = Gateway::new(|_| {});

@@ -1,4 +1,4 @@
-//! What is wanted of children and what becomes of it: late networks, silent and restarted peers, commands.
+//! The life of children: late networks, silent and restarted peers, and commands.
 
 mod common;
 

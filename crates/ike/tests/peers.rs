@@ -71,7 +71,7 @@ impl Gateway {
     }
 }
 
-/// One identity in several spellings. Each type has another identity too.
+/// Returns, for each type, one identity in several spellings, and another identity.
 fn spellings() -> Vec<(&'static str, Vec<Id>, Id)> {
     let text = |kind: IdType, text: &str| Id::new(kind, text.as_bytes().to_vec());
     let fqdn = |name| text(IdType::FQDN, name);

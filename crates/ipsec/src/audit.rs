@@ -73,7 +73,7 @@ impl AuditKind {
         }
     }
 
-    /// Maps a drop reason to its event. Returns none if the RFCs do not ask for an audit of this reason.
+    /// Maps a drop reason to its event. Returns `None` if the RFCs do not ask for an audit of this reason.
     pub const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::NoPolicy => Some(Self::NoPolicy),
@@ -98,8 +98,8 @@ impl AuditKind {
     }
 }
 
-/// One event. RFC 4303 §4 asks for the SPI, the date and time, the addresses, the sequence number and, in IPv6, the
-/// flow label. The log adds the time. A field is none if the packet does not have it or if it is not known.
+/// An auditable event. RFC 4303 §4 asks for the SPI, the date and time, the addresses, the sequence number and, in
+/// IPv6, the flow label. The log adds the time. A field is none if the packet does not have it or if it is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     pub kind: AuditKind,
@@ -204,7 +204,7 @@ impl Bucket {
     fn fill(&mut self, burst: u64, per_second: u64, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.filled_ms);
         self.filled_ms = self.filled_ms.max(now_ms);
-        // One event per second is a thousandth of an event per millisecond.
+        // A rate of one event per second is a thousandth of an event per millisecond.
         let gained = passed_ms.saturating_mul(per_second);
         self.tokens = self.tokens.saturating_add(gained).min(burst * ONE);
     }

@@ -52,7 +52,8 @@ pub(crate) trait WalkState: Default {
     /// Counts all packets of the batch as dropped, each for its SA.
     fn count_drops(&self, sas: &Self::Sas, reason: DropReason);
 
-    /// Number of bytes in front of each job that belong to its packet. None if all bytes up to the job before do.
+    /// Returns the number of bytes in front of each job that belong to its packet. Returns `None` if all bytes up to
+    /// the previous job do.
     fn front(&self) -> Option<usize>;
 }
 
@@ -65,7 +66,7 @@ struct Inside<S> {
 }
 
 pub(crate) struct Circulation<S> {
-    /// The batch being filled. None while all batches are in the engine or with the caller.
+    /// The batch being filled. It is `None` while all batches are in the engine or with the caller.
     pub filling: Option<(Batch, S)>,
     in_engine: VecDeque<Inside<S>>,
     /// Batches that a lost engine had. They are submitted before the one being filled.
@@ -101,7 +102,7 @@ impl<S: WalkState> Circulation<S> {
         }
     }
 
-    /// The free part of the arena. None while every batch is busy.
+    /// Returns the free part of the arena, or `None` while every batch is busy.
     pub fn free(&mut self) -> Option<ReceiveBuffer<'_>> {
         let (batch, _) = self.filling.as_mut()?;
         let offset = batch.used();

@@ -13,7 +13,7 @@ impl Class {
     pub const LOWEST: Self = Self(0);
     pub const HIGHEST: Self = Self(CLASSES as u8 - 1);
 
-    /// Returns None above 7.
+    /// Returns `None` above 7.
     pub const fn new(class: u8) -> Option<Self> {
         if (class as usize) < CLASSES {
             Some(Self(class))

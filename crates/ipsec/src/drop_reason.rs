@@ -38,8 +38,8 @@ drop_reasons! {
     LifetimeExpired = "lifetime-expired";
     /// Outbound: the packet does not fit into the batch or into an outer packet.
     TooLong = "too-long";
-    /// Outbound: the packet is longer than its path allows, and must not be fragmented. The sender was told (RFC 4301
-    /// §8.2.1).
+    /// Outbound: the packet is longer than its path allows, and must not be fragmented. The sender was told
+    /// (RFC 4301 §8.2.1).
     TooBig = "too-big";
     /// Overlapping or tiny fragments. Outbound, also too many fragments, and fragments of datagrams that did not come
     /// completely (RFC 4301 §7).
@@ -75,11 +75,11 @@ drop_reasons! {
     /// Inbound: an ICMP error that its SA accepts only by its quote, and whose quote is unusable. The quote is
     /// damaged, truncated, not for the sender of the quoted packet, or about another error (RFC 4301 §6.2).
     MalformedIcmpError = "malformed-icmp-error";
-    /// Inbound: an ICMP error that its SA does not accept, about a packet that was never sent on the SA (RFC 4301
-    /// §6.2).
+    /// Inbound: an ICMP error that its SA does not accept, about a packet that was never sent on the SA
+    /// (RFC 4301 §6.2).
     IcmpErrorMismatch = "icmp-error-mismatch";
-    /// Inbound: a later fragment through an SA for certain ports, whose first fragment has not passed on that SA (RFC
-    /// 4301 §7.3).
+    /// Inbound: a later fragment through an SA for certain ports, whose first fragment has not passed on that SA
+    /// (RFC 4301 §7.3).
     UnknownFragment = "unknown-fragment";
     /// Inbound: the outer header signals congestion, and the inner one does not support ECN (RFC 6040 §4.2).
     EcnNotCapable = "ecn-not-capable";
@@ -95,7 +95,7 @@ impl std::fmt::Display for DropReason {
     }
 }
 
-/// One counter per [`DropReason`].
+/// The drop counters, one for each [`DropReason`].
 #[derive(Debug)]
 pub struct DropCounters([AtomicU64; COUNT]);
 

@@ -8,13 +8,13 @@
 //! As long as `recent` is below `edge`, no limit is reached. At the edge the totals are settled under a lock. The
 //! edge is set to zero before `recent` is emptied. Therefore a run that is counted in the emptied word is never
 //! compared with the old edge. A run that was in the full word is in the totals from which the next edge is computed.
-//! That edge is above zero only if the totals are below the hard limits.
+//! The next edge is above zero only if the totals are below the hard limits.
 
 use std::sync::PoisonError;
 
 use crate::atomic::{AtomicU8, AtomicU64, Mutex, Ordering};
 
-/// Limits of one SA; None means no limit. Times count from the installation of the SA.
+/// Limits of one SA; `None` means no limit. Times count from the installation of the SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifetimeLimits {
     pub bytes_soft: Option<u64>,
@@ -310,7 +310,7 @@ impl Lifetime {
         self.edge.store(left.word(), Ordering::Release);
     }
 
-    /// Returns the event that time alone has made due. Call it again until it returns None.
+    /// Returns the event that time alone has made due. Call it again until it returns `None`.
     pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
         let due = self.is_due(now_ms);
         let event = due.then(|| self.event_at(self.totals(), now_ms));
@@ -331,7 +331,7 @@ impl Lifetime {
         None
     }
 
-    /// Reports that the SA reached another limit, such as that of sequence numbers. Returns None if the event is
+    /// Reports that the SA reached another limit, such as that of sequence numbers. Returns `None` if the event is
     /// known already. Soft events are not raised for an SA that is being deleted, because rekeying it would be
     /// useless.
     pub fn raise(&self, event: LifetimeEvent) -> Option<LifetimeEvent> {

@@ -58,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// Begins at once. Returns None if other workers hold numbers or wait for them; then call [`Self::wait`].
+    /// Begins at once. Returns `None` if other workers hold numbers or wait for them; then call [`Self::wait`].
     pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
         if self.is_wanted() {
             return None;
@@ -104,7 +104,8 @@ impl Pace {
             return taken.is_ok().then_some(Hold { round });
         }
         own.fetch_add(1, Ordering::AcqRel);
-        // Of two workers, either the second sees the first one's hold here, or the first sees that the round is over.
+        // If two workers race, either the second sees the first one's hold here, or the first sees that the round is
+        // over.
         fence(Ordering::SeqCst);
         let others = [1, 2].map(|ahead| self.holders_of(round.wrapping_add(ahead)));
         let free = others.iter().all(|n| n.load(Ordering::Acquire) == 0);

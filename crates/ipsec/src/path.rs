@@ -168,7 +168,7 @@ impl PathCell {
         }
     }
 
-    /// Reads a path between IPv4 addresses. Returns None for other paths, and while the path changes.
+    /// Reads a path between IPv4 addresses. Returns `None` for other paths, and while the path changes.
     #[inline(always)]
     pub fn load_near(&self) -> Option<PackedPath> {
         let version = self.version.load(Ordering::Acquire);

@@ -1,9 +1,9 @@
-//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
-//! 8201, RFC 4301 §8.2).
+//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191,
+//! RFC 8201, RFC 4301 §8.2).
 //!
-//! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or
-//! AH header that was sent to that address in the last seconds: its SPI and a sequence number of that time. Wrong
-//! quotes are guesses, and only a few guesses per second are accepted for a path.
+//! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or AH
+//! header that was sent to that address in the last seconds. The quote must have the header's SPI and a sequence number
+//! of that time. Wrong quotes are guesses, and only a few guesses per second are accepted for a path.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -71,7 +71,7 @@ pub struct Claim {
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
 
 impl Claim {
-    /// Reads a claim. Returns None unless the error is about the size of an ESP packet, of an AH packet, or of a
+    /// Reads a claim. Returns `None` unless the error is about the size of an ESP packet, of an AH packet, or of a
     /// datagram from our port `udp_port`.
     pub fn read(reported: &Reported<'_>, udp_port: u16) -> Option<Self> {
         let about = reported.about;
@@ -135,10 +135,10 @@ struct LearnedMtu {
 /// The packets that were sent through one SA lately.
 #[derive(Debug, Default)]
 struct SentRecord {
-    /// Upper half: a tag of SPI and address. Lower half: the low half of the last sequence number sent.
+    /// The upper half has a tag of SPI and address. The lower half has the low half of the last sequence number sent.
     newest: AtomicU64,
-    /// One entry for even and one for odd periods. Upper half: the low bits of the period's number. Lower half: the
-    /// low half of a sequence number just before the period's first packet.
+    /// An entry for even periods and an entry for odd periods. The upper half has the low bits of the period's number.
+    /// The lower half has the low half of a sequence number just before the period's first packet.
     begins: [AtomicU64; 2],
 }
 
@@ -313,7 +313,7 @@ impl PathMtus {
         Ok(mtu)
     }
 
-    /// Returns the learned MTU of the path to `remote`, in bytes. Returns none if nothing narrower than the
+    /// Returns the learned MTU of the path to `remote`, in bytes. Returns `None` if nothing narrower than the
     /// interface's MTU is known.
     pub fn mtu(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
         if !self.any.load(Ordering::Acquire) {

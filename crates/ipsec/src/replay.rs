@@ -55,7 +55,7 @@ const SHORT_BITS: u8 = 6;
 
 /// The replay window of one inbound SA. The fields that every packet needs come first.
 ///
-/// A word keeps its old bits if it is unused while the front moves on by 2^32 ring lengths: its tag is then the same
+/// A word keeps its old bits if it is unused while the front moves on by 2^32 ring lengths. Its tag is then the same
 /// again. The window then refuses the numbers of those bits, although they are new.
 #[derive(Debug)]
 #[repr(C)]
@@ -244,7 +244,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Returns the word of a block. Returns none when anti-replay is off.
+    /// Returns the word of a block. Returns `None` when anti-replay is off.
     #[inline]
     fn word(&self, block: u64) -> Option<&AtomicU64> {
         match self.ring_bits {

@@ -51,7 +51,7 @@ pub struct SaParameters<'a> {
     pub tfc: TfcPadding,
     /// Outbound only: the inner DSCPs that this SA takes among the SAs of its policy (RFC 4301 §4.1).
     pub dscp: DscpSet,
-    /// The priority class of every packet, 0 to 7. None takes the class from the DSCP.
+    /// The priority class of every packet, 0 to 7. `None` takes the class from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     /// Both ends accept later fragments on an SA for certain ports (NON_FIRST_FRAGMENTS_ALSO, RFC 4301 §7.3).
@@ -127,7 +127,7 @@ pub struct SaCommon {
     pub dscp: DscpSet,
     pub mode: Mode,
     pub tfc: TfcPadding,
-    /// The priority class of every packet. None takes the class from the DSCP.
+    /// The priority class of every packet. `None` takes the class from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     pub non_first_fragments: bool,
@@ -201,7 +201,7 @@ impl SaCommon {
         self.path.load()
     }
 
-    /// Returns the path if a few loads suffice to read it, as between IPv4 ends. Returns none otherwise.
+    /// Returns the path if a few loads suffice to read it, as between IPv4 ends. Returns `None` otherwise.
     #[inline(always)]
     pub(crate) fn path_between_ipv4(&self) -> Option<PackedPath> {
         self.path.load_near()
@@ -426,8 +426,8 @@ impl OutboundSa {
     }
 }
 
-/// An inbound SA, which opens packets. The fields that every packet needs are in one cache line, in the first bytes
-/// of the lifetime's line and in the word of the replay window.
+/// An inbound SA, which opens packets. Every packet needs one cache line of this struct, the first bytes of the
+/// lifetime's line, and the word of the replay window.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct InboundSa {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 pub struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
-    /// The next layer protocol. None if extension headers hide it, as in later fragments of IPv6.
+    /// The next layer protocol. It is `None` if extension headers hide it, as in later fragments of IPv6.
     pub protocol: Option<u8>,
-    /// The local and the remote port. None in later fragments and in protocols without ports. ICMP's type and code
-    /// stand in both (RFC 7296 §3.13.1).
+    /// The local and the remote port. They are `None` in later fragments and in protocols without ports. ICMP's type
+    /// and code stand in both (RFC 7296 §3.13.1).
     pub ports: Option<(u16, u16)>,
     /// The DSCP. It chooses among the SAs of a policy and never chooses the policy (RFC 4301 §4.1).
     pub dscp: u8,
@@ -42,7 +42,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Makes a range. Returns none unless both ends have the same IP version and are in order.
+    /// Makes a range. Returns `None` unless both ends have the same IP version and are in order.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }
@@ -168,7 +168,7 @@ impl NextLayer {
     }
 }
 
-/// One end of a selector, in the form that IKE negotiates.
+/// An end of a selector, in the form that IKE negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficSelector {
     pub addresses: AddressRange,
@@ -199,13 +199,13 @@ impl Selector {
         }
     }
 
-    /// Returns true if the local or the remote ports are OPAQUE: only packets match whose ports cannot be seen (RFC
-    /// 4301 §4.4.1.1).
+    /// Returns true if the local or the remote ports are OPAQUE: only packets match whose ports cannot be seen
+    /// (RFC 4301 §4.4.1.1).
     pub(crate) fn has_opaque_ports(&self) -> bool {
         [self.local_ports, self.remote_ports].contains(&PortRange::Opaque)
     }
 
-    /// Combines two negotiated ends. Returns none if their IP versions or protocols contradict each other.
+    /// Combines two negotiated ends. Returns `None` if their IP versions or protocols contradict each other.
     pub fn combine(local: &TrafficSelector, remote: &TrafficSelector) -> Option<Self> {
         let protocol = match (local.protocol, remote.protocol) {
             (0, 0) => NextLayer::Any,
@@ -290,7 +290,7 @@ pub struct SelectorSet(Arc<[Selector]>);
 const SELECTORS_MAX: usize = 1024;
 
 impl SelectorSet {
-    /// Makes a set. Returns none if the set has more selectors than a packet should have to walk through.
+    /// Makes a set. Returns `None` if the set has more selectors than a packet should have to walk through.
     pub fn new(selectors: Vec<Selector>) -> Option<Self> {
         (selectors.len() <= SELECTORS_MAX).then(|| Self(selectors.into()))
     }

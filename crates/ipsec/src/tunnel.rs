@@ -13,8 +13,8 @@ use crate::wire::{IpVersion, IpView, be16, checksum, esp};
 
 pub use crate::options::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
-/// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is: the tunnel is one
-/// hop, and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
+/// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is. The tunnel is one hop,
+/// and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
 pub const OUTER_TTL: u8 = 64;
 
 const ECN_MASK: u8 = 0b11;
@@ -38,7 +38,7 @@ pub struct OuterMeta {
     pub path: PackedPath,
     pub tos: u8,
     pub dont_fragment: bool,
-    /// The TTL or hop limit. None takes the back end's value, or [`OUTER_TTL`] if the back end has none.
+    /// The TTL or hop limit. `None` takes the back end's value, or [`OUTER_TTL`] if the back end has none.
     pub ttl: Option<NonZeroU8>,
     /// The flow label of an IPv6 header; unused for IPv4.
     pub flow_label: u32,
@@ -194,7 +194,7 @@ pub const fn inner_mtu(
 }
 
 /// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`; the sealed ESP packet is the
-/// rest. Returns none if the frame is too short or too long, or if the path mixes IP versions.
+/// rest. Returns `None` if the frame is too short or too long, or if the path mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
     OuterHeader::new(meta).write(identification, frame)
 }
@@ -327,7 +327,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Returns the inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4). Returns none if the packet must be
+/// Returns the inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4). Returns `None` if the packet must be
 /// dropped.
 pub fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
     let (inner, outer) = (inner & ECN_MASK, outer & ECN_MASK);

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 /// Room for the round keys of up to 14 rounds.
 pub(crate) type RoundKeys = [[u8; 16]; 15];
 
-/// Sets the round keys and returns the number of rounds. Returns None unless the key has 16, 24 or 32 bytes.
+/// Sets the round keys and returns the number of rounds. Returns `None` unless the key has 16, 24 or 32 bytes.
 #[target_feature(enable = "aes,ssse3")]
 pub(crate) fn expand(key: &[u8], round_keys: &mut RoundKeys) -> Option<usize> {
     if let Ok(key) = key.try_into() {

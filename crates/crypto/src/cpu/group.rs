@@ -30,7 +30,7 @@ pub(super) struct GroupedPacket<'a> {
 pub(super) struct PacketGroup<'a> {
     direction: Direction,
     packets: ArrayVec<GroupedPacket<'a>, GROUP>,
-    /// One bit for each [`KernelKind`] among the keys.
+    /// A mask with one bit for each [`KernelKind`] among the keys.
     kinds: u32,
 }
 

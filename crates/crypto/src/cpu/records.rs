@@ -23,7 +23,7 @@ pub(crate) struct RecordWork<'a, K> {
     /// The place where the result is written.
     pub(crate) to: *mut u8,
     pub(crate) len: usize,
-    /// The tag: set by sealing; when opening, the tag that came with the record.
+    /// The tag. Sealing sets it. For opening, it is the tag that came with the record.
     pub(crate) tag: [u8; TAG_LEN],
 }
 

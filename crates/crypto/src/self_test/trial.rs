@@ -25,7 +25,7 @@ struct Expected {
 
 impl Trial {
     /// Makes a batch with a known packet of every transform. When the packets are to be opened, it also has a forged
-    /// packet of each. Returns None if this build cannot make the keys.
+    /// packet of each. Returns `None` if this build cannot make the keys.
     pub fn new(direction: Direction) -> Option<(Self, Batch)> {
         let mut packets = Vec::new();
         for (transform, known) in answers() {

@@ -67,7 +67,7 @@ impl PolicyTable {
 /// The action for an SA that has no row or group yet.
 const ELSEWHERE: CoreAction = CoreAction::Protect(0);
 
-/// The row of an SA that does not fit its table. None stands for the SA that is not in the core yet.
+/// The row of an SA that does not fit its table. `None` stands for the SA that is not in the core yet.
 type NoRoom = Option<u32>;
 
 /// An SA that is about to come into the core. The SPD may not have its policy yet.

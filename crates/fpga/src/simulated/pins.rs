@@ -60,7 +60,7 @@ unsafe extern "C" {
     fn esplanade_core_cycle(core: *mut Opaque, inputs: *const Inputs, outputs: *mut Outputs);
 }
 
-/// One simulated core.
+/// A simulated core.
 #[derive(Debug)]
 pub(super) struct Pins(NonNull<Opaque>);
 

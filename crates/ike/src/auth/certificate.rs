@@ -38,7 +38,7 @@ pub struct Certificate {
 
 #[derive(Clone)]
 pub(super) struct PublicKey {
-    /// None: a key of this kind cannot sign here.
+    /// The type of the key. It is `None` if a key of this kind cannot sign here.
     pub(super) kind: Option<KeyType>,
     /// The content of the BIT STRING in SubjectPublicKeyInfo.
     pub(super) bytes: Vec<u8>,
@@ -269,8 +269,8 @@ impl VerifiedPeer {
         &self.certificate
     }
 
-    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by RFC
-    /// 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
+    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by
+    /// RFC 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
     pub fn check_auth(
         &self,
         auth: &Auth,

@@ -72,9 +72,9 @@ impl Credential {
         })
     }
 
-    /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. Without any, the peer knows
-    /// one signature for each kind of key: ECDSA by RFC 4754, or RSA with SHA-1 (RFC 7296 §3.8), which needs
-    /// `legacy`.
+    /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. A peer that has announced no
+    /// hash knows one signature for each kind of key. They are ECDSA by RFC 4754, and RSA with SHA-1 (RFC 7296 §3.8),
+    /// which needs `legacy`.
     pub fn sign(
         &self,
         announced: &[HashAlgorithm],
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Credential {
 }
 
 impl PrivateKey {
-    /// None: the key is usable, but is not that of the certificate.
+    /// Loads the private key. Returns `None` if the key is usable, but is not that of the certificate.
     fn load(
         kind: KeyType,
         der: &PrivateKeyDer<'_>,

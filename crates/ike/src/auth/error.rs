@@ -1,4 +1,4 @@
-//! What can be wrong with our own credentials, and with the peer's proof of identity.
+//! The errors in our own credentials, and in the peer's proof of identity.
 
 use super::identity::Identity;
 use crate::wire::{AuthMethod, HashAlgorithm, IdType};

@@ -9,14 +9,14 @@ use super::name::{CanonicalName, DistinguishedName};
 use super::octets::hexadecimal;
 use crate::wire::{Id, IdType};
 
-/// Who a peer or this end says it is. In a configuration it can be a pattern: [`Identity::Any`], a leading "*" in a
-/// name or address ("*.example.org", "*@example.org"), or "*" as a value in a distinguished name.
+/// The identity that a peer or this end claims. In a configuration it can be a pattern. Patterns are [`Identity::Any`],
+/// a leading "*" in a name or address ("*.example.org", "*@example.org"), and "*" as a value in a distinguished name.
 ///
 /// The spelling stays as it was written, for the ID payload and for people. Equality, hashing and
 /// [`Identity::accepts`] see the canonical form only:
 /// - Domain names are in ASCII lower case (RFC 4343), without the dot of the root at the end.
-/// - Email addresses are in ASCII lower case. RFC 5321 §2.4 leaves the case of the part before the @ to its host, but
-///   no mail system has two users who differ in nothing else.
+/// - Email addresses are in ASCII lower case. RFC 5321 §2.4 leaves the case of the part before the @ to its host. No
+///   mail system has two users who differ in nothing else.
 /// - Distinguished names are compared by RFC 5280 §7.1, see [`DistinguishedName`].
 /// - Addresses and key IDs are as they are.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ impl Identity {
         }
     }
 
-    /// The ID payload for this identity. None: [`Identity::Any`] is no identity.
+    /// Returns the ID payload for this identity. Returns `None` for [`Identity::Any`], which is no identity.
     pub fn to_payload(&self) -> Option<Id> {
         Some(match self {
             Self::Any => return None,
@@ -139,7 +139,7 @@ impl Identity {
         }
     }
 
-    /// How exactly [`Identity::accepts`] matches. The connection with the greatest value is preferred.
+    /// Returns how exactly [`Identity::accepts`] matches. The connection with the greatest value is preferred.
     pub fn precision(&self) -> u8 {
         match self {
             Self::Any => 0,
@@ -161,10 +161,10 @@ fn text_matches(pattern: &str, name: &str) -> bool {
 impl FromStr for Identity {
     type Err = IdentityError;
 
-    /// The notation of swanctl.conf: `%any`; an address; `name.example.org` or `@name.example.org`;
-    /// `user@example.org` or `@@user@example.org`; a distinguished name; `@#` and hexadecimal
-    /// digits for a key ID; or a type before a colon (`ipv4`, `ipv6`, `fqdn`, `dns`, `email`,
-    /// `rfc822`, `dn`, `asn1dn`, `keyid`).
+    /// Reads the notation of swanctl.conf. It has `%any`, addresses, distinguished names, and key IDs as `@#` with
+    /// hexadecimal digits. Names are `name.example.org` or `@name.example.org`, and `user@example.org` or
+    /// `@@user@example.org`. A type can stand before a colon: `ipv4`, `ipv6`, `fqdn`, `dns`, `email`, `rfc822`, `dn`,
+    /// `asn1dn` or `keyid`.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let text = text.trim();
         let error = |why| IdentityError::Text(text.to_owned(), why);
@@ -203,7 +203,8 @@ impl FromStr for Identity {
     }
 }
 
-/// Reads `kind:value`. None: `kind` is no type. An IPv6 address is so not taken for a type.
+/// Reads `kind:value`. Returns `None` if `kind` is no type, so that the start of an IPv6 address is not taken for a
+/// type.
 fn typed(kind: &str, value: &str) -> Option<Result<Identity, &'static str>> {
     Some(match kind {
         "ipv4" | "ipv6" => value

@@ -12,7 +12,7 @@ use super::octets::hexadecimal;
 use super::oid;
 use super::sets::{ELEMENTS_MAX, sets_are_small};
 
-/// Keywords with their attribute types. Of the keywords of one type, the first one is printed.
+/// Keywords with their attribute types. If a type has several keywords, the first one is printed.
 const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
     ("CN", ObjectIdentifier::new_unwrap("2.5.4.3")),
     ("S", ObjectIdentifier::new_unwrap("2.5.4.4")),
@@ -103,8 +103,9 @@ impl Value {
 }
 
 impl DistinguishedName {
-    /// None too for names that no text stands for: an RDN without attributes, which X.501 clause 9.3 does not allow,
-    /// and object identifiers that are too large to be read again. An RDN has 32 attributes at most.
+    /// Reads a name in DER. Returns `None` if the name is malformed, or if no text can stand for it. No text stands for
+    /// an RDN without attributes, which X.501 clause 9.3 does not allow. The same holds for object identifiers that are
+    /// too large to be read again. An RDN has 32 attributes at most.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         if !sets_are_small(der) {
             return None;

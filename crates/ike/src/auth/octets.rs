@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// The octets that the digits stand for. Colons are ignored. None: an odd number of digits, none, or another character.
+/// Returns the octets that the digits stand for. Colons are ignored. Returns `None` if there is no digit, an odd number
+/// of digits, or another character.
 pub(super) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits
         .chars()

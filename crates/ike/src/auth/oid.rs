@@ -8,7 +8,8 @@ use x509_cert::der::asn1::ObjectIdentifier;
 /// More arcs than any identifier in use has. The encoding holds fewer.
 const ARCS_MAX: usize = 40;
 
-/// Reads `1.2.840.113549`. None too for an arc above 2^32 - 1, and for more than 39 bytes of encoding.
+/// Reads an object identifier such as `1.2.840.113549`. Returns `None` also if an arc is above 2^32 - 1, or if the
+/// encoding has more than 39 bytes.
 pub(super) fn parse(text: &str) -> Option<ObjectIdentifier> {
     let mut arcs = text.splitn(ARCS_MAX, '.').map(arc);
     let (first, second) = (arcs.next()??, arcs.next()??);

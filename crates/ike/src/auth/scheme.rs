@@ -151,7 +151,7 @@ impl Scheme {
         Some(*scheme)
     }
 
-    /// How to verify with a key of this type. None: the scheme is not for it.
+    /// Returns the algorithm that verifies with a key of this type. Returns `None` if the scheme is not for such a key.
     pub(super) fn verification(self, key: KeyType) -> Option<&'static dyn VerificationAlgorithm> {
         Some(match (self, key) {
             (Self::RsaPkcs1(Hash::Sha256), KeyType::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA256,

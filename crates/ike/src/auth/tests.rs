@@ -344,7 +344,7 @@ fn paths_are_checked() {
         PeerAuthError::UnknownIssuer
     );
     assert_eq!(error(&[]), PeerAuthError::NoCertificate);
-    // More than are looked at: those that are not needed do not matter.
+    // The message has more certificates than are read. Certificates that are not needed do no harm.
     let many = [file!("moon-rsa.pem"); 100];
     assert!(verify(&many, &moon()).is_ok());
     assert_eq!(

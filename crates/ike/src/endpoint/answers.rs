@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::source_network::SourceNetwork;
 
-/// One source gets at most this part of the notifies of a second.
+/// A source gets at most the notifies of a second, divided by this number.
 const PART_OF_A_SOURCE: u32 = 4;
 /// Senders that have shown a cookie own their address. They get this many times more notifies.
 const FOR_PROVEN: u32 = 50;

@@ -122,7 +122,7 @@ impl Endpoint {
     }
 
     /// Deletes what the configuration no longer has, or has in another form: the IKE SAs of a connection, or the SAs
-    /// of one child. What was wanted of them is forgotten.
+    /// of one child. The endpoint forgets what was wanted of them.
     pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
         self.goals.forget(connection, child);
         self.end(now, connection, child);

@@ -1,4 +1,4 @@
-//! What one IKE SA asks for and what concerns others: replacement by a rekey, other SAs of the same peer, liveness.
+//! The requests of an IKE SA that concern other SAs: replacement by a rekey, other SAs of the same peer, liveness.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Endpoint {
         else {
             return;
         };
-        // One replaced SA is kept at most, however fast a peer rekeys.
+        // At most one replaced SA is kept, however fast a peer rekeys.
         if let Some(before) = before {
             self.with(now, before, |sa, _| sa.forget());
         }

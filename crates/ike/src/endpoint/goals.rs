@@ -1,4 +1,4 @@
-//! What is wanted of every child, and when a missing child is tried again.
+//! The goals: what is wanted of every child, and when a missing child is tried again.
 //!
 //! Only a child of which something is wanted has an entry, so that the configuration bounds the table.
 
@@ -22,7 +22,7 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_secs(20);
 /// An SA that has lived for this long did not end soon.
 const LASTING: Duration = Duration::from_secs(60);
 
-/// What the administrator wants of a child.
+/// The state that the administrator wants a child to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Wish {
     /// The peer and traffic decide.
@@ -46,11 +46,11 @@ struct Goal {
     failures: u32,
     /// Attempts in a row without a route to the peer.
     unsent: u32,
-    /// How often in a row the child has ended soon after it was up.
+    /// The number of times in a row that the child has ended soon after it was up.
     relapses: u32,
     up_since: Option<Instant>,
     next_at: Option<Instant>,
-    /// Why the child is not up, and since when that is known.
+    /// The reason why the child is not up, and the time since when it is known.
     failure: Option<GoalFailure>,
 }
 
@@ -120,7 +120,7 @@ impl Goals {
         }
     }
 
-    /// A command closes the child. False: it was not wanted.
+    /// Closes the child by command. Returns false if the child was not wanted.
     pub(super) fn close(&mut self, connection: &str, child: &str) -> bool {
         self.stop_timer(&name(connection, child));
         let goal = self.goals.entry(name(connection, child)).or_default();
@@ -296,7 +296,7 @@ impl Goals {
                 again.push((name, goal.failures));
             }
         }
-        // One IKE SA is for all of them.
+        // All these children share one IKE SA, so they get one pause.
         let failures = again.iter().map(|(_, failures)| *failures).min()?;
         let wait = pause(AFTER_FAILURE, failures - 1, PAUSE_MAX, jitter);
         for (name, _) in again {

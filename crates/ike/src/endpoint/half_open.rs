@@ -18,7 +18,7 @@ const YIELD_AGE: Duration = Duration::from_secs(5);
 /// remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
 
-/// What a new half-open SA gets.
+/// The place that a new half-open SA gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HalfOpenPlace {
     Free,
@@ -162,7 +162,7 @@ impl Room {
     }
 }
 
-/// How far a peer has come that nobody has authenticated.
+/// The progress of a peer that nobody has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HalfOpenStage {
     HalfOpen,
@@ -222,7 +222,7 @@ impl HalfOpen {
         self.room(source).place(now, source, limits)
     }
 
-    /// Notes how far an SA has come. None: its peer is authenticated, or the SA is dropped.
+    /// Notes how far an SA has come. `None` means that its peer is authenticated, or that the SA is dropped.
     pub(super) fn note(
         &mut self,
         now: Instant,

@@ -31,7 +31,7 @@ use half_open::HalfOpen;
 use pacing::Pacing;
 use table::IkeSaTable;
 
-/// Why a command was not carried out.
+/// The reason why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("no connection named {0:?}")]

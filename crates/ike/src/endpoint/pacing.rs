@@ -1,8 +1,8 @@
-//! How many IKE SAs are begun at once towards one address.
+//! The limit on the IKE SAs that are begun at once towards one address.
 //!
-//! A responder takes few half-open IKE SAs of one address, and drops more of them in silence. Those that we have
-//! begun are held in a window, as TCP's segments are (RFC 5681). It grows with each SA that is established, and is
-//! halved when one gets no response.
+//! A responder takes few half-open IKE SAs of one address, and drops more of them in silence. The SAs that we have
+//! begun are held in a window, as TCP's segments are (RFC 5681). The window grows with each SA that is established. It
+//! is halved when an SA gets no response.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ const WINDOW_MAX: f64 = 256.0;
 /// An IKE SA counts as lost when this many that were begun after it were answered (RFC 5681 §3.2).
 const OVERTAKEN: u32 = 3;
 
-/// One address towards which IKE SAs are being established. They are begun in the order of their numbers.
+/// An address towards which IKE SAs are being established. The SAs are begun in the order of their numbers.
 struct Peer {
     window: f64,
     /// Below the threshold the window grows by one with each IKE SA. Above it, it grows by one with each whole
@@ -123,7 +123,7 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// Notes how far an IKE SA towards `remote` has come. None: it does not wait for its peer any more.
+    /// Notes how far an IKE SA towards `remote` has come. `None` means that the SA does not wait for its peer any more.
     pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<ConnectProgress>) {
         let before = self.stages.get(&id).copied();
         if before.map(|(_, stage)| stage) == stage {

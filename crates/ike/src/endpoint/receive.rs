@@ -21,7 +21,7 @@ use crate::wire::{
 
 const FLAG_RESPONSE: u8 = 0x20;
 
-/// What is known of the sender of an IKE_SA_INIT request.
+/// The facts that are known about the sender of an IKE_SA_INIT request.
 #[derive(Clone, Copy)]
 struct Admission {
     /// The sender's address, if it has shown a cookie.

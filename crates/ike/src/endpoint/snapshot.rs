@@ -45,7 +45,7 @@ impl Endpoint {
     }
 }
 
-/// None: only the last response of the SA is kept.
+/// Returns the status of an IKE SA. Returns `None` if only the last response of the SA is kept.
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
     let state = match &sa.phase {
         _ if sa.ending().is_some() => IkeSaState::Deleting,

@@ -31,9 +31,9 @@ pub(super) struct IkeSaTable {
     timers: BTreeSet<(Instant, IkeSaId)>,
 }
 
-/// One SA, and its keys in the indices.
+/// An SA, and its keys in the indices.
 struct IkeSaEntry {
-    /// None: the SA is taken out, for work on it.
+    /// The SA. It is `None` while the SA is taken out for work on it.
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// How far an SA's peer has come, while nobody has authenticated it.
+/// Returns how far an SA's peer has come, while nobody has authenticated the peer.
 fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
     match &sa.phase {
         Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),

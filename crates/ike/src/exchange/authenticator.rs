@@ -10,7 +10,7 @@ use crate::sa::InitTranscript;
 use crate::suite::{IkeSaKeys, Role, Secret};
 use crate::wire::{Auth, AuthMethod, Cert, Id, Payload};
 
-/// Who we say we are.
+/// Returns the identity that we claim.
 pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
     match (&connection.local.id, &connection.local.method) {
         (Identity::Any, LocalMethod::Certificate(credential)) => {
@@ -30,8 +30,8 @@ pub(super) enum PskPeer<'a> {
     MayBe(&'a Identity),
 }
 
-/// What one round of IKE_AUTH has led to. A pre-shared key and a signature need one round. A method with several rounds, as
-/// EAP (RFC 7296 §2.16), adds an outcome that goes on with another request.
+/// The outcome of one round of IKE_AUTH. A pre-shared key and a signature need one round. A method with several rounds,
+/// such as EAP (RFC 7296 §2.16), adds an outcome that goes on with another request.
 pub(super) enum RoundOutcome {
     Authenticated(AuthenticatedPeer),
 }
@@ -112,7 +112,7 @@ impl Authenticator<'_> {
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
     }
 
-    /// Our proof: the certificates, and the AUTH payload over our ID payload `id`.
+    /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`.
     pub(super) fn prove(
         &self,
         id: &Id,
@@ -138,10 +138,11 @@ impl Authenticator<'_> {
         }
     }
 
-    /// The pre-shared key of the two identities. Of several, the one that names the most of them.
+    /// Returns the pre-shared key of the two identities. If several keys fit, a key that names the peer is preferred,
+    /// and then a key that names us.
     ///
-    /// A key that names others beside us is not for a peer that it does not name: each of those others could pass itself off
-    /// as that peer.
+    /// A key that names others beside us is not for a peer that it does not name. Each of the others could pass itself
+    /// off as that peer.
     fn psk(&self, peer: PskPeer<'_>) -> Result<&Secret, AuthFailure> {
         let local = self.local_id;
         let (PskPeer::Is(remote) | PskPeer::MayBe(remote)) = peer;
@@ -161,7 +162,7 @@ impl Authenticator<'_> {
         };
         let secrets = self.secrets.iter();
         let usable = secrets.filter_map(|secret| Some((score(&secret.owners)?, secret)));
-        // Of equal ones, the first in the configuration.
+        // Among secrets of equal score, the first one in the configuration wins.
         usable
             .rev()
             .max_by_key(|(score, _)| *score)

@@ -34,7 +34,7 @@ impl ChildExchange {
     }
 }
 
-/// What the responder negotiates a child SA under.
+/// The terms under which the responder negotiates a child SA.
 pub(super) struct ChildTerms<'a> {
     pub(super) exchange: ChildExchange,
     /// The configured children that the peer can mean.
@@ -105,7 +105,7 @@ impl IkeSaCommon {
 }
 
 impl Established {
-    /// Initiator: checks the responder's choice against our proposal, and installs the child SA.
+    /// Checks, as the initiator, the responder's choice against our proposal, and installs the child SA.
     pub(super) fn accept_child(
         &self,
         sa: &IkeSaCommon,
@@ -162,8 +162,8 @@ impl Established {
         ChildSa::install(ctx, sa, self, agreed).ok_or(ChildFailure::Resources(Shortage::ChildKeys))
     }
 
-    /// Responder: chooses a child and a proposal, and installs the child SA. Returns the payloads of the response too: SA,
-    /// then KE if there is one, notifies, TSi and TSr.
+    /// Chooses, as the responder, a child and a proposal, and installs the child SA. Returns the payloads of the
+    /// response too: SA, then KE if there is one, notifies, TSi and TSr.
     pub(super) fn answer_child(
         &self,
         sa: &IkeSaCommon,
@@ -237,7 +237,7 @@ impl Established {
         Ok((child, payloads))
     }
 
-    /// Puts a new child SA into use. One that was withdrawn meanwhile ends at once.
+    /// Puts a new child SA into use. A child SA that was withdrawn meanwhile ends at once.
     pub(super) fn add_child(
         &mut self,
         sa: &IkeSaCommon,

@@ -52,9 +52,9 @@ impl IkeSaCommon {
 }
 
 impl Established {
-    /// The children whose networks the peer can mean. Children of the requested mode come first, then those that the peer's
-    /// selectors name exactly, then those that are not up yet, since several may have the same selectors. Equal ones keep
-    /// the order of the configuration.
+    /// Returns the children whose networks the peer can mean. Children of the requested mode come first, then children
+    /// that the peer's selectors name exactly. Children that are not up yet come next, since several children may have
+    /// the same selectors. Equal children keep the order of the configuration.
     pub(super) fn matching_children<'a>(
         &self,
         sa: &IkeSaCommon,
@@ -104,7 +104,7 @@ impl Established {
         Ok(matches.into_iter().map(|(_, matched)| matched).collect())
     }
 
-    /// Responder: claims the traffic of a new child SA, unless another peer has some of it.
+    /// Claims, as the responder, the traffic of a new child SA, unless another peer has some of it.
     pub(super) fn claim(
         &self,
         sa: &IkeSaCommon,
@@ -119,7 +119,7 @@ impl Established {
         }
     }
 
-    /// Initiator: claims the traffic that the peer has narrowed our selectors to.
+    /// Claims, as the initiator, the traffic that the peer has narrowed our selectors to.
     pub(super) fn claim_granted(
         &self,
         sa: &IkeSaCommon,

@@ -1,4 +1,4 @@
-//! What commands, the configuration and the data plane do to an IKE SA.
+//! The effects of commands, the configuration and the data plane on an IKE SA.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::sa::{
 };
 
 impl IkeSa {
-    /// Ends the SA. False: it has ended already.
+    /// Ends the SA. Returns false if it has ended already.
     pub(crate) fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
         if let Phase::Closing(_) | Phase::Gone(_) | Phase::Closed = self.phase {
             return false;
@@ -44,7 +44,7 @@ impl IkeSa {
         self.advance(|phase, _| phase.forget());
     }
 
-    /// Queues a task. False: the SA is not established, or its queue is full.
+    /// Queues a task. Returns false if the SA is not established, or if its queue is full.
     pub(crate) fn do_task(&mut self, ctx: &mut Context<'_>, task: Task) -> bool {
         let Some((state, _)) = self.established_mut() else {
             return false;
@@ -90,7 +90,7 @@ impl IkeSa {
         }
     }
 
-    /// Has the SA establish a child. False: it takes no more.
+    /// Has the SA establish a child. Returns false if the SA takes no more children.
     pub(crate) fn request_child(&mut self, ctx: &mut Context<'_>, request: &ChildRequest) -> bool {
         let limit = ctx.config.limits.queued_tasks_max;
         let requests = match &mut self.phase {

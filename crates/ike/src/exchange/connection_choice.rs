@@ -1,4 +1,5 @@
-//! Which connection a peer means that asks for an IKE SA. Connections are the peer authorization database of RFC 4301 §4.4.3.
+//! The choice of the connection for a peer that asks for an IKE SA. Connections are the peer authorization database of
+//! RFC 4301 §4.4.3.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -30,17 +31,17 @@ impl PeerTraits<'_> {
     }
 }
 
-/// What the peer says in IKE_AUTH, and the suite that it says it with.
+/// The identities that the peer sends in IKE_AUTH, and the suite of the IKE SA.
 #[derive(Clone, Copy)]
 pub(crate) struct AuthTraits<'a> {
     pub(crate) id_i: &'a Identity,
-    /// Whom the peer wants to talk to.
+    /// The identity that the peer wants to talk to.
     pub(crate) id_r: Option<&'a Identity>,
     pub(crate) suite: &'a Suite,
 }
 
-/// The connections that the peer can mean. The one that names the peer most exactly comes first: by identity, then by its
-/// address, then by ours. Equal ones keep the order of the configuration.
+/// Returns the connections that the peer can mean. The connection that names the peer most exactly comes first: by
+/// identity, then by its address, then by ours. Equal connections keep the order of the configuration.
 pub(crate) fn candidates(
     connections: &[Arc<Connection>],
     peer: PeerTraits<'_>,
@@ -57,7 +58,7 @@ pub(crate) fn candidates(
         .collect()
 }
 
-/// How exactly a connection names the peer. None: the connection is not for the peer.
+/// Returns how exactly a connection names the peer, or `None` if the connection is not for the peer.
 fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<(u8, u32, u32)> {
     let remote = precision(&connection.remote_addrs, peer.remote)?;
     let local = precision(&connection.local_addrs, peer.local)?;
@@ -71,8 +72,8 @@ fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<(u8, u32, u32)>
     meant.then(|| (connection.remote.id.precision(), remote, local))
 }
 
-/// How exactly a list names an address: 0 for any address, more for a longer prefix, most for a single address. None: the
-/// list does not have the address.
+/// Returns how exactly a list names an address: 0 for any address, more for a longer prefix, most for a single address.
+/// Returns `None` if the list does not have the address.
 fn precision(list: &[AddressMatch], address: IpAddr) -> Option<u32> {
     if list.is_empty() {
         return Some(0);
@@ -130,7 +131,7 @@ mod tests {
             let other = [AddressMatch::Host(ip("203.0.113.1"))];
             assert_eq!(precision(&other, ip(address)), None);
         }
-        // One address is one address, however it is written.
+        // A single address counts as one, whether it is written as a host or as a range.
         let one = range("192.0.2.7", "192.0.2.7");
         let host = AddressMatch::Host(ip("192.0.2.7"));
         assert_eq!(

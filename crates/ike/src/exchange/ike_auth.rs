@@ -24,7 +24,7 @@ use crate::suite::Role;
 use crate::transport::ReceivedMessage;
 use crate::wire::{ExchangeType, Message, NotifyType, Payload, PayloadType};
 
-/// How an IKE_AUTH request is refused: the reason that is counted, and the notify that answers it.
+/// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
 fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
     match failure {
         AuthFailure::MissingPayload | AuthFailure::NoChildSa => {
@@ -41,7 +41,7 @@ fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
 }
 
 impl IkeSaCommon {
-    /// Initiator: proves who we are, and proposes the first child SA.
+    /// Proves, as the initiator, who we are, and proposes the first child SA.
     pub(super) fn send_auth(
         &mut self,
         ctx: &mut Context<'_>,

@@ -25,9 +25,9 @@ use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
 use crate::transport::{ReceivedMessage, RequestStatus, Window};
 use crate::wire::{ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload};
 
-/// How often the initiator begins anew, for a cookie or another key exchange method.
+/// The number of times that the initiator begins anew, for a cookie or another key exchange method.
 const RESTARTS_MAX: u8 = 6;
-/// How often the response is repeated. Nobody has proved the address that it goes to.
+/// The number of times that the response is repeated. Nobody has proved the address that it goes to.
 const INIT_REPEATS_MAX: u32 = 8;
 /// RFC 7296 §2.6.
 const COOKIE_LEN_MAX: usize = 64;
@@ -327,7 +327,7 @@ impl InitSent {
     }
 }
 
-/// What the responder says about IKE_AUTH: the authorities that it trusts, and the hashes for signatures.
+/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures.
 fn auth_hints(connection: &Connection) -> impl Iterator<Item = Payload> {
     let certreq = match &connection.remote.method {
         RemoteMethod::Certificate { authorities, .. } => {

@@ -32,7 +32,7 @@ pub(super) fn answer(
     Ok((payload, answer.shared))
 }
 
-/// Why the initiator cannot complete its exchange.
+/// The reason why the initiator cannot complete its exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompletionError {
     OtherMethod,

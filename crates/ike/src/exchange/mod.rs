@@ -8,8 +8,8 @@
 //! | `rekey_child`, `rekey_ike` | CREATE_CHILD_SA for a rekey |
 //! | `informational` | INFORMATIONAL: deletes, liveness, errors |
 //!
-//! The other files have what several exchanges share. An exchange takes its phase by value and returns the next one, or it
-//! works on an [`Established`] SA and returns an [`Ending`] where the SA is to end.
+//! The other files have what several exchanges share. An exchange takes its phase by value and returns the next phase.
+//! Or it works on an [`Established`] SA, and returns an [`Ending`] if the SA is to end.
 
 mod authenticator;
 mod child_negotiation;
@@ -397,7 +397,8 @@ impl IkeSaCommon {
     }
 }
 
-/// Why a response could not be opened. Nobody has authenticated what it says, but it helps to find the cause.
+/// Returns the reason why a response could not be opened. Nobody has authenticated the response, but its content helps
+/// to find the cause.
 fn unusable(error: OpenError, datagram: &[u8]) -> UnusableResponse {
     match error {
         OpenError::Outer(error) | OpenError::Inner { error, .. } => {

@@ -7,8 +7,8 @@ use crate::wire::{
     Auth, Cert, Delete, Id, KePayload, Message, NotifyType, Payload, Proposal, TrafficSelector,
 };
 
-/// How often a payload of type `T` may come: `&T` or a slice stands for once, [`Option`] for once at most, [`Vec`] for any
-/// number.
+/// The number of times that a payload of type `T` may come. `&T` or a slice stands for once, [`Option`] for once at
+/// most, [`Vec`] for any number.
 trait PayloadField<'a, T: 'a>: Sized {
     fn collect(found: impl Iterator<Item = &'a T>) -> Option<Self>;
 }
@@ -52,7 +52,7 @@ macro_rules! payload_set {
         }
 
         impl<$life> $name<$life> {
-            /// None: a payload is missing.
+            /// Finds the payloads in a message. Returns `None` if a payload is missing.
             pub(crate) fn find(message: &$life Message) -> Option<Self> {
                 Some(Self {
                     $($field: PayloadField::collect(message.payloads.iter().filter_map(
@@ -81,7 +81,7 @@ payload_set! {
     /// The initiator's proof in IKE_AUTH (RFC 7296 §1.2).
     struct InitiatorProof<'a> {
         id: &'a Id = IdI,
-        /// Whom the initiator wants to talk to.
+        /// The identity that the initiator wants to talk to.
         responder_id: Option<&'a Id> = IdR,
         certificates: Vec<&'a Cert> = Cert,
         auth: &'a Auth = Auth,

@@ -1,4 +1,4 @@
-//! What the administrator is told of a refused peer: who it is, what it offers, and what is configured.
+//! The report to the administrator about a refused peer: who it is, what it offers, and what is configured.
 
 use std::net::IpAddr;
 

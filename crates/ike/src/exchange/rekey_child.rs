@@ -1,7 +1,8 @@
 //! CREATE_CHILD_SA that rekeys a child SA (RFC 7296 §1.3.3, §2.8 and §2.25.1).
 //!
-//! If both peers rekey one child SA at the same time, there are two new SAs. The SA of the exchange with the lowest of the
-//! four nonces is redundant. The initiator of that exchange deletes it, and the other peer deletes the old SA (§2.8.1).
+//! If both peers rekey one child SA at the same time, there are two new SAs. The SA of the exchange with the lowest of
+//! the four nonces is redundant. The initiator of that exchange deletes it, and the other peer deletes the old SA
+//! (§2.8.1).
 
 use super::child_negotiation::ChildExchange;
 use super::error_reply::ErrorReply;

@@ -17,10 +17,10 @@ use crate::id::ChildSaId;
 use crate::negotiate::ChosenEsp;
 use crate::suite::{Nonces, Secret};
 
-/// How long the inbound half of a deleted SA stays, for packets in flight.
+/// The time for which the inbound half of a deleted SA stays, for packets in flight.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What two peers have agreed on for a child SA.
+/// The parameters that two peers have agreed on for a child SA.
 pub(crate) struct AgreedChild<'a> {
     pub(crate) config: &'a Arc<Child>,
     /// The traffic of the SA. No other peer has any of it.
@@ -41,7 +41,8 @@ pub(crate) struct AgreedChild<'a> {
 }
 
 impl ChildSa {
-    /// Derives the keys and gives the SA to the data plane (RFC 7296 §2.17). None: the keys cannot be derived.
+    /// Derives the keys and gives the SA to the data plane (RFC 7296 §2.17). Returns `None` if the keys cannot be
+    /// derived.
     pub(crate) fn install(
         ctx: &mut Context<'_>,
         sa: &IkeSaCommon,
@@ -167,8 +168,8 @@ impl ChildSa {
 }
 
 impl Established {
-    /// Takes a child SA out of service. The SA that has replaced it sends from now on: the delete of the old SA tells that
-    /// the initiator of the rekey can receive on the new one (RFC 7296 §2.8).
+    /// Takes a child SA out of service. The SA that has replaced it sends from now on. The delete of the old SA tells
+    /// that the initiator of the rekey can receive on the new SA (RFC 7296 §2.8).
     pub(crate) fn remove_child(
         &mut self,
         sa: &IkeSaCommon,
@@ -216,7 +217,8 @@ impl Established {
         }
     }
 
-    /// Ends a child SA by command. It ends here at once, whether the peer answers or not. False: there is no such SA.
+    /// Ends a child SA by command. The SA ends here at once, whether the peer answers or not. Returns false if there is
+    /// no such SA.
     pub(crate) fn end_child(
         &mut self,
         sa: &IkeSaCommon,

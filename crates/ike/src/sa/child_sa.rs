@@ -1,4 +1,4 @@
-//! One child SA, and the request for one.
+//! A child SA, and the request for a child SA.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,7 +66,7 @@ pub(crate) struct ChildSa {
     pub(crate) spi_in: u32,
     pub(crate) spi_out: u32,
     pub(crate) esp: EspSuite,
-    /// The method of its own key exchange. None: its keys come from the IKE SA's alone.
+    /// The method of its own key exchange. It is `None` if the child's keys come from the IKE SA's keys alone.
     pub(crate) key_exchange: Option<Group>,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
@@ -75,14 +75,14 @@ pub(crate) struct ChildSa {
     /// The SA that this one replaces, until that one is deleted.
     pub(crate) replaces: Option<ChildSaId>,
     pub(crate) installed: Instant,
-    /// When the SA, or the one that it replaces, last carried a packet.
+    /// The time at which the SA, or the SA that it replaces, last carried a packet.
     pub(crate) last_used: Instant,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
 }
 
 impl ChildSa {
-    /// When the SA has carried no packet for as long as `inactivity` allows.
+    /// Returns the time at which the SA has carried no packet for as long as `inactivity` allows.
     pub(crate) fn idle_at(&self) -> Option<Instant> {
         let limit = self.config.inactivity;
         deadline(self.last_used, limit).filter(|_| self.state.is_current() && !limit.is_zero())

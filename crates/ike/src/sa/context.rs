@@ -1,4 +1,4 @@
-//! What an IKE SA may use of its endpoint, and what it asks of it.
+//! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) struct Context<'a> {
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 
-/// What an IKE SA asks of its endpoint because it concerns other SAs.
+/// An action that an IKE SA asks of its endpoint because it concerns other SAs.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// A rekey has made a new IKE SA.
@@ -55,7 +55,7 @@ pub(crate) enum Effect {
     DeleteRedundant { ike_sa: IkeSaId },
     /// The new IKE SA of a simultaneous rekey is redundant, and the peer made it: the peer deletes it.
     AwaitRedundantDelete { ike_sa: IkeSaId },
-    /// The peer is authenticated. `initial_contact`: it has sent INITIAL_CONTACT.
+    /// The peer is authenticated. `initial_contact` says that the peer has sent INITIAL_CONTACT.
     Established {
         ike_sa: IkeSaId,
         initial_contact: bool,
@@ -70,7 +70,7 @@ pub(crate) enum Effect {
     CheckLiveness { child: ChildSaId },
 }
 
-/// How a replaced IKE SA ends.
+/// The way in which a replaced IKE SA ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retirement {
     /// We delete it.

@@ -1,4 +1,4 @@
-//! How an IKE SA ends, and what becomes of its children.
+//! The end of an IKE SA, and of its children.
 //!
 //! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase.
 
@@ -14,15 +14,15 @@ use crate::failure::DownReason;
 use crate::protected::ProtectedChannel;
 use crate::wire::{Delete, ExchangeType, Payload, ProtocolId};
 
-/// How long the last response is kept for a request that comes again after the SA has ended.
+/// The time for which the last response is kept, for a request that comes again after the SA has ended.
 const GONE_TIME: Duration = Duration::from_secs(30);
-/// How long a rekeyed SA waits for the peer's delete.
+/// The time for which a rekeyed SA waits for the peer's delete.
 const DELETE_TIME: Duration = Duration::from_secs(30);
 
 /// The SA is to end.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Without another message: the peer ends its SA by itself, or cannot be told.
+    /// The SA ends without another message: the peer ends its SA by itself, or cannot be told.
     Silent(DownReason),
     /// An INFORMATIONAL request with these payloads tells the peer. No other request may be outstanding.
     Announced(DownReason, Vec<Payload>),

@@ -23,7 +23,7 @@ pub(crate) struct Established {
     pub(crate) tasks: VecDeque<QueuedTask>,
     /// Our exchange that waits for its response.
     pub(crate) exchange: Option<PendingExchange>,
-    /// When the last authenticated message or ESP packet of the peer came in.
+    /// The time at which the last authenticated message or ESP packet of the peer came in.
     pub(crate) last_heard: Instant,
     pub(crate) established: Instant,
     /// The identifier that was given last when this SA was established. IKE SAs with larger ones were begun later.

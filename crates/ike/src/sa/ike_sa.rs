@@ -1,4 +1,4 @@
-//! One IKE SA: what all its phases share, and the phase that it is in.
+//! An IKE SA: the fields that all its phases share, and the phase that it is in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct IkeSa {
     pub(crate) phase: Phase,
 }
 
-/// What an IKE SA has in every phase.
+/// The fields that an IKE SA has in every phase.
 #[derive(Debug)]
 pub(crate) struct IkeSaCommon {
     pub(crate) id: IkeSaId,
@@ -40,13 +40,13 @@ pub(crate) struct IkeSaCommon {
     pub(crate) window: Window,
     /// The SA begins no exchange and takes no request: a simultaneous rekey of it, or the one that made it, is not decided.
     pub(crate) suspended: bool,
-    /// When something was last sent towards the peer, for NAT keepalives.
+    /// The time at which something was last sent towards the peer, for NAT keepalives.
     pub(crate) last_sent: Instant,
     /// The IKE SA that this one has replaced. It can still exist.
     pub(crate) predecessor: Option<IkeSaId>,
 }
 
-/// How far an IKE SA has come that we initiate.
+/// The progress of an IKE SA that we initiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectProgress {
     /// The IKE_SA_INIT request is not sent yet.
@@ -80,7 +80,8 @@ impl IkeSa {
         }
     }
 
-    /// None: the SA is not one that we initiate and that is on its way up.
+    /// Returns the progress of an SA that we initiate. Returns `None` if we do not initiate the SA, or if it is not on
+    /// its way up.
     pub(crate) fn connecting(&self) -> Option<ConnectProgress> {
         let window = &self.common.window;
         let silent = window.retransmissions() > 0;

@@ -24,7 +24,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
-/// Initiator: the IKE_SA_INIT request is sent, or waits until it may be sent.
+/// The initiator's phase in which the IKE_SA_INIT request is sent, or waits until it may be sent.
 #[derive(Debug)]
 pub(crate) struct InitSent {
     pub(crate) key_exchange: Box<dyn ActiveKeyExchange>,
@@ -32,7 +32,7 @@ pub(crate) struct InitSent {
     pub(crate) offer: Vec<Proposal>,
     pub(crate) request: Vec<u8>,
     pub(crate) cookie: Option<Vec<u8>>,
-    /// How often the request was begun anew, for a cookie or another key exchange method.
+    /// The number of times that the request was begun anew, for a cookie or another key exchange method.
     pub(crate) restarts: u8,
     /// The reason in an unauthenticated response that refuses ours. Anybody can send one, so the SA waits for a better
     /// response until the next retransmission is due (RFC 7296 §2.21.1).
@@ -40,7 +40,7 @@ pub(crate) struct InitSent {
     pub(crate) requests: Vec<ChildRequest>,
 }
 
-/// What both ends keep of IKE_SA_INIT until IKE_AUTH is done.
+/// The parts of IKE_SA_INIT that both ends keep until IKE_AUTH is done.
 #[derive(Debug)]
 pub(crate) struct InitTranscript {
     pub(crate) request: Vec<u8>,
@@ -52,7 +52,7 @@ pub(crate) struct InitTranscript {
 }
 
 impl InitTranscript {
-    /// What the end with the role `signer` signs (RFC 7296 §2.15).
+    /// Returns the octets that the end with the role `signer` signs (RFC 7296 §2.15).
     pub(crate) fn signed_octets(&self, keys: &IkeSaKeys, signer: Role, id: &Id) -> Vec<u8> {
         match signer {
             Role::Initiator => keys.signed_octets(signer, &self.request, &self.nonce_r, id),
@@ -68,7 +68,7 @@ impl InitTranscript {
     }
 }
 
-/// Responder: IKE_SA_INIT is answered, and the SA is half-open until IKE_AUTH.
+/// The responder's phase in which IKE_SA_INIT is answered. The SA is half-open until IKE_AUTH.
 #[derive(Debug)]
 pub(crate) struct InitResponded {
     pub(crate) channel: ProtectedChannel,
@@ -76,7 +76,7 @@ pub(crate) struct InitResponded {
     pub(crate) deadline: Instant,
 }
 
-/// Initiator: our proof and our first child SA are sent.
+/// The initiator's phase in which our proof and the proposal of our first child SA are sent.
 #[derive(Debug)]
 pub(crate) struct AuthSent {
     pub(crate) channel: ProtectedChannel,
@@ -85,7 +85,7 @@ pub(crate) struct AuthSent {
     pub(crate) child: PendingChild,
     /// The other children, which CREATE_CHILD_SA establishes.
     pub(crate) requests: Vec<ChildRequest>,
-    /// Some: the SA is deleted as soon as it is up.
+    /// The reason why the SA is deleted as soon as it is up. It is `None` if the SA stays.
     pub(crate) delete_when_up: Option<DownReason>,
 }
 
@@ -108,7 +108,7 @@ impl AuthSent {
 #[derive(Debug)]
 pub(crate) struct Rekeyed {
     pub(crate) channel: ProtectedChannel,
-    /// When we delete the SA ourselves.
+    /// The time at which we delete the SA ourselves.
     pub(crate) delete_at: Instant,
 }
 
@@ -165,7 +165,7 @@ impl Phase {
         }
     }
 
-    /// Why the SA is to be deleted as soon as the exchange under way allows it.
+    /// Returns the reason why the SA is to be deleted as soon as the exchange under way allows it.
     pub(crate) fn ending(&self) -> Option<&DownReason> {
         match self {
             Self::AuthSent(state) => state.delete_when_up.as_ref(),

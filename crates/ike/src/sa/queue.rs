@@ -7,7 +7,8 @@ use super::established::Established;
 use super::task::{QueuedTask, Task};
 
 impl Established {
-    /// Puts a task in the queue. False: the queue takes no more requests for children. An equal task is not queued twice.
+    /// Puts a task in the queue. Returns false if the queue takes no more requests for children. An equal task is not
+    /// queued twice.
     pub(crate) fn queue(&mut self, ctx: &Context<'_>, task: Task) -> bool {
         self.queue_later(ctx, task, ctx.now)
     }

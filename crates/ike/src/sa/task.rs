@@ -50,7 +50,8 @@ pub(crate) struct PendingChild {
     pub(crate) request: ChildRequest,
     pub(crate) spi_in: u32,
     pub(crate) nonce: Vec<u8>,
-    /// None: the child's keys come from the IKE SA's alone, as they always do in IKE_AUTH.
+    /// The child's own key exchange. It is `None` if the child's keys come from the IKE SA's keys alone, as they always
+    /// do in IKE_AUTH.
     pub(crate) key_exchange: Option<Box<dyn ActiveKeyExchange>>,
     pub(crate) offer: Vec<Proposal>,
     pub(crate) local_ts: Vec<TrafficSelector>,

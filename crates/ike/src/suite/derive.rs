@@ -45,7 +45,8 @@ fn sign(key: &hmac::Key, data: &[&[u8]]) -> hmac::Tag {
     context.sign()
 }
 
-/// `prf+(key, seed)` (RFC 7296 §2.13). None: `len` is more than its 255 blocks.
+/// Returns `len` bytes of `prf+(key, seed)` (RFC 7296 §2.13). Returns `None` if `len` is more than the 255 blocks of
+/// prf+.
 pub fn prf_plus(prf: Prf, key: &[u8], seed: &Secret, len: usize) -> Option<Secret> {
     let key = hmac::Key::new(algorithm(prf), key);
     let blocks = u8::try_from(len.div_ceil(prf_len(prf))).ok()?;
@@ -179,9 +180,9 @@ impl IkeSaKeys {
         self.suite
     }
 
-    /// KEYMAT for a child SA (RFC 7296 §2.17), with the shared secret of the exchange, if it had a KE payload. The
-    /// first half is for traffic from the exchange's initiator to its responder. None: `len` is more than prf+ can
-    /// give.
+    /// Returns KEYMAT for a child SA (RFC 7296 §2.17), with the shared secret of the exchange, if it had a KE payload.
+    /// The first half is for traffic from the exchange's initiator to its responder. Returns `None` if `len` is more
+    /// than prf+ can give.
     pub fn child_keymat(
         &self,
         shared: Option<&Secret>,
@@ -196,8 +197,8 @@ impl IkeSaKeys {
         prf_plus(self.suite.prf, self.d.expose(), &seed, len)
     }
 
-    /// What the end with this role signs (RFC 7296 §2.15): its first message, the other's nonce, and `prf(SK_p,
-    /// RestOfIDPayload)`. `message` is the datagram that was sent, without the non-ESP marker.
+    /// Returns the octets that the end with this role signs (RFC 7296 §2.15): its first message, the other end's nonce,
+    /// and `prf(SK_p, RestOfIDPayload)`. `message` is the datagram that was sent, without the non-ESP marker.
     pub fn signed_octets(
         &self,
         signer: Role,

@@ -22,8 +22,8 @@ pub enum SealError {
     Cipher,
 }
 
-/// Why a protected message is not used. Anybody can cause all errors but [`OpenError::Inner`], so that they get no
-/// answer. `Inner` comes from the peer.
+/// The reason why a protected message is not used. Anybody can cause all errors but [`OpenError::Inner`], so these
+/// errors get no answer. `Inner` comes from the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]

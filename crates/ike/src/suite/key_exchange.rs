@@ -26,7 +26,8 @@ pub trait KeyExchange: Send {
 pub trait ActiveKeyExchange: Send + fmt::Debug {
     fn method(&self) -> Group;
 
-    /// What the initiator sends in its KE payload. IKE_SA_INIT that is sent anew sends it again.
+    /// Returns the data that the initiator sends in its KE payload. An IKE_SA_INIT request that is sent anew carries
+    /// the same data.
     fn data(&self) -> &[u8];
 
     /// The shared secret. Refuses data that is not valid for the method. A forged response does not use the exchange up:
@@ -37,7 +38,7 @@ pub trait ActiveKeyExchange: Send + fmt::Debug {
 /// The responder's half of a key exchange.
 #[derive(Debug)]
 pub struct KeyExchangeAnswer {
-    /// What the responder sends in its KE payload.
+    /// The data that the responder sends in its KE payload.
     pub data: Vec<u8>,
     pub shared: Secret,
 }

@@ -53,13 +53,13 @@ impl Role {
 pub struct Suite {
     pub encryption: Encryption,
     pub key_bits: u16,
-    /// None if, and only if, the encryption is an AEAD.
+    /// The integrity algorithm. It is `None` if, and only if, the encryption is an AEAD.
     pub integrity: Option<Integrity>,
     pub prf: Prf,
     pub key_exchanges: KeyExchangeMethods,
 }
 
-/// Why a proposal is not an IKE suite.
+/// The reason why a proposal is not an IKE suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     #[error("the proposal is for {0}, not for IKE")]
@@ -144,7 +144,8 @@ impl std::fmt::Display for Suite {
     }
 }
 
-/// The transform of one type. None: there is none. Fails if there are several, or if it has an unknown attribute.
+/// Returns the transform of one type, or `None` if the proposal has none. Fails if there are several, or if the
+/// transform has an unknown attribute.
 fn only(proposal: &Proposal, kind: TransformType) -> Result<Option<&Transform>, SuiteError> {
     let mut all = proposal.of_kind(kind);
     match (all.next(), all.next()) {

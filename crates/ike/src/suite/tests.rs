@@ -192,7 +192,7 @@ fn opens_and_seals_known_messages() {
     }
 }
 
-/// One case per cipher.
+/// Returns one case for each cipher.
 fn cipher_cases() -> impl Iterator<Item = Value> {
     sa_cases().into_iter().filter(|case| case["prf"] == 5)
 }

@@ -9,7 +9,7 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 /// RFC 3948 §2.3.
 const NAT_KEEPALIVE: [u8; 1] = [0xff];
 
-/// One received IKE message: its header in clear, its bytes, and the addresses of its datagram.
+/// A received IKE message: its header in clear, its bytes, and the addresses of its datagram.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceivedMessage<'a> {
     pub(crate) header: Header,
@@ -19,7 +19,7 @@ pub(crate) struct ReceivedMessage<'a> {
     pub(crate) remote: SocketAddr,
 }
 
-/// The IKE message in a UDP payload. None: a NAT keepalive.
+/// Returns the IKE message in a UDP payload, or `None` if the payload is a NAT keepalive.
 pub(crate) fn ike_message(payload: &[u8], nat_t: bool) -> Result<Option<&[u8]>, Refusal> {
     if !nat_t {
         return Ok(Some(payload));

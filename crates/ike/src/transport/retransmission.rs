@@ -1,4 +1,4 @@
-//! When a request is sent again (RFC 7296 §2.4): pauses that grow and that chance makes shorter.
+//! The timing of retransmissions (RFC 7296 §2.4). The pauses grow, and chance makes them shorter.
 
 use std::time::Duration;
 

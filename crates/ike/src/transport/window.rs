@@ -12,7 +12,7 @@ use crate::failure::UnusableResponse;
 use crate::host::Random;
 use crate::rate::{Due, Rate};
 
-/// How often a response is repeated. A peer that has lost it repeats its request after some seconds.
+/// The rate at which a response is repeated. A peer that has lost it repeats its request after some seconds.
 const REPEATS: Rate = Rate {
     every: Duration::from_secs(1),
     burst: 4,
@@ -34,7 +34,8 @@ struct OutstandingRequest {
     datagram: Vec<u8>,
     retransmissions: u32,
     next_at: Instant,
-    /// Why the last response could not be used. Anybody may have sent it, so the right one is still awaited.
+    /// The reason why the last response could not be used. Anybody may have sent it, so the right response is still
+    /// awaited.
     unusable: Option<UnusableResponse>,
 }
 
@@ -49,7 +50,7 @@ struct CachedResponse {
     next_repeat: Due,
 }
 
-/// What the message ID of a received request says.
+/// The meaning of the message ID of a received request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestStatus {
     /// It has the next message ID. [`Window::response_sent`] accepts it, after it was authenticated.
@@ -65,7 +66,8 @@ pub(crate) enum RequestStatus {
 pub(crate) enum Expiry<'a> {
     Nothing,
     Retransmit(&'a [u8]),
-    /// The last retransmission got no response that could be used. Some: why the last response could not.
+    /// The last retransmission got no response that could be used. The field is the reason why the last response could
+    /// not be used, if there was one.
     GiveUp(Option<UnusableResponse>),
 }
 
@@ -228,7 +230,7 @@ mod tests {
         }
     }
 
-    /// When a request is sent again, and when the peer is given up, in seconds.
+    /// Returns the times at which a request is sent again, and the time at which the peer is given up, in seconds.
     fn schedule(random: &mut dyn Random) -> (Vec<u64>, u64) {
         let timing = Retransmission::default();
         let start = Instant::now();

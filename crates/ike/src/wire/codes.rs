@@ -141,7 +141,7 @@ code_points! {
 }
 
 code_points! {
-    /// Notify types. Those below 16384 are errors, the others are status (RFC 7296 §3.10.1).
+    /// Notify types. Types below 16384 are errors, the others are status (RFC 7296 §3.10.1).
     NotifyType(u16) {
         UNSUPPORTED_CRITICAL_PAYLOAD = 1;
         INVALID_IKE_SPI = 4;

@@ -156,8 +156,8 @@ pub(super) fn decode_from(
         let stated = reader.u16()?.into();
         let place = kind.name().unwrap_or("unknown payload");
         let mut body = reader.sub(stated, GENERIC_HEADER_LEN, place)?;
-        // An Encrypted payload is the last one. Its Next Payload field has the type of the first payload inside (RFC
-        // 7296 §3.14).
+        // An Encrypted payload is the last one. Its Next Payload field has the type of the first payload inside
+        // (RFC 7296 §3.14).
         if kind == PayloadType::SK {
             payloads.push(Payload::Encrypted(Encrypted {
                 first: next,

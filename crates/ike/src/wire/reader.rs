@@ -2,8 +2,8 @@
 
 use super::NotifyType;
 
-/// What is wrong with a received message. `offset` counts from the start of the slice that the decoder got: the
-/// datagram, or the decrypted content of an Encrypted payload.
+/// An error in a received message. `offset` counts from the start of the slice that the decoder got: the datagram, or
+/// the decrypted content of an Encrypted payload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem} (at byte {offset})")]
 pub struct DecodeError {
@@ -49,7 +49,7 @@ impl DecodeError {
     }
 }
 
-/// One of our values does not fit its field on the wire.
+/// A value of ours does not fit its field on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct EncodeError {

@@ -20,7 +20,7 @@ pub struct Proposal {
     pub transforms: Vec<Transform>,
 }
 
-/// One transform. Those of one type are in the sender's order of preference.
+/// A transform. Transforms of one type are in the sender's order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transform {
     pub kind: TransformType,

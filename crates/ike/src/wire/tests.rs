@@ -43,7 +43,7 @@ fn selector() -> TrafficSelector {
     )
 }
 
-/// One payload of every type but the Encrypted one.
+/// Returns one payload of every type but the Encrypted one.
 fn every_payload() -> Vec<Payload> {
     let id = Id::new(IdType::FQDN, b"moon.example.org".to_vec());
     vec![
@@ -236,7 +236,8 @@ fn message() -> impl Strategy<Value = Message> {
     )
 }
 
-/// What decodes encodes again (unless it holds what we never send), and then to the same thing.
+/// Checks that a message that decodes also encodes, unless it holds what we never send. The result decodes to the same
+/// message.
 fn check_stable(bytes: &[u8]) {
     let Ok(message) = Message::decode(bytes) else {
         return;

@@ -7,10 +7,10 @@ use super::reader::{self, DecodeError, EncodeError, WireReader};
 const TS_IPV4_ADDR_RANGE: u8 = 7;
 const TS_IPV6_ADDR_RANGE: u8 = 8;
 
-/// One range of addresses and ports. Both addresses have the same IP version, and are in order.
+/// A range of addresses and ports. Both addresses have the same IP version, and are in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TrafficSelector {
-    /// The IP protocol. 0: any.
+    /// The IP protocol. Zero stands for any protocol.
     pub protocol: u8,
     /// The first port, or the ICMP type and code (RFC 7296 §3.13.1). 0 to 65535 is any port; 65535 to 0 is OPAQUE.
     pub start_port: u16,

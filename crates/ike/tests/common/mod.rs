@@ -216,7 +216,7 @@ fn random(seed: u64) -> Box<dyn Random> {
     Box::new(SeededRandom(Rng::new(seed ^ 0x5eed)))
 }
 
-/// One endpoint, and what its data plane holds.
+/// An endpoint, and the SAs that its data plane holds.
 pub struct Side {
     pub name: &'static str,
     pub address: IpAddr,
@@ -291,7 +291,7 @@ impl Side {
         }
     }
 
-    /// What must hold for every event.
+    /// Checks the rules that hold for every event.
     fn check(&mut self, event: &Event) {
         match event {
             Event::IkeSaUp(up) => assert!(self.up.insert(up.ike_sa), "{} up twice", up.ike_sa),
@@ -475,7 +475,7 @@ impl Pair {
         }
     }
 
-    /// Goes on to the next arrival or timer. False: there is none before `until`.
+    /// Goes on to the next arrival or timer. Returns false if there is none before `until`.
     pub fn step(&mut self, until: Instant) -> bool {
         let timers = [
             self.network.next_arrival(),

@@ -235,7 +235,7 @@ impl Script {
             .unwrap()
     }
 
-    /// One protected exchange with the next message ID.
+    /// Makes one protected exchange with the next message ID.
     pub fn exchange(
         &mut self,
         side: &mut Side,

@@ -1,5 +1,5 @@
-//! Checks fragments that arrive through a tunnel whose SA is for certain ports. Later fragments have no ports (RFC
-//! 4301 §7).
+//! Checks fragments that arrive through a tunnel whose SA is for certain ports. Later fragments have no ports
+//! (RFC 4301 §7).
 //!
 //! If the peers agreed on it, later fragments pass after a first fragment that passed on the same SA (§7.3).
 //! Fragments that come before their first one are dropped, not held. The peer sent them in order, so the loss is one

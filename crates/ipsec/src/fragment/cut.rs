@@ -85,7 +85,7 @@ impl<'a> Pieces<'a> {
         (&self.later_header, start.min(end), end)
     }
 
-    /// Writes the piece `index` into `slot`. Returns None if `slot` does not have the piece's length.
+    /// Writes the piece `index` into `slot`. Returns `None` if `slot` does not have the piece's length.
     pub fn write(&self, index: usize, slot: &mut [u8]) -> Option<()> {
         const MORE: u16 = 0x2000;
         let (header, start, end) = self.range(index);

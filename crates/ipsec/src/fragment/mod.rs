@@ -31,7 +31,7 @@ pub struct FragmentKey {
     pub id: u32,
 }
 
-/// One fragment, whose lengths were checked against the packet.
+/// A fragment whose lengths were checked against the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
     pub key: FragmentKey,
@@ -49,7 +49,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// Parses a fragment. Returns None if `packet` is whole. `view` must have been parsed from `packet`.
+    /// Parses a fragment. Returns `None` if `packet` is whole. `view` must have been parsed from `packet`.
     pub fn parse(packet: &[u8], view: &IpView) -> Result<Option<Self>, Malformed> {
         let fragment = match view.version {
             IpVersion::V4 => Self::parse_v4(packet, view),

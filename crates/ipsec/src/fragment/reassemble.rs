@@ -83,7 +83,7 @@ struct PartialDatagram {
     received: usize,
     /// The length of the whole data, once the last fragment has come.
     total: Option<usize>,
-    /// One bit for each ECN value that was seen.
+    /// A mask with one bit for each ECN value that was seen.
     ecn: u8,
     cost: usize,
     /// True if the datagram had an overlap. All of its further fragments are refused.

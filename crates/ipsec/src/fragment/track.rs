@@ -57,7 +57,8 @@ impl<K: Copy + Eq + Hash, V: Clone> Tracker<K, V> {
         }
     }
 
-    /// The verdict for a later fragment. None if its first fragment was not seen, or was seen too long ago.
+    /// Returns the verdict for a later fragment. Returns `None` if its first fragment was not seen, or was seen too
+    /// long ago.
     pub fn later(&self, key: &K, now_ms: u64) -> Option<V> {
         let remembered = self.verdicts.get(key)?;
         (now_ms < remembered.deadline_ms).then(|| remembered.verdict.clone())

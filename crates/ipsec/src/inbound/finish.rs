@@ -157,7 +157,7 @@ fn esp_tunnel(
 }
 
 /// Offset and length of a plain IPv4 packet that passes unchanged. It has no options, and the SA's first selector
-/// accepts it by its addresses alone. None means that the general path must decide; it is no verdict.
+/// accepts it by its addresses alone. `None` means that the general path must decide; it is no verdict.
 #[inline(always)]
 fn plain_ipv4(sa: &InboundSa, buffer: &[u8], job: &Job) -> Option<(u32, u32)> {
     let range = body(sa, job);

@@ -1,6 +1,6 @@
 //! The inbound walk: look up the SA, check for replay, engine, finish.
 //!
-//! One `Inbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made.
+//! An `Inbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made.
 
 mod finish;
 mod opened;
@@ -105,14 +105,14 @@ impl Inbound {
         self.reports.events.drain(..)
     }
 
-    /// Takes the auditable events (RFC 4303 §4). Of each kind it returns the first packet since the last call, and
-    /// the number of packets.
+    /// Takes the auditable events (RFC 4303 §4). For each kind it returns the first packet since the last call, and the
+    /// number of packets.
     pub fn drain_audits(&mut self) -> std::vec::Drain<'_, (AuditEvent, u64)> {
         self.reports.audits.drain(..)
     }
 
-    /// The free part of the arena. Receive into it, call [`Inbound::commit_received`] for the used part, then push
-    /// each packet by its offset. None while every batch is busy.
+    /// Returns the free part of the arena, or `None` while every batch is busy. Receive into it, call
+    /// [`Inbound::commit_received`] for the used part, then push each packet by its offset.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
         self.batches.free()
     }
@@ -260,9 +260,9 @@ impl Inbound {
         Some(OpenedBatch { batch, side })
     }
 
-    /// Moves packets of an opened batch that are IPsec again and addressed to us into the batch being filled (RFC
-    /// 4301 §5.2, step 5: nested SAs). Deliver the batch's packets before. Submit again while packets are waiting.
-    /// Packets that find no room are taken by [`Inbound::push_held`] when a batch has come back.
+    /// Moves the nested packets of an opened batch into the batch being filled (RFC 4301 §5.2, step 5). Nested packets
+    /// are IPsec again and are addressed to us. Deliver the batch's packets before. Submit again while packets are
+    /// waiting. Packets that find no room are taken by [`Inbound::push_held`] when a batch has come back.
     pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
         for nested in std::mem::take(&mut opened.side.content.nested) {
             let facts = nested.outer();

@@ -39,7 +39,7 @@ pub(super) struct Facts {
 #[derive(Debug, Default)]
 pub(super) struct InboundWalkState {
     pub runs: Vec<InboundRun>,
-    /// One per job.
+    /// The tags of the jobs, one for each job.
     pub tags: Vec<Tag>,
     pub facts: Vec<Facts>,
     pub saved: Vec<u8>,

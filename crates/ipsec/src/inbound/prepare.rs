@@ -357,7 +357,7 @@ fn malformed(protocol: Protocol) -> DropReason {
     }
 }
 
-/// Returns SPI and sequence number. None if the packet is not in the arena, or too short.
+/// Returns SPI and sequence number, or `None` if the packet is not in the arena or is too short.
 #[inline]
 fn clear_fields(batch: &Batch, protocol: Protocol, packet: &ReceivedPacket) -> Option<(u32, u32)> {
     let start = packet.offset as usize;

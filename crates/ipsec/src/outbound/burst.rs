@@ -46,8 +46,8 @@ pub(super) struct Scratch {
 }
 
 impl Outbound {
-    /// The free part of the arena. Put packets into it, call [`Outbound::commit_received`] for the used part, then
-    /// [`Outbound::push_burst`]. None while every batch is busy.
+    /// Returns the free part of the arena, or `None` while every batch is busy. Put packets into it, call
+    /// [`Outbound::commit_received`] for the used part, then [`Outbound::push_burst`].
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
         self.batches.free()
     }

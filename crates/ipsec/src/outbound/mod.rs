@@ -1,6 +1,6 @@
 //! The outbound walk: decide, prepare, engine, finish.
 //!
-//! One `Outbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made. Packets
+//! An `Outbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made. Packets
 //! come in one of two ways. [`Outbound::push_burst`] takes packets that lie in the arena already, with room around
 //! them; it costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets
 //! that are cut from super-segments and leave in trains.
@@ -45,8 +45,8 @@ use side::OutboundWalkState;
 /// Length of the longest ESP packet that fits an outer packet behind the largest outer headers.
 const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
 
-/// The most bytes that an SA adds to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
-/// padding, trailer and the longest ICV.
+/// The most bytes that an SA adds to a packet. They are an IPv6 header and AH with the longest ICV, or ESP with header,
+/// IV, padding, trailer and the longest ICV.
 const OVERHEAD_MAX: usize = 40 + 12 + 32 + 4;
 
 /// Number of flows of each IP version that a walk remembers.

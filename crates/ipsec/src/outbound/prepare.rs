@@ -451,7 +451,7 @@ fn write_header(
     Ok(())
 }
 
-/// Changes the protocol and length of an IP header and updates the checksum (RFC 1624). Returns None if the length is
+/// Changes the protocol and length of an IP header and updates the checksum (RFC 1624). Returns `None` if the length is
 /// too large for the header.
 pub(crate) fn set_protocol_and_len(
     packet: &mut [u8],

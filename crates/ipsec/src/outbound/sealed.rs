@@ -107,8 +107,8 @@ impl SealedBatch {
         Some((run, self.side.sa(run)?))
     }
 
-    /// Builds a sealed packet with its outer header in `frame`. Returns None if the packet was not sealed, and
-    /// Some(None) if the header could not be written.
+    /// Builds a sealed packet with its outer header in `frame`. Returns `None` if the packet was not sealed, and
+    /// `Some(None)` if the header could not be written.
     pub(super) fn copy_frame(
         &self,
         run: &OutboundRun,

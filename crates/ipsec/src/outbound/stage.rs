@@ -136,15 +136,16 @@ impl FirstWords {
         (a & 0xff == 0x45) & (len >= 24) & (len as usize <= packet_len) & sum.is_multiple_of(0xffff)
     }
 
-    /// Returns true if both packets have the same flow and the same outer header. One of them must be sound.
+    /// Returns true if both packets have the same flow and the same outer header. At least one of the packets must be
+    /// sound.
     #[inline(always)]
     fn is_like(&self, other: &Self) -> bool {
         let (a, b, [x, y, z]) = (self.0, other.0, Self::COMMON);
         (a[0] ^ b[0]) & x | (a[1] ^ b[1]) & y | (a[2] ^ b[2]) & z == 0
     }
 
-    /// The flow, and the fields that the outer header takes from a sound packet. None for later fragments, and for
-    /// protocols without ports.
+    /// Returns the flow, and the fields that the outer header takes from a sound packet. Returns `None` for later
+    /// fragments, and for protocols without ports.
     #[inline(always)]
     fn flow(&self) -> Option<(FlowKey, Header)> {
         let [a, b, c] = self.0;
@@ -161,7 +162,7 @@ impl FirstWords {
 }
 
 impl ParsedHeaders {
-    /// Parses TCP and UDP over IPv6 without extension headers. Returns None for all other packets.
+    /// Parses TCP and UDP over IPv6 without extension headers. Returns `None` for all other packets.
     fn plain_ipv6(packet: &[u8]) -> Option<Self> {
         let first = packet.first_chunk::<6>()?;
         let payload_len = u32::from(u16::from_be_bytes([first[4], first[5]]));

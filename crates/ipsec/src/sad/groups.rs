@@ -18,7 +18,7 @@ pub const GROUPS_MAX: usize = 4096;
 pub struct GroupKey {
     pub spi: u32,
     pub destination: IpAddr,
-    /// The source address; None for any source.
+    /// The source address; `None` stands for any source.
     pub source: Option<IpAddr>,
 }
 

@@ -99,7 +99,7 @@ impl Sad {
         }
     }
 
-    /// Reserves a slot and returns its SPI. None if the table is full or there is no randomness.
+    /// Reserves a slot and returns its SPI. Returns `None` if the table is full or there is no randomness.
     pub fn allocate_spi(&self) -> Option<u32> {
         if !self.has_spis {
             return None;
@@ -155,8 +155,8 @@ impl Sad {
         (sa.common.spi == spi).then_some(sa)
     }
 
-    /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1): SPI,
-    /// destination and source; then SPI and destination; then SPI.
+    /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1). SPI, destination
+    /// and source come first, then SPI and destination, then SPI alone.
     pub fn lookup_addressed(
         &self,
         spi: u32,
@@ -263,7 +263,7 @@ impl Allocator {
     }
 }
 
-/// Draws a tag for a slot, and returns the tag and the SPI. None if there is no randomness.
+/// Draws a tag for a slot, and returns the tag and the SPI. Returns `None` if there is no randomness.
 fn draw(code: &SpiCode, slot: u32) -> Option<(u32, u32)> {
     loop {
         let tag = random::next_u32().ok()? >> SLOT_BITS;

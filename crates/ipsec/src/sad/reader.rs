@@ -1,4 +1,4 @@
-//! One worker's copy of the SAD. A lookup is two loads, with no atomic operation and no reference count.
+//! A worker's copy of the SAD. A lookup is two loads, with no atomic operation and no reference count.
 //!
 //! Batches name an SA and its key by a number of this copy. The number of a removed or replaced SA is not reused
 //! while a batch that may name it is under way. Until then the SA and its key stay.

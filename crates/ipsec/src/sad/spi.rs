@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(seen.len(), LOW);
     }
 
-    /// One slot's tags, and one tag's slots, spread over all bits: no bit is constant. The first slots have different
-    /// SPIs under two keys.
+    /// The tags of one slot, and the slots of one tag, spread over all bits: no bit is constant. The first slots have
+    /// different SPIs under two keys.
     #[test]
     fn no_bit_of_an_spi_is_known() {
         let codes: Vec<SpiCode> = (0..64).map(|_| SpiCode::new().unwrap()).collect();

@@ -75,7 +75,7 @@ struct Region {
 }
 
 impl Region {
-    /// Makes the region of a selector. Returns none if no packet matches.
+    /// Makes the region of a selector. Returns `None` if no packet matches.
     fn new(entry: &SpdEntry, selector: &Selector) -> Option<Self> {
         let wide = |(first, last): (u32, u32)| (u128::from(first), u128::from(last));
         let (v6, local, remote) = match (selector.local.v4(), selector.remote.v4()) {
@@ -297,7 +297,7 @@ impl Analyser {
         Ok(found)
     }
 
-    /// Returns the earlier entries that match packets of this entry if they leave no packet for it. Returns none if
+    /// Returns the earlier entries that match packets of this entry if they leave no packet for it. Returns `None` if
     /// packets are left.
     fn taken_by(
         &mut self,

@@ -3,8 +3,8 @@
 //! A cache belongs to one worker. An entry holds the key, the SA and a stamp. A hit compares the stamp with two
 //! numbers. The packet needs the first number anyway, and the second is loaded once per burst:
 //!
-//! - The *generation* is in the SA. [`super::Policy::install`] and [`super::Policy::remove`] change it in all SAs of
-//!   a policy, so that a flow never keeps an SA that its policy would not choose any more.
+//! - The *generation* is in the SA. [`super::Policy::install`] and [`super::Policy::remove`] change it in all SAs of a
+//!   policy. So a flow never keeps an SA that its policy would not choose any more.
 //! - The *epoch* belongs to the SPD snapshot. A new snapshot changes it.
 //!
 //! Peers and hosts choose addresses and ports. The hash is keyed, so they cannot aim at one set. The multiply-fold is
@@ -50,7 +50,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl FlowKey {
-    /// Makes the key of a packet that is no later fragment. Returns none for a protocol without ports.
+    /// Makes the key of a packet that is no later fragment. Returns `None` for a protocol without ports.
     #[inline(always)]
     pub(crate) fn plain_ipv4(addresses: u64, ports: u32, protocol: u8, tos: u8) -> Option<Self> {
         let rest = u64::from(ports)
@@ -61,7 +61,7 @@ impl FlowKey {
         matches!(protocol, TCP | UDP).then_some(Self::V4 { addresses, rest })
     }
 
-    /// Makes the key of an outbound IPv6 packet from fixed offsets. Returns none for extension headers and other
+    /// Makes the key of an outbound IPv6 packet from fixed offsets. Returns `None` for extension headers and other
     /// protocols; the caller then makes the key from a [`Flow`].
     #[inline]
     pub(crate) fn from_ipv6(packet: &[u8]) -> Option<Self> {
@@ -87,7 +87,7 @@ impl FlowKey {
         })
     }
 
-    /// Makes the key of a flow. Returns none for a flow between addresses of different versions, which no packet has.
+    /// Makes the key of a flow. Returns `None` for a flow between addresses of different versions, which no packet has.
     #[inline]
     pub fn from_flow(flow: &Flow) -> Option<Self> {
         let mut rest = u64::from(flow.dscp & 0x3f) << DSCP_SHIFT;

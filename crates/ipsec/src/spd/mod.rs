@@ -40,7 +40,7 @@ pub enum PolicyDirection {
     Inbound,
 }
 
-/// One entry of the SPD.
+/// An entry of the SPD.
 #[derive(Clone, Debug)]
 pub struct SpdEntry {
     pub selectors: SelectorSet,

@@ -1,5 +1,5 @@
-//! The Authentication Header (RFC 4302 §2). The ICV leaves out mutable fields, options and extension headers of the
-//! IP header before the AH (RFC 4302 §3.3.3.1, appendix A); this module finds them.
+//! The Authentication Header (RFC 4302 §2). The ICV leaves out mutable fields, options and extension headers of the IP
+//! header before the AH (RFC 4302 §3.3.3.1, appendix A). This module finds them.
 
 use super::be32;
 use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpVersion, Malformed};
@@ -30,7 +30,7 @@ pub struct AhHeader {
 }
 
 impl AhHeader {
-    /// Parses the AH at the start of `bytes`. Returns none unless the whole AH is there.
+    /// Parses the AH at the start of `bytes`. Returns `None` unless the whole AH is there.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let fixed = bytes.first_chunk::<FIXED_LEN>()?;
         // The field counts 32-bit words, minus 2 (RFC 4302 §2.2).
@@ -56,7 +56,7 @@ pub const fn header_len(version: IpVersion, icv_len: usize) -> usize {
     (FIXED_LEN + icv_len).next_multiple_of(align)
 }
 
-/// Writes an AH that fills `header`, with a zero ICV and zero padding. Returns none if no AH has this length.
+/// Writes an AH that fills `header`, with a zero ICV and zero padding. Returns `None` if no AH has this length.
 pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) -> Option<()> {
     let words = (header.len() / 4).checked_sub(2)?;
     if header.len() < FIXED_LEN || !header.len().is_multiple_of(4) {
@@ -72,8 +72,8 @@ pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) ->
     Some(())
 }
 
-/// The place of a security header in transport mode: behind the headers that routers look at (RFC 4302 §3.1.1, RFC
-/// 4303 §3.1.1).
+/// The place of a security header in transport mode: behind the headers that routers look at (RFC 4302 §3.1.1,
+/// RFC 4303 §3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insertion {
     /// The offset of the new header.
@@ -86,7 +86,7 @@ pub struct Insertion {
 
 impl Insertion {
     /// Finds the place behind the IPv4 header. In IPv6 it lies behind the hop-by-hop and routing headers, and behind
-    /// destination options that stand before a routing header. Returns none if the headers are malformed or the
+    /// destination options that stand before a routing header. Returns `None` if the headers are malformed or the
     /// packet is a fragment.
     pub fn find(packet: &[u8]) -> Option<Self> {
         if packet.first()? >> 4 == 4 {
@@ -127,9 +127,9 @@ impl Insertion {
     }
 }
 
-/// Brings the headers before the AH into the form that the ICV covers: mutable fields become zero, and predictable
-/// fields take the value that the receiver sees (RFC 4302 §3.3.3.1). Appends the former bytes to `saved`; [`restore`]
-/// puts them back. Returns the offset of the AH, which is the number of bytes saved.
+/// Brings the headers before the AH into the form that the ICV covers (RFC 4302 §3.3.3.1). Mutable fields become zero,
+/// and predictable fields take the value that the receiver sees. Appends the former bytes to `saved`; [`restore`] puts
+/// them back. Returns the offset of the AH, which is the number of bytes saved.
 ///
 /// Both ends call it: at the receiver the predictable fields already have their values. On an error neither `packet`
 /// nor `saved` has changed.
@@ -239,8 +239,8 @@ fn ah_offset_v6(packet: &[u8]) -> Option<usize> {
     None
 }
 
-/// Zeroes the mutable fields of `header`: the fixed IPv6 header and the extension headers before the AH (RFC 4302
-/// §3.3.3.1.2).
+/// Zeroes the mutable fields of `header`: the fixed IPv6 header and the extension headers before the AH
+/// (RFC 4302 §3.3.3.1.2).
 fn zero_v6(header: &mut [u8]) -> Option<()> {
     let (fixed, mut rest) = header.split_first_chunk_mut::<IPV6_HEADER_LEN>()?;
     // These bytes hold the traffic class, the flow label and the hop limit.
@@ -281,8 +281,8 @@ fn zero_options(mut options: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Brings a routing header into its form at the last hop: each remaining segment has swapped places with the
-/// destination (RFC 2460 §4.4; RFC 6275 §6.4 for type 2).
+/// Brings a routing header into its form at the last hop (RFC 2460 §4.4; RFC 6275 §6.4 for type 2). There each
+/// remaining segment has swapped places with the destination.
 fn predict_route(fixed: &mut [u8; IPV6_HEADER_LEN], extension: &mut [u8]) -> Option<()> {
     let (head, addresses) = extension.split_first_chunk_mut::<8>()?;
     let (kind, segments_left) = (head[2], usize::from(head[3]));

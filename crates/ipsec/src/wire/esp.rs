@@ -46,7 +46,7 @@ pub struct Trailer {
     pub next_header: u8,
 }
 
-/// Reads the trailer of an authenticated body. Returns none unless the padding is 1, 2, 3, … (RFC 4303 §2.4).
+/// Reads the trailer of an authenticated body. Returns `None` unless the padding is 1, 2, 3, … (RFC 4303 §2.4).
 #[inline]
 pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
     let (rest, &[padding_len, next_header]) = body.split_last_chunk::<TRAILER_LEN>()?;

@@ -46,9 +46,9 @@ impl IcmpProblem {
     }
 }
 
-/// Makes the error message about `packet`, from which `view` was parsed, for the sender of the packet. Returns none
-/// where no error is allowed: about ICMP errors, later fragments, and packets whose source or destination is not a
-/// single host (RFC 1122 §3.2.2, RFC 4443 §2.4).
+/// Makes the error message about `packet`, from which `view` was parsed, for the sender of the packet. Returns `None`
+/// if no error is allowed (RFC 1122 §3.2.2, RFC 4443 §2.4). No error is about ICMP errors, later fragments, or packets
+/// whose source or destination is not a single host.
 ///
 /// The source of the message is the packet's destination. On the protected side an address of the gateway would look
 /// spoofed; the packet's destination does not, because the route to it leads here.
@@ -161,7 +161,7 @@ pub struct Reported<'a> {
     pub about: &'a [u8],
 }
 
-/// Reads the ICMP error in a packet from which `view` was parsed. Returns None unless the bytes are an ICMP error
+/// Reads the ICMP error in a packet from which `view` was parsed. Returns `None` unless the bytes are an ICMP error
 /// with an intact quote.
 pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> {
     if view.later_fragment || !is_error(packet, view) {
@@ -202,9 +202,9 @@ pub fn is_transit_error(packet: &[u8], view: &IpView) -> bool {
     }
 }
 
-/// Returns the packet that a transit error quotes, as far as it is quoted. Returns none unless the error is whole,
-/// its checksum is right, and its destination is the sender of the quoted packet. The quoted packet must also be one
-/// that errors are sent about: no ICMP error and no later fragment (RFC 1122 §3.2.2, RFC 4443 §2.4 e).
+/// Returns the packet that a transit error quotes, as far as it is quoted. Returns `None` unless the error is whole,
+/// its checksum is right, and its destination is the sender of the quoted packet. The quoted packet must also be a
+/// packet that errors are sent about (RFC 1122 §3.2.2, RFC 4443 §2.4 e). It is no ICMP error and no later fragment.
 pub fn quoted(packet: &[u8], view: &IpView) -> Option<IpView> {
     if view.fragment || !is_transit_error(packet, view) || !is_host(view.source) {
         return None;

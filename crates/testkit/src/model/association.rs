@@ -179,8 +179,8 @@ impl ReplaySet {
         }
     }
 
-    /// Infers the whole sequence number from the low 32 bits in a packet: the lowest number at or
-    /// after the bottom of the window (RFC 4303 appendix A).
+    /// Infers the whole sequence number from the low 32 bits in a packet (RFC 4303 appendix A). It is the lowest number
+    /// at or after the bottom of the window.
     pub fn infer(&self, low: u32) -> Result<u64, Reason> {
         if !self.esn {
             return Ok(low.into());

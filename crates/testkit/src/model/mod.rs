@@ -68,7 +68,7 @@ pub enum Inbound {
     Dropped(Reason),
 }
 
-/// One end of the tunnel.
+/// An end of the tunnel.
 #[derive(Debug, Default)]
 pub struct Gateway {
     pub policies: Vec<Entry>,

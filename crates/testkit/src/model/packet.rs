@@ -169,8 +169,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Corrects the checksum of TCP or UDP after a NAT changed the addresses under it (RFC 3948
-/// §3.1.2).
+/// Corrects the checksum of TCP or UDP after a NAT changed the addresses under it (RFC 3948 §3.1.2).
 pub fn correct_upper_checksum(packet: &mut [u8], ip: &Ip) {
     let (offset, udp) = match ip.protocol {
         6 => (16, false),

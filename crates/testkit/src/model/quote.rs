@@ -2,7 +2,7 @@
 
 use super::packet::{Ip, checksum, set_checksum};
 
-/// How an SA decides about ICMP errors.
+/// The header by which an SA decides about ICMP errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcmpErrors {
     #[default]

@@ -20,7 +20,7 @@
 //!    On the way out the same transposition comes first, then a transposition of 4 × 4 quarters.
 //! 3. If all lanes are of one message, the load ports broadcast its key and nonce instead.
 //! 4. Two groups of sixteen lanes, in 32 registers, hide each other's latencies. A quarter round is a chain of twelve
-//!    operations, which take two cycles each on some processors. One group alone would fill only half of the cycles.
+//!    operations, which take two cycles each on some processors. A single group would fill only half of the cycles.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;

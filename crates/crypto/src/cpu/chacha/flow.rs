@@ -36,7 +36,7 @@ const LANES_MAX: usize = 32;
 /// ChaCha20's block 0 of a message. Its first 32 bytes are the one-time key r and s (RFC 8439 §2.6).
 pub(super) type OnceBlock = [u8; CHACHA_BLOCK];
 
-/// One block of keystream: `dst` = `src` ^ keystream.
+/// A block of keystream and its places: `dst` = `src` ^ keystream.
 #[derive(Clone, Copy)]
 pub(super) struct KeystreamLane {
     pub(super) key: *const u8,

@@ -12,7 +12,7 @@ pub(super) const CHACHA_BLOCK: usize = 64;
 /// The first row of ChaCha20's state, "expand 32-byte k".
 pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// One AEAD message.
+/// An AEAD message.
 pub(super) struct AeadMessage<'a> {
     pub(super) key: &'a ChaChaKey,
     /// The last row of ChaCha20's state: four bytes for the counter, then the nonce.
@@ -28,9 +28,9 @@ pub(super) struct AeadMessage<'a> {
     pub(super) len: usize,
     /// The right tag. Sealing sets it, and so does opening by a kernel.
     pub(super) tag: [u8; TAG_LEN],
-    /// When opening: the tag that came with the message.
+    /// The tag that came with the message. Only opening uses it.
     pub(super) received: [u8; TAG_LEN],
-    /// When opening: whether `received` is the right tag.
+    /// `received` is the right tag. Only opening sets this.
     pub(super) authentic: bool,
     /// The library has done this message.
     pub(super) by_library: bool,

@@ -39,7 +39,7 @@ pub(crate) struct ChaChaKey {
 }
 
 impl ChaChaKey {
-    /// Makes a key for ESP from key and salt. Returns None if the tier has no kernel.
+    /// Makes a key for ESP from key and salt. Returns `None` if the tier has no kernel.
     pub(crate) fn new(
         tier: Tier,
         transform: Transform,
@@ -54,7 +54,7 @@ impl ChaChaKey {
         Some(this)
     }
 
-    /// Makes a key for messages that bring their nonces. Returns None if the tier has no kernel.
+    /// Makes a key for messages that bring their nonces. Returns `None` if the tier has no kernel.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
             return None;
@@ -167,9 +167,9 @@ impl Kernel for ChaChaKey {
     }
 }
 
-/// Length of the longest message that the kernel does; None if the library does all. The library is faster where
-/// lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in the scalar
-/// units beside its ChaCha20. The limits were measured on Zen 5.
+/// Returns the length of the longest message that the kernel does, or `None` if the library does all. The library is
+/// faster where lanes stay empty. In the AVX2 tier it is also faster for long messages, because its Poly1305 runs in
+/// the scalar units beside its ChaCha20. The limits were measured on Zen 5.
 fn longest(tier: Tier, messages: &[AeadMessage<'_>]) -> Option<usize> {
     let bytes = || messages.iter().map(|message| message.len).sum::<usize>();
     match (tier, messages.len()) {

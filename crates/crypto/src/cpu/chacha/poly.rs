@@ -7,9 +7,9 @@
 //! tag = (h mod 2^130 - 5) + s  mod 2^128
 //! ```
 //!
-//! An AEAD pads every block to 16 bytes, so the addend is always 2^128. A number has three limbs of 44, 44 and 42
-//! bits, as in the vector form; a limb may exceed its size by a few bits. 2^130 equals 5, and a limb 3 would start at
-//! 2^132. Therefore what exceeds limb 2 is multiplied by 20 and added at the bottom.
+//! An AEAD pads every block to 16 bytes, so the addend is always 2^128. A number has three limbs of 44, 44 and 42 bits,
+//! as in the vector form. A limb may exceed its size by a few bits. 2^130 equals 5, and a limb 3 would start at 2^132.
+//! Therefore what exceeds limb 2 is multiplied by 20 and added at the bottom.
 
 use super::flow::OnceBlock;
 use super::message::{AeadMessage, POLY_BLOCK};
@@ -146,17 +146,17 @@ impl Number {
 pub(super) struct Costs {
     /// Number of lanes in a group.
     pub(super) lanes: usize,
-    /// One block in each lane of one group across messages.
+    /// The cost of one block in each lane of one group, across messages.
     pub(super) one_group: usize,
-    /// One block in each lane of two groups across messages.
+    /// The cost of one block in each lane of two groups, across messages.
     pub(super) two_groups: usize,
-    /// Along one message: the powers of r.
+    /// The cost of the powers of r, along one message.
     pub(super) powers: usize,
-    /// Along one message: the number of blocks in a step.
+    /// The number of blocks in a step, along one message.
     pub(super) along: usize,
-    /// Along one message: each step.
+    /// The cost of each step, along one message.
     pub(super) along_step: usize,
-    /// One block by itself.
+    /// The cost of one block by itself.
     pub(super) alone: usize,
 }
 

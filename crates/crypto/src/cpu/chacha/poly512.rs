@@ -1,7 +1,7 @@
 //! Poly1305 with 52-bit multiplications in eight lanes.
 //!
-//! A number is three vectors of limbs of 44, 44 and 42 bits (see [`super::poly`]). A product of limbs comes in two
-//! parts: a low part of 52 bits, and a high part, which stands 8 bits above the place of the next limb.
+//! A number is three vectors of limbs of 44, 44 and 42 bits (see [`super::poly`]). A product of limbs comes in a low
+//! part of 52 bits and a high part. The high part stands 8 bits above the place of the next limb.
 //!
 //! ```text
 //! across messages (lane = message):              along one message (lane = every sixteenth block):

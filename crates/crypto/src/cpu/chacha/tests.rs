@@ -221,7 +221,7 @@ fn every_count_of_messages() {
     }
 }
 
-/// One packet of a batch, before and after sealing by the library.
+/// A packet of a batch, before and after sealing by the library.
 struct TestPacket {
     key: Box<ChaChaKey>,
     layout: Layout,
@@ -385,9 +385,9 @@ mod plain_poly {
     }
 }
 
-/// One-time keys and texts at the edges of Poly1305's arithmetic, which no choice of AEAD keys would reach: limbs
-/// full of ones, sums at and around 2^130 - 5, an s that carries. They run alone, across lanes, and long enough for
-/// powers of r.
+/// Tests one-time keys and texts at the edges of Poly1305's arithmetic, which no choice of AEAD keys would reach. The
+/// edges are limbs full of ones, sums at and around 2^130 - 5, and an s that carries. The texts run alone, across
+/// lanes, and long enough for powers of r.
 #[test]
 fn poly1305_at_its_limits() {
     let material = [7; 36];

@@ -23,7 +23,7 @@ use super::networks;
 use super::word::Word;
 
 pub(super) type Half<W> = [W; 32];
-/// One key as C, C, D, D (trick 1).
+/// The form of a key as C, C, D, D (trick 1).
 pub(super) type Rotor<W> = [W; 112];
 
 /// Converts the standard's bit number to an index in a block. The standard counts from 1, from the first byte's most

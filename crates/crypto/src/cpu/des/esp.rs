@@ -18,7 +18,7 @@ pub(crate) struct EspKey {
 }
 
 impl EspKey {
-    /// Makes a key. The key material must have the transform's length. Returns None if there is no kernel for the
+    /// Makes a key. The key material must have the transform's length. Returns `None` if there is no kernel for the
     /// transform.
     pub(crate) fn new(
         tier: Tier,

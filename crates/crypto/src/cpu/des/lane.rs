@@ -1,4 +1,4 @@
-//! One lane of the DES kernels: a run of blocks with the key that works on them.
+//! A lane of the DES kernels: a run of blocks with the key that works on them.
 
 use super::DesCbcKey;
 

@@ -24,7 +24,7 @@ struct Area<W> {
     pieces: [[W; 64]; PIECE],
     keys: [Rotor<W>; 3],
     state: Halves<W>,
-    /// When decrypting: the ciphertext block before.
+    /// The previous ciphertext block of each lane. Only decryption uses it.
     before: [W; 64],
 }
 

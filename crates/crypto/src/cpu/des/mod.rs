@@ -48,7 +48,7 @@ pub(crate) struct DesCbcKey {
 }
 
 impl DesCbcKey {
-    /// Makes a key. Returns None unless there are 8 or 24 bytes. Weak keys are refused elsewhere.
+    /// Makes a key. Returns `None` unless there are 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         let part = |bytes: &[u8; BLOCK]| u64::from_le_bytes(*bytes);
         let (parts, triple) = match key.as_chunks::<BLOCK>() {

@@ -5,7 +5,7 @@ use super::lane::DesLane;
 /// Number of blocks that are read from a lane at once: one cache line.
 pub(super) const PIECE: usize = 8;
 
-/// One bit of each of `64 * COLUMNS` lanes, or the 64-bit blocks of `COLUMNS` lanes.
+/// A word, which holds one bit of each of `64 * COLUMNS` lanes, or the 64-bit blocks of `COLUMNS` lanes.
 ///
 /// The methods use the instructions of a tier. Words are made, and methods called, only inside functions that have
 /// them.

@@ -25,7 +25,7 @@ pub(super) fn rounds_of(sort: usize) -> usize {
 /// Length of the salt in bytes (RFC 4106 §4).
 const SALT_LEN: usize = 4;
 
-/// One AES-GCM key, expanded.
+/// An expanded AES-GCM key.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Expanded {
@@ -34,7 +34,7 @@ struct Expanded {
     powers: [[u8; 16]; POWERS],
     /// The AES round keys. The first one is XORed with the salt at the salt's place in the counter block.
     round_keys: RoundKeys,
-    /// One bit for each byte of the ICV.
+    /// A mask with one bit for each byte of the ICV.
     icv_mask: u16,
     /// Less than [`SORTS`]; see [`GcmKey::sort`].
     sort: u8,
@@ -82,7 +82,7 @@ pub(super) struct Use {
 }
 
 impl GcmKey {
-    /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns None unless
+    /// Makes a context from an AES key and a salt. The salt is zero for keys of a general AEAD. Returns `None` unless
     /// the key has 16, 24 or 32 bytes.
     ///
     /// # Safety
@@ -153,7 +153,7 @@ impl GcmKey {
     }
 }
 
-/// Computes the round keys and the powers of H. Returns the number of rounds, or None if the key's length is wrong.
+/// Computes the round keys and the powers of H. Returns the number of rounds, or `None` if the key's length is wrong.
 #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
 fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
     let rounds = aes::expand(key, &mut context.round_keys)?;

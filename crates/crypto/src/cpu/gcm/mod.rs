@@ -24,7 +24,7 @@ pub(crate) use key::GcmKey;
 use key::{SORTS, Use};
 use order::{FrameQueue, Order, PACKETS};
 
-/// Makes the key context of an ESP transform with AES-GCM. Returns None for other transforms, and if the tier has no
+/// Makes the key context of an ESP transform with AES-GCM. Returns `None` for other transforms, and if the tier has no
 /// AES-GCM kernel.
 pub(crate) fn key(
     tier: Tier,
@@ -39,7 +39,7 @@ pub(crate) fn key(
     }
 }
 
-/// Makes the key context of ESP with AES-GMAC. Returns None as [`key()`] does.
+/// Makes the key context of ESP with AES-GMAC. Returns `None` as [`key()`] does.
 pub(crate) fn gmac_key(
     tier: Tier,
     transform: Transform,

@@ -8,8 +8,8 @@ use super::key::GcmKey;
 /// The most packets that one order covers.
 pub(super) const PACKETS: usize = 128;
 
-/// Key contexts are prefetched this many packets ahead. Those of the first packets are prefetched while the packets
-/// are gathered.
+/// Key contexts are prefetched this many packets ahead. The contexts of the first packets are prefetched while the
+/// packets are gathered.
 pub(super) const AHEAD: usize = 16;
 
 /// Every shape is less than this number.

@@ -89,7 +89,7 @@ impl Frame for General<'_> {
 impl avx512::Front for General<'_> {}
 
 impl GcmKey {
-    /// Makes a key without a salt. Returns None if the tier has no kernel or the key's length is wrong.
+    /// Makes a key without a salt. Returns `None` if the tier has no kernel or the key's length is wrong.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
         if tier == Tier::Portable {
             return None;

@@ -25,7 +25,7 @@ pub(crate) struct MacKey {
 }
 
 impl MacKey {
-    /// Makes the key. Returns None if the algorithm has no kernel.
+    /// Makes the key. Returns `None` if the algorithm has no kernel.
     pub(crate) fn new(integrity: Integrity, esn: bool, key: &[u8]) -> Option<Self> {
         let hash = match integrity {
             Integrity::HmacMd5_96 => HashName::Md5,

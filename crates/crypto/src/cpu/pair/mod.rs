@@ -83,7 +83,7 @@ pub(crate) struct CipherHmacKey {
 const _: () = assert!(size_of::<CipherHmacKey>() == 320);
 
 impl CipherHmacKey {
-    /// Makes a key. The key material must have the transform's length. Returns None if there is no kernel for the
+    /// Makes a key. The key material must have the transform's length. Returns `None` if there is no kernel for the
     /// transform.
     pub(crate) fn new(
         tier: Tier,

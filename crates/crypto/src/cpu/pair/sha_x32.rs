@@ -25,7 +25,7 @@ use std::arch::x86_64::*;
 
 use super::hash::SHA256_K;
 
-/// One word of both groups: lanes 0 … 15 and lanes 16 … 31.
+/// A word of every lane of both groups: lanes 0 … 15 and lanes 16 … 31.
 type Rows = [__m512i; 2];
 
 const _: () = assert!(size_of::<Rows>() == 128);

@@ -2,7 +2,7 @@
 
 use super::streams::{LANES_MAX, Lanes};
 
-/// One word of every lane, in memory.
+/// A word of every lane, in memory.
 pub(super) type WordRow = [u32; LANES_MAX];
 
 /// A set of vector instructions. A value proves that the processor has them, which makes the arithmetic safe.
@@ -45,7 +45,7 @@ pub(super) trait Simd: Copy {
     /// 32 bytes at `offset` from every lane's pointer may be read.
     unsafe fn transposed(self, memory: &[*const u8; LANES_MAX], offset: usize) -> [Self::V; 8];
 
-    /// The reverse: returns for each lane its words of the four vectors.
+    /// Does the reverse of [`Simd::transposed`]: returns for each lane its words of the four vectors.
     fn columns(self, v: [Self::V; 4]) -> [[u32; 4]; LANES_MAX];
 
     /// SHA-1's compression of one block, which is overwritten. Only the first five words of the state count.

@@ -57,7 +57,7 @@ impl Avx512 {
     }
 }
 
-/// One value for each of sixteen lanes.
+/// Sixteen values, one for each lane.
 pub(super) type SixteenLanes<T> = [T; 16];
 
 /// The values of lanes 0 … 15 (group 0) or 16 … 31 (group 1).

@@ -7,7 +7,7 @@ use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use super::parsed::Parsed;
 use super::presented::{ConstrainedName, Presented};
 
-/// What one authority permits and excludes.
+/// The names that one authority permits and excludes.
 pub(super) struct Constraints {
     permitted: Vec<Subtree>,
     excluded: Vec<Subtree>,
@@ -16,7 +16,7 @@ pub(super) struct Constraints {
 /// The subtree of a constraint, with the octets of an address and its mask.
 type Subtree = ConstrainedName<Vec<u8>>;
 impl Constraints {
-    /// None: a constraint cannot be enforced.
+    /// Reads the constraints of an authority. Returns `None` if a constraint cannot be enforced.
     pub(super) fn of(authority: &Parsed) -> Option<Self> {
         let constraints = authority.extensions.name_constraints.as_ref();
         let read = |subtrees: Option<&Vec<GeneralSubtree>>| {
@@ -70,7 +70,7 @@ impl Constraints {
     }
 }
 
-/// None: the constraint cannot be enforced.
+/// Reads one subtree. Returns `None` if the constraint cannot be enforced.
 fn subtree(subtree: &GeneralSubtree) -> Option<Subtree> {
     if subtree.minimum != 0 || subtree.maximum.is_some() {
         return None;
@@ -80,7 +80,8 @@ fn subtree(subtree: &GeneralSubtree) -> Option<Subtree> {
 }
 
 impl Subtree {
-    /// None: the name is of another kind. `Some(None)`: the two cannot be compared.
+    /// Tells whether the subtree contains the name. Returns `None` if the name is of another kind, and `Some(None)` if
+    /// the two cannot be compared.
     fn contains(&self, name: &Presented) -> Option<Option<bool>> {
         Some(match (self, name) {
             (Self::Directory(base), Presented::Directory(name)) => Some(name.is_within(base)),
@@ -126,7 +127,8 @@ fn email_within(name: &str, base: &str) -> Option<bool> {
     })
 }
 
-/// The host of a URI. None: there is no host name. Constraints do not cover addresses (RFC 5280 §4.2.1.10).
+/// Returns the host of a URI, or `None` if the URI has no host name. Constraints do not cover addresses
+/// (RFC 5280 §4.2.1.10).
 fn host_of_uri(uri: &str) -> Option<String> {
     let (_, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

@@ -86,7 +86,7 @@ struct Search<'a> {
     now: Duration,
     signatures_left: usize,
     comparisons_left: usize,
-    /// Why the first path that was found is not valid.
+    /// The reason why the first path that was found is not valid.
     failure: PeerAuthError,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Parsed {
     pub(super) not_after: Duration,
     pub(super) version: Version,
     pub(super) extensions: Extensions,
-    /// The names that name constraints apply to. None: one of them is malformed.
+    /// The names that name constraints apply to. It is `None` if one of the names is malformed.
     pub(super) names: Option<Vec<Presented>>,
 }
 

@@ -16,7 +16,8 @@ pub(super) struct Policies {
     /// too.
     valid: BTreeSet<ObjectIdentifier>,
     any: bool,
-    /// The number of certificates until each of the three rules applies. Zero: it applies from now on.
+    /// The number of certificates until each of the three rules applies. A rule with the number zero applies from now
+    /// on.
     explicit: usize,
     no_any: usize,
     no_mapping: usize,
@@ -34,7 +35,8 @@ impl Policies {
         }
     }
 
-    /// Takes the next certificate (RFC 5280 §6.1.3 (d) to (f)). False: a policy is demanded, and none is valid.
+    /// Takes the next certificate (RFC 5280 §6.1.3 (d) to (f)). Returns false if a policy is demanded and none is
+    /// valid.
     pub(super) fn certificate(
         &mut self,
         extensions: &Extensions,
@@ -70,8 +72,8 @@ impl Policies {
         self.explicit > 0 || self.any || !self.valid.is_empty()
     }
 
-    /// Takes an intermediate's mappings and constraints (RFC 5280 §6.1.4 (a), (b) and (h) to (j)). False: it maps
-    /// from or to anyPolicy.
+    /// Takes an intermediate's mappings and constraints (RFC 5280 §6.1.4 (a), (b) and (h) to (j)). Returns false if the
+    /// intermediate maps from or to anyPolicy.
     pub(super) fn prepare(&mut self, extensions: &Extensions, self_issued: bool) -> bool {
         let mappings = &extensions.policy_mappings;
         let mut ends = mappings.iter().flat_map(|(from, to)| [from, to]);

@@ -22,7 +22,7 @@ pub(super) enum ConstrainedName<Address> {
 pub(super) type Presented = ConstrainedName<IpAddr>;
 
 impl<Address> ConstrainedName<Address> {
-    /// None: the name is malformed.
+    /// Reads a name. Returns `None` if the name is malformed.
     pub(super) fn new(
         name: &GeneralName,
         address: impl FnOnce(&[u8]) -> Option<Address>,
@@ -42,7 +42,8 @@ impl<Address> ConstrainedName<Address> {
     }
 }
 
-/// The subject with its email addresses, and the alternative names. None: one of them is malformed.
+/// Returns the subject with its email addresses, and the alternative names. Returns `None` if one of the names is
+/// malformed.
 pub(super) fn presented(
     subject: &DistinguishedName,
     emails: impl Iterator<Item = String>,

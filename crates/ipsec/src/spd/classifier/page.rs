@@ -21,7 +21,7 @@ pub(super) struct Query<V> {
     pub(super) direction: u32,
 }
 
-/// One selector of one entry, as inclusive ranges. It fills one cache line for IPv4 and two for IPv6.
+/// A selector of an entry, as inclusive ranges. It fills one cache line for IPv4 and two for IPv6.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Rule<V> {

@@ -1,5 +1,5 @@
-//! Finds the interval of a value among sorted boundaries: one load from a table of slots, and one look at the few
-//! boundaries in the slot.
+//! Finds the interval of a value among sorted boundaries. The search is one load from a table of slots, and one look at
+//! the few boundaries in the slot.
 
 /// A value of one dimension: an IPv4 address, a port or a protocol (`u32`), or an IPv6 address (`u128`).
 pub(super) trait DimensionValue: Copy + Ord + std::fmt::Debug {

@@ -1,4 +1,4 @@
-//! One dimension of a page: the rules that cover each interval of values.
+//! A dimension of a page: the rules that cover each interval of values.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub(super) struct Set {
     at: u32,
 }
 
-/// One cache line of a bitmap.
+/// A cache line of a bitmap.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u64; WORDS]);
@@ -120,7 +120,7 @@ impl Bitmap<'_> {
 }
 
 impl<V: DimensionValue> Dimension<V> {
-    /// Makes the dimension from the range of every rule of the page, in their order. Returns none if every rule
+    /// Makes the dimension from the range of every rule of the page, in their order. Returns `None` if every rule
     /// covers all values.
     pub(super) fn new(ranges: impl ExactSizeIterator<Item = (V, V)> + Clone) -> Option<Self> {
         if ranges.clone().all(|range| range == (V::MIN, V::MAX)) {

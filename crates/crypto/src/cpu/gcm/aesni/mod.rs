@@ -21,7 +21,7 @@
 //!    compiler would put one long chain behind the other, and a core's schedulers are too small to look that far
 //!    ahead. `asm!` blocks fix the order, because the compiler does not reorder them.
 //! 4. *Counters by exclusive or.* Eight neighbouring counters with the same multiple of eight share all bits but the
-//!    lowest three. Those three bits are XORed in from a table.
+//!    lowest three. The lowest three bits are XORed in from a table.
 
 use std::arch::x86_64::*;
 
@@ -186,7 +186,7 @@ impl Places {
     /// ciphertext with zeros after the text.
     ///
     /// # Safety
-    /// Those bytes belong to the message's text.
+    /// The bytes of block `at`, or its `len` bytes of text, belong to the message's text.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn apply_last<const SEAL: bool>(

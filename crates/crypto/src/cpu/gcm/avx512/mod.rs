@@ -32,7 +32,8 @@
 //!    pins a hash.
 //! 6. *ICVs of four packets* are summed by one transposition and masked together. With four packets, the sum comes
 //!    before the reduction.
-//! 7. *Three multiplications* make a product (Karatsuba). One takes as long as four AES rounds of a vector.
+//! 7. *Three multiplications* make a product (Karatsuba). A multiplication takes as long as four AES rounds of a
+//!    vector.
 //! 8. *Groups of eight vectors* serve long packets. An AES round of eight vectors takes as long as the latency of
 //!    one, and eight multiplications hide under the rounds. The context has no room for the powers above H^16, so
 //!    they are computed when the key changes. Up to eleven vectors are encrypted as one group instead.

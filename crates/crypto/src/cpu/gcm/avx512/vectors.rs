@@ -37,8 +37,8 @@ const REVERSED: [u8; 64] = {
 };
 pub(super) static REVERSE: Aligned<[u8; 64]> = Aligned(REVERSED);
 
-/// The same shuffle for a first vector in memory. It turns SPI and sequence number into the AAD: entry 0 without ESN,
-/// entry 1 with a gap for the high half of the sequence number.
+/// The same shuffle for a first vector in memory. It turns SPI and sequence number into the AAD. Entry 0 is without
+/// ESN. Entry 1 has a gap for the high half of the sequence number.
 pub(super) static REVERSE_ESP: Aligned<[[u8; 64]; 2]> = Aligned({
     const NOTHING: u8 = 0x80;
     let mut orders = [REVERSED; 2];
