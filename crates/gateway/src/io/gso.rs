@@ -56,9 +56,9 @@ struct SuperSegment {
     headers: usize,
     segment: usize,
     count: usize,
-    /// Sum over the pseudo-header without its length. It comes from the kernel and not from the IP
-    /// header. The kernel uses the final destination of a source route or routing header (RFC 8200
-    /// §8.1), and a home address (RFC 6275 §11.3.1).
+    /// Sum over the pseudo-header without its length. It comes from the kernel and not from the IP header. The kernel
+    /// takes the final destination of a source route or routing header (RFC 8200 §8.1), and a home address
+    /// (RFC 6275 §11.3.1).
     pseudo: u64,
     sequence: u32,
     identification: u16,
