@@ -88,7 +88,8 @@ pub fn forwards(source: IpAddr, link: &str) -> bool {
     let is_set = |file: String| Some(fs::read_to_string(file).ok()?.trim() != "0");
     match source {
         IpAddr::V4(_) => is_set(format!("/proc/sys/net/ipv4/conf/{link}/forwarding")),
-        // The interface's own `forwarding` makes it a router for its neighbours only. Kernels before 6.17 have no `force_forwarding`.
+        // An interface's own `forwarding` makes the interface a router for its neighbours only. Kernels before 6.17
+        // have no `force_forwarding`.
         IpAddr::V6(_) => is_set("/proc/sys/net/ipv6/conf/all/forwarding".to_owned()).map(|all| {
             let forced = format!("/proc/sys/net/ipv6/conf/{link}/force_forwarding");
             all || is_set(forced) == Some(true)

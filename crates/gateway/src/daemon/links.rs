@@ -9,7 +9,7 @@ use crate::io::xdp::{MTU_MAX, XdpMode, XdpProgram};
 use crate::net::{Net, link_facts};
 use crate::worker::{LinkQueue, WorkerSockets};
 
-/// Gives each worker a queue of each link, as far as the links have so many. The programs stay on their links as long as
+/// Gives each worker a queue of each link, if the link has so many queues. The programs stay on their links as long as
 /// they are kept.
 pub async fn open(
     names: &[String],

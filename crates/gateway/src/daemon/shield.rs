@@ -1,4 +1,5 @@
-//! The second line behind the routes: a table of nf_tables that drops what must not be in the clear, in both directions.
+//! The second line of defence behind the routes: a table of nf_tables. In both directions, it drops packets that must
+//! not be in the clear.
 //!
 //! The table stands while the gateway restarts, and when somebody has taken rules or routes away. Only the table sees
 //! packets that come in without protection and claim to be from the other side of a tunnel.

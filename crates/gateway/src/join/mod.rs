@@ -1,5 +1,6 @@
 //! Joins IKE and the data plane: "child SA installed" becomes entries of SAD and SPD, and what the data plane meets
-//! becomes questions to IKE. Neither crate knows the other; this folder knows both. It is what PF_KEY is in other systems.
+//! becomes questions to IKE. Neither crate knows the other. This folder knows both. It is what PF_KEY is in other
+//! systems.
 //!
 //! | module | decides |
 //! |---|---|

@@ -58,7 +58,7 @@ impl RouteBook {
 
 /// Returns the traffic of Bypass policies on the common interface that ordinary routes may carry.
 ///
-/// A route knows remote addresses only. So none of these addresses may be for another kind of policy, or for one protocol
+/// A route knows remote addresses only. So none of the addresses may be for another kind of policy, or for one protocol
 /// or port alone. Other bypassed traffic passes the TUN device and the SPD.
 pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
     let mut bypassed = Vec::new();

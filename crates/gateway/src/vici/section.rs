@@ -1,4 +1,5 @@
-//! A section: an ordered list of keys, each with a value, a list or another section. A whole vici message is one section.
+//! A section is an ordered list of keys, each with a value, a list or another section. A whole vici message is one
+//! section.
 
 use std::fmt;
 
