@@ -1,4 +1,4 @@
-//! How the program ends: exit codes and the one style of errors.
+//! The end of the program: exit codes and the one style of errors.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub enum Exit {
     Unreachable = 4,
     /// The system forbids or lacks what is needed: a capability, a namespace, a device, instructions of the processor.
     Forbidden = 5,
-    /// Ended by an interrupt from the keyboard.
+    /// An interrupt from the keyboard ended the program.
     Interrupted = 130,
 }
 
@@ -44,12 +44,12 @@ impl Failure {
         }
     }
 
-    /// With [`Exit::Failure`].
+    /// Makes a failure with [`Exit::Failure`].
     pub fn runtime(what: impl fmt::Display) -> Self {
         Self::new(Exit::Failure, what)
     }
 
-    /// With [`Exit::Forbidden`].
+    /// Makes a failure with [`Exit::Forbidden`].
     pub fn forbidden(what: impl fmt::Display) -> Self {
         Self::new(Exit::Forbidden, what)
     }

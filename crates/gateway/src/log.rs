@@ -21,13 +21,13 @@ use crate::output::{LineOutput, Observer, OutputReport};
 
 pub use filter::FilterError;
 
-/// How long the end of the program waits for the log to be written.
+/// The time that the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static OUTPUT: OnceLock<LineOutput> = OnceLock::new();
 
 thread_local! {
-    /// On the writing thread: collects the events that it logs itself.
+    /// Collects the events that the writing thread logs itself.
     static NOTE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 

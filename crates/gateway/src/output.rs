@@ -18,9 +18,9 @@ use crate::confine;
 /// Most lines that wait, and most bytes of their text.
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
-/// How long the writer waits after an error before it tries again.
+/// The time that the writer waits after an error before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long the writer waits if the output only lacks room.
+/// The time that the writer waits if the output only lacks room.
 const RETRY_FULL: Duration = Duration::from_millis(20);
 const FLUSH_STEP: Duration = Duration::from_millis(2);
 

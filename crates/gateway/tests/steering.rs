@@ -17,7 +17,7 @@ const SLOTS: ReceiveSlots = ReceiveSlots {
     len: 2048,
     more: 0,
 };
-/// One number is no power of two, and two are.
+/// The numbers of workers: 3 is no power of two, while 2 and 8 are powers of two.
 const WORKERS: [u32; 3] = [3, 2, 8];
 const SPIS: std::ops::Range<u32> = 0x8000_00f0..0x8000_0110;
 

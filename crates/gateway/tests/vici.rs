@@ -79,8 +79,7 @@ impl Drop for Gateway {
 }
 
 thread_local! {
-    /// On the gateway's thread: the number of commands that it received, and the commands that it
-    /// leaves unanswered.
+    /// The number of commands that the gateway's thread received, and the commands that it leaves unanswered.
     static HEARD: Cell<usize> = const { Cell::new(0) };
     static HELD: RefCell<Vec<Request>> = const { RefCell::new(Vec::new()) };
 }

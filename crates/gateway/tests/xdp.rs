@@ -28,7 +28,7 @@ fn block<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// One end of the link, in its own namespace.
+/// An end of the link, in its own namespace.
 struct End {
     namespace: NetworkNamespace,
     link: u32,

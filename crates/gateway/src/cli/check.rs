@@ -25,8 +25,8 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
     print(text.as_bytes())
 }
 
-/// Policies that no packet reaches, policies whose order decides (RFC 4301 appendix B), and networks that the kernel does
-/// not forward for.
+/// Warns of policies that no packet reaches, policies whose order decides (RFC 4301 appendix B), and networks that the
+/// kernel does not forward for.
 fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     let (planned, missing) = preview(loaded);
     let entries: Vec<SpdEntry> = planned.iter().map(|p| p.entry.clone()).collect();

@@ -226,7 +226,7 @@ fn selected(target: &Subject, name: &str) -> bool {
     }
 }
 
-/// One command, and its answer.
+/// Sends one command and returns its answer.
 pub(super) fn ask(control: &Control, name: &str, message: Section) -> Result<Section, Failure> {
     command(&mut connect(control)?, name, message)
 }

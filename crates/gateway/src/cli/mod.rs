@@ -42,7 +42,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), Failure> {
     if let Command::Check { .. } | Command::Explain(_) | Command::Guard { .. } = command {
-        // They read secrets, and do their work also where their memory cannot be hidden.
+        // These commands read secrets. They also work if their memory cannot be hidden.
         let _ = confine::hide();
     }
     match command {
@@ -78,7 +78,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
         confine::begin()
             .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
     }
-    // From here on nothing waits for standard error, nor dies of it.
+    // From here on, a blocked or closed standard error neither delays nor ends the gateway.
     log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let mut loaded = load(&options.config)?;
     loaded.forget_text();

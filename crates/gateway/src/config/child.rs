@@ -27,8 +27,7 @@ use super::value::{
 };
 use super::{header, proposal, schema};
 
-/// One entry of the security policy database. [`super::Loaded::policies`] holds the entries in
-/// order.
+/// An entry of the security policy database. [`super::Loaded::policies`] holds the entries in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub connection: String,
@@ -46,7 +45,7 @@ pub struct Policy {
     pub at: Location,
 }
 
-/// How the data plane treats the SAs of a child.
+/// The data plane's treatment of a child's SAs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaOptions {
     pub tunnel: TunnelOptions,
@@ -80,7 +79,7 @@ enum ChildMode {
     Drop,
 }
 
-/// What a child inherits from its connection.
+/// The properties that a child inherits from its connection.
 pub(super) struct ParentConnection<'a> {
     pub connection: &'a str,
     /// At least one remote address is a single host, so that we can initiate.

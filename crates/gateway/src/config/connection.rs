@@ -26,7 +26,7 @@ use super::value::{
 };
 use super::{proposal, schema};
 
-/// What the reader of a connection needs from the rest of the configuration.
+/// The other parts of the configuration that the reader of a connection needs.
 pub(super) struct ConnectionContext<'a> {
     pub gateway: &'a GatewayConfig,
     /// The owners of the pre-shared keys. `None` means that a secret was refused, so nobody can say

@@ -15,7 +15,7 @@ pub enum Severity {
     Warning,
 }
 
-/// One finding. It never contains a secret.
+/// A finding. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: Severity,

@@ -51,7 +51,7 @@ impl Fingerprint {
         }
     }
 
-    /// True if the two connections differ in their children at most.
+    /// Returns true if the two connections differ in their children at most.
     fn has_same_head(&self, other: &Self) -> bool {
         (&self.settings, &self.certificates) == (&other.settings, &other.certificates)
     }
@@ -100,7 +100,7 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Which connections, children and other parts changed.
+/// The connections, children and other parts that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
     pub added: Vec<Subject>,

@@ -52,13 +52,13 @@ pub struct GatewayConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Number of data workers.
     pub workers: usize,
-    /// How many flows of each IP version a worker's flow cache holds.
+    /// The number of flows of each IP version that a worker's flow cache holds.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
     /// Number of helper threads of the pool. With `engine = cpu`, a number adds a pool to the CPU
     /// engine. `None` starts one thread for each processor that no worker occupies.
     pub pool_threads: Option<usize>,
-    /// For experiments: how long the pool holds back each finished batch.
+    /// The time for which the pool holds back each finished batch, for experiments.
     pub pool_delay: Duration,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
@@ -79,7 +79,7 @@ pub struct GatewayConfig {
     pub reassemble: bool,
     /// Send an ICMP error to the sender of a packet that a policy discards.
     pub icmp_unreachable: bool,
-    /// What becomes of protected traffic when the gateway stops.
+    /// The fate of protected traffic when the gateway stops.
     pub on_stop: OnStop,
     /// Restrict the running gateway to the system calls and files that it uses.
     pub confine: bool,
@@ -131,7 +131,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// True if there are helper threads, whether all SAs use them or only some.
+    /// Tells whether there are helper threads, for all SAs or for some of them.
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,

@@ -107,8 +107,8 @@ fn copy_dscp(text: &str) -> ValueResult<CopyDscp> {
     )
 }
 
-/// One entry of `dscp_map`: a range of inner DSCPs and the outer DSCP. A range of `None` stands for
-/// all DSCPs that no other entry names.
+/// An entry of `dscp_map`: a range of inner DSCPs and the outer DSCP. A range of `None` stands for all DSCPs that no
+/// other entry names.
 type Mapped = (Option<(u8, u8)>, u8);
 
 /// Reads `dscp_map`. A DSCP that the map does not name is copied.

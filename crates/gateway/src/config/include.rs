@@ -13,7 +13,7 @@ use crate::confine;
 
 const WILD: [char; 3] = ['*', '?', '['];
 
-/// What went wrong, and what the user can do.
+/// The problem with a file, and its remedy.
 pub(super) struct FileProblem {
     pub what: String,
     pub help: &'static str,
@@ -222,7 +222,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // Where to resume when the last asterisk must consume one more character.
+    // The place to resume at when the last asterisk must consume one more character.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         let step = match pattern.get(p) {

@@ -422,8 +422,7 @@ impl Parser<'_, '_, '_> {
         let rest = &self.lexer.text[self.lexer.at..];
         let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
         let then = rest[name.len()..].trim_start_matches([' ', '\t']);
-        // A distinguished name has equals signs too, after commas. None of its attributes is called
-        // like a key.
+        // A distinguished name has equals signs too, after commas. Its attributes do not have the names of keys.
         let in_list = self.lexer.text[..self.lexer.at]
             .trim_end()
             .ends_with([',', '/', '+']);
@@ -653,7 +652,7 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// What a quoted string consisted of.
+/// The peculiarities of a quoted string.
 #[derive(Default)]
 struct Quoted {
     /// A backslash at the end of a line joined two lines.

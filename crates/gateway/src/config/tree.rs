@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::{Location, Spanned};
 
-/// One `name { … }`, merged from all places where it occurs.
+/// A section `name { … }`, merged from all places where it occurs.
 #[derive(Clone, Debug)]
 pub(super) struct SectionNode {
     pub name: Spanned<String>,
@@ -19,7 +19,7 @@ pub(super) struct SectionNode {
     section_index: HashMap<String, usize>,
 }
 
-/// One `key = value`. An empty value means that the key is not set.
+/// A setting `key = value`. An empty value means that the key is not set.
 #[derive(Clone)]
 pub(super) struct KeyValue {
     pub key: Spanned<String>,

@@ -11,7 +11,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::Location;
 use super::tree::{KeyValue, SectionNode};
 
-/// Why a value is refused, and what to write instead.
+/// The reason why a value is refused, and what to write instead.
 #[derive(Debug)]
 pub(super) struct ValueError {
     pub what: String,
@@ -363,7 +363,7 @@ pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
     }
 }
 
-/// Reads bytes from pairs of hexadecimal digits. Returns None for anything else.
+/// Reads bytes from pairs of hexadecimal digits. Returns `None` for anything else.
 pub(super) fn hex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
     let digits = digits.as_bytes();
     if !digits.len().is_multiple_of(2) {

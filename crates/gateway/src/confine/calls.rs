@@ -1,9 +1,8 @@
 //! Restricts, with seccomp, the system calls of the process.
 //!
-//! There are three answers. A call that the running gateway uses is permitted. A call that no
-//! gateway needs and an attacker would want kills the process. Any other call fails with EPERM and
-//! is logged once ([`trap`]): if a new C library or kernel uses a new call, one function may fail
-//! but the tunnels survive.
+//! There are three answers. A call that the running gateway uses is permitted. A call that no gateway needs and an
+//! attacker would want kills the process. Any other call fails with EPERM and is logged once ([`trap`]). So if a new C
+//! library or kernel uses a new call, one function may fail but the tunnels survive.
 //!
 //! All threads share one list. They share their memory, so whoever controls one thread controls
 //! them all.

@@ -23,8 +23,7 @@ use crate::config::GatewayConfig;
 use crate::io::trap;
 use files::FileRules;
 
-/// How far the process is confined. Before [`begin`], a thread gives up only what it gives up by
-/// itself.
+/// The level to which the process is confined. Before [`begin`], a thread gives up only what it gives up by itself.
 static LEVEL: AtomicU8 = AtomicU8::new(UNCONFINED);
 const UNCONFINED: u8 = 0;
 /// Capabilities and memory are confined.
@@ -32,7 +31,7 @@ const BEGUN: u8 = 1;
 /// Files and system calls are confined as well.
 const WHOLE: u8 = 2;
 
-/// What the control thread can still read.
+/// The paths that the control thread can still read.
 static REACH: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
 /// Capabilities of the running gateway: routes, rules, TUN devices, marks on sockets, and IPv6

@@ -18,14 +18,14 @@ use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
-/// How long `initiate` and `terminate` wait for an outcome, unless the client sets a time.
+/// The time that `initiate` and `terminate` wait for an outcome, unless the client sets a time.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
-/// How long a deletion waits for the peer to confirm it. Our side is down from the beginning.
+/// The time that a deletion waits for the peer to confirm it. Our side is down from the beginning.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Commands that wait at one time; more are answered at once.
+/// Most commands that wait at one time. Further commands are answered at once.
 const WAITING_MAX: usize = 256;
-// Otherwise they could take all connections, and nobody would hear of them.
+// Otherwise waiting commands could take all connections, and no other client would get an answer.
 const _: () = assert!(WAITING_MAX < server::CONNECTIONS_MAX);
 
 /// A command that waits for IKE.
@@ -250,7 +250,7 @@ impl Daemon {
         let mut attempts = 0;
         let mut result = Ok(());
         if filter.ike_id.is_none() && filter.child_id.is_none() {
-            // By name: that also ends the attempts to establish it.
+            // A termination by name also ends the attempts to establish the connection or child.
             for connection in self.connections_of(&filter) {
                 let child = filter.child.as_deref();
                 attempts += self
@@ -368,7 +368,7 @@ impl Daemon {
         }
     }
 
-    /// The IKE SAs that a filter selects, and of those the children.
+    /// Returns the IKE SAs that a filter selects, and the children of these SAs that it selects.
     fn select(&self, filter: &SaFilter) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
         let status = self.endpoint.status();
         let sas: Vec<_> = status.iter().filter(|sa| filter.takes_ike(sa)).collect();
@@ -391,7 +391,7 @@ impl Daemon {
             .map(|connection| connection.name.clone())
     }
 
-    /// The connections that a filter names: configured ones, and those that only live on in their SAs.
+    /// Returns the connections that a filter names: configured ones, and connections that only live on in their SAs.
     fn connections_of(&self, filter: &SaFilter) -> BTreeSet<String> {
         let configured = self.loaded.ike.connections.iter().filter(|connection| {
             let child = filter.child.as_deref();
@@ -489,7 +489,7 @@ impl Daemon {
         }
     }
 
-    /// Tells those who wait for a connection, or one child of it, that it did not come up.
+    /// Fails the commands that wait for a connection, or for one of its children, because it did not come up.
     pub(super) fn fail_waiters(&mut self, connection: &str, child: Option<&str>, why: &str) {
         let waiters = std::mem::take(&mut self.waiters);
         for waiter in waiters {

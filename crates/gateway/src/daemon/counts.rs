@@ -18,7 +18,7 @@ pub(super) struct WorkerCounts<'a> {
     pub io: &'a IoCounters,
 }
 
-/// Sums over workers, without an FPGA core. Every counter is there, also where there is no worker.
+/// Sums the counters of the workers, without an FPGA core. Every counter is there, also without a worker.
 pub(super) fn traffic_counters<'a>(
     workers: impl Iterator<Item = WorkerCounts<'a>>,
 ) -> TrafficCounters {
@@ -58,7 +58,7 @@ fn add_walk(sums: &mut WalkTotals, walk: &WalkCounters) {
     }
 }
 
-/// The counters of the FPGA core, by lane.
+/// Returns the counters of the FPGA core, by lane.
 pub(super) fn core_counters(report: &CoreReport) -> CoreCounters {
     let [outbound, inbound] = &report.counters;
     let lane = |counters: &esplanade_fpga::core::LaneCounters, lane| {
@@ -89,7 +89,7 @@ mod tests {
     use crate::output::OutputReport;
     use crate::status::GatewayCounters;
 
-    /// The name of every counter in the answer to `get-counters`.
+    /// Returns the name of every counter in the answer to `get-counters`.
     fn counters() -> BTreeSet<String> {
         let counters = GatewayCounters {
             ike: report::ike_counters(&IkeCounters::default()),
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// What the tables of `docs/outcomes.md` name in the columns for counters.
+    /// Returns the names in the columns for counters in the tables of `docs/outcomes.md`.
     fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/outcomes.md");
         let page = std::fs::read_to_string(path).unwrap();

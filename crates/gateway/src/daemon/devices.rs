@@ -1,7 +1,7 @@
 //! The TUN devices: a queue of each for every worker, and their links.
 //!
 //! Devices of the `interfaces` section outlive the gateway. An administrator's routes lead into them, and the kernel
-//! deletes routes with their device: what they lead there would leave in the clear.
+//! deletes routes with their device. Without the routes, their traffic would leave in the clear.
 
 use super::shield;
 use crate::config::GatewayConfig;
@@ -51,7 +51,7 @@ pub(super) async fn open(
 }
 
 impl Devices {
-    /// For each worker the queues of the common device, and those of every interface.
+    /// Returns, for each worker, the queues of the common device and the queues of every interface.
     pub fn for_workers(
         self,
         config: &GatewayConfig,
@@ -78,21 +78,22 @@ impl TunDevice {
         workers: usize,
         net: Option<&Net>,
     ) -> std::result::Result<Self, TunError> {
-        // Where it has several queues, another process could open one too and take a share of the packets.
+        // A TUN device with several queues lets another process open a queue too. That process would take a share of
+        // the packets.
         if let Some(net) = net
             && net.is_open(&link.name).await
         {
             return Err(TunError::Busy(link.name));
         }
         let queues = queues(&link, workers)?;
-        // The kernel may have completed it.
+        // The kernel may have completed the name.
         if let Some(queue) = queues.first() {
             link.name = queue.name().to_owned();
         }
         Ok(Self { link, queues })
     }
 
-    /// Sets up its link, and lets it outlive the gateway if it is not the common one.
+    /// Sets up the link of the device. A device other than the common one outlives the gateway.
     pub async fn set_up(&mut self, net: &Net, config: &GatewayConfig) -> Result<()> {
         let link = &mut self.link;
         // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a
@@ -123,7 +124,7 @@ impl TunDevice {
         let Some(queue) = self.queues.first() else {
             return Ok(());
         };
-        // An earlier gateway's, or made by somebody else, who may want it after us.
+        // An earlier gateway has kept the device, or somebody else has made it and may want it after us.
         if queue.is_kept()? {
             return Ok(());
         }
@@ -133,16 +134,16 @@ impl TunDevice {
     }
 }
 
-/// One for each worker.
+/// Opens a queue for each worker.
 fn queues(link: &OwnLink, workers: usize) -> std::result::Result<Vec<Tun>, TunError> {
     let open = |multi_queue| {
         let queues = (0..workers).map(|_| Tun::open(&link.name, multi_queue));
         queues.collect()
     };
-    // One that outlives this gateway is to do for the next one, whose number of workers may be another.
+    // A device that outlives this gateway must also suit the next one, which may have another number of workers.
     let kept = link.interface != 0;
     match open(kept || workers > 1) {
-        // Somebody has made it with one queue.
+        // Somebody has made the device with one queue.
         Err(TunError::Busy(_)) if kept && workers == 1 => open(false),
         opened => opened,
     }

@@ -14,7 +14,7 @@ use crate::net::{KnownMtu, RoutedTo};
 use crate::vici::Section;
 use crate::vici::server::Request;
 
-/// The longest packet has two IPv6 addresses with ports.
+/// Most bytes of a packet's text. The longest text has two IPv6 addresses with ports.
 const SPEC_BYTES_MAX: usize = 256;
 
 /// The question of an `explain` command.

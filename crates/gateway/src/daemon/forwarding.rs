@@ -1,4 +1,4 @@
-//! Whether the kernel forwards what the policies are for.
+//! Checks whether the kernel forwards the packets that the policies are for.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,11 +7,11 @@ use esplanade_ike::config::{Mode, Selector, SelectorAddresses};
 
 use crate::config::{Loaded, PolicyAction};
 
-/// One IP version.
+/// An IP version, and the kernel's settings for forwarding it.
 struct Version {
     name: &'static str,
     v4: bool,
-    /// A folder for each interface, and one for all.
+    /// The path with a folder for each interface, and a folder for all interfaces.
     settings: &'static str,
     sysctl: &'static str,
 }
@@ -31,8 +31,8 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// What is in the way of policies for whole networks, with what to do: the kernel hands their packets on only if it
-/// forwards.
+/// Returns a problem and its remedy for each IP version that the kernel does not forward although policies protect
+/// whole networks. The packets of these networks reach the tunnel only if the kernel forwards them.
 pub fn missing(loaded: &Loaded) -> Vec<(String, String)> {
     missing_where(loaded, |version| is_on(version.settings))
 }
@@ -60,7 +60,7 @@ fn missing_where(loaded: &Loaded, is_on: impl Fn(&Version) -> bool) -> Vec<(Stri
         .collect()
 }
 
-/// Single addresses may be the gateway's own.
+/// Tells whether the selector is a network of this IP version. A single address may be the gateway's own.
 fn is_network(selector: &Selector, v4: bool) -> bool {
     match selector.addresses {
         SelectorAddresses::Range(first, last) => first != last && first.is_ipv4() == v4,
@@ -68,7 +68,7 @@ fn is_network(selector: &Selector, v4: bool) -> bool {
     }
 }
 
-/// Whether any interface forwards. Without the files there is nothing to tell.
+/// Tells whether any interface forwards packets. Returns true if the settings cannot be read.
 fn is_on(settings: &str) -> bool {
     let Ok(interfaces) = fs::read_dir(settings) else {
         return true;
@@ -82,13 +82,14 @@ fn is_on(settings: &str) -> bool {
         })
 }
 
-/// Whether packets of the source's IP version that come in by this interface are handed on. Without the files there is
-/// nothing to tell.
+/// Tells whether the kernel forwards packets of the source's IP version that come in by this interface. Returns true if
+/// the settings cannot be read.
 pub fn forwards(source: IpAddr, link: &str) -> bool {
     let is_set = |file: String| Some(fs::read_to_string(file).ok()?.trim() != "0");
     match source {
         IpAddr::V4(_) => is_set(format!("/proc/sys/net/ipv4/conf/{link}/forwarding")),
-        // The interface's own `forwarding` makes it a router for its neighbours only. Kernels before 6.17 have no `force_forwarding`.
+        // An interface's own `forwarding` makes the interface a router for its neighbours only. Kernels before 6.17
+        // have no `force_forwarding`.
         IpAddr::V6(_) => is_set("/proc/sys/net/ipv6/conf/all/forwarding".to_owned()).map(|all| {
             let forced = format!("/proc/sys/net/ipv6/conf/{link}/force_forwarding");
             all || is_set(forced) == Some(true)

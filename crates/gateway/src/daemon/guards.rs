@@ -1,5 +1,5 @@
-//! What keeps protected traffic in where there is no data plane, or none yet: rules, unreachable routes, the table of
-//! nf_tables. It is the first thing that a start makes, before all that can fail.
+//! The guards, which keep protected traffic in while there is no data plane: rules, unreachable routes, the table of
+//! nf_tables. A start makes the guards first, before anything that can fail.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::config::GatewayConfig;
 use crate::join::{Change, Join, RouteChange};
 use crate::net::{Net, NetWatch, Result, Routing, RoutingConfig};
 
-/// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
+/// The priority of the routing rule. strongSwan uses the same number, so that administrators recognise it.
 pub(super) const PRIORITY: u32 = 220;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Raises them for the policies that `join` has. After an error those stand that could be raised.
+    /// Raises the guards for the policies that `join` has. After an error, the guards that could be raised stand.
     pub async fn raise(config: &GatewayConfig, join: &mut Join, now: Instant) -> Result<Self> {
         let net = Net::connect()?;
         let (mut keeper, watch) = Keeper::start(&net, config)?;
@@ -40,7 +40,7 @@ impl Guards {
             routes_lag: false,
         };
         for change in join.take_changes() {
-            // There is no data plane yet that could follow the others.
+            // There is no data plane yet that could follow the other changes.
             if let Change::Route(route) = change {
                 guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &route).await;
             }
@@ -49,7 +49,7 @@ impl Guards {
     }
 }
 
-/// Makes the routes follow; whether it worked. If not, only a repair makes them what they should be.
+/// Makes the routes follow a change. Returns false if that failed. Then only a repair puts the routes right.
 pub(super) async fn follow(routing: &mut Routing, net: &Net, change: &RouteChange) -> bool {
     let (local, remote) = (&change.local, &change.remote);
     let result = match (change.bypass, change.add) {

@@ -8,14 +8,14 @@ use crate::join::ConfiguredPolicy;
 use crate::net::nft::Nft;
 use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedLinks};
 
-/// Others may change things again and again: one line in that time.
+/// The interval between two log lines about repairs, because others may change things again and again.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
-/// Things that one line names.
+/// The number of things that one line names.
 const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// None before the TUN devices are made.
+    /// The TUN devices. The list is empty before they are made.
     links: Vec<OwnLink>,
     watched: WatchedLinks,
     config: GatewayConfig,
@@ -25,7 +25,7 @@ pub(super) struct Keeper {
     untold: usize,
 }
 
-/// What was put back, and what could not be.
+/// The things that were put back, and the things that could not be.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     pub done: Vec<String>,
@@ -54,7 +54,7 @@ impl Keeper {
         Ok((keeper, watch))
     }
 
-    /// This link is there now, in the place of another for the same interface.
+    /// Adds a link, in the place of another link for the same interface.
     pub fn adopt(&mut self, link: OwnLink) {
         self.links.retain(|old| old.interface != link.interface);
         self.links.push(link);
@@ -62,16 +62,16 @@ impl Keeper {
         self.watched.set(indices);
     }
 
-    /// Whether this is the common TUN device.
+    /// Tells whether `link` is the common TUN device.
     pub fn is_common(&self, link: u32) -> bool {
         (self.links.iter()).any(|own| own.interface == 0 && own.index == link)
     }
 
-    /// The links that somebody has deleted.
+    /// Returns the links that somebody has deleted.
     pub async fn gone(&self, net: &Net) -> Vec<OwnLink> {
         let mut gone = Vec::new();
         for link in &self.links {
-            // What cannot be known now is looked at again with the next repair.
+            // The next repair looks again at a link whose state cannot be read now.
             if net.is_gone(link).await.is_ok_and(|is_gone| is_gone) {
                 gone.push(link.clone());
             }
@@ -79,7 +79,7 @@ impl Keeper {
         gone
     }
 
-    /// From now on the table is for these policies.
+    /// Makes the table of nf_tables for these policies from now on.
     pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
         let interfaces = self.config.interfaces.iter();
         let configured = interfaces.map(|interface| &interface.name);
@@ -96,7 +96,7 @@ impl Keeper {
         self.keep_shield(now);
     }
 
-    /// Makes the table if it does not stand and the time has come; whether that was necessary and has worked.
+    /// Makes the table if it does not stand and the time has come. Returns true if that was necessary and has worked.
     pub fn keep_shield(&mut self, now: Instant) -> bool {
         let name = shield::name(&self.config);
         let watch = &mut self.shield_watch;
@@ -156,7 +156,7 @@ impl Keeper {
         for link in &self.links {
             match net.repair_link(link, &mut addresses).await {
                 Ok(done) => repairs.done.extend(done),
-                // It is gone, and could not be made again: that is told already.
+                // The link is gone and could not be made again. The earlier failure already tells that.
                 Err(error)
                     if error.raw_os_error() == Some(libc::ENODEV) && !repairs.failed.is_empty() => {
                 }

@@ -10,8 +10,8 @@
 //!
 //! `ipsec_sa` is no table of Wireshark's: it has the SAs that Wireshark cannot decrypt.
 //!
-//! `tshark -o uat:LINE` takes a line as it is; Wireshark reads the part after the colon from the file of that name in
-//! its profile folder.
+//! `tshark -o uat:LINE` takes a line as it is. Wireshark takes the part after the colon as a line of the file in its
+//! profile folder that has the table's name.
 
 use std::fmt::Write as _;
 use std::io;
@@ -27,10 +27,11 @@ use zeroize::Zeroizing;
 use crate::output::{LineOutput, Observer, OutputReport};
 use crate::private;
 
-/// How long the gateway waits at its end for the file to be written.
+/// The time that the gateway waits at its end for the file to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// The open key file. It is written by a thread of its own: where that fails (a full disk, say) traffic goes on.
+/// The open key file. A thread of its own writes the file. If writing fails (on a full disk, for example), traffic goes
+/// on.
 #[derive(Debug)]
 pub struct KeyFile {
     output: LineOutput,
@@ -160,7 +161,7 @@ fn other_line(
     line
 }
 
-/// Wireshark's name of a cipher. None if Wireshark cannot decrypt it.
+/// Returns Wireshark's name of a cipher, or `None` if Wireshark cannot decrypt it.
 fn cipher_name(cipher: Encryption) -> Option<&'static str> {
     Some(match cipher {
         Encryption::Null => "NULL",
@@ -182,7 +183,7 @@ fn integrity_name(integrity: Integrity) -> &'static str {
         Integrity::HmacSha2_256_128 => "HMAC-SHA-256-128 [RFC4868]",
         Integrity::HmacSha2_384_192 => "HMAC-SHA-384-192 [RFC4868]",
         Integrity::HmacSha2_512_256 => "HMAC-SHA-512-256 [RFC4868]",
-        // Not known to Wireshark, which then only takes the ICV off.
+        // Wireshark does not know these algorithms. So it only takes the ICV off.
         Integrity::AesXcbc96 | Integrity::AesCmac96 => "ANY 96 bit authentication [no checking]",
         Integrity::Aes128Gmac | Integrity::Aes192Gmac | Integrity::Aes256Gmac => {
             "ANY 128 bit authentication [no checking]"

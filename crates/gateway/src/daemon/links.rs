@@ -9,7 +9,7 @@ use crate::io::xdp::{MTU_MAX, XdpMode, XdpProgram};
 use crate::net::{Net, link_facts};
 use crate::worker::{LinkQueue, WorkerSockets};
 
-/// Gives each worker a queue of each link, as far as the links have so many. The programs stay on their links as long as
+/// Gives each worker a queue of each link, if the link has so many queues. The programs stay on their links as long as
 /// they are kept.
 pub async fn open(
     names: &[String],
@@ -42,7 +42,7 @@ async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::R
                 worker.links.push(opened);
                 queues += 1;
             }
-            // The link has no more. Their workers go through the stack.
+            // The link has no more queues. The remaining workers send through the stack.
             Err(error) if queues > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
             Err(error) => return Err(error),
         }
@@ -57,7 +57,7 @@ async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::R
     Ok(program)
 }
 
-/// A gateway that has just ended leaves its links a moment later.
+/// Tries again for a while if a link is in use, because a gateway that has just ended leaves its links a moment later.
 async fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     const PAUSE: Duration = Duration::from_millis(50);
     for _ in 0..40 {

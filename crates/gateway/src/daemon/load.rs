@@ -10,12 +10,12 @@ use crate::worker::Worker;
 
 /// Above this share of its time a worker has little left for bursts.
 const HIGH_PERCENT: u64 = 90;
-/// How long a worker may be that busy before it is told.
+/// The time that a worker may be that busy before the log reports it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between two warnings about one worker.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// One worker's load.
+/// The load of a worker.
 #[derive(Debug, Clone, Copy)]
 struct WorkerLoad {
     /// The time of the last look, and the nanoseconds that the worker had been busy by then.
@@ -44,7 +44,7 @@ impl WorkerLoad {
         }
     }
 
-    /// Takes a new reading. True if the log is to be told now.
+    /// Takes a new reading. Returns true if the log is to be told now.
     fn follow(&mut self, busy_ns: u64, now: Instant) -> bool {
         let (seen, busy_before) = std::mem::replace(&mut self.seen, (now, busy_ns));
         let passed = now.saturating_duration_since(seen).as_nanos().max(1);
@@ -55,7 +55,7 @@ impl WorkerLoad {
             self.told = false;
             return false;
         }
-        // It has been so since the last look.
+        // The worker has been too busy since the last look.
         self.high_since.get_or_insert(seen);
         let lately = |at: Instant| now.saturating_duration_since(at) < PAUSE;
         if self.told || self.is_high(now).is_none() || self.told_at.is_some_and(lately) {
@@ -66,7 +66,7 @@ impl WorkerLoad {
         true
     }
 
-    /// How long the worker has been too busy. None if it is not, or not for long.
+    /// Returns how long the worker has been too busy. Returns `None` if it is not too busy, or not for long.
     fn is_high(&self, now: Instant) -> Option<Duration> {
         let since = now.saturating_duration_since(self.high_since?);
         (since >= PATIENCE).then_some(since)
@@ -74,7 +74,7 @@ impl WorkerLoad {
 }
 
 impl Loads {
-    /// Takes a reading of each worker. To be called about twice a second.
+    /// Takes a reading of each worker. The caller does so about twice a second.
     pub fn follow(&mut self, workers: &[Worker], now: Instant) {
         self.workers
             .resize_with(workers.len(), || WorkerLoad::new(now));
@@ -89,7 +89,7 @@ impl Loads {
         }
     }
 
-    /// The workers for `stats`.
+    /// Returns the workers' part of the answer to `stats`.
     pub fn report(&self, workers: &[Worker], now: Instant) -> WorkersStats {
         let stats = workers.iter().enumerate().map(|(index, worker)| {
             let load = self.workers.get(index);
@@ -109,7 +109,7 @@ impl Loads {
 mod tests {
     use super::*;
 
-    /// Half seconds, in each of which the worker was so busy. Gives when it was told.
+    /// Takes the load of the worker in each half second. Returns the half seconds after which the log was told.
     fn told(percents: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let start = Instant::now();
         let (mut load, mut busy_ns) = (WorkerLoad::new(start), 0);

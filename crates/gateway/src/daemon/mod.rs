@@ -1,8 +1,8 @@
 //! The daemon: joins IKE, the data plane and the control socket.
 //!
-//! One control thread owns everything here and runs a loop: take one input (an IKE datagram, an event of the data plane,
-//! a command, a timer), let the endpoint work on it, then carry out what comes out, events before datagrams: an SA can
-//! receive before the message that tells the peer to use it leaves.
+//! A control thread owns everything here and runs a loop. It takes one input (an IKE datagram, an event of the data
+//! plane, a command or a timer) and lets the endpoint work on it. Then it carries out the results, events before
+//! datagrams. So an SA can receive before the message leaves that tells the peer to use it.
 
 mod control;
 mod counts;
@@ -51,15 +51,16 @@ use keys::KeyFile;
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
-/// How long a stop waits for peers to confirm that their SAs are gone.
+/// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How often the data plane is asked which SAs are in use, and which have reached a limit of their lifetime.
+/// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
+/// lifetime.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two changes of the table of nf_tables because of peers that come and go.
+/// The shortest time between two changes of the table of nf_tables because of peers that come and go.
 const SHIELD_PAUSE: Duration = Duration::from_secs(1);
-/// IKE messages taken from their queue at a time.
+/// Most IKE messages that are taken from their queue at a time.
 const ROUND_MAX: usize = 64;
-/// Commands that may wait for the control thread.
+/// Most commands that may wait for the control thread.
 const REQUESTS_WAITING_MAX: usize = 64;
 
 /// The options of `esplanade run`.
@@ -104,11 +105,11 @@ struct Daemon {
     /// The waiters are to be looked at without an event: a confirmed deletion raises none.
     look_at_waiters: bool,
     events: Events,
-    /// Policies whose traffic asked for an SA in vain. The log is told once of each.
+    /// Policies whose traffic asked for an SA in vain. The log has one line about each of them.
     refused: HashSet<PolicyId>,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// The time to let the nftables table follow the policies. None if it has followed.
+    /// The time to let the nftables table follow the policies. `None` means that the table has followed.
     shield_at: Option<Instant>,
     /// The earliest time for the next change of that table, which is large with many peers.
     shield_next: Instant,
@@ -141,7 +142,7 @@ impl Daemon {
                 Some(datagram) = inputs.plane.ike.recv() => {
                     let now = Instant::now();
                     self.on_datagram(&datagram, now);
-                    // What has queued up is one round of work.
+                    // The datagrams that have queued up make one round of work.
                     for _ in 0..ROUND_MAX {
                         match inputs.plane.ike.try_recv() {
                             Ok(datagram) => self.on_datagram(&datagram, now),
@@ -183,7 +184,7 @@ impl Daemon {
         result
     }
 
-    /// The time to wake up although nothing comes in.
+    /// Returns the time to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         [self.endpoint.poll_timeout(), waiter, self.repair_at]
@@ -237,7 +238,8 @@ impl Daemon {
             self.plane
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
-        // Only now, when the routes are there, is a tunnel up. It looks at every SA: not for every message.
+        // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
+        // message.
         let look = std::mem::take(&mut self.look_at_waiters) || events;
         if look || self.waiters.iter().any(|waiter| waiter.look_at <= now) {
             self.check_waiters(now);
@@ -263,7 +265,7 @@ impl Daemon {
             }
             Change::Dummies(sas) => self.plane.schedule_dummies(sas),
             Change::Renew(child) => {
-                // An SA that is about to end needs no rekey: what replaces it goes where it is to be.
+                // An SA that is about to end needs no rekey: its successor goes to the right engine.
                 if let Err(error) = self.endpoint.rekey_child_sa(now, child) {
                     tracing::debug!("an SA is not renewed for another engine: {error}");
                 }
@@ -578,7 +580,7 @@ impl Daemon {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 asked = inputs.signals.asked() => match asked {
-                    // Asked a second time: at once.
+                    // A second request to stop ends the gateway at once.
                     Asked::Stop => return,
                     Asked::Reload => {}
                 },
@@ -595,7 +597,7 @@ fn warn_of_forwarding(loaded: &Loaded) {
     }
 }
 
-/// A child that needs an interface that `running` does not have, by the names of its connection and its own.
+/// Returns the name, in the form `connection/child`, of a child that needs an interface that `running` does not have.
 fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String> {
     let has = |id: u32| id == 0 || running.interfaces.iter().any(|one| one.if_id == id);
     let policy = loaded.policies.iter().find(|policy| {
@@ -625,7 +627,7 @@ fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
 }
 
-/// Reasons and identities hold what peers have sent.
+/// Makes a text safe for the log. Reasons and identities contain what peers have sent.
 fn plain(text: &impl ToString) -> String {
     esplanade_ike::text::clean(&text.to_string())
 }
@@ -643,7 +645,8 @@ fn log_up(up: &esplanade_ike::IkeSaUp) {
     );
 }
 
-/// A peer that was refused. The endpoint tells a few of each source and in all: strangers can cause them.
+/// Logs that a peer was refused. The endpoint limits these events by source and in all, because strangers can cause
+/// them.
 fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
     let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
     tracing::warn!(
@@ -661,7 +664,7 @@ fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
     );
 }
 
-/// One message of a negotiation. TRACE: a stranger can cause one with a single packet.
+/// Logs a message of a negotiation. The level is TRACE, because a stranger can cause such a line with a single packet.
 fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
     let kind = if trace.response {
         "response"

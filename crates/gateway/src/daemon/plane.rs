@@ -40,9 +40,9 @@ use crate::worker::{
     ListenConfig, Processing, Sockets, TunQueues, Worker, WorkerConfig, WorkerReports,
 };
 
-/// IKE messages that may wait for the control thread.
+/// Most IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
-/// Events of the data plane that may wait for the control thread.
+/// Most events of the data plane that may wait for the control thread.
 const EVENTS_WAITING_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -66,12 +66,12 @@ pub(super) struct Plane {
     _links: Vec<XdpProgram>,
 }
 
-/// Why the data plane stops.
+/// The reason why the data plane stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Somebody wants it to.
+    /// Somebody has ordered the stop.
     Ordered,
-    /// Nobody does: whatever `on_stop` says, nothing may leave in the clear.
+    /// Nobody has ordered the stop: whatever `on_stop` says, nothing may leave in the clear.
     Failure,
 }
 
@@ -93,8 +93,8 @@ pub(super) struct FromPlane {
 }
 
 impl Plane {
-    /// Binds, makes the interface, starts the workers, leads traffic in. What fails ends what was begun, but takes away
-    /// nothing that keeps traffic in, of an earlier gateway neither.
+    /// Binds the sockets, sets up the TUN devices, starts the workers and leads traffic in. A failure ends what was
+    /// begun. It takes away nothing that keeps traffic in, even if an earlier gateway made it.
     pub async fn start(
         config: &GatewayConfig,
         clock: Clock,
@@ -177,7 +177,8 @@ impl Plane {
                 }
             }
         }
-        // Only now: what is led there before anybody reads it is lost, and not told to its sender.
+        // Routes lead into the TUN device only now. Before a worker reads them, packets would be lost, and their
+        // senders would not be told.
         if let Err(error) = routing.lead_into(&plane.net, common).await {
             tracing::error!("routes do not follow the policies and are tried again: {error}");
             routes_lag = true;
@@ -196,17 +197,17 @@ impl Plane {
         self.database.clone()
     }
 
-    /// The FPGA core. None if there is none.
+    /// Returns the FPGA core, or `None` if there is no core.
     pub fn core(&self) -> Option<&CoreHandle> {
         self.workers.iter().find_map(|worker| worker.core.as_ref())
     }
 
-    /// The workers' engines, in their order.
+    /// Returns the workers' engines, in their order.
     pub fn engines(&self) -> Vec<&'static str> {
         self.engines.iter().map(EngineSource::name).collect()
     }
 
-    /// The workers' engines, each with the worst health that any worker has met.
+    /// Returns the workers' engines, each with the worst health that any worker has met.
     pub fn engine_health(&self) -> Vec<(&'static str, Health)> {
         let worst = |index: usize| {
             let of_workers = self.workers.iter();
@@ -243,7 +244,7 @@ impl Plane {
         })
     }
 
-    /// The length in bytes that packets to `remote` may have. None if nothing is known.
+    /// Returns the length in bytes that packets to `remote` may have, or `None` if nothing is known.
     pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
         let learned = |mtu: u16| KnownMtu {
             mtu: mtu.into(),
@@ -286,7 +287,7 @@ impl Plane {
         }
     }
 
-    /// Whether it worked. If not, the routes are as they should be only after [`Plane::repair`].
+    /// Makes a change of a route. Returns false if that failed. Then only [`Plane::repair`] puts the routes right.
     pub async fn change_route(&mut self, change: &RouteChange) -> bool {
         match &mut self.routing {
             Some(routing) => follow(routing, &self.net, change).await,
@@ -294,7 +295,7 @@ impl Plane {
         }
     }
 
-    /// The routes of all policies are there: what an earlier gateway left behind may go.
+    /// Removes what an earlier gateway left behind, now that the routes of all policies are there.
     pub async fn settle_routes(&self) {
         if let Some(routing) = &self.routing
             && let Err(error) = routing.settle(&self.net).await
@@ -314,16 +315,16 @@ impl Plane {
         self.keeper.keep_shield(now);
     }
 
-    /// Whether a worker has met a TUN device that is gone.
+    /// Tells whether a worker has met a TUN device that is gone.
     pub fn has_lost_tun(&self) -> bool {
         let lost = self.workers.iter().map(Worker::has_lost_tun);
         lost.fold(false, |any, lost| any | lost)
     }
 
-    /// Puts back what others have changed; whether it worked.
+    /// Puts back what others have changed. Returns whether that worked.
     pub async fn repair(&mut self, now: Instant) -> bool {
         let mut repairs = Repairs::default();
-        // The shield first: it holds what the routes would let out meanwhile.
+        // The shield comes first: it holds the traffic that the routes would let out meanwhile.
         self.keeper.repair_shield(now, &mut repairs);
         for link in self.keeper.gone(&self.net).await {
             let name = link.name.clone();
@@ -370,7 +371,7 @@ impl Plane {
         self.config.on_stop = on_stop;
     }
 
-    /// Looks at how busy the workers are, and warns of those that are for long.
+    /// Looks at how busy the workers are, and warns of workers that are too busy for long.
     pub fn follow_loads(&mut self, now: Instant) {
         self.loads.follow(&self.workers, now);
     }
@@ -383,7 +384,7 @@ impl Plane {
         self.loads.report(&self.workers, now)
     }
 
-    /// Sums over all workers.
+    /// Returns the sums of the counters over all workers.
     pub fn counters(&self) -> TrafficCounters {
         let workers = self.workers.iter().map(|worker| WorkerCounts {
             outbound: &worker.outbound,
@@ -397,8 +398,8 @@ impl Plane {
         }
     }
 
-    /// Stops the workers; the interface goes with its last descriptor. Takes back rules and routes if that is what the
-    /// configuration says of an ordered stop, else leaves what keeps protected traffic in.
+    /// Stops the workers. The common TUN device goes with its last descriptor. An ordered stop takes back rules and
+    /// routes if the configuration says so. Otherwise everything stays that keeps protected traffic in.
     pub async fn stop(&mut self, ending: Ending) {
         self.workers.iter().for_each(Worker::stop);
         self.workers.clear();
@@ -419,7 +420,7 @@ impl Plane {
     }
 }
 
-/// The address that packets to `remote` leave from, with the mark of our own.
+/// Returns the address that packets to `remote` leave from. `mark` is the firewall mark of our own packets.
 pub(super) fn source_for(remote: IpAddr, mark: u32) -> Option<IpAddr> {
     KernelRoutes { mark }.source(remote, None)
 }
@@ -444,7 +445,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The FPGA core, empty: it discards everything.
+/// Opens the FPGA core. Its tables are empty, so it discards everything.
 fn open_core() -> Result<AnyCore, Failure> {
     let device = Simulated::new().map_err(Failure::runtime)?;
     let device: Box<dyn Device> = Box::new(device);
@@ -468,7 +469,7 @@ fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
     pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
 }
 
-/// The one that the configuration names comes first.
+/// Returns the workers' engines. The engine that the configuration names comes first.
 fn engines(kind: EngineKind, pool: Option<&EnginePool>) -> Vec<EngineSource> {
     let mut engines = vec![EngineSource::cpu()];
     if let Some(pool) = pool {
@@ -521,7 +522,7 @@ fn tun_failure(error: TunError) -> Failure {
     }
 }
 
-/// The SAD gives out the SPIs that it finds its SAs by.
+/// An allocator of SPIs. The SAD gives out the SPIs that it finds its SAs by.
 #[derive(Debug)]
 struct SadSpis(Arc<Database>);
 
@@ -535,10 +536,10 @@ impl EspSpiAllocator for SadSpis {
     }
 }
 
-/// The kernel's routes, as they are for what we send ourselves.
+/// The kernel's routes, as they are for packets that we send ourselves.
 #[derive(Debug)]
 struct KernelRoutes {
-    /// Leads around our own routes into the TUN.
+    /// The firewall mark that leads packets around our own routes into the TUN device.
     mark: u32,
 }
 

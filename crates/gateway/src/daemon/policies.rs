@@ -12,7 +12,7 @@ use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
 use crate::join::{ConfiguredPolicy, PolicyKind};
 
-/// The connections by their names.
+/// Returns the connections by their names.
 pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
     let connections = loaded.ike.connections.iter();
     connections
@@ -20,7 +20,7 @@ pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
         .collect()
 }
 
-/// The policies in the order of the SPD. `source` finds the local address towards a peer.
+/// Returns the policies in the order of the SPD. `source` finds the local address towards a peer.
 pub(super) fn configured(
     loaded: &Loaded,
     source: impl Fn(IpAddr) -> Option<IpAddr>,
@@ -58,7 +58,8 @@ pub(super) fn configured(
             kind: match policy.action {
                 PolicyAction::Bypass => PolicyKind::Bypass,
                 PolicyAction::Discard => PolicyKind::Discard,
-                // What should always be up is held to its policy also while it is down: nothing leaves in clear.
+                // A child that starts by itself should always be up: its traffic also asks for an SA while the child is
+                // down.
                 PolicyAction::Protect => PolicyKind::Protect {
                     trap: policy.trap || starts,
                 },
@@ -75,9 +76,9 @@ pub(super) fn configured(
     loaded.policies.iter().map(resolve).collect()
 }
 
-/// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 §4.1), are one entry of the
-/// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave. `siblings` are the
-/// policies of its connection, none where no DSCP is named.
+/// Children with the same selectors whose packets differ in DSCPs (RFC 4301 §4.1) share one entry of the SPD: that of
+/// the first child. Returns the name of the first child, and the DSCPs of `policy`: its own, or the DSCPs that the
+/// others leave. `siblings` are the policies of the connection. The slice is empty if no DSCP is named.
 fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
     let same = |other: &&Policy| {
         (other.action, other.mode, other.priority) == (policy.action, policy.mode, policy.priority)
@@ -102,7 +103,7 @@ fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet
     }
 }
 
-/// The new policies whose child was there before, but whose SAs are made differently now.
+/// Returns the new policies whose child was there before, but whose SAs are made differently now.
 pub(super) fn changed<'a>(
     old: &[ConfiguredPolicy],
     new: &'a [ConfiguredPolicy],
@@ -118,7 +119,8 @@ pub(super) fn changed<'a>(
     new.iter().filter(differs).collect()
 }
 
-/// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.
+/// Tells whether a child in transport mode can carry nothing, because its selectors leave out a host. Both hosts must
+/// be known for that.
 pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy) -> bool {
     let ends = connection.map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
     let Some((local @ Some(_), remote @ Some(_))) = ends else {
@@ -134,7 +136,7 @@ fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
     addresses.iter().find_map(AddressMatch::host)
 }
 
-/// The part of the selectors that the host at `outer` itself can send or receive, for transport mode.
+/// Resolves selectors. In transport mode, only the part remains that the host at `outer` itself can send or receive.
 fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<TrafficSelector> {
     let host = |ts: TrafficSelector| {
         let outer = outer.filter(|outer| ts.addresses.contains(*outer))?;
@@ -150,7 +152,7 @@ fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<Traffi
     }
 }
 
-/// None for `dynamic` where the address is not known: such a policy exists only while its SA does.
+/// Returns `None` for `dynamic` if the address is not known: such a policy exists only while its SA does.
 fn selector(ts: &Selector, outer: Option<IpAddr>) -> Option<TrafficSelector> {
     let (first, last) = match ts.addresses {
         SelectorAddresses::Dynamic => (outer?, outer?),

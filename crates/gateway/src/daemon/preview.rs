@@ -12,11 +12,11 @@ use super::policies;
 use crate::config::{Loaded, Policy};
 use crate::join::{ConfiguredPolicy, PolicyKind};
 
-/// One entry, in the order of the SPD.
+/// An entry that the SPD would have. A list of these has the order of the SPD.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub entry: SpdEntry,
-    /// The children that share it, as indices into [`Loaded::policies`], with the DSCPs of each.
+    /// The children that share the entry, as indices into [`Loaded::policies`], with the DSCPs of each.
     pub members: Vec<(usize, DscpSet)>,
     /// While no SA is up, packets ask for one.
     pub asks: bool,
@@ -25,15 +25,15 @@ pub struct Planned {
 /// A policy that has no entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Missing {
-    /// Into [`Loaded::policies`].
+    /// The index of the policy in [`Loaded::policies`].
     pub policy: usize,
     pub why: Why,
 }
 
-/// Why a policy has no entry.
+/// The reason why a policy has no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is for transport mode, and the selectors leave out the two hosts.
+    /// The policy is for transport mode, and its selectors leave out the two hosts.
     NoHosts,
     /// No local selector goes with a remote one.
     Contradicts,
@@ -41,12 +41,13 @@ pub enum Why {
     AddressUnknown,
 }
 
-/// Entries of the configuration, those of Protect as if they were in force, and the policies that have none.
+/// Returns the entries of the configuration, and the policies that have no entry. Protect entries are shown as if they
+/// were in force.
 pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let configured = policies::configured(loaded, |_| None);
     let connections = policies::by_name(loaded);
     let mut planned: Vec<Planned> = Vec::new();
-    // Where the entry of a name is.
+    // The index of the entry in `planned`, by the name of the entry.
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut missing = Vec::new();
     for (index, policy) in configured.iter().enumerate() {

@@ -21,7 +21,7 @@ use crate::status::{
     OutputCounters, Selectors, counter_name,
 };
 
-/// An IKE SA with the child SAs that are to be shown.
+/// Reports an IKE SA with the child SAs that are to be shown.
 pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -> ListedIkeSa {
     // An identity that is not known yet is %any, as in swanctl.
     let id = |id: &Option<_>| {
@@ -57,7 +57,7 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
     }
 }
 
-/// A child SA. `traffic` is the data plane's part of it.
+/// Reports a child SA. `traffic` is the data plane's part of the report.
 pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant) -> ListedChildSa {
     let transform = &sa.esp.transform;
     ListedChildSa {
@@ -82,7 +82,7 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
     }
 }
 
-/// The data plane's part of a child SA. `now_ms` is the data plane's clock.
+/// Reports the data plane's part of a child SA. `now_ms` is the data plane's clock.
 pub fn child_traffic(
     installed: &InstalledChild,
     engine: Option<&'static str>,
@@ -118,7 +118,7 @@ fn half_traffic(half: &SaCommon, now_ms: u64) -> HalfTraffic {
     }
 }
 
-/// A connection. `states` are those of its children.
+/// Reports a connection. `states` are the states of its children.
 pub fn connection(
     connection: &Connection,
     states: &[&ConfiguredChild],
@@ -200,7 +200,7 @@ pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
     }
 }
 
-/// Lines on their way to the log or a file.
+/// Reports the lines on their way to the log or a file.
 pub fn output(report: output::OutputReport) -> OutputCounters {
     OutputCounters {
         lost: report.lost,
@@ -209,7 +209,7 @@ pub fn output(report: output::OutputReport) -> OutputCounters {
     }
 }
 
-/// The confinement of the process, beside its rights.
+/// Reports the confinement of the process besides its reduced rights.
 pub fn confinement(force: &InForce) -> ConfinementStats {
     ConfinementStats {
         landlock: force.landlock.unwrap_or_default(),
@@ -245,7 +245,7 @@ fn configured(list: &[Selector]) -> Selectors {
     selectors
 }
 
-/// The action in strongSwan's words.
+/// Returns the action in strongSwan's words.
 fn action(action: EndAction) -> &'static str {
     match action {
         EndAction::Clear => "clear",

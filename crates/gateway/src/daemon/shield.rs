@@ -1,7 +1,8 @@
-//! The second line behind the routes: a table of nf_tables that drops what must not be in the clear, in both directions.
+//! The second line of defence behind the routes: a table of nf_tables. In both directions, it drops packets that must
+//! not be in the clear.
 //!
-//! It stands while the gateway restarts, and when somebody has taken rules or routes away; and only it sees packets that
-//! come in without protection and claim to be from the other side of a tunnel.
+//! The table stands while the gateway restarts, and when somebody has taken rules or routes away. Only the table sees
+//! packets that come in without protection and claim to be from the other side of a tunnel.
 
 mod raised;
 
@@ -17,9 +18,9 @@ use crate::net::{self, AddressRange, guarded};
 
 pub use raised::{Outcome, Raised};
 
-/// Elements of one set. More are pairs of policies that overlap without end.
+/// Most elements of one set. Only policies that overlap excessively need more.
 const PAIRS_MAX: usize = 1 << 17;
-/// Rules for single selectors, each of which costs every packet something.
+/// Most rules for single selectors. Every packet pays for each of these rules.
 const RULES_MAX: usize = 4096;
 
 const DEVICES: &str = "devices";
@@ -28,7 +29,7 @@ const OUTBOUND: &str = "outbound";
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
-/// Their headers begin with two ports.
+/// The protocols whose headers begin with two ports.
 const WITH_PORTS: [libc::c_int; 5] = [
     libc::IPPROTO_TCP,
     libc::IPPROTO_UDP,
@@ -39,21 +40,21 @@ const WITH_PORTS: [libc::c_int; 5] = [
 
 const IPV4: u8 = libc::NFPROTO_IPV4 as u8;
 const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
-/// With the offset of the source address, and its length.
+/// The address families, each with the offset of the source address in the header and its length, in bytes.
 const FAMILIES: [(u8, u32, usize); 2] = [(IPV4, 12, 4), (IPV6, 8, 16)];
 
-/// The table's name: gateways with different routing tables have tables of their own.
+/// Returns the table's name. Gateways with different routing tables have tables of their own.
 pub fn name(config: &GatewayConfig) -> String {
     format!("esplanade-{}", config.table)
 }
 
-/// What does not fit.
+/// The error that the policies do not fit into the table.
 #[derive(Debug, thiserror::Error)]
 #[error("the policies' selectors overlap too often, or too many name ports")]
 pub struct TooMany;
 
-/// The table for these policies, in the order of the SPD; `devices` are the gateway's TUN devices. Behind it comes, where
-/// interfaces have policies, the most that a kernel without `fib` expressions takes.
+/// Returns the table for these policies, which have the order of the SPD. `devices` are the gateway's TUN devices. If
+/// interfaces have policies, a second table follows: the most that a kernel without `fib` expressions takes.
 pub fn tables(
     config: &GatewayConfig,
     devices: &[String],
@@ -103,7 +104,8 @@ fn table(
     Ok(table)
 }
 
-/// What routes lead into the TUN device must not leave by another, unless the gateway itself sends it.
+/// Drops packets that routes lead into the TUN device if they would leave by another device. Packets of the gateway
+/// itself may leave.
 fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
     let guards: Vec<_> = (policies.iter())
         .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
@@ -137,14 +139,14 @@ fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[Configured
             RuleVerdict::Drop,
         );
     }
-    // The kernel's own.
+    // Neighbour discovery is the kernel's own traffic.
     neighbours(table, "output");
     for chain in ["output", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(OUTBOUND));
     }
 }
 
-/// Neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
+/// Accepts neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
 fn neighbours(table: &mut NftTable, chain: &str) {
     let discovery = RuleMatch::Transport(0, vec![133], vec![137]);
     table.rule(
@@ -158,7 +160,7 @@ fn neighbours(table: &mut NftTable, chain: &str) {
     );
 }
 
-/// What comes in without an SA by right.
+/// Accepts the packets that rightly come in without an SA.
 fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
     for chain in ["input", "forward"] {
         table.rule(
@@ -183,7 +185,7 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
             RuleVerdict::Accept,
         );
     }
-    // Errors about what the gateway has sent outside: path MTUs are learned from them.
+    // ICMP errors about packets of the gateway come in without an SA. The gateway learns path MTUs from them.
     for (family, protocol, first, last) in [
         (IPV4, ICMP, 3, 3),
         (IPV4, ICMP, 11, 12),
@@ -203,7 +205,8 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
     neighbours(table, "input");
 }
 
-/// Routes decide what the policies of an interface protect: also here, by the way back.
+/// Adds the rules for the policies of an interface. Routes decide what these policies protect, here by the way back of
+/// a packet.
 fn of_interface(
     table: &mut NftTable,
     interface: &InterfaceConfig,
@@ -218,7 +221,7 @@ fn of_interface(
     inbound(table, &chain, policies.iter().filter(is_bound), sets)
 }
 
-/// Packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
+/// Drops packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
 /// names a packet decides.
 fn inbound<'a>(
     table: &mut NftTable,
@@ -261,7 +264,7 @@ fn inbound<'a>(
     flush(table, chain, &mut together, sets)
 }
 
-/// One rule for each family, and a set behind it, however many policies there are.
+/// Adds one rule with one set for each address family, however many policies there are.
 fn flush(
     table: &mut NftTable,
     chain: &str,
@@ -293,12 +296,13 @@ fn flush(
     Ok(())
 }
 
-/// Routes into other interfaces are the administrator's.
+/// Tells whether the policy is for the common TUN device. Routes into other interfaces are the administrator's.
 fn is_common(policy: &&ConfiguredPolicy) -> bool {
     policy.sa.if_ids.outbound == 0
 }
 
-/// None for what the header does not show.
+/// Returns the conditions for one pair of selectors, or `None` if they select by something that the header does not
+/// show.
 fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<RuleMatch>> {
     let (family, source, len) = FAMILIES[usize::from(remote.addresses.first().is_ipv6())];
     let address = |offset, ts: &TrafficSelector| {

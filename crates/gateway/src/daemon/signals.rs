@@ -30,13 +30,13 @@ impl Signals {
         Ok(Self {
             terminate: watch(SignalKind::terminate(), "SIGTERM")?,
             interrupt: watch(SignalKind::interrupt(), "SIGINT")?,
-            // By default it would leave a core dump, with keys.
+            // By default this signal would leave a core dump with keys.
             quit: watch(SignalKind::quit(), "SIGQUIT")?,
             hangup: watch(SignalKind::hangup(), "SIGHUP")?,
         })
     }
 
-    /// Loses nothing when it is dropped before it is ready.
+    /// Waits for the next signal. No signal is lost if the future is dropped before it is ready.
     pub async fn asked(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Stop,

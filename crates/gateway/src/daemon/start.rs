@@ -1,4 +1,4 @@
-//! The start: what keeps traffic in comes first, then all that can fail.
+//! The start of the daemon. The guards, which keep traffic in, come first, then everything that can fail.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -37,7 +37,7 @@ struct Begun {
 
 impl Daemon {
     pub(super) async fn start(loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
-        // A second gateway by mistake stops here, before it touches anything.
+        // A second gateway, started by mistake, stops here, before it touches anything.
         let socket = match Socket::bind(&loaded.gateway.socket) {
             Err(error @ BindError::InUse(_)) => return Err(socket_failure(error)),
             other => other.map_err(socket_failure),
@@ -47,7 +47,7 @@ impl Daemon {
         let mut join = Join::new(database.clone());
         let source = |remote| plane::source_for(remote, loaded.gateway.mark);
         join.configure(policies::configured(&loaded, source));
-        // Next is what keeps traffic in: all that can fail comes behind it.
+        // The guards, which keep traffic in, come next. Everything that can fail comes after them.
         let guards = Guards::raise(&loaded.gateway, &mut join, started).await;
         let stand = guards.is_ok();
         let begun = Begun {

@@ -7,7 +7,8 @@ use crate::failure::{Exit, Failure};
 use crate::status::{EngineStats, Named};
 use crate::worker::{CoreReport, Health};
 
-/// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
+/// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
+/// self-test.
 pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     wish.map_or(Ok(()), Tier::force).map_err(failure)?;
     let selection = selection().map_err(Failure::runtime)?;
@@ -18,8 +19,8 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The engines for `stats`. The first of `engines` is the one of SAs that are not placed elsewhere; with an FPGA core it
-/// carries what the core cannot.
+/// Reports the engines for `stats`. The first of `engines` carries the SAs that are not placed elsewhere. With an FPGA
+/// core, it carries the SAs that the core cannot.
 pub(super) fn report(
     core: Option<CoreReport>,
     pool_threads: Option<usize>,

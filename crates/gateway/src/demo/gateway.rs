@@ -27,7 +27,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 const LOG_LINES: usize = 15;
 
-/// One of the two gateways.
+/// A gateway of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewaySide {
     A,

@@ -49,7 +49,7 @@ pub struct DemoOptions {
     pub without_tunnel: bool,
 }
 
-/// Why the demo failed.
+/// The reason why the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system does not permit namespaces or a TUN device. The text says what is missing and

@@ -1,4 +1,4 @@
-//! What the demo needs from the system. If the system refuses, an error says what to do.
+//! The demo's needs from the system. If the system refuses, an error says what to do.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -19,7 +19,7 @@ const CHUNK_LEN: usize = 128 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A flow that makes no progress for this long is given up.
 const STALL: Duration = Duration::from_secs(10);
-/// How long to wait for late datagrams after the last one was sent.
+/// The time to wait for late datagrams after the last one was sent.
 const LINGER: Duration = Duration::from_millis(500);
 const DATAGRAM_HEADER_LEN: usize = 8;
 
@@ -218,7 +218,7 @@ impl fmt::Display for UdpResult {
 
 #[derive(Debug, Default)]
 struct Tally {
-    /// One bit for each sequence number.
+    /// A bit for each sequence number.
     seen: Vec<u64>,
     received: u64,
     duplicates: u64,

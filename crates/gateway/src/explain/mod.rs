@@ -1,5 +1,5 @@
-//! Which way a packet takes through the policies and why: against a configuration (`cli`) and in the running gateway
-//! (`daemon`).
+//! The way of a packet through the policies, and the reasons for it. `cli` explains a configuration, and `daemon` the
+//! running gateway.
 
 pub mod packet;
 pub mod report;

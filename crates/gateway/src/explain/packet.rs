@@ -19,15 +19,16 @@ pub struct PacketSpec {
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
-    /// Source and destination; of ICMP type and code in both. None if it is a fragment or has none.
+    /// The source and destination ports. For ICMP, both numbers hold the type and code. `None` means that the packet is
+    /// a fragment or has no ports.
     pub ports: Option<(u16, u16)>,
     pub fragment: bool,
     pub dscp: u8,
     /// The `if_id` of the interface that the packet was led into; 0 is the common one.
     pub interface: u32,
-    /// The length in bytes, with the IP header. None where it does not matter.
+    /// The length in bytes, with the IP header. `None` means that the length does not matter.
     pub len: Option<u16>,
-    /// Don't Fragment is set. Always true in IPv6, which no router fragments.
+    /// Don't Fragment is set. This is always true in IPv6, which no router fragments.
     pub dont_fragment: bool,
 }
 
@@ -171,7 +172,7 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP | SCTP | UDP_LITE)
 }
 
-/// The name of a protocol in selectors, or its number.
+/// Returns the name of a protocol in selectors, or its number.
 pub fn protocol_name(protocol: u8) -> String {
     let known = PROTOCOLS.iter().skip_while(|(_, number)| *number == 0);
     let name = known.into_iter().find(|(_, number)| *number == protocol);

@@ -11,9 +11,9 @@ use super::packet::PacketSpec;
 use super::words::{why, word};
 use crate::vici::Section;
 
-/// Policies shown before the one that matches: those that came closest.
+/// Most policies shown before the one that matches: the policies that came closest.
 const BEFORE_SHOWN: usize = 5;
-/// Later policies shown that would match as well.
+/// Most later policies shown that would match as well.
 const AFTER_SHOWN: usize = 2;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,13 +22,13 @@ pub struct Report {
     direction: String,
     dscp: u8,
     policies: usize,
-    /// Those that are near the decision, in the order of the SPD.
+    /// The policies that are near the decision, in the order of the SPD.
     compared: Vec<Compared>,
     /// `protect`, `bypass` or `discard`; `held` where a fragment waits for the others.
     pub decision: String,
-    /// Why, and what follows: one sentence a step.
+    /// The reasons for the decision, and what follows from it: one sentence a step.
     steps: Vec<Step>,
-    /// The SAs that the running gateway takes it through.
+    /// The SAs that the running gateway takes the packet through.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
 }
@@ -41,7 +41,7 @@ struct Compared {
     place: String,
     action: String,
     matches: bool,
-    /// The one that decides.
+    /// This policy decides.
     decides: bool,
     why: String,
 }
@@ -52,10 +52,10 @@ struct Step {
     text: String,
 }
 
-/// One SA on the way of a packet.
+/// An SA on the way of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hop {
-    /// Connection and child.
+    /// The connection and the child.
     pub policy: String,
     /// The SPI in hexadecimal digits.
     pub spi: String,
@@ -69,15 +69,15 @@ pub struct Hop {
     pub udp_encap: bool,
     /// The DSCP of the outer header.
     pub dscp: u8,
-    /// The outer header has Don't Fragment, as IPv6 always has.
+    /// The outer header has Don't Fragment set. In IPv6 this is always so.
     pub dont_fragment: bool,
-    /// The MTU of the path to the peer. None if it is not known.
+    /// The MTU of the path to the peer. `None` means that it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u32>,
     /// The longest packet that fits in whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inner_mtu: Option<u32>,
-    /// The length of the outer packet. None if the length of the packet was not given.
+    /// The length of the outer packet. `None` means that the length of the packet was not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer_len: Option<u32>,
     /// `sent`, `fragmented-before`, `fragmented-after`, `too-big`, or the drop reason.
@@ -183,7 +183,7 @@ impl Report {
         );
     }
 
-    /// The report as the control socket carries it.
+    /// Returns the report as the control socket carries it.
     pub fn message(&self) -> Section {
         let mut message = Section::new();
         message
@@ -209,7 +209,7 @@ impl Report {
         message
     }
 
-    /// None if the message is no report.
+    /// Reads a report. Returns `None` if the message is no report.
     pub fn read(message: &Section) -> Option<Self> {
         fn all<T>(message: &Section, key: &str, one: fn(&Section) -> Option<T>) -> Option<Vec<T>> {
             message.sub(key)?.sections().map(|(_, m)| one(m)).collect()
@@ -235,7 +235,7 @@ fn number<T: FromStr>(message: &Section, key: &str) -> Option<T> {
     message.text(key)?.parse().ok()
 }
 
-/// Absent is no, as in the other answers.
+/// Reads a switch. An absent key means no, as in the other answers.
 fn switch(message: &Section, key: &str) -> bool {
     message.text(key) == Some("yes")
 }
@@ -337,7 +337,8 @@ impl Hop {
     }
 }
 
-/// The policies worth showing: the one that decides, those before it that came closest, and later ones that match too.
+/// Returns the policies worth showing: the one that decides, earlier policies that came closest, and later ones that
+/// match too.
 fn near(comparisons: &[Comparison], matched: Option<usize>) -> Vec<usize> {
     let end = matched.unwrap_or(comparisons.len());
     let mut before: Vec<(DifferingField, usize)> = comparisons

@@ -20,30 +20,30 @@ use super::{PacketSpec, Report};
 use crate::net::{KnownMtu, RoutedTo};
 use crate::worker::{is_of_sa, size_limit};
 
-/// SAs that are named for an inbound packet.
+/// Most SAs that are named for an inbound packet.
 const INBOUND_SHOWN: usize = 8;
-/// Selectors of one SA that are written out.
+/// Most selectors of one SA that are written out.
 const SELECTORS_SHOWN: usize = 3;
 
 /// The gateway, as far as a packet's way depends on it.
 pub trait Gateway {
-    /// None where the routes do not tell.
+    /// Returns where the routes lead the packet, or `None` if the routes do not tell.
     fn led(&self, packet: &PacketSpec) -> Option<RoutedTo>;
     fn spd(&self) -> &Spd;
-    /// The place of a policy in the configuration. Empty if the policy is no longer configured.
+    /// Returns the place of a policy in the configuration. The text is empty if the policy is no longer configured.
     fn place(&self, policy: &str) -> String;
-    /// The unique name and the state of an SA, if IKE knows it.
+    /// Returns the unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
     fn path(&self, remote: IpAddr) -> Option<KnownMtu>;
-    /// The inbound SAs of a policy.
+    /// Returns the inbound SAs of a policy.
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
-    /// Whether a policy's packets ask for an SA while there is none.
+    /// Tells whether a policy's packets ask for an SA while there is none.
     fn asks(&self, policy: PolicyId) -> bool;
-    /// MTU of the interface that packets come from.
+    /// Returns the MTU of the interface that packets come from.
     fn interface_mtu(&self, interface: u32) -> u16;
     fn reassembles(&self) -> bool;
     fn reports_discards(&self) -> bool;
-    /// The data plane's clock.
+    /// Returns the time of the data plane's clock.
     fn now_ms(&self) -> u64;
 }
 
@@ -140,7 +140,7 @@ fn leads_here(report: &mut Report, led: RoutedTo) -> bool {
     here
 }
 
-/// RFC 4301 §6.
+/// Reports the ICMP error to the sender of a discarded packet (RFC 4301 §6).
 fn told(report: &mut Report, gateway: &impl Gateway) {
     if gateway.reports_discards() {
         report.step("icmp", "its sender is told that it is prohibited");
@@ -159,7 +159,7 @@ fn outbound(
     match gateway.spd().outbound(&packet.flow(false)) {
         Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
         Decision::Acquire(acquire) => wanting(report, gateway, &acquire),
-        // The entry says Protect: only the SAs can have refused.
+        // The entry says Protect, so only the SAs can have refused the packet.
         Decision::Bypass | Decision::Discard(_) => {
             let up = policy.outbound_sas();
             let has: Vec<String> = up.iter().map(|sa| selectors(&sa.common)).collect();
@@ -197,7 +197,7 @@ fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
     );
 }
 
-/// From SA to SA, as a bundle is applied (RFC 4301 appendix E).
+/// Follows the packet from SA to SA, as a bundle is applied (RFC 4301 appendix E).
 fn follow(
     report: &mut Report,
     gateway: &impl Gateway,
@@ -252,7 +252,7 @@ fn follow(
     );
 }
 
-/// One SA, and whether the packet leaves it.
+/// Reports one SA on the way of the packet, and tells whether the packet leaves it.
 fn hop(
     report: &mut Report,
     gateway: &impl Gateway,
@@ -317,7 +317,7 @@ impl Size {
     }
 }
 
-/// The packet does not come out of the TUN device as it is.
+/// Describes the outcome of a packet that is longer than the MTU of the TUN device.
 fn too_long_for(device: u16, view: &IpView) -> Size {
     let len = view.total_len;
     let takes = format!("the TUN device takes {device} bytes, and the packet has {len}");
@@ -392,7 +392,7 @@ fn size(
             "the outer packet is cut, and the peer puts it together".to_owned(),
         ),
     };
-    // What the kernel's refusal teaches is used from the next packet on.
+    // The gateway learns the MTU when the kernel refuses a packet, and uses it from the next packet on.
     let first = match !learned && meta.dont_fragment {
         true => "the kernel refuses the first such packet; from then on ",
         false => "",
@@ -405,7 +405,7 @@ fn size(
     }
 }
 
-/// The SA itself: which one it is, and what was negotiated.
+/// Reports the SA itself: its name and what was negotiated.
 fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound: bool) -> Hop {
     let (name, state) = gateway
         .state(common, inbound)
@@ -435,7 +435,7 @@ fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound
     }
 }
 
-/// The header in front of what the SA seals.
+/// Describes the header in front of the bytes that the SA seals.
 fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
     let path = sa.common.path();
     let (local, remote) = (path.local.ip(), path.remote.ip());
@@ -466,7 +466,7 @@ fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
     format!("a new header, {local} -> {remote}, {how}, DSCP {dscp}{df}{from}, TTL {ttl}")
 }
 
-/// A packet without options.
+/// Returns the view of a packet without options.
 fn view(packet: &PacketSpec) -> IpView {
     let version = IpVersion::of(packet.source);
     let header_len = match version {
@@ -491,7 +491,7 @@ fn view(packet: &PacketSpec) -> IpView {
     }
 }
 
-/// The packet as the next SA of a bundle sees it.
+/// Returns the packet as the next SA of a bundle sees it.
 fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
     let meta = sa.outer_meta(inner);
     let path = sa.common.path();
@@ -524,7 +524,7 @@ fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
     }
 }
 
-/// Through which SAs an inbound packet would pass.
+/// Reports the SAs through which an inbound packet would pass.
 fn inbound_sas(
     report: &mut Report,
     gateway: &impl Gateway,

@@ -121,7 +121,7 @@ fn icmp(range: &PortRange) -> String {
     }
 }
 
-/// `10.1.0.0/16 === 10.2.0.0/16[tcp/443]`, as `status` writes selectors.
+/// Writes a selector as `status` does: `10.1.0.0/16 === 10.2.0.0/16[tcp/443]`.
 pub fn describe(selector: &Selector) -> String {
     let end = |range: &AddressRange, port_range: &PortRange| {
         let what = match (selector.protocol, port_range) {

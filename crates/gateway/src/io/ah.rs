@@ -73,9 +73,8 @@ impl AsFd for AhSocket {
 /// Restores the whole packet from what was received at the start of `slot`. Returns the length of
 /// its IP header and of the packet, or `None` if the packet cannot be restored.
 ///
-/// The kernel does not deliver IPv6 headers. A header without extension headers can be rebuilt,
-/// because AH covers only fields that are known: the flow label and the hop limit count as zero
-/// (RFC 4302 §3.3.3.1.2).
+/// The kernel does not deliver IPv6 headers. A header without extension headers can be rebuilt, because AH covers only
+/// fields that are known. The flow label and the hop limit count as zero (RFC 4302 §3.3.3.1.2).
 pub fn restore(meta: &ReceivedDatagram, slot: &mut [u8]) -> Option<(usize, usize)> {
     match (meta.remote.ip(), meta.local) {
         (IpAddr::V4(_), _) => {

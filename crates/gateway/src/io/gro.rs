@@ -27,7 +27,7 @@ const TCP_ECE: u8 = 0x40;
 const SEGMENTS_MAX: u16 = 64;
 /// Most bytes of a super-segment, which is one IP packet.
 const LENGTH_MAX: usize = 65_535;
-/// How many of the newest groups are searched for a packet's flow.
+/// The number of newest groups that are searched for a packet's flow.
 const OPEN_GROUPS: usize = 8;
 const NONE: u32 = u32::MAX;
 

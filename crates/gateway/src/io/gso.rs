@@ -16,7 +16,7 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Why a packet cannot be split. The kernel never sends such a packet; it is dropped and counted.
+/// The reason why a packet cannot be split. The kernel never sends such a packet; the gateway drops and counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GsoError {
     #[error("the packet is shorter than its headers")]
@@ -31,7 +31,7 @@ pub enum GsoError {
     Protocol,
 }
 
-/// One TUN read that can be written packet by packet.
+/// A TUN read that can be written packet by packet.
 #[derive(Debug)]
 pub struct GsoSegments<'a> {
     packet: &'a [u8],
@@ -40,8 +40,7 @@ pub struct GsoSegments<'a> {
 
 #[derive(Debug)]
 enum ReadKind {
-    /// One packet, with the start of the checksummed bytes and the offset of the checksum to
-    /// complete.
+    /// A single packet, with the start of the checksummed bytes and the offset of the checksum to complete.
     Whole {
         checksum: Option<(usize, usize)>,
     },
@@ -57,9 +56,9 @@ struct SuperSegment {
     headers: usize,
     segment: usize,
     count: usize,
-    /// Sum over the pseudo-header without its length. It comes from the kernel and not from the IP
-    /// header. The kernel uses the final destination of a source route or routing header (RFC 8200
-    /// §8.1), and a home address (RFC 6275 §11.3.1).
+    /// Sum over the pseudo-header without its length. It comes from the kernel and not from the IP header. The kernel
+    /// takes the final destination of a source route or routing header (RFC 8200 §8.1), and a home address
+    /// (RFC 6275 §11.3.1).
     pseudo: u64,
     sequence: u32,
     identification: u16,

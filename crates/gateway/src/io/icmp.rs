@@ -67,8 +67,7 @@ impl IcmpSocket {
         };
         let bytes = buffer.0.get(..len).unwrap_or_default();
         if !self.v4 {
-            // The message comes without its IP header, and the kernel verified its checksum (RFC
-            // 3542 §3.1).
+            // The message comes without its IP header, and the kernel has verified its checksum (RFC 3542 §3.1).
             return Ok(Some(icmp::read_error(IpVersion::V6, bytes)));
         }
         let reported = IpView::parse(bytes)

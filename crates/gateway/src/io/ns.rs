@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use super::netns::NetworkNamespace;
 use super::sys::check;
 
-/// How this process got the right to create network namespaces.
+/// The way in which this process got the right to create network namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
     /// The caller had the right already, as root.

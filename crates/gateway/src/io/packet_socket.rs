@@ -15,7 +15,7 @@ const EVERY_PROTOCOL: u16 = libc::ETH_P_ALL as u16;
 
 const QUEUE_BYTES: i32 = 32 << 20;
 
-/// One instruction of a classic BPF filter.
+/// An instruction of a classic BPF filter.
 pub type FilterInstruction = socket2::SockFilter;
 
 /// The packet socket. Frames include their Ethernet header. They are seen before segmentation and

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// What the kernel says about a received datagram.
+/// A received datagram, as the kernel describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedDatagram {
     /// Offset of the datagram in the buffer.

@@ -7,7 +7,7 @@ const WORDS: usize = 16;
 /// The last bit. All numbers above it share it.
 const LAST: usize = WORDS * 64 - 1;
 
-/// One bit for each number of a refused call.
+/// The refused calls: a bit for each number of a system call.
 static REFUSED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// Installs the handler of SIGSYS, which makes a refused call return EPERM.

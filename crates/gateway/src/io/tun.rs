@@ -14,7 +14,7 @@ const DEVICE: &str = "/dev/net/tun";
 /// Largest read in bytes: the virtio header and one IP packet.
 pub const READ_MAX: usize = HEADER_LEN + 65_535;
 
-/// Why a TUN device is missing. The text says what to do about it.
+/// The reason why a TUN device is missing. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
     #[error(
@@ -39,7 +39,7 @@ pub enum TunError {
     },
 }
 
-/// One queue of a TUN interface.
+/// A queue of a TUN interface.
 #[derive(Debug)]
 pub struct Tun {
     file: File,

@@ -29,13 +29,13 @@ impl GsoKind {
     }
 }
 
-/// What the header says about its packet.
+/// The contents of the header, which describe its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VnetHeader {
     /// The segmentation that the packet still needs, with the payload bytes per segment.
     pub gso: Option<(GsoKind, u16)>,
-    /// Set if the checksum is unfinished: the start of the checksummed bytes, and the offset of the
-    /// checksum from there.
+    /// The place of an unfinished checksum: the start of the checksummed bytes, and the offset of the checksum from
+    /// there.
     pub checksum: Option<(u16, u16)>,
     /// Length of all headers in bytes. The kernel takes it as a hint.
     pub header_len: u16,

@@ -1,4 +1,4 @@
-//! The child SAs that are installed: found by their numbers, and looked at for use and age.
+//! The installed child SAs: finds them by their numbers, and looks at their use and age.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -11,20 +11,20 @@ use esplanade_ipsec::spd::PolicyId;
 
 use super::policy::ChildName;
 
-/// A look takes this many child SAs, or more where it would take more than `LOOKS_MAX` looks to see all. There can be a
+/// Fewest child SAs of one look. A look takes more if all SAs would need more than `LOOKS_MAX` looks. There can be a
 /// million.
 const SLICE_MIN: usize = 8192;
 const LOOKS_MAX: usize = 16;
 
-/// What carries an SA. An SA stays there: its sequence numbers are taken in one place.
+/// The carrier of an SA. An SA stays with its carrier, because its sequence numbers are taken in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The workers' engines. The text says why the FPGA core has not taken the SA, where it was to have it.
+    /// The workers' engines. The text says why the FPGA core has not taken the SA, if the core was to have it.
     Cpu(Option<String>),
     Fpga,
 }
 
-/// What the data plane knows of one child SA.
+/// A child SA, as the data plane knows it.
 #[derive(Clone, Debug)]
 pub struct InstalledChild {
     pub inbound: Arc<InboundSa>,
@@ -33,7 +33,7 @@ pub struct InstalledChild {
     pub(super) name: ChildName,
     /// The policy whose traffic the SA carries.
     pub(super) policy: PolicyId,
-    /// The peer has made this SA beside those that there are.
+    /// The peer has made this SA beside the SAs that exist.
     pub(super) made_by_peer: bool,
     /// The SA may be sent with.
     sending: bool,
@@ -66,7 +66,7 @@ impl InstalledChild {
     }
 }
 
-/// Which halves of a child SA have carried traffic since the last look, and what its age asks for.
+/// The halves of a child SA that have carried traffic since the last look, and the event of its lifetime that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     pub child: ChildSaId,
@@ -87,7 +87,7 @@ pub(super) struct ChildSas {
     by_id: BTreeMap<ChildSaId, InstalledChild>,
     /// The SAs of each policy, oldest first.
     by_policy: HashMap<PolicyId, Vec<ChildSaId>>,
-    /// By the inbound SPI, which is ours and unique. Outbound SPIs are chosen by peers.
+    /// The SAs by their inbound SPIs, which we choose and which are unique. Peers choose outbound SPIs.
     by_spi: HashMap<u32, ChildSaId>,
     /// The last SA of the last look, if more SAs follow it.
     looked_at: Option<ChildSaId>,
@@ -131,7 +131,7 @@ impl ChildSas {
         self.by_id.iter().map(|(id, child)| (*id, child))
     }
 
-    /// The SAs of a policy, oldest first.
+    /// Returns the SAs of a policy, oldest first.
     pub fn of_policy(
         &self,
         policy: PolicyId,
@@ -140,8 +140,8 @@ impl ChildSas {
         ids.filter_map(|id| Some((*id, self.by_id.get(id)?)))
     }
 
-    /// The child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and one that
-    /// equals an inbound SPI of ours.
+    /// Returns the child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and
+    /// it may equal an inbound SPI of ours.
     pub fn find(
         &self,
         direction: SaDirection,
@@ -176,7 +176,7 @@ impl ChildSas {
         active
     }
 
-    /// The activity of one child SA. None if there was none.
+    /// Returns the activity of one child SA, or `None` if there was none.
     pub fn activity_of(&mut self, id: ChildSaId, now_ms: u64) -> Option<Activity> {
         look(id, self.by_id.get_mut(&id)?, now_ms)
     }

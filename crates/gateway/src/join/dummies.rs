@@ -1,4 +1,4 @@
-//! Which SAs send dummy packets while they are silent (RFC 4303 §2.6).
+//! The choice of the SAs that send dummy packets while they are silent (RFC 4303 §2.6).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::child_sas::ChildSas;
 use super::policy_book::PolicyBook;
 use crate::worker::{DummySa, DummySas};
 
-/// The child SAs that send dummies while they are sent with.
+/// The child SAs that send dummies while they are in use for sending.
 #[derive(Debug, Default)]
 pub(super) struct DummySchedule {
     /// The silence before a dummy, by the policy and the child SA.
@@ -19,7 +19,7 @@ pub(super) struct DummySchedule {
 }
 
 impl DummySchedule {
-    /// Adds a child SA. `per_second` 0 is none.
+    /// Adds a child SA. With 0 `per_second`, the SA sends no dummies.
     pub fn add(&mut self, policy: PolicyId, child: ChildSaId, per_second: u8) {
         if let Some(interval_ms) = 1000u64.checked_div(per_second.into()) {
             self.intervals_ms.insert((policy, child), interval_ms);
@@ -33,13 +33,13 @@ impl DummySchedule {
         self.intervals_ms.remove(&(policy, child));
     }
 
-    /// Other SAs of the policy are in use than before.
+    /// Notes that other SAs of the policy are in use than before.
     pub fn switched(&mut self, policy: PolicyId) {
         let all = (policy, ChildSaId(0))..=(policy, ChildSaId(u64::MAX));
         self.changed |= self.intervals_ms.range(all).next().is_some();
     }
 
-    /// The outbound SAs in use that send dummies. None if they are the same as at the last call.
+    /// Returns the outbound SAs in use that send dummies, or `None` if they are the same as at the last call.
     pub fn take(&mut self, child_sas: &ChildSas, policies: &PolicyBook) -> Option<DummySas> {
         if !std::mem::take(&mut self.changed) {
             return None;

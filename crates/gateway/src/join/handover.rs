@@ -1,4 +1,4 @@
-//! When outbound traffic changes to a new SA, and how long an old inbound SPI still receives.
+//! The times at which outbound traffic changes to a new SA, and for which an old inbound SPI still receives.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use esplanade_ipsec::spd::Policy;
 
 use super::child_sas::{ChildSas, InstalledChild};
 
-/// How long the responder of an additional SA goes on with the SA that it has. A packet of the peer on the new SA ends the
-/// wait.
+/// The time for which the responder of an additional SA goes on with the SA that it has. A packet of the peer on the
+/// new SA ends the wait.
 pub(super) const HANDOVER: Duration = Duration::from_secs(1);
 
 /// SAs that wait: outbound ones for their peer, inbound ones for packets in flight.
@@ -22,10 +22,10 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// Lets an SA be sent with. True if it is in use at once.
+    /// Lets an SA be sent with. Returns true if the SA is in use at once.
     ///
-    /// Where the peer has made the SA beside one in use, the peer has it only once our answer has reached it: what is sent
-    /// before then must go the old way.
+    /// If the peer has made the SA beside one in use, it has the SA only after our answer arrives. Packets before then
+    /// must use the old SA.
     pub fn begin(
         &mut self,
         child: ChildSaId,
@@ -43,7 +43,7 @@ impl Handover {
         self.switch(child, child_sas, policy)
     }
 
-    /// Sends with this SA. Older ones for the same packets no longer wait to be switched to.
+    /// Sends with this SA. Older SAs for the same packets stop waiting.
     pub fn switch(&mut self, child: ChildSaId, child_sas: &ChildSas, policy: &Policy) -> bool {
         let Some(new) = child_sas.get(child) else {
             return false;
@@ -60,8 +60,8 @@ impl Handover {
         true
     }
 
-    /// Stops sending with an SA that is gone. Of the SAs for the same packets that are left, as after exchanges that
-    /// collided, the newest carries on.
+    /// Stops sending with an SA that is gone. The newest SA for the same packets carries on. There may be several, for
+    /// example after exchanges that collided.
     pub fn end(
         &mut self,
         child: ChildSaId,
@@ -85,12 +85,12 @@ impl Handover {
         self.lingering.push((until, spi));
     }
 
-    /// Outbound SAs that wait for their peer.
+    /// Returns the outbound SAs that wait for their peer.
     pub fn waiting(&self) -> Vec<ChildSaId> {
         self.waiting.iter().map(|(_, child)| *child).collect()
     }
 
-    /// Outbound SAs that have waited long enough.
+    /// Returns the outbound SAs that have waited long enough.
     pub fn due(&self, now: Instant) -> Vec<ChildSaId> {
         let due = self.waiting.iter().filter(|(until, _)| *until <= now);
         due.map(|(_, child)| *child).collect()
@@ -103,13 +103,13 @@ impl Handover {
     }
 }
 
-/// Whether an SA for the same packets is in use.
+/// Tells whether an SA for the same packets is in use.
 fn sends_like(policy: &Policy, sa: &OutboundSa) -> bool {
     let mut in_use = policy.outbound_sas().into_iter();
     in_use.any(|other| alike(&other, sa))
 }
 
-/// Whether two SAs of one policy are for the same packets.
+/// Tells whether two SAs of one policy are for the same packets.
 fn alike(a: &OutboundSa, b: &OutboundSa) -> bool {
     (&a.common.selectors, a.common.dscp) == (&b.common.selectors, b.common.dscp)
 }

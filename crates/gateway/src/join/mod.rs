@@ -1,5 +1,6 @@
 //! Joins IKE and the data plane: "child SA installed" becomes entries of SAD and SPD, and what the data plane meets
-//! becomes questions to IKE. Neither crate knows the other; this folder knows both. It is what PF_KEY is in other systems.
+//! becomes questions to IKE. Neither crate knows the other. This folder knows both. It is what PF_KEY is in other
+//! systems.
 //!
 //! | module | decides |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | `dummies` | which SAs send dummy packets |
 //! | `translate` | what a negotiated SA is in terms of the data plane |
 //!
-//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once; everything else that has to follow is in
-//! [`Join::take_changes`]. Nothing here reads a clock or touches the system.
+//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once. [`Join::take_changes`] has everything else
+//! that must follow. Nothing here reads a clock or touches the system.
 
 mod child_sas;
 mod dummies;
@@ -50,7 +51,7 @@ pub use policy::{ConfiguredPolicy, PolicyKind};
 pub use routes::{RouteChange, bypass_routes, ranges};
 pub use translate::demand;
 
-/// Why a child SA could not be installed.
+/// The reason why a child SA could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("the configuration has no child {child:?} in connection {connection:?} any more")]
@@ -65,7 +66,7 @@ pub enum InstallError {
     Core(#[from] CoreFailed),
 }
 
-/// What has to follow SAD and SPD, in the order in which it is to be done.
+/// A task that follows from a change of SAD or SPD. A list of tasks has the order in which they are to be done.
 #[derive(Debug)]
 pub enum Change {
     /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
@@ -119,8 +120,8 @@ impl Join {
         self.placement.set_engines(names);
     }
 
-    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. What is trapped
-    /// before and after is led into the TUN device all the while.
+    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. Traffic that
+    /// is trapped before and after is led into the TUN device all the while.
     pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
         self.routes.follow_bypasses(&configured);
         self.policies.configure(configured);
@@ -165,7 +166,7 @@ impl Join {
         Ok(())
     }
 
-    /// The child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
+    /// Returns the child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
     fn configured_for(&self, event: &ChildSaInstalled) -> Result<ConfiguredPolicy, InstallError> {
         let name = (event.connection.clone(), event.name.clone());
         let former = || {
@@ -240,7 +241,7 @@ impl Join {
         }
     }
 
-    /// Sends to another address of the peer, from one of ours.
+    /// Changes the addresses of child SAs, ours and the peer's.
     pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
         self.tables_changed = true;
         for child in children.iter().filter_map(|id| self.child_sas.get(*id)) {
@@ -268,14 +269,15 @@ impl Join {
             .order(&self.database, policies, child_sas, name, engine)
     }
 
-    /// Looks at the next slice of child SAs, and at those that wait for their peer. `now_ms` is the data plane's clock.
+    /// Looks at the next slice of child SAs, and at child SAs that wait for their peer. `now_ms` is the data plane's
+    /// clock.
     pub fn take_activity(&mut self, now_ms: u64) -> Vec<Activity> {
         let mut active = Vec::new();
         for child in self.handover.waiting() {
             let Some(activity) = self.child_sas.activity_of(child, now_ms) else {
                 continue;
             };
-            // A peer that sends on its SA has it.
+            // A peer that sends on an SA has installed the SA.
             if activity.inbound {
                 self.switch_to(child);
             }
@@ -285,7 +287,7 @@ impl Join {
         active
     }
 
-    /// The activity of one child SA. None if there was none.
+    /// Returns the activity of one child SA, or `None` if there was none.
     pub fn activity_of(&mut self, child: ChildSaId, now_ms: u64) -> Option<Activity> {
         self.child_sas.activity_of(child, now_ms)
     }
@@ -302,7 +304,7 @@ impl Join {
         }
     }
 
-    /// What has to follow since the last call, in the order in which it is to be done.
+    /// Takes the tasks that have come up since the last call, in the order in which they are to be done.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         if std::mem::take(&mut self.tables_changed) {
@@ -319,7 +321,7 @@ impl Join {
         changes
     }
 
-    /// What must not leave in the clear, in the order of the SPD.
+    /// Returns the policies from which the shield is made, in the order of the SPD.
     pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
         self.policies.shielded()
     }
@@ -328,7 +330,7 @@ impl Join {
         self.child_sas.get(child)
     }
 
-    /// The child SA that an event of the data plane is about.
+    /// Returns the child SA that an event of the data plane is about.
     pub fn child_of(
         &self,
         direction: SaDirection,
@@ -338,12 +340,12 @@ impl Join {
         self.child_sas.find(direction, policy, spi)
     }
 
-    /// The engine that a child SA is with. None where there is only one.
+    /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         self.placement.engine_of(child)
     }
 
-    /// The inbound SAs of a policy's child SAs.
+    /// Returns the inbound SAs of a policy's child SAs.
     pub fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
         let children = self.child_sas.of_policy(policy);
         children
@@ -351,12 +353,12 @@ impl Join {
             .collect()
     }
 
-    /// Whether packets without an SA ask for one.
+    /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, policy: PolicyId) -> bool {
         self.policies.asks(policy)
     }
 
-    /// The connection and the children that a packet of this DSCP asks for, its own first.
+    /// Returns the connection and the children that a packet of this DSCP asks for. The packet's own child comes first.
     pub fn children_to_ask(&self, policy: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         self.policies.children_to_ask(policy, dscp)
     }

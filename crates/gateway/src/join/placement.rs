@@ -1,7 +1,7 @@
-//! Which engine or device carries each child SA, and how an SA is moved while packets flow.
+//! The placement of child SAs: the engine or device that carries each SA, and the move of an SA while packets flow.
 //!
-//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its own
-//! numbers: into it and out of it a child goes with its next SA, which is negotiated at once.
+//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its
+//! own numbers. So a child moves into or out of the core with its next SA, which is negotiated at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -17,25 +17,25 @@ use super::policy_book::PolicyBook;
 use crate::config::{EngineKind, SaOptions};
 use crate::worker::CoreHandle;
 
-/// Where a child's SAs are to be.
+/// The place where a child's SAs are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EngineChoice {
-    /// The FPGA core. What it cannot do the workers' first engine does.
+    /// The FPGA core. The workers' first engine does what the core cannot do.
     Core,
     /// An engine of the workers, by its index.
     Worker(u8),
 }
 
-/// How many SAs that are up follow an order.
+/// The numbers of established SAs that follow an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// SAs that are there now.
+    /// SAs that the ordered engine carries now.
     pub at_once: usize,
-    /// SAs that are renewed. Their successors will be there.
+    /// SAs that are renewed. The ordered engine will carry their successors.
     pub renewed: usize,
 }
 
-/// Why a child was not moved.
+/// The reason why a child was not moved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMoved {
     #[error(
@@ -53,7 +53,7 @@ pub struct CoreFailed(String);
 
 /// The FPGA core, as far as child SAs are installed in it.
 pub trait ChildSaDevice: Debug {
-    /// Installs both halves of a child SA, or neither; the text says why.
+    /// Installs both halves of a child SA, or neither. The error text says why.
     fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String>;
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Placement {
     core: Option<Box<dyn ChildSaDevice>>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
-    /// SAs whose successors are to be elsewhere.
+    /// SAs whose successors are to be with another engine.
     renewals: Vec<ChildSaId>,
 }
 
@@ -84,7 +84,7 @@ impl Placement {
         self.core = core;
     }
 
-    /// Where the next SA of a child is to be: as ordered, else as configured, else with the usual engine.
+    /// Returns the place for the next SA of a child: as ordered, else as configured, else the usual engine.
     pub fn choice(&self, configured: &ConfiguredPolicy) -> EngineChoice {
         if let Some(ordered) = self.ordered.get(&configured.name()) {
             return *ordered;
@@ -111,7 +111,7 @@ impl Placement {
         found.and_then(|index| Some(EngineChoice::Worker(index.try_into().ok()?)))
     }
 
-    /// The engine of children for which nothing is said.
+    /// Returns the engine of children without an order or a configured engine.
     fn usual(&self) -> EngineChoice {
         match self.core {
             Some(_) => EngineChoice::Core,
@@ -119,7 +119,8 @@ impl Placement {
         }
     }
 
-    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. What the core cannot do the CPU does.
+    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. The CPU does what the core cannot
+    /// do.
     pub fn offload(
         &self,
         configured: &ConfiguredPolicy,
@@ -148,7 +149,7 @@ impl Placement {
         }
     }
 
-    /// Puts a new child SA with an engine. Nothing was sent through the SA yet, but packets may have come in for it.
+    /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
     pub fn begin(&self, database: &Database, child: &InstalledChild, choice: EngineChoice) {
         if let EngineChoice::Worker(index) = choice {
             child.outbound.common.placement.begin(index);
@@ -156,7 +157,7 @@ impl Placement {
         }
     }
 
-    /// Follows a new configuration. What was ordered beside it stays, as long as the child is configured or up.
+    /// Follows a new configuration. Orders for a child stay as long as the child is configured or up.
     pub fn follow(&mut self, database: &Database, policies: &PolicyBook, child_sas: &mut ChildSas) {
         let up: HashSet<_> = child_sas.iter().map(|(_, child)| &child.name).collect();
         let is_known =
@@ -213,7 +214,7 @@ impl Placement {
         Ok(moved)
     }
 
-    /// Moves an SA that is up. False if only its successor can be there.
+    /// Moves an SA that is up. Returns false if only the SA's successor can be there.
     fn move_to(
         &mut self,
         database: &Database,
@@ -241,12 +242,13 @@ impl Placement {
         }
     }
 
-    /// SAs that are to be rekeyed since the last call, because their successors are to be elsewhere.
+    /// Takes the SAs that are to be rekeyed since the last call, because their successors are to be with another
+    /// engine.
     pub fn take_renewals(&mut self) -> Vec<ChildSaId> {
         std::mem::take(&mut self.renewals)
     }
 
-    /// The engine that a child SA is with. None where there is only one.
+    /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         if child.carrier == Carrier::Fpga {
             return Some(EngineKind::Fpga.name());
@@ -276,7 +278,7 @@ fn place(database: &Database, half: &SaCommon, index: u8) {
     }
 }
 
-/// What a child asks for that the FPGA core cannot do, beside what its SAs show.
+/// Returns a demand of the child that the FPGA core cannot meet and that the child's SAs do not show.
 fn unfit(options: &SaOptions) -> Option<&'static str> {
     if !options.populate.is_none() {
         return Some("an SA for each flow");

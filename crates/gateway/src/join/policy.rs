@@ -7,7 +7,7 @@ use crate::config::SaOptions;
 /// The names of a connection and of a child of it.
 pub(super) type ChildName = (String, String);
 
-/// One child of the configuration. A list of these has the order of the SPD.
+/// A child of the configuration. A list of these has the order of the SPD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfiguredPolicy {
     pub connection: String,
@@ -21,7 +21,7 @@ pub struct ConfiguredPolicy {
     pub sa: SaOptions,
 }
 
-/// What happens to the traffic of a policy.
+/// The treatment of a policy's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
     Bypass,
@@ -37,18 +37,18 @@ impl ConfiguredPolicy {
         (self.connection.clone(), self.child.clone())
     }
 
-    /// The name of the child whose SPD entry this child shares.
+    /// Returns the name of the child whose SPD entry this child shares.
     pub(super) fn entry_name(&self) -> ChildName {
         (self.connection.clone(), self.shares_entry_of.clone())
     }
 
-    /// As `connection/child`.
+    /// Returns the name in the form `connection/child`.
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.connection, self.child)
     }
 }
 
-/// Whether all addresses of `ts` are among those of `wide`.
+/// Tells whether `wide` contains all addresses of `ts`.
 pub(super) fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
     wide.addresses.contains(ts.addresses.first()) && wide.addresses.contains(ts.addresses.last())
 }

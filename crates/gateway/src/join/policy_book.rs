@@ -1,7 +1,7 @@
 //! The policies that stand in the SPD, and their order.
 //!
 //! The SPD has an entry for each set of selectors that a child of the configuration has in force. A child that is to be
-//! protected has one for its own selectors, which holds the traffic while there is no SA. A peer that narrows the
+//! protected has an entry for its own selectors, which holds the traffic while there is no SA. A peer that narrows the
 //! selectors gets an entry of its own in front, for as long as it has SAs with them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 use super::policy::{ChildName, ConfiguredPolicy, PolicyKind, covers};
 
-/// Selectors that policies are for: as a set, and the ends as routes and nftables see them.
+/// The selectors that a policy is for: as a set, and as the two ends that routes and nftables see.
 #[derive(Clone, Debug)]
 pub(super) struct PolicySelectors {
     pub set: SelectorSet,
@@ -21,7 +21,7 @@ pub(super) struct PolicySelectors {
 }
 
 impl PolicySelectors {
-    /// None if there are too many, or if they select nothing.
+    /// Returns `None` if there are too many selectors, or if they select nothing.
     pub fn new(local: Vec<TrafficSelector>, remote: Vec<TrafficSelector>) -> Option<Self> {
         let set = SelectorSet::from_ends(&local, &remote).filter(|set| !set.is_empty())?;
         Some(Self { set, local, remote })
@@ -60,7 +60,7 @@ struct PolicyGroup {
     order: usize,
 }
 
-/// What makes two policies the same: the child with the entry, the interface, the selectors.
+/// The key that makes two policies the same: the child with the entry, the interface, the selectors.
 type GroupKey = (ChildName, u32, SelectorSet);
 
 /// All policies.
@@ -84,7 +84,7 @@ impl Default for PolicyBook {
             by_name: HashMap::new(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
-            // Policy 0 stands for those that are not Protect.
+            // Policy 0 stands for all policies that are not Protect.
             next_id: 1,
             spd_lags: false,
             changes: Vec::new(),
@@ -93,8 +93,8 @@ impl Default for PolicyBook {
 }
 
 impl PolicyBook {
-    /// Follows a new configuration. Policies with SAs stay with the selectors that were negotiated. Those without stay
-    /// until [`Self::drop_unused`], so that the routes of new ones come before the routes of old ones go.
+    /// Follows a new configuration. Policies with SAs stay with the selectors that were negotiated. Policies without
+    /// SAs stay until [`Self::drop_unused`], so that the routes of new ones come before the routes of old ones go.
     pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
         self.configured = configured;
         self.by_name = (self.configured.iter().enumerate())
@@ -139,7 +139,8 @@ impl PolicyBook {
     }
 
     /// Lets the traffic of a policy's child ask for a new SA, as `dpd_action = trap` says. The configured selectors are
-    /// trapped and not the negotiated ones: peers could narrow these differently each time, without end.
+    /// trapped and not the negotiated ones: peers could narrow the negotiated selectors differently each time, without
+    /// end.
     pub fn trap_as_configured(&mut self, id: PolicyId) {
         let group = self.groups.get(&id);
         let configured = group.and_then(|group| self.configured.get(group.order));
@@ -148,8 +149,8 @@ impl PolicyBook {
         }
     }
 
-    /// The policy of an SA with these selectors, made if there is none. With PFP (RFC 4301 §4.4.1) it is the child's own
-    /// policy, which has the SAs of all flows.
+    /// Returns the policy of an SA with these selectors, and makes it if there is none. With PFP (RFC 4301 §4.4.1), it
+    /// is the child's own policy, which has the SAs of all flows.
     pub fn policy_for_sa(
         &mut self,
         configured: &ConfiguredPolicy,
@@ -188,14 +189,14 @@ impl PolicyBook {
         id
     }
 
-    /// A child SA was installed for the policy.
+    /// Counts a child SA that was installed for the policy.
     pub fn add_child_sa(&mut self, id: PolicyId) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.child_sas += 1;
         }
     }
 
-    /// A child SA of the policy is gone. The policy stays until [`Self::drop_if_unused`].
+    /// Removes a child SA of the policy from the count. The policy stays until [`Self::drop_if_unused`].
     pub fn remove_child_sa(&mut self, id: PolicyId) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.child_sas = group.child_sas.saturating_sub(1);
@@ -227,34 +228,34 @@ impl PolicyBook {
         all.into_iter().for_each(|id| self.drop_if_unused(id));
     }
 
-    /// The configuration, in its order.
+    /// Returns the configured policies in the order of the configuration.
     pub fn configured(&self) -> &[ConfiguredPolicy] {
         &self.configured
     }
 
-    /// A child of the configuration.
+    /// Returns a child of the configuration.
     pub fn configured_child(&self, name: &ChildName) -> Option<&ConfiguredPolicy> {
         self.configured.get(*self.by_name.get(name)?)
     }
 
-    /// What a policy was made from, also where it is no longer configured.
+    /// Returns the child from which a policy was made, also if it is no longer configured.
     pub fn origin(&self, id: PolicyId) -> Option<&ConfiguredPolicy> {
         Some(&self.groups.get(&id)?.configured)
     }
 
-    /// A policy as the data plane has it.
+    /// Returns a policy as the data plane has it.
     pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
         Some(&self.groups.get(&id)?.policy)
     }
 
-    /// Whether packets of the policy that find no SA ask IKE for one.
+    /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, id: PolicyId) -> bool {
         self.groups.get(&id).is_some_and(PolicyGroup::asks)
     }
 
-    /// The connection, and the children that a packet of this DSCP asks for. The packet's own child comes first. The
-    /// others that share the entry follow: the SA of the first that comes up carries their packets too, so that none would
-    /// ask for their own.
+    /// Returns the connection, and the children that a packet of this DSCP asks for. The packet's own child comes
+    /// first. The other children that share the entry follow. The first SA that comes up carries their packets too, so
+    /// no packet would ask for their own SAs.
     pub fn children_to_ask(&self, id: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         let group = self.groups.get(&id).filter(|group| group.asks())?;
         let entry = group.configured.entry_name();
@@ -272,7 +273,7 @@ impl PolicyBook {
     /// Lets policies without an SA ask again: an acquire can get lost, or lead to nothing.
     pub fn renew_acquires(&self) {
         for group in self.groups.values() {
-            // With PFP there is always another flow.
+            // With PFP, another flow can always ask.
             let flows = !group.configured.sa.populate.is_none();
             if flows || group.policy.outbound_sa().is_none() {
                 group.policy.acquire_done();
@@ -280,8 +281,8 @@ impl PolicyBook {
         }
     }
 
-    /// What must not leave in the clear, in the order of the SPD: the configured policies, each followed by what was
-    /// negotiated beside its selectors and has SAs.
+    /// Returns the policies from which the shield is made, in the order of the SPD. After each configured policy come
+    /// the policies that peers have negotiated beside its selectors and that have SAs.
     pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
         let mut from_peers: HashMap<usize, Vec<&PolicyGroup>> = HashMap::new();
         for group in self.groups.values().filter(|group| group.is_from_peer()) {
@@ -300,13 +301,13 @@ impl PolicyBook {
         policies
     }
 
-    /// The policies that came and went since the last call, in order.
+    /// Takes the policies that came and went since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<PolicyChange> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The SPD, if it is another than at the last call. The order is the configuration's. Negotiated selectors stand
-    /// before the wider ones that are held, and policies that are no longer configured stand last.
+    /// Returns the SPD if it has changed since the last call. The order is the configuration's. Negotiated selectors
+    /// stand before the wider ones that are held, and policies that are no longer configured stand last.
     pub fn take_spd(&mut self) -> Option<Spd> {
         if !std::mem::take(&mut self.spd_lags) {
             return None;
@@ -356,12 +357,14 @@ impl PolicyGroup {
         }
     }
 
-    /// While there are SAs, a packet without one is of another flow of theirs, and asks too.
+    /// Tells whether packets without an SA ask for one. While the policy has SAs, such a packet belongs to another
+    /// flow, and asks too.
     fn asks(&self) -> bool {
         self.trap || self.child_sas > 0
     }
 
-    /// Whether the configuration does not cover the selectors: `dynamic` ones are known when the peer is there.
+    /// Tells whether the configuration does not cover the selectors. A `dynamic` selector has an address only when the
+    /// peer is there.
     fn is_from_peer(&self) -> bool {
         let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
             let mut ends = ends.iter();

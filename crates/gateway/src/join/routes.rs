@@ -6,11 +6,11 @@ use super::policy::{ConfiguredPolicy, PolicyKind, covers};
 use super::policy_book::PolicyChange;
 use crate::net;
 
-/// A change of the routes into the TUN device, or of those that lead past it.
+/// A change of the routes into the TUN device, or of the routes that lead past it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteChange {
     pub add: bool,
-    /// The traffic is kept out of the TUN device; otherwise it is led into it.
+    /// The route keeps its traffic out of the TUN device. Otherwise the route leads it into the device.
     pub bypass: bool,
     pub local: Vec<net::AddressRange>,
     pub remote: Vec<net::AddressRange>,
@@ -50,15 +50,15 @@ impl RouteBook {
         }
     }
 
-    /// The changes since the last call, in order.
+    /// Takes the changes since the last call, in order.
     pub fn take(&mut self) -> Vec<RouteChange> {
         std::mem::take(&mut self.changes)
     }
 }
 
-/// The traffic of Bypass policies on the common interface that ordinary routes may carry.
+/// Returns the traffic of Bypass policies on the common interface that ordinary routes may carry.
 ///
-/// A route knows remote addresses only. So none of these addresses may be for another kind of policy, or for one protocol
+/// A route knows remote addresses only. So none of the addresses may be for another kind of policy, or for one protocol
 /// or port alone. Other bypassed traffic passes the TUN device and the SPD.
 pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
     let mut bypassed = Vec::new();
@@ -100,7 +100,7 @@ fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
     a.contains(b.first()) || b.contains(a.first())
 }
 
-/// The addresses of traffic selectors.
+/// Returns the addresses of traffic selectors.
 pub fn ranges(selectors: &[TrafficSelector]) -> Vec<net::AddressRange> {
     selectors
         .iter()

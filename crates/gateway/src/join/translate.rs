@@ -17,14 +17,14 @@ use esplanade_ipsec::spd::PolicyId;
 use super::policy_book::PolicySelectors;
 use crate::config::SaOptions;
 
-/// The selectors that were negotiated. None if there are too many, or if they select nothing.
+/// Returns the negotiated selectors, or `None` if there are too many, or if they select nothing.
 pub(super) fn negotiated(event: &ChildSaInstalled) -> Option<PolicySelectors> {
     let local = event.local_ts.iter().filter_map(selector).collect();
     let remote = event.remote_ts.iter().filter_map(selector).collect();
     PolicySelectors::new(local, remote)
 }
 
-/// The two halves of a child SA. `now_ms` is the data plane's clock.
+/// Makes the two halves of a child SA. `now_ms` is the data plane's clock.
 pub(super) fn halves(
     event: &ChildSaInstalled,
     options: &SaOptions,
@@ -81,16 +81,16 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
         bytes_hard: limit(event.hard_bytes),
         packets_soft: limit(event.soft_packets),
         packets_hard: limit(event.hard_packets),
-        // IKE has timers for this limit and for the others in time. The keys end in time also where IKE is late.
+        // IKE has timers for this limit and for the others in time. The keys end in time even if IKE is late.
         time_hard_ms: limit(event.life_time.as_millis() as u64),
         ..LifetimeLimits::default()
     }
 }
 
-/// What IKE is asked for when a packet finds no SA.
+/// Returns the traffic selectors that IKE is asked for when a packet finds no SA.
 ///
-/// None for a flow whose protocol PFP takes and that hides it: in traffic selectors that would be any protocol (RFC 7296
-/// §3.13.1).
+/// Returns `None` if PFP takes the protocol of a flow that hides it. Traffic selectors could only name any protocol
+/// then (RFC 7296 §3.13.1).
 pub fn demand(flow: &Flow, selector: &Selector) -> Option<Demand> {
     let protocol = match selector.protocol {
         NextLayer::Is(protocol) => Some(protocol),
@@ -128,7 +128,7 @@ pub fn demand(flow: &Flow, selector: &Selector) -> Option<Demand> {
     })
 }
 
-/// A selector from the wire. None if it selects nothing.
+/// Converts a selector from the wire. Returns `None` if the selector selects nothing.
 fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
     Some(TrafficSelector {
         addresses: AddressRange::new(ts.start, ts.end)?,

@@ -16,7 +16,7 @@ const PARTS: [&str; 6] = [
     "audit",
 ];
 
-/// Why a filter is refused.
+/// The reason why a filter is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError(String);
 

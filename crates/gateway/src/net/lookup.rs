@@ -19,7 +19,7 @@ pub struct Headers {
     pub tos: u8,
 }
 
-/// How a packet with this source address reaches the kernel's routes.
+/// The way in which a packet with this source address reaches the kernel's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// This host sends the packet.
@@ -29,7 +29,7 @@ pub enum Origin {
     Link(u32),
 }
 
-/// Where the kernel's routes lead a packet.
+/// The place to which the kernel's routes lead a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoutedTo {
     /// Into the common TUN device.

@@ -80,7 +80,7 @@ pub struct LinkAddress {
     pub prefix_len: u8,
 }
 
-/// Where a route leads.
+/// The place to which a route leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteTarget {
     /// Out of a link, through a gateway or directly.

@@ -28,7 +28,7 @@ pub struct NextHop {
     pub path_mtu: Option<usize>,
 }
 
-/// What the kernel knows of a host on a link.
+/// A host on a link, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     pub mac: [u8; 6],

@@ -57,7 +57,7 @@ pub enum SetKeys {
     Pairs(usize),
 }
 
-/// One condition of a rule. A packet that fails a condition leaves the rule.
+/// A condition of a rule. A packet that fails a condition leaves the rule.
 #[derive(Debug, Clone)]
 pub enum RuleMatch {
     /// The packet's family is NFPROTO_IPV4 or NFPROTO_IPV6.

@@ -40,9 +40,8 @@ pub struct Routing {
     pub(super) rules: Vec<Family>,
 }
 
-/// How many policies use one prefix, and in which way. If policies disagree, the route leads into
-/// the TUN device: there the SPD decides each packet, while a packet that is kept out leaves in the
-/// clear.
+/// The numbers of policies that use a prefix, by the kind of use. If policies disagree, the route leads into the TUN
+/// device. There the SPD decides each packet, while a packet that is kept out leaves in the clear.
 #[derive(Debug, Default)]
 struct RouteUse {
     protect_count: usize,

@@ -1,4 +1,4 @@
-//! What is configured, as `list-conns` and `list-policies` show it.
+//! The configuration, as `list-conns` and `list-policies` show it.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 use super::parts::Named;
 use crate::net::prefixes_of_range;
 
-/// One connection. Times are in seconds. Keys with underscores are vici's own.
+/// A connection. Times are in seconds. Keys with underscores are vici's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedConnection {
     pub local_addrs: Vec<String>,
     pub remote_addrs: Vec<String>,
     pub version: &'static str,
-    /// Always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
+    /// This time is always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
     pub reauth_time: u64,
     pub rekey_time: u64,
     pub unique: String,
-    /// None without liveness checks.
+    /// The interval of liveness checks. `None` means that there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpd_delay: Option<u64>,
     #[serde(rename = "local-1")]
@@ -27,7 +27,7 @@ pub struct ListedConnection {
     pub children: Named<ListedChild>,
 }
 
-/// How one end authenticates.
+/// The way in which one end authenticates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedAuthentication {
     /// `pre-shared key` or `public key`.
@@ -35,7 +35,7 @@ pub struct ListedAuthentication {
     pub id: String,
 }
 
-/// One child of a connection.
+/// A child of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedChild {
     pub mode: &'static str,
@@ -48,21 +48,21 @@ pub struct ListedChild {
     pub local_ts: Selectors,
     #[serde(rename = "remote-ts")]
     pub remote_ts: Selectors,
-    /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. None right after a reload, before IKE has the child.
+    /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. It is `None` right after a reload, before IKE has the child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
     /// Time until the next attempt.
     #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     #[serde(rename = "last-error", skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Time since then.
+    /// Time since the last attempt failed.
     #[serde(rename = "last-error-age", skip_serializing_if = "Option::is_none")]
     pub last_error_age: Option<u64>,
 }
 
-/// One policy of the configuration.
+/// A policy of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedPolicy {
@@ -80,7 +80,7 @@ pub struct ListedPolicy {
 pub struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// Adds a range of addresses. Protocol 0 is any.
+    /// Adds a range of addresses. Protocol 0 means any protocol.
     pub fn push_range(&mut self, first: IpAddr, last: IpAddr, protocol: u8, ports: (u16, u16)) {
         let addresses = match prefixes_of_range(first, last).as_slice() {
             [prefix] => prefix.to_string(),
@@ -96,7 +96,8 @@ impl Selectors {
     }
 }
 
-/// Protocol and ports in brackets; nothing for any traffic. Start above end is OPAQUE (RFC 7296 §3.13.1).
+/// Writes protocol and ports in brackets, or nothing for any traffic. A start port above the end port means OPAQUE
+/// (RFC 7296 §3.13.1).
 fn layer_4(protocol: u8, ports: (u16, u16)) -> String {
     match (protocol, ports) {
         (0, (0, u16::MAX)) => String::new(),

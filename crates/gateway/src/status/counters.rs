@@ -1,5 +1,5 @@
-//! What was carried, refused and dropped since the start, as `get-counters` shows it. Every counter is there, also while
-//! it is zero; `docs/outcomes.md` explains each.
+//! Counters of what was carried, refused and dropped since the start, as `get-counters` shows them. Every counter is
+//! there, also while it is zero; `docs/outcomes.md` explains each counter.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Counters by their names.
 pub type NamedCounters = BTreeMap<String, u64>;
 
-/// The name of a counter as every output writes it: in kebab case.
+/// Returns the name of a counter as every output writes it: in kebab case.
 pub fn counter_name(name: &str) -> String {
     name.replace('_', "-")
 }
@@ -20,12 +20,12 @@ pub struct GatewayCounters {
     #[serde(flatten)]
     pub traffic: TrafficCounters,
     pub log: OutputCounters,
-    /// None where no keys are exported.
+    /// The lines of the key file. `None` means that no keys are exported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_export: Option<OutputCounters>,
 }
 
-/// What IKE has done.
+/// The counters of IKE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct IkeCounters {
@@ -43,21 +43,21 @@ pub struct IkeCounters {
     pub refused: NamedCounters,
 }
 
-/// What the data plane has done: sums over all workers.
+/// The counters of the data plane: sums over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounters {
     pub outbound: WalkTotals,
     pub inbound: WalkTotals,
     /// Packets that were dropped, in both directions, by reason.
     pub drops: NamedCounters,
-    /// What the workers' I/O has done.
+    /// The counters of the workers' I/O.
     pub io: NamedCounters,
-    /// None without an FPGA core.
+    /// The counters of the FPGA core. `None` means that there is no core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<CoreCounters>,
 }
 
-/// One direction of the packet path.
+/// The counters of one direction of the packet path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WalkTotals {
@@ -69,14 +69,14 @@ pub struct WalkTotals {
     pub dummies: u64,
 }
 
-/// The two lanes of the FPGA core.
+/// The counters of the two lanes of the FPGA core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreCounters {
     pub outbound: LaneCounters,
     pub inbound: LaneCounters,
 }
 
-/// One lane of the FPGA core.
+/// The counters of one lane of the FPGA core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LaneCounters {
     /// Packets that left the lane, also those for the host.
@@ -93,7 +93,7 @@ pub struct OutputCounters {
     pub lost: u64,
     /// Lines that are not written yet: a level, not a count.
     pub waiting: usize,
-    /// Why nothing can be written at present.
+    /// The reason why nothing can be written at present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

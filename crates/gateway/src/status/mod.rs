@@ -1,5 +1,5 @@
-//! What the gateway says about itself, as plain structures. The daemon fills them (`daemon::report`); everything that
-//! shows them goes from here.
+//! The gateway's reports about itself, as plain structures. The daemon fills them (`daemon::report`); everything that
+//! shows them starts from here.
 //!
 //! | answer to | structure |
 //! |---|---|

@@ -28,7 +28,7 @@ pub(super) fn hex_64<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok
     serializer.collect_str(&format_args!("{number:016x}"))
 }
 
-/// Whether an entry is left out because it is `no`.
+/// Tells whether an entry is left out because it is `no`.
 pub(super) fn is_no(value: &bool) -> bool {
     !*value
 }

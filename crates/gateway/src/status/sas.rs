@@ -8,7 +8,7 @@ use super::connections::Selectors;
 use super::counters::NamedCounters;
 use super::parts::{Named, hex_32, hex_64, is_no};
 
-/// One IKE SA. Times are in seconds.
+/// An IKE SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedIkeSa {
@@ -20,9 +20,9 @@ pub struct ListedIkeSa {
     pub local_port: u16,
     pub remote_host: IpAddr,
     pub remote_port: u16,
-    /// `%any` while it is not known.
+    /// The identity. It is `%any` while it is not known.
     pub local_id: String,
-    /// `%any` while it is not known.
+    /// The identity. It is `%any` while it is not known.
     pub remote_id: String,
     /// This gateway began the SA.
     #[serde(skip_serializing_if = "is_no")]
@@ -37,12 +37,12 @@ pub struct ListedIkeSa {
     /// The peer is behind a NAT.
     #[serde(skip_serializing_if = "is_no")]
     pub nat_remote: bool,
-    /// None before a suite is chosen, as for the next four.
+    /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_keysize: Option<u16>,
-    /// None with an AEAD cipher.
+    /// The name of the integrity algorithm. It is `None` with an AEAD cipher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub integ_alg: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,11 +61,11 @@ pub struct ListedIkeSa {
     /// The exchange that waits for the peer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks_active: Vec<&'static str>,
-    /// By the child's name and the SA's number: `net-3`.
+    /// The child SAs by the child's name and the SA's number: `net-3`.
     pub child_sas: Named<ListedChildSa>,
 }
 
-/// One child SA. Times are in seconds.
+/// A child SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedChildSa {
@@ -87,10 +87,10 @@ pub struct ListedChildSa {
     /// 1 with extended sequence numbers (RFC 4303 §2.2.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub esn: Option<u8>,
-    /// ESP goes in UDP (RFC 3948).
+    /// ESP packets travel in UDP (RFC 3948).
     #[serde(skip_serializing_if = "is_no")]
     pub encap: bool,
-    /// None while the data plane does not have the SA.
+    /// The traffic of the SA. `None` means that the data plane does not have the SA.
     #[serde(flatten)]
     pub traffic: Option<ChildTraffic>,
     /// Time since the SA was installed.
@@ -105,35 +105,35 @@ pub struct ListedChildSa {
     pub remote_ts: Selectors,
 }
 
-/// What the data plane knows of a child SA.
+/// A child SA, as the data plane knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ChildTraffic {
     /// The SPD's number of the policy.
     pub reqid: u32,
-    /// The engine that carries the SA, where the gateway has several.
+    /// The engine that carries the SA, if the gateway has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,
-    /// Why the CPU carries the SA and not the FPGA core.
+    /// The reason why the CPU carries the SA and not the FPGA core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_reason: Option<String>,
     #[serde(flatten, serialize_with = "inbound")]
     pub inbound: HalfTraffic,
     #[serde(flatten, serialize_with = "outbound")]
     pub outbound: HalfTraffic,
-    /// Only reasons for which a packet was dropped: most SAs never drop one.
+    /// The drops by reason. Only reasons for which a packet was dropped are there, because most SAs never drop one.
     #[serde(skip_serializing_if = "NamedCounters::is_empty")]
     pub drops: NamedCounters,
 }
 
-/// What one half of a child SA has carried.
+/// The traffic that one half of a child SA has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfTraffic {
     pub bytes: u64,
     pub packets: u64,
-    /// The tunnel interface that the half is bound to. None: the common one.
+    /// The tunnel interface that the half is bound to. `None` means the common one.
     pub if_id: Option<u32>,
-    /// Seconds since the last packet. None before the first.
+    /// Seconds since the last packet. `None` means that there was no packet yet.
     pub idle: Option<u64>,
 }
 

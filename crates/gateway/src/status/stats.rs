@@ -1,4 +1,4 @@
-//! How the gateway as a whole is doing, as `stats` shows it.
+//! The state of the gateway as a whole, as `stats` shows it.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -16,7 +16,7 @@ pub struct GatewayStats {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UptimeStats {
-    /// With its unit: `12 s`.
+    /// The running time with its unit: `12 s`.
     pub running: String,
 }
 
@@ -41,7 +41,8 @@ pub struct WorkerStats {
     pub packets_in: u64,
     /// The share of the last half second in which the worker did not wait.
     pub busy_percent: u64,
-    /// For how many seconds the worker has been too busy. None: it is not, or not for long.
+    /// The number of seconds for which the worker has been too busy. `None` means that it is not too busy, or not for
+    /// long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_for: Option<u64>,
 }
@@ -57,13 +58,13 @@ impl Serialize for WorkersStats {
     }
 }
 
-/// What packets are sealed and opened with.
+/// The engines that seal and open packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EngineStats {
-    /// The engine of SAs for which nothing else is said.
+    /// The engine of SAs for which no other engine is chosen.
     pub name: &'static str,
-    /// What the FPGA core runs on. None without one.
+    /// The device that the FPGA core runs on. `None` means that there is no core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<&'static str>,
     /// Outbound SAs that the FPGA core has.
@@ -72,12 +73,12 @@ pub struct EngineStats {
     /// Inbound SAs that the FPGA core has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed_in: Option<usize>,
-    /// Threads of the pool. None without one.
+    /// Threads of the pool. `None` means that there is no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// The health of each of the workers' engines.
     pub states: Named<&'static str>,
-    /// Why the FPGA core carries nothing any more.
+    /// The reason why the FPGA core carries nothing any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// The instructions of the CPU engine.
@@ -87,10 +88,10 @@ pub struct EngineStats {
     pub disabled: Vec<String>,
 }
 
-/// What confines the process beside its rights.
+/// The means that confine the process besides its reduced rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfinementStats {
-    /// The version of Landlock; 0 where it is not in force.
+    /// The version of Landlock. Zero means that Landlock is not in force.
     pub landlock: u32,
     pub seccomp: bool,
 }

@@ -1,13 +1,13 @@
 //! Answers of the control socket as readable text.
 //!
-//! The command line has an answer as a section, perhaps from another version of the gateway: what is missing in it is
-//! left out here, and what is not known is not shown.
+//! The command line has an answer as a section, perhaps from another version of the gateway. Missing keys are left out
+//! of the text, and unknown keys are not shown.
 
 use std::fmt::Write;
 
 use crate::vici::Section;
 
-/// One IKE SA and its children, from a `list-sa` event.
+/// Writes out an IKE SA and its children, from a `list-sa` event.
 pub fn render_sa(name: &str, sa: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| printable(sa.text(key).unwrap_or("-"));
@@ -40,7 +40,8 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
     out
 }
 
-/// The children of a connection that are not up, from a `list-conn` event: what they wait for, and why they are down.
+/// Writes out the children of a connection that are not up, from a `list-conn` event: what they wait for, and why they
+/// are down.
 pub fn render_down(name: &str, connection: &Section) -> String {
     let mut out = String::new();
     let children = connection.sub("children").into_iter();
@@ -71,7 +72,7 @@ pub fn render_down(name: &str, connection: &Section) -> String {
     out
 }
 
-/// What was moved, and what was not and why, from the answer to `get-counters`.
+/// Writes out the traffic that was moved, and the drops with their reasons, from the answer to `get-counters`.
 pub fn render_counters(counters: &Section) -> String {
     let mut out = String::new();
     for (label, section) in [("sent", "outbound"), ("received", "inbound")] {
@@ -105,7 +106,7 @@ pub fn render_counters(counters: &Section) -> String {
     out
 }
 
-/// The counters of a section that are not zero.
+/// Writes out the counters of a section that are not zero.
 fn counted(section: Option<&Section>) -> String {
     let entries = section.into_iter().flat_map(Section::entries);
     let counts = entries.filter_map(|(name, _)| {
@@ -115,7 +116,7 @@ fn counted(section: Option<&Section>) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with the log or the key export; a few lines may wait at any time.
+/// Says what is wrong with the log or the key export. A few waiting lines are usual.
 fn output_trouble(output: &Section) -> Option<String> {
     const WAITING_USUALLY: u64 = 64;
     let number = |key: &str| output.text(key).and_then(|text| text.parse().ok());
@@ -130,7 +131,7 @@ fn output_trouble(output: &Section) -> Option<String> {
     Some(format!("has lost {lost} lines, {waiting} wait{error}"))
 }
 
-/// What each worker does, from the answer to `stats`.
+/// Writes out the load of each worker, from the answer to `stats`.
 pub fn render_workers(stats: &Section) -> String {
     let mut out = String::new();
     let workers = stats.sub("workers").into_iter();
@@ -153,7 +154,7 @@ pub fn render_workers(stats: &Section) -> String {
     out
 }
 
-/// What packets are sealed and opened with, from the answer to `stats`.
+/// Writes out the engines that seal and open packets, from the answer to `stats`.
 pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
@@ -286,7 +287,7 @@ fn suite(message: &Section) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// The two largest units: `2h 05m`.
+/// Writes a duration in its two largest units: `2h 05m`.
 pub fn human_duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -296,7 +297,7 @@ pub fn human_duration(seconds: u64) -> String {
     }
 }
 
-/// In units of 1024 with one decimal: `1.5 MiB`.
+/// Writes a number of bytes in units of 1024 with one decimal: `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
@@ -314,7 +315,7 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// Identities come from peers: nothing in them may steer the terminal.
+/// Makes a text safe to print. Identities come from peers: nothing in them may steer the terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -11,7 +11,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::packet::length;
 use super::{ControlPacket, Malformed, Section};
 
-/// Why a command got no answer.
+/// The reason why a command got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody listens at the socket.
@@ -43,7 +43,7 @@ impl Client {
     pub fn connect(socket: &Path, timeout: Duration) -> Result<Self, Error> {
         let connected: io::Result<Socket> = (|| {
             let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // Where many wait to be accepted, connecting waits as well; this bounds it.
+            // If many clients wait to be accepted, connecting waits as well. This timeout bounds the wait.
             stream.set_write_timeout(Some(timeout))?;
             stream.connect(&SockAddr::unix(socket)?)?;
             Ok(stream)
@@ -63,7 +63,7 @@ impl Client {
         self.streamed(command, message, None, |_| {})
     }
 
-    /// As [`Self::command`]; meanwhile `on_event` gets the events of that name.
+    /// Does the same as [`Self::command`]. Meanwhile `on_event` gets the events that are named `event`.
     pub fn streamed(
         &mut self,
         command: &str,

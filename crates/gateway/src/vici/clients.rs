@@ -1,22 +1,23 @@
-//! Who is connected, and who has to go where there is no room: connections and memory are shared by all clients.
+//! The clients that are connected. All clients share connections and memory: when there is no room, a client has to go.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Connections at one time. More than commands may wait for IKE, so that one of them is always idle.
+/// Most connections at one time. There are more of them than commands that may wait for IKE, so that a connection is
+/// always idle.
 pub const CONNECTIONS_MAX: usize = 320;
-/// Bytes that may wait for clients to read them, of all clients together.
+/// Most bytes that may wait for clients to read them, of all clients together.
 pub(super) const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Client {
     id: u64,
     uid: u32,
-    /// The number of its last step among those of all clients; none while a command is at work.
+    /// The number of the client's last step, counted over all clients. `None` while a command is at work.
     idle_since: Option<u64>,
-    /// It waits for events: idle by its nature.
+    /// The client waits for events, so it is idle by its nature.
     listens: bool,
     backlog: usize,
     close: Arc<Notify>,
@@ -30,7 +31,7 @@ struct ClientList {
     backlog: usize,
 }
 
-/// All clients. Commands of one do not keep another from being heard.
+/// All clients. Commands of one client do not keep another client from being heard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clients(Arc<Mutex<ClientList>>);
 
@@ -39,7 +40,7 @@ impl Clients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a client in, in place of an idle one if need be. None: all are busy.
+    /// Admits a client, in place of an idle one if there is no room. Returns `None` if all clients are busy.
     pub fn admit(&self, uid: u32) -> Option<AdmittedClient> {
         let mut list = self.list();
         if list.clients.len() >= CONNECTIONS_MAX && !list.close_idle() {
@@ -63,14 +64,15 @@ impl Clients {
         }))
     }
 
-    /// Closes an idle connection to gain its descriptor. False: there is none.
+    /// Closes an idle connection to gain its descriptor. Returns false if no connection is idle.
     pub fn close_idle(&self) -> bool {
         self.list().close_idle()
     }
 }
 
 impl ClientList {
-    /// The user with most connections gives one up: first those that listen to nothing, the longest idle one of them.
+    /// Closes an idle connection of the user with most connections. Clients that listen to no events go first, and
+    /// among them the longest idle one.
     fn close_idle(&mut self) -> bool {
         let of_user = |uid| self.clients.iter().filter(|one| one.uid == uid).count();
         let victim = self
@@ -88,7 +90,7 @@ impl ClientList {
     fn close(&mut self, id: u64) -> bool {
         match self.remove(id) {
             Some(client) => {
-                // Kept for a task that does not wait for it yet.
+                // The notice is kept for a task that does not wait for it yet.
                 client.close.notify_one();
                 true
             }
@@ -113,7 +115,7 @@ impl ClientList {
     }
 }
 
-/// A client's place among all; it is free again on drop.
+/// A client's place among all clients. The place is free again on drop.
 #[derive(Debug)]
 pub(super) struct AdmittedClient(Membership);
 
@@ -138,7 +140,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Until the client has to make room for another.
+    /// Waits until the client has to make room for another.
     pub async fn closed(&self) {
         self.close.notified().await;
     }
@@ -157,8 +159,8 @@ impl Membership {
         }
     }
 
-    /// Accounts for bytes that are to wait for the client; whoever has most waiting goes if it is too much for all.
-    /// Returns false if the client itself is gone.
+    /// Accounts for bytes that are to wait for the client. If too many bytes wait for all clients, the client with most
+    /// of them goes. Returns false if the client itself is gone.
     pub fn queue(&self, len: usize) -> bool {
         let mut list = self.clients.list();
         let Some(client) = list.find(self.id) else {
@@ -175,7 +177,7 @@ impl Membership {
         list.find(self.id).is_some()
     }
 
-    /// Bytes have been written. True: nothing waits any more.
+    /// Accounts for bytes that have been written. Returns true if no more bytes wait for the client.
     pub fn wrote(&self, len: usize) -> bool {
         let mut list = self.clients.list();
         let Some(client) = list.find(self.id) else {
@@ -225,7 +227,7 @@ mod tests {
         others[3].0.closed().await;
         assert_eq!(clients.list().clients.len(), CONNECTIONS_MAX);
 
-        // Those of root stay while the other user has more.
+        // The clients of root stay while the other user has more.
         let more = admit(&clients, OTHER, 2 * CONNECTIONS_MAX);
         let left = ids(&clients);
         for one in root.iter().chain([&others[2]]) {

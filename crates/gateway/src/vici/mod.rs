@@ -1,7 +1,7 @@
 //! The vici protocol: strongSwan's control protocol, spoken by `swanctl` and by `esplanade status`.
 //!
-//! A packet is a 32-bit length, a type and, for most types, a name; then a message, which is a
-//! [`Section`]: keys with values, lists and further sections.
+//! A packet is a 32-bit length, a type and, for most types, a name. Then comes a message, which is a [`Section`]: keys
+//! with values, lists and further sections.
 
 pub mod client;
 mod clients;

@@ -3,10 +3,10 @@
 use super::Malformed;
 use super::section::{Reader, Section};
 
-/// The most that a packet may have without its length field, as in strongSwan.
+/// Most bytes of a packet without its length field, as in strongSwan.
 pub const PACKET_BYTES_MAX: usize = 512 * 1024;
 
-/// One packet in either direction.
+/// A packet in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlPacket {
     Request { command: String, message: Section },
@@ -80,7 +80,7 @@ impl ControlPacket {
     }
 }
 
-/// The length of a packet from its length field, if it is allowed.
+/// Returns the length of a packet from its length field, if the length is allowed.
 pub(super) fn length(field: [u8; 4]) -> Result<usize, Malformed> {
     match u32::from_be_bytes(field) as usize {
         0 => Err(Malformed::Empty),

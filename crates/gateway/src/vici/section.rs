@@ -1,4 +1,5 @@
-//! A section: an ordered list of keys, each with a value, a list or another section. A whole vici message is one section.
+//! A section is an ordered list of keys, each with a value, a list or another section. A whole vici message is one
+//! section.
 
 use std::fmt;
 
@@ -13,14 +14,14 @@ pub enum Value {
     Section(Section),
 }
 
-/// Keys in order, each with what stands under it. A name may come more than once.
+/// Keys in order, each with its content. A name may come more than once.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Section {
     entries: Vec<(String, Value)>,
 }
 
 impl Value {
-    /// A value with this text, cut at 65535 bytes.
+    /// Makes a value with this text, cut at 65535 bytes.
     pub(super) fn data(value: impl fmt::Display) -> Self {
         Self::Data(text(value))
     }
@@ -70,7 +71,7 @@ impl Section {
         self
     }
 
-    /// The first entry of that name.
+    /// Returns the first entry of that name.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries
             .iter()
@@ -78,7 +79,7 @@ impl Section {
             .map(|(_, value)| value)
     }
 
-    /// The text of a key; None also where it is no UTF-8 text.
+    /// Returns the text of a key, or `None` if the key is missing or holds no UTF-8 text.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Value::Data(data) => std::str::from_utf8(data).ok(),
@@ -93,7 +94,7 @@ impl Section {
         }
     }
 
-    /// The items of a list that are text.
+    /// Returns the items of a list that are text.
     pub fn items(&self, key: &str) -> impl Iterator<Item = &str> {
         let items = match self.get(key) {
             Some(Value::List(items)) => items.as_slice(),
@@ -104,7 +105,7 @@ impl Section {
             .filter_map(|item| std::str::from_utf8(item).ok())
     }
 
-    /// The sections in order.
+    /// Returns the sections in order.
     pub fn sections(&self) -> impl Iterator<Item = (&str, &Section)> {
         self.entries.iter().filter_map(|(name, value)| match value {
             Value::Section(section) => Some((name.as_str(), section)),
@@ -185,7 +186,7 @@ impl Section {
     }
 }
 
-/// The bytes of a value, cut at the 65535 that the encoding has room for.
+/// Returns the bytes of a value, cut at the 65535 bytes that the encoding has room for.
 fn text(value: impl fmt::Display) -> Vec<u8> {
     let mut data = value.to_string().into_bytes();
     data.truncate(usize::from(u16::MAX));
@@ -270,7 +271,7 @@ impl fmt::Debug for Section {
     }
 }
 
-/// As JSON: text, arrays and objects; a name that comes twice keeps its last value.
+/// Writes a section as JSON: text, arrays and objects. A name that comes twice keeps its last value.
 impl serde::Serialize for Section {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.entries())

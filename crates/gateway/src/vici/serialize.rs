@@ -29,7 +29,7 @@ impl ser::Error for Unrepresentable {
 }
 
 impl Section {
-    /// The section that has the entries of a struct or a map.
+    /// Returns the section that has the entries of a struct or a map.
     pub fn of(content: &impl Serialize) -> Result<Self, Unrepresentable> {
         match content.serialize(ValueSerializer)? {
             Some(Value::Section(section)) => Ok(section),
@@ -42,7 +42,7 @@ fn unsupported(what: &str) -> Unrepresentable {
     Unrepresentable(what.to_owned())
 }
 
-/// Serializes one value. The result is None where the entry is to be left out.
+/// Serializes one value. The result is `None` if the entry is to be left out.
 #[derive(Clone, Copy, Debug)]
 struct ValueSerializer;
 

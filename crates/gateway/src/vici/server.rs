@@ -39,14 +39,14 @@ pub const EVENTS: &[&str] = &[
     "child-rekey",
 ];
 
-/// Bytes of a client's packet at most. No command of ours is longer.
+/// Most bytes of a client's packet. No command of ours is longer.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// How long a client may read nothing of what waits for it; then it is disconnected.
+/// The time for which a client may read nothing although data waits for it. Then it is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// Connections that the kernel keeps until they are accepted.
+/// Most connections that the kernel keeps until they are accepted.
 const LISTEN_BACKLOG: i32 = 128;
 const MODE: u32 = 0o600;
-/// Events for everybody that may wait for a connection; then the oldest are lost.
+/// Most events for everybody that may wait for a connection. If there are more, the oldest are lost.
 const EVENTS_WAITING_MAX: usize = 1024;
 
 /// A command of a client. Dropping it without a reply answers with a failure.
@@ -60,14 +60,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether [`Self::emit`] with that name reaches the client.
+    /// Tells whether [`Self::emit`] with this name reaches the client.
     pub fn wants(&self, event: &str) -> bool {
         self.registered
             .lock()
             .is_ok_and(|registered| registered.contains(event))
     }
 
-    /// The client has left and hears no answer.
+    /// Tells whether the client has left and hears no answer.
     pub fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
@@ -110,19 +110,19 @@ impl Request {
         let _ = self.answer.send(ControlPacket::Response(message));
     }
 
-    /// `success = yes`.
+    /// Answers with `success = yes`.
     pub fn succeed(self) {
         let mut message = Section::new();
         message.set("success", "yes");
         self.reply(message);
     }
 
-    /// `success = no` and why.
+    /// Answers with `success = no` and the reason.
     pub fn fail(self, why: impl std::fmt::Display) {
         self.reply(failure(why));
     }
 
-    /// The command is not known.
+    /// Answers that the command is not known.
     pub fn unknown(self) {
         let _ = self.answer.send(ControlPacket::CommandUnknown);
     }
@@ -156,7 +156,7 @@ impl Events {
     }
 }
 
-/// Why the control socket could not be made.
+/// The reason why the control socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("another gateway already listens at {}", .0.display())]
@@ -167,7 +167,7 @@ pub enum BindError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// The control socket; its file is removed on drop.
+/// The control socket. Its file is removed on drop.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -175,8 +175,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, for the owner only. A socket file that nobody listens at is replaced.
-    /// Needs a tokio runtime.
+    /// Makes the socket, for the owner only. It replaces a socket file that nobody listens at. The call needs a tokio
+    /// runtime.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         let error = |source| BindError::Io {
             path: path.to_owned(),
@@ -203,10 +203,10 @@ impl Socket {
             }
             Err(other) => return Err(error(other)),
         }
-        // Renamed when it listens: whoever finds it can connect.
+        // The file gets its name only when the socket listens. So whoever finds the file can connect.
         let staging = path.with_extension(format!("new-{}", std::process::id()));
         let bound = (|| {
-            // A process with the same number may have left one, as in a container that was restarted.
+            // A process with the same number may have left such a file, as in a container that was restarted.
             let _ = fs::remove_file(&staging);
             let socket = bind_private(&staging)?;
             socket.listen(LISTEN_BACKLOG)?;
@@ -238,7 +238,8 @@ impl Drop for Socket {
     }
 }
 
-/// Its file has the mode from the beginning, whatever the umask: Linux takes it over from the socket.
+/// Binds a socket whose file has the mode [`MODE`] from the beginning, whatever the umask is. Linux copies the mode
+/// from the socket.
 fn bind_private(path: &Path) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     let file = File::from(OwnedFd::from(socket));
@@ -275,7 +276,8 @@ pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Even
                 tracing::warn!("control connection refused: all are busy");
             }
             Err(error) => {
-                // Out of file descriptors, most likely: gain one, or give others time to close some.
+                // The process has most likely no file descriptor left. So it closes an idle connection, or gives others
+                // time to close some.
                 tracing::warn!(%error, "control connection not accepted");
                 clients.close_idle();
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -287,13 +289,13 @@ pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Even
 /// Packets on their way to one client.
 #[derive(Clone, Debug)]
 struct Outbox {
-    /// Bounded by the bytes in it, which the membership accounts for.
+    /// The queue of packets. The membership accounts for its bytes, and so bounds it.
     queue: mpsc::UnboundedSender<Vec<u8>>,
     membership: Membership,
 }
 
 impl Outbox {
-    /// False if the packet cannot be sent: too long, or the client had to go.
+    /// Sends a packet. Returns false if that failed: the packet is too long, or the client had to go.
     fn send(&self, packet: &ControlPacket) -> bool {
         let bytes = match packet.encode() {
             Ok(bytes) => bytes,
@@ -311,7 +313,7 @@ impl Outbox {
 struct Connection {
     outbox: Outbox,
     registered: Arc<Mutex<HashSet<String>>>,
-    /// The client has read all there was.
+    /// The signal that the client has read everything.
     drained: Notify,
 }
 
@@ -323,7 +325,7 @@ async fn connection(
 ) {
     let (reader, writer) = stream.into_split();
     let (queue, outgoing) = mpsc::unbounded_channel();
-    // One is read ahead, so that a client that leaves is noticed while its command is at work.
+    // The reader is one packet ahead, so that it notices a client that leaves while its command is at work.
     let (ahead, packets) = mpsc::channel(1);
     let connection = Connection {
         outbox: Outbox {
@@ -333,7 +335,8 @@ async fn connection(
         registered: Arc::default(),
         drained: Notify::new(),
     };
-    // Whichever ends first ends the connection: the client left, it does not read, or others need its place.
+    // The first of these tasks to end also ends the connection: the client left, it does not read, or others need its
+    // place.
     let ended = tokio::select! {
         result = read(reader, ahead) => result,
         result = connection.answer(packets, requests) => result,
@@ -356,7 +359,7 @@ async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<ControlPacket>) -> 
         if len > REQUEST_BYTES_MAX {
             return Err(io::Error::other(Malformed::TooLong(len)));
         }
-        // Grows as bytes arrive: the length alone claims no memory.
+        // The buffer grows as bytes arrive: the length alone claims no memory.
         let mut bytes = Vec::new();
         (&mut reader)
             .take(len as u64)
@@ -373,7 +376,7 @@ async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<ControlPacket>) -> 
 }
 
 impl Connection {
-    /// Answers one packet after the other, the next one when the client has read the answer.
+    /// Answers one packet after the other. Each packet waits until the client has read the answer to the one before.
     async fn answer(
         &self,
         mut packets: mpsc::Receiver<ControlPacket>,
@@ -441,7 +444,7 @@ impl Connection {
         })
     }
 
-    /// Ends only when the client is too slow.
+    /// Sends the events for everybody. The future ends only if an event cannot be sent.
     async fn forward(&self, mut events: broadcast::Receiver<(Arc<str>, Arc<Section>)>) {
         loop {
             match events.recv().await {
@@ -461,7 +464,7 @@ impl Connection {
                 Err(broadcast::error::RecvError::Lagged(lost)) => {
                     tracing::debug!(lost, "control client missed events");
                 }
-                // No more events: the connection goes on for commands.
+                // No more events can come. The connection goes on for commands.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }

@@ -59,8 +59,8 @@ pub(super) trait Accelerator {
     /// Returns the packets that the device sealed since the last call.
     fn take_sealed(&mut self) -> Vec<SealedByDevice>;
 
-    /// Returns the packets that the device left to software since the last call: it has no SA for
-    /// them, or they are too long for the path.
+    /// Returns the packets that the device left to software since the last call. The device has no SA for them, or they
+    /// are too long for the path.
     fn take_returned(&mut self) -> Vec<Vec<u8>>;
 
     /// Returns the packets that the device opened since the last call.

@@ -1,4 +1,4 @@
-//! What the control thread asks of a running worker, and what the worker says back without being asked.
+//! The control thread's requests to a running worker, and the worker's reports that nobody has asked for.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::queues::TunQueues;
 use crate::io::sys::EventFd;
 
-/// One worker's part that the control thread shares. Every request wakes the worker.
+/// The part of a worker that the control thread shares. Every request wakes the worker.
 #[derive(Debug)]
 pub(super) struct WorkerControl {
     stop: AtomicBool,
@@ -72,7 +72,7 @@ impl WorkerControl {
         self.lost_tun.store(true, Ordering::Release);
     }
 
-    /// Whether a TUN device has gone since the last call.
+    /// Tells whether a TUN device has gone since the last call.
     pub fn take_lost_tun(&self) -> bool {
         self.lost_tun.swap(false, Ordering::AcqRel)
     }

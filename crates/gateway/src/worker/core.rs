@@ -20,8 +20,8 @@ use super::control::WorkerControl;
 /// Any device that contains the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
 
-/// How often, in milliseconds, the core's tables follow changes that the control thread does not
-/// announce: path MTUs, and SAs that nobody uses.
+/// The interval, in milliseconds, at which the core's tables follow changes that the control thread does not announce.
+/// These changes are path MTUs, and SAs that nobody uses.
 const FOLLOW_MS: u64 = 500;
 
 /// The core is given up if it takes no frame for this long, in milliseconds.
@@ -40,7 +40,7 @@ pub struct CoreHandle {
 /// The state of the core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreReport {
-    /// Why the core failed, if it did.
+    /// The reason why the core failed, if it did.
     pub failed: Option<String>,
     /// The counters of the core: outbound, inbound.
     pub counters: [LaneCounters; 2],
@@ -48,8 +48,7 @@ pub struct CoreReport {
     pub installed: (usize, usize),
 }
 
-/// How long the control thread waits for the worker. The worker runs jobs between bursts, which
-/// take milliseconds.
+/// The time that the control thread waits for the worker. The worker runs jobs between bursts, which take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Decides who wins: the worker that begins a job, or the asker that withdraws it.
@@ -92,8 +91,8 @@ impl CoreHandle {
         }
     }
 
-    /// Installs both halves of a child SA in the core, or neither; the error says why. The core
-    /// uses them from the next [`Self::follow`] on.
+    /// Installs both halves of a child SA in the core, or neither. The error says why. The core uses them from the next
+    /// [`Self::follow`] on.
     pub fn install(
         &self,
         outbound: Arc<OutboundSa>,
@@ -131,8 +130,8 @@ pub(super) struct CoreDriver {
     failed: Option<CoreError>,
     /// The core has packets to process.
     busy: bool,
-    /// Set while frames wait for the core: how many frames it had taken, and since when it has
-    /// taken none.
+    /// The number of frames that the core had taken, and the time since when it has taken none. `None` means that no
+    /// frame waits for the core.
     waits: Option<(u32, u64)>,
     /// Packets that were too long, as counted so far: outbound, inbound.
     cut: [u64; 2],

@@ -79,7 +79,7 @@ counters! {
     engines_lost,
 }
 
-/// How long a worker was busy and not waiting for packets. It has its own cache line.
+/// The time for which a worker was busy and not waiting for packets. It has its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerLoad {

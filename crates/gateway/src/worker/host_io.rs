@@ -36,7 +36,7 @@ pub(super) const RAW_SLOTS: ReceiveSlots = ReceiveSlots {
     more: DATAGRAM_MAX - 2048,
 };
 
-/// How often, in milliseconds, the worker asks the kernel what it dropped.
+/// The interval, in milliseconds, at which the worker asks the kernel how much it dropped.
 const COUNT_EVERY_MS: u64 = 500;
 
 const TOKEN_CONTROL: u64 = 0;
@@ -74,7 +74,7 @@ impl ReceiveSource {
     }
 }
 
-/// Why a worker woke.
+/// The reason why a worker woke.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WakeReason {
     /// The control thread wants something.

@@ -10,14 +10,14 @@ use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use crate::io::xdp::{self, LinkEnds};
 use crate::net::{link_facts, neighbour, next_hop};
 
-/// How long, in milliseconds, an answer of the kernel about a path stays valid.
+/// The time, in milliseconds, for which an answer of the kernel about a path stays valid.
 const FRESH_MS: u64 = 2_000;
 /// After this time, in milliseconds, the stack has asked for a neighbour's address.
 const ASKED_MS: u64 = 50;
 /// Most paths that are remembered.
 const HOPS_MAX: usize = 65_536;
 
-/// One worker's queue of a link.
+/// A worker's queue of a link.
 #[derive(Debug)]
 pub struct LinkQueue {
     pub name: String,
@@ -55,7 +55,7 @@ impl LinkQueue {
 /// A destination, with its source address if the packet names one.
 type PathKey = (IpAddr, Option<IpAddr>);
 
-/// How the packets of a path leave.
+/// The way in which the packets of a path leave.
 #[derive(Clone, Copy, Debug)]
 struct CachedHop {
     /// Index of the queue. `None` means the kernel's stack.

@@ -59,8 +59,8 @@ pub struct IkeDatagram {
     pub payload: Vec<u8>,
 }
 
-/// Where a worker reports. Both queues are bounded. An IKE message that finds its queue full is
-/// dropped, as the network might have done; an event waits.
+/// The queues to which a worker reports. Both queues are bounded. An IKE message that finds its queue full is dropped,
+/// as the network might have done; an event waits.
 #[derive(Debug, Clone)]
 pub struct WorkerReports {
     pub ike: mpsc::Sender<IkeDatagram>,
@@ -105,7 +105,7 @@ pub struct WorkerConfig {
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
     pub reports: WorkerReports,
-    /// How many flows of each IP version the flow cache holds.
+    /// The number of flows of each IP version that the flow cache holds.
     pub flows: usize,
     pub processing: Processing,
     /// The FPGA core in front of the software path.

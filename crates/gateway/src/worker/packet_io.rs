@@ -1,4 +1,4 @@
-//! What a data plane needs from its surroundings: writing inner packets, sending outer packets, and
+//! The services that a data plane needs from its surroundings: writing inner packets, sending outer packets, and
 //! passing time. Tests implement it without a host.
 
 use std::io::{self, IoSlice};

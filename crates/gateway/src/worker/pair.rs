@@ -40,7 +40,7 @@ pub struct Written {
     pub packet: Vec<u8>,
 }
 
-/// What was sent, as in [`Outgoing`].
+/// An item that was sent, as in [`Outgoing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentItem {
     pub send_socket: SendSocket,
@@ -143,7 +143,7 @@ pub struct PairSite {
     udp_encap: bool,
 }
 
-/// What differs between tests.
+/// The options that differ between tests.
 pub struct PairOptions {
     pub transform: Transform,
     pub udp_encap: bool,

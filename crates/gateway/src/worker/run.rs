@@ -21,7 +21,7 @@ use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
 
 /// Most reads from the TUN device in one burst.
 const READ_BURST: usize = 128;
-/// When to retry events that found the control thread's queue full.
+/// The time after which to retry events that found the control thread's queue full.
 const EVENTS_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct WorkerLoop {

@@ -20,7 +20,7 @@ pub const IKE_PORT: u16 = 500;
 /// The port of IKE and ESP with NAT traversal (RFC 3948 §2).
 pub const NAT_T_PORT: u16 = 4500;
 
-/// Where to listen.
+/// The addresses and ports to listen on.
 #[derive(Debug, Clone)]
 pub struct ListenConfig {
     /// The own addresses. An empty list means every address of both IP versions.
@@ -48,7 +48,7 @@ impl Default for ListenConfig {
     }
 }
 
-/// Why a socket could not be opened. The text says what to do.
+/// The reason why a socket could not be opened. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error(
@@ -88,7 +88,7 @@ pub struct WorkerSockets {
     pub icmp: Vec<IcmpSocket>,
     /// Queues of the links on which ESP bypasses the kernel's stack.
     pub links: Vec<LinkQueue>,
-    /// What is known about paths. All workers share it.
+    /// The known MTUs of paths. All workers share them.
     pub paths: Arc<PathMtus>,
     pub nat_t_port: u16,
     /// Firewall mark of everything sent.
@@ -100,7 +100,7 @@ pub struct WorkerSockets {
 pub struct Sockets {
     pub workers: Vec<WorkerSockets>,
     pub sender: IkeSender,
-    /// What is known about paths. All workers share it.
+    /// The known MTUs of paths. All workers share them.
     pub paths: Arc<PathMtus>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
-/// Why a descriptor is read.
+/// The purpose for which a descriptor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// For something other than packets of an engine.

@@ -1,5 +1,5 @@
-//! Two data planes with static keys, in two network namespaces that a veth pair joins. It tests the
-//! packet path without IKE.
+//! Two data planes with static keys, in two network namespaces that a veth pair joins. They test the packet path
+//! without IKE.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;

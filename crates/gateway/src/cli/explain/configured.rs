@@ -110,7 +110,7 @@ fn protect(
     }
 }
 
-/// Policies that could not be compared.
+/// Reports the policies that could not be compared.
 fn left_out(report: &mut Report, loaded: &Loaded, missing: &[Missing]) {
     for missing in missing {
         let Some(policy) = loaded.policies.get(missing.policy) else {
@@ -191,7 +191,7 @@ fn encapsulation(connection: &Connection, policy: &Policy, flow: &Flow) -> Strin
     text
 }
 
-/// Whether the outer packets are of IPv4, if that is known.
+/// Tells whether the outer packets are of IPv4, if that is known.
 fn connection_version(connection: &Connection) -> Option<bool> {
     host(&connection.remote_addrs).map(|remote| remote.is_ipv4())
 }

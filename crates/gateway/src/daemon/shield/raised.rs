@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::TooMany;
 use crate::net::nft::{Nft, NftTable};
 
-/// Until the next attempt after a first failure; each further one doubles it.
+/// The time until the next attempt after a first failure. Each further failure doubles the time.
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(64);
 
@@ -24,24 +24,24 @@ impl Filter for Nft {
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was to do, or it failed again.
+    /// There was nothing to do, or the attempt failed again.
     Nothing,
     Stands,
     StandsAgain,
-    /// Not the one that is wanted most, and why; told once.
+    /// A table stands, but not the one that is wanted most. The text says why. This outcome is told once.
     StandsInPart(String),
-    /// The first failure in a row, and why.
+    /// The first failure in a row. The text says why.
     Fails(String),
 }
 
 #[derive(Debug)]
 pub struct Raised<F> {
-    /// None if the kernel could not be reached yet.
+    /// The kernel's packet filter. `None` means that the kernel could not be reached yet.
     filter: Option<F>,
-    /// What the policies ask for, made once: the first that the kernel takes.
+    /// The tables that the policies ask for, made once. The first table that the kernel takes stands.
     tables: Vec<NftTable>,
     told_part: bool,
-    /// The kernel may have another.
+    /// The kernel may have another table.
     stale: bool,
     /// Failures in a row.
     failures: u32,
@@ -60,8 +60,8 @@ impl<F: Filter> Raised<F> {
         }
     }
 
-    /// From now on this is wanted. Where it cannot be made, the former one stays: it may drop too much, but lets out no
-    /// more.
+    /// Asks for these tables from now on. If they cannot be made, the former table stays: it may drop too much, but
+    /// lets out no more.
     pub fn want(&mut self, tables: Result<Vec<NftTable>, TooMany>) -> Result<(), TooMany> {
         let tables = tables?;
         if self.tables != tables {
@@ -71,13 +71,13 @@ impl<F: Filter> Raised<F> {
         Ok(())
     }
 
-    /// Others have changed the table.
+    /// Notes that the kernel may have another table.
     pub fn spoil(&mut self) {
         self.stale = true;
         self.again = None;
     }
 
-    /// Makes the table, if that is to be done now. `connect` reaches the filter.
+    /// Makes the table if that is due. `connect` reaches the filter.
     pub fn settle(&mut self, now: Instant, connect: impl FnOnce() -> io::Result<F>) -> Outcome {
         let waits = self.again.is_some_and(|again| now < again);
         if !self.stale || waits || self.tables.is_empty() {
@@ -117,7 +117,7 @@ impl<F: Filter> Raised<F> {
         }
     }
 
-    /// Takes the table away, for good.
+    /// Takes the table away for good.
     pub fn lift(&mut self, name: &str) -> io::Result<()> {
         self.tables.clear();
         match &self.filter {
@@ -127,7 +127,7 @@ impl<F: Filter> Raised<F> {
     }
 }
 
-/// Gives the first refusal, where a later one of the tables was taken.
+/// Commits the first table that the filter takes. Returns the first refusal if an earlier table was refused.
 fn first_taken(filter: &impl Filter, tables: &[NftTable]) -> io::Result<Option<io::Error>> {
     let mut refused = None;
     for table in tables {
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// Refuses as often as it is told, and remembers what it took.
+    /// A filter that refuses as often as the test says, and remembers the tables that it took.
     #[derive(Clone, Default)]
     struct Kernel(Rc<RefCell<(usize, Vec<NftTable>)>>);
 
@@ -186,7 +186,7 @@ mod tests {
         let table = NftTable::new("one");
         raised.want(Ok(vec![table.clone()])).unwrap();
 
-        // Not reached at all, then refused twice; told once.
+        // The kernel is not reached at all, then it refuses twice. Only the first failure is told.
         let unreached = || Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
         assert!(fails(&raised.settle(now, unreached)));
         assert_eq!(raised.settle(now, connect), Outcome::Nothing, "not yet");
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table.clone(), table.clone()]);
 
-        // What cannot be expressed leaves what stands.
+        // If policies cannot be expressed, the table that stands stays.
         assert!(raised.want(Err(TooMany)).is_err());
         raised.spoil();
         assert_eq!(raised.settle(now, connect), Outcome::Stands);

@@ -1,4 +1,4 @@
-//! Explanations of packets in a made-up gateway.
+//! Tests of explanations of packets in a fake gateway.
 
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{Path, SaParameters};
@@ -10,7 +10,7 @@ use super::*;
 const WEB: &str = "tcp 10.1.0.5:40000 -> 10.2.0.9:443";
 const SITE: PolicyId = PolicyId(7);
 
-/// One Protect policy between two networks, behind a Bypass one.
+/// A Protect policy between two networks, behind a Bypass policy.
 struct Site {
     spd: Spd,
     policy: Arc<Policy>,
@@ -256,7 +256,7 @@ fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
         "fragmented-after"
     );
 
-    // What no packet has met yet costs the first one.
+    // The kernel refuses the first packet that meets an MTU which no packet has tested.
     site.path = Some(KnownMtu {
         mtu: 1500,
         learned: false,

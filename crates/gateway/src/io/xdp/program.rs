@@ -36,7 +36,7 @@ mod bpf {
     pub const FORWARDING_OFF: i32 = 5;
 }
 
-/// Where the program runs.
+/// The place where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver, before the stack creates its packet.

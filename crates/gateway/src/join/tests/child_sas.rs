@@ -1,4 +1,4 @@
-//! Child SAs from their installation on: how they are found, what they say of their use and age.
+//! Tests of installed child SAs: how they are found, and what they report of their use and age.
 
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::TfcPadding;
@@ -126,7 +126,7 @@ fn keys_end_in_time_without_traffic_and_without_ike() {
     };
     let hard = Some(LifetimeEvent::Hard);
     assert_eq!(due(61_000, &mut join), [(sa.child, hard)]);
-    // IKE is late: the other half says so too, and then neither.
+    // IKE is late. The other half reports its end too, and then neither half reports again.
     assert_eq!(due(61_500, &mut join), [(sa.child, hard)]);
     assert_eq!(due(62_000, &mut join), []);
     let (_, halves) = join

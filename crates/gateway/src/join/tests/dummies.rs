@@ -1,4 +1,4 @@
-//! Which SAs send dummy packets.
+//! Tests of the choice of SAs that send dummy packets.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn dummies_are_sent_on_the_sa_in_use_only() {
     join.delete(&deleted(&first, true, EndAction::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![second.spi_out]));
 
-    // What happens to SAs without dummies changes nothing.
+    // A change of an SA without dummies changes nothing.
     let mut other = installed(&join, 3, "10.3.0.0/16", None);
     other.name = "other".into();
     join.install(&other, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Outbound traffic that changes to another SA.
+//! Tests of outbound traffic that changes to another SA.
 
 use esplanade_ipsec::sa::DscpSet;
 

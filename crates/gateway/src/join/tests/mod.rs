@@ -1,4 +1,4 @@
-//! Stories of child SAs, as SPD and SAD see them: one file for each module that decides in them.
+//! Tests that follow child SAs through SPD and SAD, with a file for each module that decides.
 
 mod child_sas;
 mod dummies;
@@ -115,7 +115,7 @@ fn flow(remote: &str) -> Flow {
     )
 }
 
-/// The SPI that a packet to `remote` would be sealed with, or what happens to it instead.
+/// Returns the SPI that a packet to `remote` would be sealed with, or what happens to the packet instead.
 fn send(join: &Join, remote: &str) -> Result<u32, String> {
     match join.database.spd().outbound(&flow(remote)) {
         Decision::Protect(sa) => Ok(sa.common.spi),
@@ -131,7 +131,7 @@ fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
     join
 }
 
-/// The changes of routes since the last call. Other changes are forgotten.
+/// Takes the changes of routes since the last call. Other changes are forgotten.
 fn route_changes(join: &mut Join) -> Vec<RouteChange> {
     let routes = join.take_changes().into_iter();
     let routes = routes.filter_map(|change| match change {

@@ -1,4 +1,4 @@
-//! Children that change their engine, and what the FPGA core takes.
+//! Tests of children that change their engine, and of the SAs that the FPGA core takes.
 
 use super::*;
 use crate::config::EngineKind;
@@ -48,7 +48,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     assert_eq!(order(&mut join, "pool"), ("pool", vec![]));
     assert_eq!(order(&mut join, "fpga"), ("pool", renewed.clone()));
     assert_eq!(order(&mut join, "cpu"), ("cpu", vec![]));
-    // As if the core had taken it.
+    // The test pretends that the core has taken the SA.
     join.child_sas.get_mut(sa.child).unwrap().carrier = Carrier::Fpga;
     assert_eq!(order(&mut join, "fpga"), ("fpga", vec![]));
     assert_eq!(order(&mut join, "pool"), ("fpga", renewed.clone()));
@@ -63,7 +63,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     assert_eq!(renewals(&mut join), renewed);
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
     assert_eq!(renewals(&mut join), []);
-    // What the core has refused is asked for again only by order.
+    // Only an order asks the core again for an SA that it has refused.
     let refused = Carrier::Cpu(Some("it is full".into()));
     join.child_sas.get_mut(sa.child).unwrap().carrier = refused;
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);

@@ -1,4 +1,4 @@
-//! Which policies stand, in which order, and who may send by them.
+//! Tests of the policies that stand, of their order, and of the SAs that may send by them.
 
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::PopulateFromPacket;
@@ -106,18 +106,18 @@ fn a_reload_never_lets_trapped_traffic_out() {
     let now = Instant::now();
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     route_changes(&mut join);
-    // Another detail of the policy: its routes stay.
+    // A detail of the policy changes, and its routes stay.
     let mut changed = policy("net", TRAP, "10.2.0.0/16");
     changed.sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
     join.configure(vec![changed]);
     assert_eq!(route_changes(&mut join), []);
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
-    // Other selectors: the new routes come before the old ones go.
+    // The selectors change: the new routes come before the old ones go.
     join.configure(vec![policy("net", TRAP, "10.0.0.0/8")]);
     let adds: Vec<_> = route_changes(&mut join).iter().map(|c| c.add).collect();
     assert_eq!(adds, [true, false]);
 
-    // What a dead peer left trapped stays so.
+    // A policy that a dead peer left trapped stays trapped.
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa, 0).unwrap();
@@ -178,7 +178,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
         sa
     };
     let net = up(&mut join, 1, "net", true);
-    // The peer's is beside another, but for other packets: nothing to wait for.
+    // The peer's SA is beside another SA, but for other packets. So it does not wait.
     let voice = up(&mut join, 2, "voice", false);
     assert_eq!(
         (spi(&join, 0), spi(&join, 46)),

@@ -1,4 +1,4 @@
-//! Traffic that is kept out of the TUN device.
+//! Tests of traffic that is kept out of the TUN device.
 
 use super::*;
 

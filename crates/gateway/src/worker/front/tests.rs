@@ -33,7 +33,7 @@ struct FakeAccelerator {
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
     walks: [Arc<WalkCounters>; 2],
-    /// How often the device was asked to take a packet.
+    /// The number of times that the device was asked to take a packet.
     asked: u32,
     inside_when_served: Option<usize>,
     /// The SA that the device knows after its tables were updated.

@@ -31,7 +31,7 @@ pub type DummySas = Arc<[DummySa]>;
 pub(super) struct DummyScheduler {
     published: watch::Receiver<DummySas>,
     sas: DummySas,
-    /// When to examine which SA: times in milliseconds with indices into `sas`.
+    /// The times at which to examine SAs, in milliseconds, each with an index into `sas`.
     looks: BinaryHeap<Reverse<(u64, usize)>>,
 }
 

@@ -17,7 +17,7 @@ use super::{JOBS_MAX, PACKETS_MAX};
 pub const SUSPECT_MS: u64 = 100;
 /// An engine that returns nothing for this long, in milliseconds, is lost.
 const LATE_MS: u64 = 1000;
-/// How long, in milliseconds, a lost engine rests before it is tried again.
+/// The time, in milliseconds, that a lost engine rests before it is tried again.
 const REST_MS: u64 = 10_000;
 /// Number of finished batches that a CPU engine holds.
 const CPU_BATCHES: usize = 4;
@@ -126,10 +126,10 @@ pub(super) struct EngineSlot {
     info: EngineInfo,
     /// The CPU engine that replaces a lost engine.
     spare: Option<Box<dyn Engine>>,
-    /// When a batch last came back, or went into the empty engine, in milliseconds.
+    /// The time, in milliseconds, when a batch last came back or went into the empty engine.
     moved_ms: u64,
     health: EngineHealth,
-    /// When the engine was lost or failed a trial, in milliseconds.
+    /// The time, in milliseconds, when the engine was lost or failed a trial.
     lost_ms: u64,
     attempt: Option<Attempt>,
 }

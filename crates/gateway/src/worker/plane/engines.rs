@@ -219,7 +219,7 @@ impl<I: PacketIo> DataPlane<I> {
             self.open_and_deliver();
         }
         for index in 0..self.seal.len() {
-            // If the worker was delayed, the results may be there for long.
+            // If the worker was delayed, the results may have been there for a long time.
             if self.seal[index].is_late(self.now_ms) {
                 self.seal_through(index, BatchChoice::Due);
             }

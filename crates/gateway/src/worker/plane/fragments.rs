@@ -12,12 +12,12 @@ use esplanade_ipsec::wire::IpView;
 
 use crate::worker::counters::{IoCounters, add};
 
-/// How many datagrams may pass in fragments at a time, and how many milliseconds their first
-/// fragment is remembered.
+/// The number of datagrams that may pass in fragments at a time, and the milliseconds for which their first fragment is
+/// remembered.
 const FIRST_MAX: usize = 4096;
 const FIRST_MS: u64 = 30_000;
 
-/// What the outbound walk does with a packet.
+/// The treatment of a packet by the outbound walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// The packet continues unchanged.

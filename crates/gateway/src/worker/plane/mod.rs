@@ -52,7 +52,7 @@ pub use processing::Processing;
 const PACKETS_MAX: usize = 2048;
 /// Most packets of any batch.
 const JOBS_MAX: usize = 1 << 14;
-/// How often, in milliseconds, a data plane without packets clears its caches.
+/// The interval, in milliseconds, at which a data plane without packets clears its caches.
 const IDLE_MS: u64 = 1000;
 /// Least number of flow cache sets that are swept per millisecond.
 const SWEPT: usize = 4;
@@ -61,7 +61,7 @@ const ROUND_MS: usize = 30_000;
 /// Most sets of one sweep. It takes a few milliseconds, during which a packet may arrive.
 const SWEPT_MAX: usize = 1 << 14;
 
-/// What a data plane needs.
+/// The parts that a data plane needs.
 pub(super) struct PlaneConfig {
     /// The ports, sorted by interface. The common port is the first.
     pub ports: Vec<TunPort>,
@@ -69,7 +69,7 @@ pub(super) struct PlaneConfig {
     pub paths: Arc<PathMtus>,
     /// Most bytes that the datagrams of one receive take.
     pub receive_len: usize,
-    /// How many flows of each IP version the flow cache holds.
+    /// The number of flows of each IP version that the flow cache holds.
     pub flows: usize,
     /// Number of data planes that share the SAs.
     pub workers: usize,

@@ -49,7 +49,7 @@ impl BatchDelay {
     }
 }
 
-/// Which batches an engine gets.
+/// The batches that an engine gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchChoice {
     /// Batches that are due.

@@ -1,6 +1,6 @@
 //! Options of a data plane besides IPsec.
 
-/// What a data plane does to packets besides IPsec.
+/// The processing of packets by a data plane besides IPsec.
 #[derive(Debug, Clone, Copy)]
 pub struct Processing {
     /// Lower the segment size of TCP connections to what fits into packets of this many bytes (the

@@ -233,11 +233,11 @@ fn fragments_that_make_no_datagram_are_refused() {
     };
     a.read(0, [&fragment(1, 0), &fragment(1, 8)]);
     assert_eq!(a.outbound_drops(DropReason::FragmentRefused), 0);
-    // This one lies on the second.
+    // This fragment overlaps the second one.
     a.read(0, [&fragment(1, 12)]);
     assert_eq!(a.outbound_drops(DropReason::FragmentRefused), 1);
 
-    // Of this datagram nothing else comes.
+    // No other fragment of this datagram comes.
     a.read(0, [&fragment(2, 0)]);
     a.at(120_000);
     a.plane.finish();
@@ -263,7 +263,7 @@ struct EngineGate {
     is_slow: AtomicBool,
     looks: AtomicU32,
     batches: AtomicU32,
-    /// How long batches wait for more packets, in microseconds.
+    /// The time for which batches wait for more packets, in microseconds.
     wait_us: AtomicU64,
 }
 
@@ -652,7 +652,7 @@ fn silence_is_filled_when_it_is_time() {
     assert_eq!(b.inbound_drops(DropReason::Dummy), 1);
 }
 
-/// What happens to a datagram on its way.
+/// A thing that happens to a datagram on its way.
 #[derive(Clone, Debug)]
 enum Tampering {
     Whole,

@@ -7,8 +7,8 @@ use esplanade_ipsec::sa::OutboundSa;
 
 /// Most SAs of one batch. Each packet searches the list for its SA.
 const HELD_MAX: usize = 32;
-/// How long, in nanoseconds, to wait for another worker. It holds numbers only while it seals and
-/// sends a batch, but the scheduler may stop it.
+/// The time, in nanoseconds, to wait for another worker. That worker holds numbers only while it seals and sends a
+/// batch, but the scheduler may stop it.
 pub const WAIT_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use esplanade_crypto::{Batch, JobStatus, Rejected, cpu};
 
 use super::*;
 
-/// How the engines of a device behave.
+/// The behaviour of the engines of a device.
 #[derive(Debug, Default)]
 struct FakeDevice {
     answers: AtomicBool,
