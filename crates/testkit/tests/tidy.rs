@@ -178,6 +178,37 @@ fn one_name_means_one_thing() {
     report(&failures);
 }
 
+/// A comment that begins with one of these words is no sentence: its noun, or its verb, is elsewhere.
+const FRAGMENTS: &[&str] = &["Of ", "Whether ", "What ", "Whom ", "Whose "];
+
+#[test]
+fn comments_name_their_nouns() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        // The generator of the register map copies the map's own words.
+        let is_product = file.starts_with("crates/") && file.contains("/src/");
+        if !is_product || file.ends_with("fpga/src/regs.rs") {
+            continue;
+        }
+        let mut inside = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("//");
+            let words = comment.map(|text| text.trim_start_matches(['/', '!']).trim_start());
+            let begins = words.is_some() && !inside;
+            inside = words.is_some();
+            if begins
+                && words.is_some_and(|text| FRAGMENTS.iter().any(|word| text.starts_with(word)))
+            {
+                failures.push(format!(
+                    "{file}:{}: name the noun, or use a verb",
+                    number + 1
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
 #[test]
 fn every_module_says_what_it_is() {
     let failures: Vec<_> = files("rs")

@@ -81,7 +81,7 @@ pub enum Command {
         #[command(flatten)]
         control: Control,
     },
-    /// What keeps protected traffic off the wire while no gateway runs
+    /// The table that keeps protected traffic off the wire while no gateway runs
     Guard {
         #[command(subcommand)]
         action: Guard,
