@@ -195,7 +195,8 @@ impl Transform {
     /// Length of the longest payload whose ESP packet fits into `sealed_len` bytes.
     pub const fn payload_len_max(self, sealed_len: usize) -> usize {
         let body = sealed_len.saturating_sub(8 + self.iv_len() + self.icv_len());
-        (body - body % self.block_align()).saturating_sub(2)
+        // The alignment is a power of two. Its negative keeps whole blocks.
+        (body & self.block_align().wrapping_neg()).saturating_sub(2)
     }
 
     /// Returns true if the transform hides the payload.
