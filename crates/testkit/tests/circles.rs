@@ -3,32 +3,18 @@
 //! The test reads the `use` declarations and the paths in the code of every product file, and looks for circles among
 //! the files of a crate. A module may use its own submodules freely: they are parts of it. Test modules do not count.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use sources::{files_below, root};
 
 /// The path of a module below its crate, as in `crate::a::b`.
 type Module = Vec<String>;
 
 type Graph = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("workspace root")
-}
-
-fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("readable directory") {
-        let path = entry.expect("directory entry").path();
-        if path.is_dir() {
-            walk(&path, found);
-        } else if path.extension().is_some_and(|found| found == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 fn module_of(file: &Path, src: &Path) -> Module {
     let inner = file
@@ -167,8 +153,7 @@ fn resolve(path: &[String], from: &Module, modules: &BTreeMap<Module, String>) -
 }
 
 fn graph(src: &Path) -> Graph {
-    let mut files = Vec::new();
-    walk(src, &mut files);
+    let files = files_below(src, &["rs"]);
     let read = |file: &PathBuf| {
         (
             module_of(file, src),

@@ -1,15 +1,15 @@
 //! The names of public types are made of words that `docs/glossary.md` knows.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use sources::{files_below, root};
 
 const GLOSSARY: &str = "docs/glossary.md";
 const PLAIN_WORDS: &str = "## Plain words";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Returns the words of the glossary: the first column of its tables, and its list of plain words.
 fn glossary(page: &str) -> BTreeSet<String> {
@@ -68,35 +68,27 @@ fn public_type(line: &str) -> Option<&str> {
     Some(&name[..end.unwrap_or(name.len())])
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("readable directory") {
-        let path = entry.expect("directory entry").path();
-        let stem = path.file_stem().unwrap_or_default();
-        if stem == "tests" {
-            continue;
-        }
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// Returns all public types of the product's crates, by name, with the places of their declarations.
 fn public_types() -> BTreeMap<String, Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("readable directory") {
         let path = entry.expect("directory entry").path();
         if !path.ends_with("testkit") {
-            sources(&path.join("src"), &mut files);
+            files.extend(files_below(&path.join("src"), &["rs"]));
         }
     }
+    // Unit tests in files of their own.
+    let root = root();
+    let is_test = |file: &PathBuf| {
+        let inner = file.strip_prefix(&root).expect("below the root");
+        inner.with_extension("").iter().any(|part| part == "tests")
+    };
+    files.retain(|file| !is_test(file));
     files.sort();
     let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files {
         let text = fs::read_to_string(&file).expect("UTF-8 text");
-        let relative = file.strip_prefix(root()).expect("below the root");
+        let relative = file.strip_prefix(&root).expect("below the root");
         // Unit tests come last in a file.
         let product = text
             .lines()

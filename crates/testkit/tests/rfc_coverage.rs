@@ -6,10 +6,13 @@
 //! lists them by section. Each requirement has a test, an `exception` or a `todo`. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage`
 //! writes the page again.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{files_below, root};
 
 use serde::Deserialize;
 
@@ -74,11 +77,6 @@ struct Test {
 /// The tests that cite each requirement, by RFC and number.
 type Citations = BTreeMap<(u32, u32), BTreeSet<Test>>;
 
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.join("../..").canonicalize().expect("the repository")
-}
-
 fn rfcs() -> Vec<Rfc> {
     let mut rfcs: Vec<Rfc> = [4301, 4302, 4303, 7296]
         .iter()
@@ -90,21 +88,6 @@ fn rfcs() -> Vec<Rfc> {
         .collect();
     rfcs.sort_by_key(|rfc| rfc.rfc);
     rfcs
-}
-
-fn source_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                source_files(&path, files);
-            }
-        } else if name.ends_with(".rs") || name.ends_with(".py") {
-            files.push(path);
-        }
-    }
 }
 
 /// Parses a citation such as `RFC 4303 R1, R2; RFC 4302 R3` after the comment marker. Returns
@@ -166,7 +149,7 @@ fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), Str
 fn citations() -> Citations {
     let mut files = Vec::new();
     for folder in ["crates", "interop", "fuzz"] {
-        source_files(&root().join(folder), &mut files);
+        files.extend(files_below(&root().join(folder), &["py", "rs"]));
     }
     files.sort();
     let mut citations = Citations::new();

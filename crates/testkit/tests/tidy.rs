@@ -1,9 +1,12 @@
 //! Checks house rules that a compiler does not check. Each failure names the file, the line and the
 //! rule.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{files_below, root};
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 100;
@@ -36,36 +39,9 @@ const UNSAFE_PLACES: &[&str] = &[
     "fuzz/examples/coverage.rs",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("workspace root")
-}
-
-fn walk(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("readable directory") {
-        let path = entry.expect("directory entry").path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        if path.is_dir() {
-            if !name.starts_with('.') && name != "target" && name != "corpus" {
-                walk(&path, extension, found);
-            }
-        } else if path.extension().is_some_and(|found| found == extension) {
-            found.push(path);
-        }
-    }
-}
-
 fn files(extension: &str) -> Vec<(String, String)> {
     let root = root();
-    let mut paths = Vec::new();
-    walk(&root, extension, &mut paths);
-    paths.sort();
-    paths
+    files_below(&root, &[extension])
         .into_iter()
         .map(|path| {
             let text = fs::read_to_string(&path).expect("UTF-8 text");

@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering;
 use esplanade_fpga::Lane;
 use esplanade_ipsec::{DropReason, WalkCounters};
 
-use crate::status::{
-    CoreCounters, LaneCounters, NamedCounters, TrafficCounters, WalkTotals, counter_name,
-};
+use crate::status::{CoreCounters, LaneCounters, NamedCounters, TrafficCounters, WalkTotals};
 use crate::worker::{CoreReport, IoCounters};
 
 /// The counters of one worker.
@@ -39,9 +37,9 @@ pub(super) fn traffic_counters<'a>(
     sums
 }
 
-fn count(sums: &mut NamedCounters, counts: impl Iterator<Item = (&'static str, u64)>) {
+fn count(sums: &mut NamedCounters, counts: impl Iterator<Item = (impl Into<String>, u64)>) {
     for (name, count) in counts {
-        *sums.entry(counter_name(name)).or_default() += count;
+        *sums.entry(name.into()).or_default() += count;
     }
 }
 

@@ -41,7 +41,6 @@ use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
-use crate::status::counter_name;
 use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
@@ -655,7 +654,7 @@ fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
         remote = %refused.remote,
         local_id = id(&refused.local_id),
         remote_id = id(&refused.remote_id),
-        reason = counter_name(refused.refusal.name()),
+        reason = refused.refusal.name(),
         offered = refused.offered,
         configured = refused.configured,
         untold = refused.unreported,

@@ -18,7 +18,7 @@ use crate::output;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
     ListedChildSa, ListedConnection, ListedIkeSa, ListedPolicy, Named, NamedCounters,
-    OutputCounters, Selectors, counter_name,
+    OutputCounters, Selectors,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -92,7 +92,7 @@ pub fn child_traffic(
     let mut drops = NamedCounters::new();
     for (reason, count) in inbound.drops.iter().chain(outbound.drops.iter()) {
         if count > 0 {
-            *drops.entry(counter_name(reason.name())).or_default() += count;
+            *drops.entry(reason.name().to_owned()).or_default() += count;
         }
     }
     ChildTraffic {
@@ -184,7 +184,7 @@ pub fn policy(policy: &Policy) -> ListedPolicy {
 }
 
 pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
-    let refused = |reason: &Refusal| (counter_name(reason.name()), ike.refused(*reason));
+    let refused = |reason: &Refusal| (reason.name().to_owned(), ike.refused(*reason));
     IkeCounters {
         messages_received: ike.messages_received,
         messages_sent: ike.messages_sent,

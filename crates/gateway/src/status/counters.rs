@@ -8,11 +8,6 @@ use serde::Serialize;
 /// Counters by their names.
 pub type NamedCounters = BTreeMap<String, u64>;
 
-/// Returns the name of a counter as every output writes it: in kebab case.
-pub fn counter_name(name: &str) -> String {
-    name.replace('_', "-")
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GatewayCounters {

@@ -24,7 +24,7 @@ pub use connections::{
 };
 pub use counters::{
     CoreCounters, GatewayCounters, IkeCounters, LaneCounters, NamedCounters, OutputCounters,
-    TrafficCounters, WalkTotals, counter_name,
+    TrafficCounters, WalkTotals,
 };
 pub use parts::Named;
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};

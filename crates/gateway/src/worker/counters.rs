@@ -10,9 +10,10 @@ macro_rules! counters {
         pub struct IoCounters { $($(#[$meta])* pub $name: AtomicU64,)* }
 
         impl IoCounters {
-            /// Returns every counter with its name.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*].into_iter()
+            /// Returns every counter with its name, which has hyphens as all counters' names have.
+            pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
+                let fields = [$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*];
+                fields.into_iter().map(|(name, count)| (name.replace('_', "-"), count))
             }
         }
     };
