@@ -285,7 +285,7 @@ fn check_records(tier: Tier, algorithm: AeadAlgorithm) -> Result<(), &'static st
         .collect();
     let nonce = |number: usize| [number as u8; lookaside::NONCE_LEN];
     let aad = |number: usize| &key[..number % 14];
-    let seal = |key: &AeadKey, texts: &mut [Vec<u8>]| -> Result<Vec<_>, _> {
+    let seal = |key: &AeadKey, texts: &mut [Vec<u8>]| -> Result<Vec<_>, &'static str> {
         let mut records = Vec::new();
         for (number, text) in texts.iter_mut().enumerate() {
             let record = Record::in_place(key, nonce(number), aad(number), text);

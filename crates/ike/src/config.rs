@@ -14,6 +14,9 @@ use esplanade_crypto::transform::Protocol;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
+#[cfg(feature = "generators")]
+pub mod generators;
+
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
 pub use crate::ts::{Selector, SelectorAddresses};
 

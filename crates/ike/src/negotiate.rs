@@ -465,8 +465,67 @@ pub(crate) fn first_method(own: &[IkeProposal]) -> Option<Group> {
 #[cfg(test)]
 mod tests {
     use esplanade_crypto::iana::Prf;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
+    use crate::config::generators::{esp_proposal, ike_proposal};
+
+    fn meet<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+        a.iter().any(|value| b.contains(value))
+    }
+
+    /// The lists are equal, or they have a member in common.
+    fn meet_or_absent<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+        meet(a, b) || a.is_empty() && b.is_empty()
+    }
+
+    proptest! {
+        // RFC 7296 R91, R93
+        #[test]
+        fn both_ends_find_one_ike_suite_or_there_is_none(
+            ours in vec(ike_proposal(), 1..4), theirs in vec(ike_proposal(), 1..4),
+        ) {
+            let offer = ike_offer(&theirs, &[]);
+            let method = first_method(&theirs).unwrap().number();
+            let Some(chosen) = choose_ike(&ours, &offer, method, 0) else {
+                let fit = |a: &IkeProposal, b: &IkeProposal| {
+                    meet(&a.encryption, &b.encryption)
+                        && meet_or_absent(&a.integrity, &b.integrity)
+                        && meet(&a.prf, &b.prf)
+                        && meet(&a.groups, &b.groups)
+                };
+                prop_assert!(!ours.iter().any(|a| theirs.iter().any(|b| fit(a, b))));
+                return Ok(());
+            };
+            prop_assert!(allows(&ours, &chosen.suite) && allows(&theirs, &chosen.suite));
+            let accepted = accept_ike(&offer, &[chosen.proposal]).unwrap();
+            prop_assert_eq!(accepted.suite, chosen.suite);
+        }
+
+        // RFC 7296 R91, R93
+        #[test]
+        fn both_ends_find_one_esp_suite_or_there_is_none(
+            ours in vec(esp_proposal(), 1..4), theirs in vec(esp_proposal(), 1..4), with_groups: bool,
+        ) {
+            let offer = esp_offer(&theirs, 0x1000, with_groups);
+            let Some(chosen) = choose_esp(&ours, &offer, None, with_groups) else {
+                let fit = |a: &EspProposal, b: &EspProposal| {
+                    meet(&a.encryption, &b.encryption)
+                        && meet_or_absent(&a.integrity, &b.integrity)
+                        && meet(&a.sequence_numbers, &b.sequence_numbers)
+                        && (!with_groups || meet_or_absent(&a.groups, &b.groups))
+                };
+                prop_assert!(!ours.iter().any(|a| theirs.iter().any(|b| fit(a, b))));
+                return Ok(());
+            };
+            let mut answer = chosen.proposal;
+            answer.spi = vec![0, 0, 16, 0];
+            let accepted = accept_esp(&offer, &[answer]).unwrap();
+            prop_assert_eq!(accepted.suite, chosen.suite);
+            prop_assert_eq!(accepted.key_exchange, chosen.key_exchange);
+        }
+    }
 
     fn ike(cipher: Encryption, bits: u16, groups: &[Group]) -> IkeProposal {
         IkeProposal {

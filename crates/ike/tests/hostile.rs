@@ -4,8 +4,33 @@ mod common;
 
 use std::time::Duration;
 
+use common::script::Script;
 use common::*;
+use esplanade_ike::wire::{ExchangeType, Header, generators};
 use esplanade_testkit::net::Rng;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// A peer that is authenticated sends well-formed payloads that mean nothing, in every exchange.
+    #[test]
+    fn an_authenticated_peer_that_talks_nonsense_gets_one_answer_at_most(
+        messages in prop::collection::vec((33u8..40, generators::payloads()), 1..6),
+    ) {
+        let (mut b, now) = b_with(|_| ());
+        let mut script = Script::established(&mut b, now);
+        for (exchange, payloads) in &messages {
+            let header = script.header(ExchangeType(*exchange), script.next_id);
+            let request = script.seal(&header, payloads);
+            let sent = script.send(&mut b, now, &request);
+            let own = sent.iter().filter(|datagram| Header::decode(datagram).unwrap().response);
+            prop_assert!(own.count() <= 1);
+            script.next_id += 1;
+        }
+        prop_assert!(b.endpoint.status().len() <= 1);
+    }
+}
 
 // RFC 7296 R63
 #[test]

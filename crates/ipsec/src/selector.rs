@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+#[cfg(feature = "generators")]
+pub mod generators;
+
 /// The fields of one packet that policies look at, seen from this gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {

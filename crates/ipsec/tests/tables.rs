@@ -13,56 +13,11 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::InboundSa;
 use esplanade_ipsec::sad::{NotAllocated, SLOTS, Sad};
 use esplanade_ipsec::selector::{
-    AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
+    AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
+    TrafficSelector, generators,
 };
 use esplanade_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd, SpdEntry};
 use proptest::prelude::*;
-
-fn any_address() -> impl Strategy<Value = IpAddr> {
-    // There are few values, so that matches happen.
-    prop_oneof![
-        (0u32..64).prop_map(|n| IpAddr::V4((0x0a00_0000 | n).into())),
-        (0u128..64).prop_map(|n| IpAddr::V6((0x2001_0db8 << 96 | n).into())),
-    ]
-}
-
-fn any_range() -> impl Strategy<Value = AddressRange> {
-    (any_address(), 0u8..64).prop_map(|(first, span)| {
-        let last = match first {
-            IpAddr::V4(a) => IpAddr::V4((a.to_bits() + u32::from(span)).into()),
-            IpAddr::V6(a) => IpAddr::V6((a.to_bits() + u128::from(span)).into()),
-        };
-        AddressRange::new(first, last).expect("in order")
-    })
-}
-
-fn any_ports() -> impl Strategy<Value = PortRange> {
-    prop_oneof![
-        Just(PortRange::Any),
-        Just(PortRange::Opaque),
-        (0u16..8, 0u16..8).prop_map(|(a, b)| PortRange::Range(a.min(b), a.max(b))),
-    ]
-}
-
-fn any_end() -> impl Strategy<Value = TrafficSelector> {
-    (
-        any_range(),
-        prop_oneof![Just(0u8), Just(6), Just(17)],
-        any_ports(),
-    )
-        .prop_map(|(addresses, protocol, ports)| TrafficSelector {
-            addresses,
-            protocol,
-            ports,
-        })
-}
-
-fn any_flow() -> impl Strategy<Value = Flow> {
-    let ports = proptest::option::of((0u16..8, 0u16..8));
-    let protocol = prop_oneof![Just(6u8), Just(17), Just(1)];
-    (any_address(), any_address(), protocol, ports)
-        .prop_map(|(local, remote, protocol, ports)| Flow::new(local, remote, protocol, ports))
-}
 
 /// The definition (RFC 7296 §2.9): one selector of each side matches.
 fn end_matches(end: &TrafficSelector, address: IpAddr, protocol: u8, port: Option<u16>) -> bool {
@@ -86,7 +41,7 @@ fn end_matches(end: &TrafficSelector, address: IpAddr, protocol: u8, port: Optio
 type Ends = (Vec<TrafficSelector>, Vec<TrafficSelector>);
 
 fn any_ends() -> impl Strategy<Value = Ends> {
-    let side = || proptest::collection::vec(any_end(), 1..4);
+    let side = || proptest::collection::vec(generators::traffic_selector(), 1..4);
     (side(), side())
 }
 
@@ -102,16 +57,17 @@ fn naive_match((local, remote): &Ends, flow: &Flow) -> bool {
         && flow.local.is_ipv4() == flow.remote.is_ipv4()
 }
 
-/// The kind of the first entry that matches. A packet with hidden ports is discarded instead of bypassed if an
-/// earlier entry would have matched it with some ports (RFC 4301 §7.4).
+/// The kind of the first entry that matches. A packet with a hidden protocol or hidden ports is discarded instead of
+/// bypassed if an earlier entry would have matched it with some of them (RFC 4301 §7.4).
 fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
     let first = entries
         .iter()
         .position(|(ends, _)| naive_match(ends, flow))?;
-    let without_ports = |(local, remote): &Ends| -> Ends {
+    let widest = |(local, remote): &Ends| -> Ends {
         let any = |ends: &[TrafficSelector]| {
             let widen = |end: &TrafficSelector| TrafficSelector {
                 ports: PortRange::Any,
+                protocol: flow.protocol.map_or(0, |_| end.protocol),
                 ..*end
             };
             ends.iter().map(widen).collect()
@@ -120,7 +76,7 @@ fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
     };
     let mut earlier = entries[..first].iter();
     let doubtful = flow.ports.is_none()
-        && earlier.any(|(ends, kind)| *kind != 1 && naive_match(&without_ports(ends), flow));
+        && earlier.any(|(ends, kind)| *kind != 1 && naive_match(&widest(ends), flow));
     match entries[first].1 {
         1 if doubtful => Some(2),
         kind => Some(kind),
@@ -132,7 +88,7 @@ proptest! {
     #[test]
     fn the_spd_takes_the_first_match(
         entries in proptest::collection::vec((any_ends(), 0u8..3), 0..8),
-        flows in proptest::collection::vec(any_flow(), 1..30),
+        flows in proptest::collection::vec(generators::flow(), 1..30),
     ) {
         let policy = Arc::new(Policy::new(PolicyId(1), "p"));
         let action = |kind| match kind {
@@ -156,6 +112,17 @@ proptest! {
             let of_them = entries.iter().find(|(ends, _)| naive_match(ends, flow));
             prop_assert_eq!(spd.inbound_discards(flow), of_them.is_some_and(|(_, kind)| *kind == 2));
         }
+    }
+
+    // RFC 4301 R19
+    #[test]
+    fn a_selector_narrowed_by_a_packet_selects_it(
+        selector in generators::selector(), flow in generators::flow(), populate in any::<[bool; 5]>(),
+    ) {
+        let [local, remote, protocol, local_port, remote_port] = populate;
+        let populate = PopulateFromPacket { local, remote, protocol, local_port, remote_port };
+        let narrowed = populate.narrow(&selector, &flow);
+        prop_assert!(!selector.matches(&flow) || narrowed.matches(&flow));
     }
 
     // RFC 4301 R14

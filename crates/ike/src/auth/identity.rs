@@ -9,6 +9,9 @@ use super::name::{CanonicalName, DistinguishedName};
 use super::octets::hexadecimal;
 use crate::wire::{Id, IdType};
 
+#[cfg(feature = "generators")]
+pub mod generators;
+
 /// The identity that a peer or this end claims. In a configuration it can be a pattern. Patterns are [`Identity::Any`],
 /// a leading "*" in a name or address ("*.example.org", "*@example.org"), and "*" as a value in a distinguished name.
 ///
@@ -270,6 +273,8 @@ fn ambiguous_address(address: &str) -> bool {
 mod tests {
     use std::collections::HashSet;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -335,6 +340,16 @@ mod tests {
         }
         for text in ["1.2.128=x", "1.2.4294967=x, CN=moon"] {
             assert_eq!(text.parse::<Identity>().unwrap().to_string(), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn identities_come_back_from_text_and_from_payloads(identity in generators::identity()) {
+            prop_assert_eq!(identity.to_string().parse(), Ok(identity.clone()));
+            let payload = identity.to_payload().unwrap();
+            prop_assert_eq!(Identity::from_payload(&payload), Ok(identity.clone()));
+            prop_assert!(identity.accepts(&identity));
         }
     }
 

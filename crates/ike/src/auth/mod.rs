@@ -30,6 +30,8 @@ mod tests;
 pub use certificate::{Authorities, Certificate, VerifiedPeer};
 pub use credential::Credential;
 pub use error::{CredentialError, PeerAuthError};
+#[cfg(feature = "generators")]
+pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
 pub use rustls_pki_types::UnixTime;

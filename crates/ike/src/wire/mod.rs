@@ -15,6 +15,8 @@
 
 mod body;
 mod codes;
+#[cfg(feature = "generators")]
+pub mod generators;
 mod header;
 mod payload;
 mod reader;

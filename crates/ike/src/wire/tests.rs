@@ -1,6 +1,6 @@
 //! Codec properties, and the rules of RFC 7296 §3 one by one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,147 +95,6 @@ fn every_payload() -> Vec<Payload> {
     ]
 }
 
-fn transform() -> impl Strategy<Value = Transform> {
-    (any::<u8>(), any::<u16>(), any::<Option<u16>>()).prop_map(|(kind, id, key_bits)| Transform {
-        kind: TransformType(kind),
-        id,
-        key_bits,
-        unknown_attribute: false,
-    })
-}
-
-fn proposals() -> impl Strategy<Value = Vec<Proposal>> {
-    let spi = vec(any::<u8>(), 0..=8);
-    let proposal = (any::<u8>(), any::<u8>(), spi, vec(transform(), 0..20)).prop_map(
-        |(number, protocol, spi, transforms)| Proposal {
-            number,
-            protocol: ProtocolId(protocol),
-            spi,
-            transforms,
-        },
-    );
-    vec(proposal, 1..5)
-}
-
-fn selectors() -> impl Strategy<Value = Vec<TrafficSelector>> {
-    let range = prop_oneof![
-        any::<(u32, u32)>().prop_map(|(a, b)| (
-            IpAddr::from(Ipv4Addr::from(a.min(b))),
-            IpAddr::from(Ipv4Addr::from(a.max(b)))
-        )),
-        any::<(u128, u128)>().prop_map(|(a, b)| (
-            IpAddr::from(Ipv6Addr::from(a.min(b))),
-            IpAddr::from(Ipv6Addr::from(a.max(b)))
-        )),
-    ];
-    let selector =
-        (range, any::<u8>(), any::<(u16, u16)>()).prop_map(|((start, end), protocol, (a, b))| {
-            TrafficSelector {
-                protocol,
-                start_port: a.min(b),
-                end_port: a.max(b),
-                start,
-                end,
-            }
-        });
-    vec(selector, 1..9)
-}
-
-fn payload() -> impl Strategy<Value = Payload> {
-    let bytes = || vec(any::<u8>(), 0..300);
-    let id = || {
-        (any::<u8>(), any::<[u8; 3]>(), bytes()).prop_map(|(kind, reserved, data)| Id {
-            kind: IdType(kind),
-            reserved,
-            data,
-        })
-    };
-    let notify = (
-        any::<u8>(),
-        vec(any::<u8>(), 0..=255),
-        any::<u16>(),
-        bytes(),
-    )
-        .prop_map(|(protocol, spi, kind, data)| Notify {
-            protocol: ProtocolId(protocol),
-            spi,
-            kind: NotifyType(kind),
-            data,
-        });
-    let attributes = vec((0u16..0x8000, bytes()), 0..6);
-    prop_oneof![
-        proposals().prop_map(Payload::Sa),
-        (any::<u16>(), bytes()).prop_map(|(method, data)| Payload::Ke(KePayload { method, data })),
-        id().prop_map(Payload::IdI),
-        id().prop_map(Payload::IdR),
-        (any::<u8>(), bytes()).prop_map(|(encoding, data)| Payload::Cert(Cert {
-            encoding: CertEncoding(encoding),
-            data
-        })),
-        (any::<u8>(), bytes()).prop_map(|(method, data)| Payload::Auth(Auth {
-            method: AuthMethod(method),
-            data
-        })),
-        vec(any::<u8>(), 16..=256).prop_map(Payload::Nonce),
-        notify.prop_map(Payload::Notify),
-        vec(any::<u32>(), 0..20).prop_map(|spis| Payload::Delete(Delete {
-            protocol: ProtocolId::ESP,
-            spis
-        })),
-        selectors().prop_map(Payload::TsI),
-        selectors().prop_map(Payload::TsR),
-        (any::<u8>(), attributes).prop_map(|(kind, attributes)| Payload::Configuration(
-            Configuration {
-                kind: ConfigurationType(kind),
-                attributes
-            }
-        )),
-        bytes().prop_map(Payload::Eap),
-        (100u8.., bytes()).prop_map(|(kind, body)| Payload::Unknown {
-            kind: PayloadType(kind),
-            body
-        }),
-    ]
-}
-
-fn message() -> impl Strategy<Value = Message> {
-    let sk = (0u8..60, vec(any::<u8>(), 0..200)).prop_map(|(first, body)| {
-        Payload::Encrypted(Encrypted {
-            first: PayloadType(first),
-            body,
-        })
-    });
-    let header = (
-        any::<[u64; 2]>(),
-        any::<u8>(),
-        any::<[bool; 2]>(),
-        any::<u32>(),
-    );
-    (header, vec(payload(), 0..10), proptest::option::of(sk)).prop_map(
-        |((spis, exchange, flags, message_id), mut payloads, sk)| {
-            let mut there = Vec::new();
-            payloads.retain(|payload| {
-                let kind = payload.kind();
-                let is_new = !there.contains(&kind);
-                there.push(kind);
-                is_new || !payload::ONCE.contains(&kind)
-            });
-            payloads.extend(sk);
-            Message {
-                header: Header {
-                    initiator_spi: spis[0],
-                    responder_spi: spis[1],
-                    exchange: ExchangeType(exchange),
-                    from_initiator: flags[0],
-                    response: flags[1],
-                    message_id,
-                },
-                payloads,
-            }
-        },
-    )
-}
-
 /// Checks that a message that decodes also encodes, unless it holds what we never send. The result decodes to the same
 /// message.
 fn check_stable(bytes: &[u8]) {
@@ -252,7 +111,7 @@ proptest! {
 
     // RFC 7296 R217, R240
     #[test]
-    fn messages_round_trip(message in message()) {
+    fn messages_round_trip(message in generators::message()) {
         let encoded = message.encode().unwrap();
         prop_assert_eq!(Message::decode(&encoded), Ok(message));
     }
@@ -267,7 +126,7 @@ proptest! {
 
     #[test]
     fn changed_messages_never_panic(
-        message in message(),
+        message in generators::message(),
         changes in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut bytes = message.encode().unwrap();
