@@ -7,6 +7,7 @@ signatures, computed here with hashlib, integers and the `cryptography` package 
   generate_ike.py usage   also the certificates with a KeyUsage, below a root of their own
 """
 
+import ctypes
 import datetime
 import hashlib
 import hmac
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, x25519
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.cmac import CMAC
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 OUT = pathlib.Path(__file__).parent / "ike"
@@ -60,13 +62,30 @@ def modp(bits, pi_bits, offset):
 
 
 def exchange_modp(number, bits, pi_bits, offset):
-    p = modp(bits, pi_bits, offset)
-    length = bits // 8
-    case = {"group": number, "source": "RFC 3526 primes from their formula, pow() of Python"}
-    private = [some(f"modp{bits}-{side}", 64) for side in "ir"]
-    public = [pow(2, int.from_bytes(x), p).to_bytes(length) for x in private]
+    case = {"group": number, "source": "the prime from its formula (RFC 3526), pow() of Python"}
+    return case | exchange_powers(f"modp{bits}", modp(bits, pi_bits, offset), 2)
+
+
+def exchange_powers(label, p, generator):
+    length = p.bit_length() // 8
+    private = [some(f"{label}-{side}", 64) for side in "ir"]
+    public = [pow(generator, int.from_bytes(x), p).to_bytes(length) for x in private]
     shared = pow(int.from_bytes(public[1]), int.from_bytes(private[0]), p).to_bytes(length)
-    return case | sides(private, public, shared)
+    return sides(private, public, shared)
+
+
+def exchange_subgroup(number, name):
+    """The groups of RFC 5114, whose numbers OpenSSL has."""
+    library = ctypes.CDLL("libcrypto.so.3")
+    for function in (f"DH_get_{name}", "BN_bn2hex"):
+        getattr(library, function).restype = ctypes.c_void_p
+    group = ctypes.c_void_p(getattr(library, f"DH_get_{name}")())
+    numbers = [ctypes.c_void_p() for _ in range(3)]
+    library.DH_get0_pqg(group, *map(ctypes.byref, numbers))
+    p, q, g = (int(ctypes.string_at(library.BN_bn2hex(n)), 16) for n in numbers)
+    assert pow(g, q, p) == 1
+    case = {"group": number, "source": "RFC 5114 numbers from OpenSSL, pow() of Python"}
+    return case | exchange_powers(f"subgroup-{name}", p, g)
 
 
 def exchange_modp_with_leading_zero(number, bits, pi_bits, offset):
@@ -134,6 +153,13 @@ def exchanges():
         exchange_modp_with_leading_zero(14, 2048, 1918, 124476),
         exchange_modp(15, 3072, 2942, 1690314),
         exchange_modp(16, 4096, 3966, 240904),
+        exchange_modp(2, 1024, 894, 129093),
+        exchange_modp(5, 1536, 1406, 741804),
+        exchange_modp(17, 6144, 6014, 929484),
+        exchange_modp(18, 8192, 8062, 4743158),
+        exchange_subgroup(22, "1024_160"),
+        exchange_subgroup(23, "2048_224"),
+        exchange_subgroup(24, "2048_256"),
         exchange_ecp(
             19,
             ec.SECP256R1(),
@@ -149,6 +175,13 @@ def exchanges():
             "D603135569B9E9D09CF5D4A270F59746",
             "RFC 5903 section 8.2",
         ),
+        exchange_ecp(
+            21,
+            ec.SECP521R1(),
+            ["00" + some(f"p521-{side}", 65).hex() for side in "ir"],
+            None,
+            SOURCE,
+        ),
         exchange_x25519(
             rfc7748,
             "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742",
@@ -162,6 +195,8 @@ def exchanges():
 # --- key derivation and the Encrypted payload ---------------------------------------------------
 
 PRF_HASH = {2: "sha1", 5: "sha256", 6: "sha384", 7: "sha512"}
+PRF_AES_XCBC, PRF_AES_CMAC = 4, 8
+PRFS = [*PRF_HASH, PRF_AES_XCBC, PRF_AES_CMAC]
 INTEGRITY = {2: ("sha1", 20, 12), 12: ("sha256", 32, 16), 13: ("sha384", 48, 24), 14: ("sha512", 64, 32)}
 AES_CBC, AES_GCM_16 = 12, 20
 CIPHERS = [
@@ -175,8 +210,58 @@ CIPHERS = [
 ]
 
 
+def aes_block(key, block):
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(block)
+
+
+def xcbc(key, data):
+    """RFC 3566 section 4, without truncation."""
+    k1, k2, k3 = (aes_block(key, bytes([n]) * 16) for n in (1, 2, 3))
+    whole = len(data) > 0 and len(data) % 16 == 0
+    if not whole:
+        data += b"\x80" + bytes(-(len(data) + 1) % 16)
+    blocks = [data[at:at + 16] for at in range(0, len(data), 16)]
+    state = bytes(16)
+    xor = lambda a, b: bytes(x ^ y for x, y in zip(a, b))
+    for block in blocks[:-1]:
+        state = aes_block(k1, xor(state, block))
+    return aes_block(k1, xor(xor(state, blocks[-1]), k2 if whole else k3))
+
+
+def cmac(key, data):
+    mac = CMAC(algorithms.AES(key))
+    mac.update(data)
+    return mac.finalize()
+
+
 def prf(number, key, data):
+    if number == PRF_AES_XCBC:
+        # RFC 4434 section 2
+        return xcbc(xcbc(bytes(16), key) if len(key) > 16 else key.ljust(16, b"\0"), data)
+    if number == PRF_AES_CMAC:
+        # RFC 4615 section 3
+        return cmac(key if len(key) == 16 else cmac(bytes(16), key), data)
     return hmac.new(key, data, PRF_HASH[number]).digest()
+
+
+def first_prf_key(number, n_i, n_r):
+    """RFC 7296 section 2.14: the AES PRFs take 64 bits of each nonce."""
+    return n_i + n_r if number in PRF_HASH else n_i[:8] + n_r[:8]
+
+
+def check_prfs():
+    """The PRFs give what RFC 4434 section 4 and RFC 4615 section 4 say."""
+    message = bytes(range(20))
+    for number, key_len, output in [
+        (PRF_AES_XCBC, 16, "47f51b4564966215b8985c63055ed308"),
+        (PRF_AES_XCBC, 10, "0fa087af7d866e7653434e602fdde835"),
+        (PRF_AES_XCBC, 18, "8cd3c93ae598a9803006ffb67c40e9e4"),
+        (PRF_AES_CMAC, 18, "84a348a4a45d235babfffc0d2b4da09a"),
+        (PRF_AES_CMAC, 16, "980ae87b5f4c9c5214f5b6a8455e4c2d"),
+        (PRF_AES_CMAC, 10, "290d9e112edb09ee141fcf64c0b72f3d"),
+    ]:
+        key = (bytes(range(16)) + b"\xed\xcb")[:key_len]
+        assert prf(number, key, message).hex() == output, (number, key_len)
 
 
 def prf_plus(number, key, seed, length):
@@ -192,7 +277,7 @@ def prf_plus(number, key, seed, length):
 def sa_keys(suite, skeyseed, n_i, n_r, spi_i, spi_r):
     """RFC 7296 section 2.14."""
     cipher, bits, integrity, number = suite
-    p_len = hashlib.new(PRF_HASH[number]).digest_size
+    p_len = len(prf(number, b"", b""))
     e_len = bits // 8 + (4 if cipher == AES_GCM_16 else 0)
     a_len = INTEGRITY[integrity][1] if integrity else 0
     lengths = {"d": p_len, "ai": a_len, "ar": a_len, "ei": e_len, "er": e_len, "pi": p_len, "pr": p_len}
@@ -224,7 +309,8 @@ def sa_case(suite):
     n_i, n_r = some(label + "ni", 32), some(label + "nr", 24)
     spi_i, spi_r = some(label + "spi-i", 8), some(label + "spi-r", 8)
     shared = some(label + "shared", 32)
-    keys = sa_keys(suite, prf(number, n_i + n_r, shared), n_i, n_r, spi_i, spi_r)
+    skeyseed = prf(number, first_prf_key(number, n_i, n_r), shared)
+    keys = sa_keys(suite, skeyseed, n_i, n_r, spi_i, spi_r)
     again = {name: some(label + "again" + name, length) for name, length in
              [("shared", 48), ("n_i", 16), ("n_r", 256), ("spi_i", 8), ("spi_r", 8)]}
     skeyseed = prf(number, keys["d"], again["shared"] + again["n_i"] + again["n_r"])
@@ -256,7 +342,8 @@ def sa_case(suite):
 
 
 def sas():
-    cases = [sa_case((*cipher, number)) for cipher in CIPHERS for number in PRF_HASH]
+    check_prfs()
+    cases = [sa_case((*cipher, number)) for cipher in CIPHERS for number in PRFS]
     write("sa.json", {"source": SOURCE, "cases": cases})
 
 

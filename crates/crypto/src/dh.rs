@@ -1,9 +1,11 @@
-//! Key exchange for IKE: Curve25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526).
+//! Key exchange for IKE: Curve25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526, RFC 5114, RFC 7296
+//! §B.2).
 //!
 //! The curves go through `aws_lc_rs::agreement`. It has no finite-field groups, so those call the constant-time
 //! exponentiation of `aws_lc_sys`.
 
 mod modp;
+mod parameters;
 
 use aws_lc_rs::agreement;
 
@@ -43,11 +45,16 @@ enum Private {
 /// Length in bytes of a public value in the KE payload.
 pub const fn public_len(group: Group) -> usize {
     match group {
-        Group::Modp2048 => 256,
+        Group::Modp1024 | Group::Modp1024Subgroup160 => 128,
+        Group::Modp1536 => 192,
+        Group::Modp2048 | Group::Modp2048Subgroup224 | Group::Modp2048Subgroup256 => 256,
         Group::Modp3072 => 384,
         Group::Modp4096 => 512,
+        Group::Modp6144 => 768,
+        Group::Modp8192 => 1024,
         Group::Ecp256 => 64,
         Group::Ecp384 => 96,
+        Group::Ecp521 => 132,
         Group::Curve25519 => 32,
     }
 }
@@ -56,8 +63,9 @@ const fn curve(group: Group) -> Option<&'static agreement::Algorithm> {
     match group {
         Group::Ecp256 => Some(&agreement::ECDH_P256),
         Group::Ecp384 => Some(&agreement::ECDH_P384),
+        Group::Ecp521 => Some(&agreement::ECDH_P521),
         Group::Curve25519 => Some(&agreement::X25519),
-        Group::Modp2048 | Group::Modp3072 | Group::Modp4096 => None,
+        _ => None,
     }
 }
 
@@ -142,8 +150,8 @@ impl KeyPair {
     /// Computes the shared secret g^ir: an x coordinate, or a MODP value padded to the length of the modulus
     /// (RFC 7296 §2.14).
     ///
-    /// Refuses public values off the curve or of small order. Also refuses MODP values outside 1 < y < p - 1
-    /// (RFC 6989 §2, RFC 8031 §2.3).
+    /// Refuses public values off the curve or of small order. Also refuses MODP values outside 1 < y < p - 1, and those
+    /// outside the subgroup of a group that has one (RFC 6989 §2, RFC 8031 §2.3).
     pub fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
         let group = self.group;
         check_public(group, peer_public)?;
@@ -233,7 +241,16 @@ mod tests {
 
     #[test]
     fn modp_values_at_the_modulus_are_refused() {
-        for group in [Group::Modp2048, Group::Modp3072, Group::Modp4096] {
+        let safe_primes = [
+            Group::Modp1024,
+            Group::Modp1536,
+            Group::Modp2048,
+            Group::Modp3072,
+            Group::Modp4096,
+            Group::Modp6144,
+            Group::Modp8192,
+        ];
+        for group in safe_primes {
             let ours = KeyPair::generate(group).unwrap();
             let mut p = modp::modulus(group).unwrap();
             assert_eq!(p.len(), public_len(group));
@@ -242,6 +259,24 @@ mod tests {
             assert_eq!(ours.agree(&p), Err(DhError::InvalidPublic(group)), "p - 1");
             *p.last_mut().unwrap() -= 1;
             assert!(ours.agree(&p).is_ok(), "p - 2");
+        }
+    }
+
+    // RFC 6989 §2.2
+    #[test]
+    fn values_outside_of_a_subgroup_are_refused() {
+        let with_subgroup = [
+            Group::Modp1024Subgroup160,
+            Group::Modp2048Subgroup224,
+            Group::Modp2048Subgroup256,
+        ];
+        for group in with_subgroup {
+            let ours = KeyPair::generate(group).unwrap();
+            let mut p = modp::modulus(group).unwrap();
+            assert_eq!(p.len(), public_len(group));
+            *p.last_mut().unwrap() -= 2;
+            assert!(check_public(group, &p).is_ok());
+            assert_eq!(ours.agree(&p), Err(DhError::InvalidPublic(group)), "p - 2");
         }
     }
 }

@@ -70,9 +70,11 @@ registry! {
     /// Pseudorandom functions (transform type 2).
     Prf {
         HmacSha1 = 2, "PRF_HMAC_SHA1", "prfsha1";
+        Aes128Xcbc = 4, "PRF_AES128_XCBC", "prfaesxcbc";
         HmacSha2_256 = 5, "PRF_HMAC_SHA2_256", "prfsha256";
         HmacSha2_384 = 6, "PRF_HMAC_SHA2_384", "prfsha384";
         HmacSha2_512 = 7, "PRF_HMAC_SHA2_512", "prfsha512";
+        Aes128Cmac = 8, "PRF_AES128_CMAC", "prfaescmac";
     }
 }
 
@@ -95,11 +97,20 @@ registry! {
 registry! {
     /// Key exchange methods (transform type 4).
     Group {
+        Modp1024 = 2, "MODP_1024", "modp1024";
+        Modp1536 = 5, "MODP_1536", "modp1536";
         Modp2048 = 14, "MODP_2048", "modp2048";
         Modp3072 = 15, "MODP_3072", "modp3072";
         Modp4096 = 16, "MODP_4096", "modp4096";
+        Modp6144 = 17, "MODP_6144", "modp6144";
+        Modp8192 = 18, "MODP_8192", "modp8192";
         Ecp256 = 19, "ECP_256", "ecp256";
         Ecp384 = 20, "ECP_384", "ecp384";
+        Ecp521 = 21, "ECP_521", "ecp521";
+        /// This identifier and the next two have a small subgroup (RFC 5114 §2).
+        Modp1024Subgroup160 = 22, "MODP_1024_160", "modp1024s160";
+        Modp2048Subgroup224 = 23, "MODP_2048_224", "modp2048s224";
+        Modp2048Subgroup256 = 24, "MODP_2048_256", "modp2048s256";
         Curve25519 = 31, "CURVE25519", "x25519";
     }
 }
@@ -230,6 +241,20 @@ impl Prf {
     }
 }
 
+impl Group {
+    /// Returns true if the group is too weak for use without the administrator's explicit consent (RFC 8247 §2.4).
+    pub const fn legacy(self) -> bool {
+        matches!(
+            self,
+            Self::Modp1024
+                | Self::Modp1536
+                | Self::Modp1024Subgroup160
+                | Self::Modp2048Subgroup224
+                | Self::Modp2048Subgroup256
+        )
+    }
+}
+
 impl Integrity {
     /// Returns true if the algorithm is AES-GMAC, which protects AH. In ESP it is the cipher
     /// [`Encryption::NullAuthAesGmac`].
@@ -299,7 +324,7 @@ mod tests {
         for &member in Encryption::ALL {
             assert_eq!(Encryption::from_number(member.number()), Some(member));
         }
-        assert_eq!(Group::from_number(2), None, "MODP_1024 is not spoken");
+        assert_eq!(Group::from_number(1), None, "MODP_768 is not spoken");
     }
 
     /// Checks the tables of RFC 8221 §5 and §6, with their notes.

@@ -8,6 +8,7 @@
 mod aead;
 mod aes;
 mod aes_mac;
+pub mod aes_prf;
 mod ah;
 pub mod arena;
 mod ccm;

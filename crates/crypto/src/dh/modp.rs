@@ -1,18 +1,30 @@
-//! The MODP groups of RFC 3526. In each, p is a safe prime and the generator is 2.
+//! The MODP groups. In those of RFC 3526 and RFC 7296 §B.2, p is a safe prime and the generator is 2. In those of
+//! RFC 5114 the generator spans a small subgroup, and a public value outside of it is refused.
 
+use std::ffi::CStr;
 use std::ptr::NonNull;
 
 use aws_lc_sys as lc;
 use zeroize::Zeroize;
 
+use super::parameters::{self, SubgroupParameters};
 use super::public_len;
 use crate::iana::Group;
 use crate::secret::Secret;
 
 /// Length of a private exponent: 512 bits, more than twice the strength of the largest group. With a safe prime, a
-/// short exponent loses no security (RFC 3526 §8).
+/// short exponent loses no security (RFC 3526 §8). The orders of the small subgroups are shorter.
 const EXPONENT_LEN: usize = 64;
 const GENERATOR: [u8; 1] = [2];
+
+const fn subgroup(group: Group) -> Option<&'static SubgroupParameters> {
+    match group {
+        Group::Modp1024Subgroup160 => Some(&parameters::MODP_1024_160),
+        Group::Modp2048Subgroup224 => Some(&parameters::MODP_2048_224),
+        Group::Modp2048Subgroup256 => Some(&parameters::MODP_2048_256),
+        _ => None,
+    }
+}
 
 /// A BIGNUM that is erased when it is freed.
 struct Bignum(NonNull<lc::BIGNUM>);
@@ -29,17 +41,38 @@ impl Bignum {
         NonNull::new(unsafe { lc::BN_new() }).map(Self)
     }
 
+    fn from_hex(digits: &CStr) -> Option<Self> {
+        let mut number = std::ptr::null_mut();
+        // SAFETY: the text ends with a zero byte, and a pointer that is null asks for a new number.
+        unsafe { lc::BN_hex2bn(&mut number, digits.as_ptr()) };
+        NonNull::new(number).map(Self)
+    }
+
     fn modulus(group: Group) -> Option<Self> {
+        if let Some(subgroup) = subgroup(group) {
+            return Self::from_hex(subgroup.prime);
+        }
         // SAFETY: with a null argument each call allocates a new number.
         let number = unsafe {
             match group {
+                Group::Modp1024 => return Self::from_hex(parameters::MODP_1024),
+                Group::Modp1536 => lc::BN_get_rfc3526_prime_1536(std::ptr::null_mut()),
                 Group::Modp2048 => lc::BN_get_rfc3526_prime_2048(std::ptr::null_mut()),
                 Group::Modp3072 => lc::BN_get_rfc3526_prime_3072(std::ptr::null_mut()),
                 Group::Modp4096 => lc::BN_get_rfc3526_prime_4096(std::ptr::null_mut()),
-                Group::Ecp256 | Group::Ecp384 | Group::Curve25519 => return None,
+                Group::Modp6144 => lc::BN_get_rfc3526_prime_6144(std::ptr::null_mut()),
+                Group::Modp8192 => lc::BN_get_rfc3526_prime_8192(std::ptr::null_mut()),
+                _ => return None,
             }
         };
         NonNull::new(number).map(Self)
+    }
+
+    fn generator(group: Group) -> Option<Self> {
+        match subgroup(group) {
+            Some(subgroup) => Self::from_hex(subgroup.generator),
+            None => Self::from_bytes(&GENERATOR),
+        }
     }
 
     fn as_ptr(&self) -> *const lc::BIGNUM {
@@ -150,7 +183,7 @@ pub(super) fn generate() -> Option<Secret> {
 
 pub(super) fn public(group: Group, private: &Secret) -> Option<Vec<u8>> {
     let field = ModpField::new(group)?;
-    let generator = Bignum::from_bytes(&GENERATOR)?;
+    let generator = Bignum::generator(group)?;
     let exponent = Bignum::from_bytes(private.expose())?;
     let public = field.power(&generator, &exponent)?;
     Some(public.to_bytes(public_len(group))?.expose().to_vec())
@@ -162,6 +195,16 @@ pub(super) fn agree(group: Group, private: &Secret, peer_public: &[u8]) -> Optio
     }
     let field = ModpField::new(group)?;
     let y = Bignum::from_bytes(peer_public)?;
+    if let Some(subgroup) = subgroup(group) {
+        // RFC 6989 §2.2: a value outside of the subgroup would tell a part of the exponent.
+        let order = Bignum::from_hex(subgroup.order)?;
+        let one = Bignum::from_bytes(&[1])?;
+        let power = field.power(&y, &order)?;
+        // SAFETY: both numbers are initialised.
+        if unsafe { lc::BN_cmp(power.as_ptr(), one.as_ptr()) } != 0 {
+            return None;
+        }
+    }
     let exponent = Bignum::from_bytes(private.expose())?;
     field.power(&y, &exponent)?.to_bytes(public_len(group))
 }

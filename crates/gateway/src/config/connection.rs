@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use esplanade_ike::auth::{Authorities, Identity};
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, IkeProposal, LocalAuth, LocalMethod, Ports, RemoteAuth,
-    RemoteMethod, StartAction, Unique,
+    AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
+    StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -99,7 +99,7 @@ pub(super) fn connection(
         local_port(text, context.gateway.ports)
     });
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
-    let proposals = proposals(node, legacy, d);
+    let proposals = proposal::connection(node, legacy, d);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
@@ -159,13 +159,6 @@ struct IkeLifetime {
     rekey: Duration,
     over: Duration,
     rand: Duration,
-}
-
-fn proposals(node: &SectionNode, legacy: bool, d: &mut Diagnostics) -> Vec<IkeProposal> {
-    read_list(node, "proposals", d, |text| proposal::ike(text, legacy))
-        .map(|lists| lists.concat())
-        .filter(|list| !list.is_empty())
-        .unwrap_or_else(proposal::ike_default)
 }
 
 /// Reads the lifetime of the IKE SA. By default we rekey after four hours, and the hard limit is a

@@ -99,15 +99,25 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
     ("sha2_384", A::Integrity(Integrity::HmacSha2_384_192)),
     ("sha512", A::Integrity(Integrity::HmacSha2_512_256)),
     ("sha2_512", A::Integrity(Integrity::HmacSha2_512_256)),
+    ("prfaesxcbc", A::Prf(Prf::Aes128Xcbc)),
+    ("prfaescmac", A::Prf(Prf::Aes128Cmac)),
     ("prfsha1", A::Prf(Prf::HmacSha1)),
     ("prfsha256", A::Prf(Prf::HmacSha2_256)),
     ("prfsha384", A::Prf(Prf::HmacSha2_384)),
     ("prfsha512", A::Prf(Prf::HmacSha2_512)),
+    ("modp1024", A::Group(Group::Modp1024)),
+    ("modp1536", A::Group(Group::Modp1536)),
     ("modp2048", A::Group(Group::Modp2048)),
     ("modp3072", A::Group(Group::Modp3072)),
     ("modp4096", A::Group(Group::Modp4096)),
+    ("modp6144", A::Group(Group::Modp6144)),
+    ("modp8192", A::Group(Group::Modp8192)),
+    ("modp1024s160", A::Group(Group::Modp1024Subgroup160)),
+    ("modp2048s224", A::Group(Group::Modp2048Subgroup224)),
+    ("modp2048s256", A::Group(Group::Modp2048Subgroup256)),
     ("ecp256", A::Group(Group::Ecp256)),
     ("ecp384", A::Group(Group::Ecp384)),
+    ("ecp521", A::Group(Group::Ecp521)),
     ("x25519", A::Group(Group::Curve25519)),
     ("curve25519", A::Group(Group::Curve25519)),
     ("esn", A::SequenceNumbers(SequenceNumbers::Bits64)),
@@ -123,20 +133,6 @@ const WEAK: &[(&str, &str)] = &[
     ("sha256_96", "it truncates against RFC 4868"),
     ("sha2_256_96", "it truncates against RFC 4868"),
     ("modp768", "a 768-bit group is broken"),
-    (
-        "modp1024",
-        "a 1024-bit group is within reach of well-funded attackers",
-    ),
-    (
-        "modp1536",
-        "a 1536-bit group is below today's minimum of 2048 bits",
-    ),
-    (
-        "modp1024s160",
-        "a 1024-bit group is within reach of well-funded attackers",
-    ),
-    ("modp2048s224", "its small subgroups are unsafe (RFC 8247)"),
-    ("modp2048s256", "its small subgroups are unsafe (RFC 8247)"),
     ("ecp192", "a 192-bit curve is below today's minimum"),
     ("ecp224", "a 224-bit curve is below today's minimum"),
     (
@@ -145,33 +141,32 @@ const WEAK: &[(&str, &str)] = &[
     ),
 ];
 
-/// Prefixes of strongSwan's keywords that are not supported yet.
-const LATER: &[&str] = &[
-    "camellia",
-    "serpent",
-    "twofish",
-    "prfaesxcbc",
-    "prfaescmac",
-    "modp6144",
-    "modp8192",
-    "ecp521",
-    "ecp224bp",
-    "ecp256bp",
-    "ecp384bp",
-    "ecp512bp",
-    "x448",
-    "curve448",
-    "mlkem",
-    "ke1_",
-    "ke2_",
-    "ke3_",
-    "ke4_",
-    "ke5_",
-    "ke6_",
-    "ke7_",
-    "newhope",
-    "ntru",
+const NO_LIBRARY: &str = "no library that Esplanade could use for it is maintained";
+
+/// Prefixes of strongSwan's keywords that are not supported, with the reason.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("camellia", NO_LIBRARY),
+    ("serpent", NO_LIBRARY),
+    ("twofish", NO_LIBRARY),
+    ("prfcamellia", NO_LIBRARY),
+    ("ecp224bp", NO_LIBRARY),
+    ("ecp256bp", NO_LIBRARY),
+    ("ecp384bp", NO_LIBRARY),
+    ("ecp512bp", NO_LIBRARY),
+    ("x448", NO_LIBRARY),
+    ("curve448", NO_LIBRARY),
+    ("newhope", "no standard defines it for IKEv2"),
+    ("ntru", "no standard defines it for IKEv2"),
+    ("mlkem", NOT_YET),
+    ("ke1_", NOT_YET),
+    ("ke2_", NOT_YET),
+    ("ke3_", NOT_YET),
+    ("ke4_", NOT_YET),
+    ("ke5_", NOT_YET),
+    ("ke6_", NOT_YET),
+    ("ke7_", NOT_YET),
 ];
+const NOT_YET: &str = "additional key exchanges are still missing (RFC 9370)";
 
 fn keyword(text: &str) -> ValueResult<Algorithm> {
     let lower = text.to_ascii_lowercase();
@@ -192,11 +187,14 @@ fn keyword(text: &str) -> ValueResult<Algorithm> {
             format!("use {instead}"),
         ));
     }
-    if LATER.iter().any(|prefix| lower.starts_with(prefix)) {
+    if let Some((_, why)) = UNSUPPORTED
+        .iter()
+        .find(|(prefix, _)| lower.starts_with(prefix))
+    {
         let help = "use aes128gcm16, aes256gcm16, aes128 or aes256; sha256, sha384 or sha512; x25519, ecp256, \
-                    ecp384, modp2048, modp3072 or modp4096";
+                    ecp384, ecp521, modp2048, modp3072 or modp4096";
         return Err(ValueError::new(
-            format!("{} is not supported yet", quoted(text)),
+            format!("{} is not supported: {why}", quoted(text)),
             help,
         ));
     }
@@ -275,11 +273,13 @@ fn check_ciphers(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
     Ok(())
 }
 
-/// Returns the PRF with the hash of the integrity algorithm, if there is one. strongSwan implies
-/// the PRF in the same way.
+/// Returns the PRF with the hash or the MAC of the integrity algorithm, if there is one. strongSwan
+/// implies the PRF in the same way.
 fn prf_of(integrity: Integrity) -> Option<Prf> {
     match integrity {
         Integrity::HmacSha1_96 => Some(Prf::HmacSha1),
+        Integrity::AesXcbc96 => Some(Prf::Aes128Xcbc),
+        Integrity::AesCmac96 => Some(Prf::Aes128Cmac),
         Integrity::HmacSha2_256_128 => Some(Prf::HmacSha2_256),
         Integrity::HmacSha2_384_192 => Some(Prf::HmacSha2_384),
         Integrity::HmacSha2_512_256 => Some(Prf::HmacSha2_512),
@@ -289,7 +289,7 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
 
 /// Parses one IKE proposal, or `default`. `legacy` means that the connection permits weak
 /// algorithms.
-pub(super) fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
+fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
     if text == "default" {
         return Ok(ike_default());
     }
@@ -333,6 +333,9 @@ pub(super) fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
             "add x25519, ecp256, ecp384, modp2048, modp3072 or modp4096",
         ));
     }
+    if let Some(weak) = listed.groups.iter().find(|group| group.legacy() && !legacy) {
+        return Err(group_refusal(*weak));
+    }
     if !listed.sequence_numbers.is_empty() {
         let what = format!("{}: sequence numbers belong to ESP", quoted(text));
         return Err(ValueError::new(what, "move esn or noesn to esp_proposals"));
@@ -350,6 +353,67 @@ pub(super) fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
         prf: listed.prf,
         groups: listed.groups,
     }])
+}
+
+/// The weakness of a group that is only for legacy peers (RFC 8247 §2.4).
+fn group_weakness(group: Group) -> &'static str {
+    match group {
+        Group::Modp1024 | Group::Modp1024Subgroup160 => {
+            "a 1024-bit group is within reach of well-funded attackers"
+        }
+        Group::Modp1536 => "a 1536-bit group is below today's minimum of 2048 bits",
+        _ => "its small subgroups are unsafe",
+    }
+}
+
+fn group_refusal(group: Group) -> ValueError {
+    let what = format!(
+        "{group} is for legacy peers only (RFC 8247): {}",
+        group_weakness(group)
+    );
+    let help = match group {
+        // What the peers' own documentation says about their defaults.
+        Group::Modp1024 => {
+            "Windows and Azure offer it by default: choose modp2048, ecp256 or ecp384 there (Windows: \
+             Set-VpnConnectionIPsecConfiguration; Azure: a custom IPsec policy); else write `legacy = yes` into the \
+             connection"
+        }
+        _ => {
+            "use x25519, ecp256 or modp3072; `legacy = yes` in the connection permits it for an old peer"
+        }
+    };
+    ValueError::new(what, help)
+}
+
+/// Warns of each group that is only for legacy peers.
+fn doubtful_groups<'a>(
+    groups: impl Iterator<Item = &'a Group>,
+) -> impl Iterator<Item = AlgorithmFinding> {
+    let mut seen = Vec::new();
+    groups
+        .filter(|group| group.legacy())
+        .for_each(|&group| add(&mut seen, group));
+    seen.into_iter().map(|group| {
+        AlgorithmFinding::Doubtful(
+            format!("{group} is weak (RFC 8247): {}", group_weakness(group)),
+            "use x25519, ecp256 or modp3072 as soon as the peer can",
+        )
+    })
+}
+
+/// Reads the proposals of a connection. `legacy` means that it permits weak algorithms.
+pub(super) fn connection(
+    node: &SectionNode,
+    legacy: bool,
+    d: &mut Diagnostics,
+) -> Vec<IkeProposal> {
+    let proposals = read_list(node, "proposals", d, |text| ike(text, legacy))
+        .map(|proposals| proposals.concat())
+        .filter(|proposals| !proposals.is_empty())
+        .unwrap_or_else(ike_default);
+    let groups = proposals.iter().flat_map(|proposal| &proposal.groups);
+    push_findings(node, "proposals", doubtful_groups(groups), d);
+    proposals
 }
 
 /// Refuses algorithms that the IKE SA must not use: those that do not encrypt, and weak ones.
@@ -468,19 +532,29 @@ fn of_key(
     d: &mut Diagnostics,
 ) -> Option<Vec<EspProposal>> {
     let proposals = read_list(node, key, d, parse)?.concat();
-    if let Some(entry) = given(node, key) {
-        for finding in findings(&proposals, legacy) {
-            match finding {
-                AlgorithmFinding::Refused(bad) => report(key, bad, entry.value.at, d),
-                AlgorithmFinding::Doubtful(what, help) => d.push(
-                    Diagnostic::warning(format!("`{key}`: {what}"))
-                        .at(entry.value.at)
-                        .help(help),
-                ),
-            }
+    push_findings(node, key, findings(&proposals, legacy), d);
+    Some(proposals)
+}
+
+fn push_findings(
+    node: &SectionNode,
+    key: &str,
+    findings: impl IntoIterator<Item = AlgorithmFinding>,
+    d: &mut Diagnostics,
+) {
+    let Some(entry) = given(node, key) else {
+        return;
+    };
+    for finding in findings {
+        match finding {
+            AlgorithmFinding::Refused(bad) => report(key, bad, entry.value.at, d),
+            AlgorithmFinding::Doubtful(what, help) => d.push(
+                Diagnostic::warning(format!("`{key}`: {what}"))
+                    .at(entry.value.at)
+                    .help(help),
+            ),
         }
     }
-    Some(proposals)
 }
 
 enum AlgorithmFinding {
@@ -488,8 +562,8 @@ enum AlgorithmFinding {
     Doubtful(String, &'static str),
 }
 
-/// Lists what RFC 8221 says against the algorithms of these proposals, one finding for each
-/// algorithm.
+/// Lists what RFC 8221 and RFC 8247 say against the algorithms of these proposals, one finding for
+/// each algorithm.
 fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
     let mut seen = Vec::new();
     for proposal in proposals {
@@ -532,6 +606,11 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
             ));
         }
     }
+    let groups = || proposals.iter().flat_map(|proposal| &proposal.groups);
+    match groups().find(|group| group.legacy() && !legacy) {
+        Some(group) => findings.push(AlgorithmFinding::Refused(group_refusal(*group))),
+        None => findings.extend(doubtful_groups(groups())),
+    }
     findings
 }
 
@@ -544,7 +623,7 @@ fn weakness(name: &str) -> &'static str {
 }
 
 /// The default IKE proposals: combined-mode ciphers first, then CBC with HMAC.
-pub(super) fn ike_default() -> Vec<IkeProposal> {
+fn ike_default() -> Vec<IkeProposal> {
     use Group::*;
     let prf = vec![Prf::HmacSha2_256, Prf::HmacSha2_384, Prf::HmacSha2_512];
     let groups = vec![Curve25519, Ecp256, Ecp384, Modp3072, Modp4096, Modp2048];
@@ -650,9 +729,11 @@ mod tests {
                 "names no PRF, which makes it PRF_HMAC_SHA1",
             ),
             ("aes256-sha256-prfsha1-modp2048", "PRF_HMAC_SHA1 is weak"),
-            ("aes128-aesxcbc-x25519", "no PRF"),
             ("aes128-sha256-modp1024", "1024-bit"),
-            ("camellia128-sha256-x25519", "not supported yet"),
+            ("aes128-sha256-modp2048s256", "small subgroups"),
+            ("camellia128-sha256-x25519", "no library"),
+            ("aes256-sha256-ecp256bp", "no library"),
+            ("aes256-sha256-x25519-ke1_mlkem768", "RFC 9370"),
             ("aes128-sha265-x25519", "not a known algorithm"),
         ] {
             assert!(
@@ -661,6 +742,8 @@ mod tests {
             );
         }
         let of = |text, legacy| ike(text, legacy).unwrap()[0].prf.clone();
+        assert_eq!(of("aes128-aesxcbc-x25519", false), [Prf::Aes128Xcbc]);
+        assert_eq!(of("aes128-aescmac-x25519", false), [Prf::Aes128Cmac]);
         assert_eq!(of("aes256-sha1-modp2048", true), [Prf::HmacSha1]);
         assert_eq!(
             of("aes256-sha1-sha256-modp2048", false),
@@ -761,6 +844,7 @@ mod tests {
             ("esp_proposals", "des-sha256", "ENCR_DES MUST NOT"),
             ("esp_proposals", "aes128-md5", "AUTH_HMAC_MD5_96 MUST NOT"),
             ("ah_proposals", "md5", "AUTH_HMAC_MD5_96 MUST NOT"),
+            ("esp_proposals", "aes128-sha256-modp1536", "MODP_1536"),
         ] {
             let line = format!("{key} = {text}");
             let (refused, findings) = read_child(&line, false);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use aws_lc_rs::{digest, hmac};
+use esplanade_crypto::aes_prf::AesPrf;
 use esplanade_crypto::iana::Prf;
 use esplanade_crypto::sk::{self, SkKey};
 
@@ -12,18 +13,13 @@ use crate::wire::Id;
 /// RFC 7296 §2.15.
 const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
 
-const fn algorithm(prf: Prf) -> hmac::Algorithm {
-    match prf {
-        Prf::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-        Prf::HmacSha2_256 => hmac::HMAC_SHA256,
-        Prf::HmacSha2_384 => hmac::HMAC_SHA384,
-        Prf::HmacSha2_512 => hmac::HMAC_SHA512,
-    }
-}
+/// Length of the key and of the output of the AES PRFs.
+const AES_LEN: usize = 16;
 
-/// The length of the PRF's key and output. An HMAC PRF prefers a key that is as long as its output (RFC 7296 §2.13).
+/// The length of the PRF's output. SK_d, SK_pi and SK_pr have this length (RFC 7296 §2.14).
 const fn prf_len(prf: Prf) -> usize {
     match prf {
+        Prf::Aes128Xcbc | Prf::Aes128Cmac => AES_LEN,
         Prf::HmacSha1 => 20,
         Prf::HmacSha2_256 => 32,
         Prf::HmacSha2_384 => 48,
@@ -31,30 +27,59 @@ const fn prf_len(prf: Prf) -> usize {
     }
 }
 
-/// `prf(key, data)`. The data is given in parts.
-pub fn prf(prf: Prf, key: &[u8], data: &[&[u8]]) -> Secret {
-    let key = hmac::Key::new(algorithm(prf), key);
-    Secret::from(sign(&key, data).as_ref())
+/// A PRF with its key. It lives on the stack, for one computation.
+#[expect(clippy::large_enum_variant)]
+enum KeyedPrf {
+    Hmac(hmac::Key),
+    Aes(AesPrf),
 }
 
-fn sign(key: &hmac::Key, data: &[&[u8]]) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(key);
-    for part in data {
-        context.update(part);
+impl KeyedPrf {
+    fn new(prf: Prf, key: &[u8]) -> Self {
+        let hmac = |algorithm| Self::Hmac(hmac::Key::new(algorithm, key));
+        match prf {
+            Prf::HmacSha1 => hmac(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
+            Prf::HmacSha2_256 => hmac(hmac::HMAC_SHA256),
+            Prf::HmacSha2_384 => hmac(hmac::HMAC_SHA384),
+            Prf::HmacSha2_512 => hmac(hmac::HMAC_SHA512),
+            Prf::Aes128Xcbc => Self::Aes(AesPrf::xcbc(key)),
+            Prf::Aes128Cmac => Self::Aes(AesPrf::cmac(key)),
+        }
     }
-    context.sign()
+
+    fn compute(&self, data: &[&[u8]]) -> Secret {
+        match self {
+            Self::Hmac(key) => {
+                let mut context = hmac::Context::with_key(key);
+                data.iter().for_each(|part| context.update(part));
+                Secret::from(context.sign().as_ref())
+            }
+            Self::Aes(key) => key.compute(&joined(data)),
+        }
+    }
+}
+
+/// The parts one after the other. They can be secret.
+fn joined(parts: &[&[u8]]) -> Secret {
+    let mut all = Secret::with_capacity(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| all.extend(part));
+    all
+}
+
+/// `prf(key, data)`. The data is given in parts.
+pub fn prf(prf: Prf, key: &[u8], data: &[&[u8]]) -> Secret {
+    KeyedPrf::new(prf, key).compute(data)
 }
 
 /// Returns `len` bytes of `prf+(key, seed)` (RFC 7296 §2.13). Returns `None` if `len` is more than the 255 blocks of
 /// prf+.
 pub fn prf_plus(prf: Prf, key: &[u8], seed: &Secret, len: usize) -> Option<Secret> {
-    let key = hmac::Key::new(algorithm(prf), key);
+    let key = KeyedPrf::new(prf, key);
     let blocks = u8::try_from(len.div_ceil(prf_len(prf))).ok()?;
     let mut out = Secret::with_capacity(usize::from(blocks) * prf_len(prf));
     let mut previous = Secret::default();
     for counter in 1..=blocks {
-        let block = sign(&key, &[previous.expose(), seed.expose(), &[counter]]);
-        previous = Secret::from(block.as_ref());
+        previous = key.compute(&[previous.expose(), seed.expose(), &[counter]]);
         out.extend(previous.expose());
     }
     out.truncate(len);
@@ -118,7 +143,15 @@ impl IkeSaKeys {
         initiator_spi: u64,
         responder_spi: u64,
     ) -> Self {
-        let key = [nonces.initiator, nonces.responder].concat();
+        let key = match suite.prf {
+            // RFC 7296 §2.14: the key has a fixed length. Each nonce gives half of it.
+            Prf::Aes128Xcbc | Prf::Aes128Cmac => {
+                let half =
+                    |nonce: &[u8]| nonce.iter().take(AES_LEN / 2).copied().collect::<Vec<_>>();
+                [half(nonces.initiator), half(nonces.responder)].concat()
+            }
+            _ => [nonces.initiator, nonces.responder].concat(),
+        };
         let skeyseed = prf(suite.prf, &key, &[shared.expose()]);
         Self::expand(suite, &skeyseed, nonces, initiator_spi, responder_spi)
     }
@@ -156,7 +189,7 @@ impl IkeSaKeys {
         ];
         let seed = Secret::from(seed.concat());
         let all = prf_plus(suite.prf, skeyseed.expose(), &seed, lens.iter().sum())
-            .expect("the longest suite needs 9 of the 255 blocks");
+            .expect("no suite needs more than 16 of the 255 blocks");
         let mut offset = 0;
         let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
             let part = all.part(offset, len).expect("the lengths add up");
@@ -191,9 +224,7 @@ impl IkeSaKeys {
     ) -> Option<Secret> {
         let shared = shared.map_or(&[][..], Secret::expose);
         // The seed contains the secret, so that it is kept in zeroising memory.
-        let parts = [shared, nonces.initiator, nonces.responder];
-        let mut seed = Secret::with_capacity(parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| seed.extend(part));
+        let seed = joined(&[shared, nonces.initiator, nonces.responder]);
         prf_plus(self.suite.prf, self.d.expose(), &seed, len)
     }
 
