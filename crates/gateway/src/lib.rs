@@ -19,5 +19,6 @@ pub mod output;
 pub mod pool;
 pub mod private;
 pub mod status;
+pub mod updown;
 pub mod vici;
 pub mod worker;

@@ -305,8 +305,8 @@ fn keys_of_strongswan_are_named_as_such() {
             "`fragmentation` in a connection is not supported yet",
         ),
         (
-            site("", "updown = /bin/true"),
-            "`updown` in a child is not supported yet",
+            site("", "interface = eth0"),
+            "`interface` in a child is not supported yet",
         ),
         (
             site("", "dpd_delay = 30s"),

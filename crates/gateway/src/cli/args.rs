@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use esplanade_crypto::Tier;
 
-use crate::{config, demo, log};
+use crate::{config, demo, log, updown};
 
 /// An IPsec gateway: IKEv2 and ESP
 #[derive(Debug, Parser)]
@@ -92,6 +92,9 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands
     Man { command: Option<String> },
+    /// Run updown scripts for the gateway that has started this process
+    #[command(name = updown::runner::COMMAND, hide = true)]
+    UpdownRunner,
 }
 
 #[derive(Debug, Subcommand)]

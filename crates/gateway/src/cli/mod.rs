@@ -6,6 +6,7 @@ mod control;
 mod explain;
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ pub use args::{Cli, Command, Control, Guard, RunOptions};
 use crate::config::{self, Loaded};
 use crate::failure::{Exit, Failure};
 use crate::io::signals::ignore_meaningless;
-use crate::{confine, daemon, demo, log};
+use crate::{confine, daemon, demo, log, updown};
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
@@ -69,11 +70,22 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             print(&script)
         }
         Command::Man { command } => man(command.as_deref()),
+        Command::UpdownRunner => {
+            let socket = std::io::stdin().as_fd().try_clone_to_owned();
+            let served = socket.and_then(updown::runner::serve);
+            served
+                .map_err(|error| Failure::runtime(format!("the runner of updown scripts: {error}")))
+        }
     }
 }
 
 fn run(options: RunOptions) -> Result<(), Failure> {
     ignore_meaningless();
+    let runner = updown::runner_if_needed(&options.config).map_err(|error| {
+        Failure::runtime(format!(
+            "cannot start the runner of updown scripts: {error}"
+        ))
+    })?;
     if !options.unconfined {
         confine::begin()
             .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
@@ -103,6 +115,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
             export_keys: options.export_keys,
             cpu_tier: options.cpu_tier,
         },
+        runner,
     )
 }
 

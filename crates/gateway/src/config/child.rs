@@ -41,6 +41,10 @@ pub struct Policy {
     pub trap: bool,
     pub mode: Mode,
     pub sa: SaOptions,
+    /// The command to call when an SA comes up and when it ends.
+    pub updown: Option<String>,
+    /// Scripts are to let traffic to and from this host through.
+    pub host_access: bool,
     /// The place of the child's name in the configuration.
     pub at: Location,
 }
@@ -123,6 +127,8 @@ pub(super) fn child(
             _ => Mode::Tunnel,
         },
         sa: sa_options(node, parent, d),
+        updown: updown(node, d),
+        host_access: read(node, "hostaccess", d, switch).unwrap_or_default(),
         at: node.name.at,
     };
     check_mode(node, &policy, d);
@@ -170,6 +176,22 @@ pub(super) fn child(
     }
     policies.push(policy);
     Some(child)
+}
+
+/// Reads the command of an updown script.
+fn updown(node: &SectionNode, d: &mut Diagnostics) -> Option<String> {
+    let Some(entry) = given(node, "updown") else {
+        unused(node, &["hostaccess"], "only updown scripts hear of it", d);
+        return None;
+    };
+    let command = entry.value.value.as_str();
+    let program = command.split_whitespace().next().unwrap_or_default();
+    if program.starts_with('/') && !std::path::Path::new(program).exists() {
+        let what = format!("`updown`: there is no file {}", quoted(program));
+        let help = "install it, or name another command: a shell runs it";
+        d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+    }
+    Some(command.to_owned())
 }
 
 fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnostics) -> SaOptions {
@@ -335,7 +357,7 @@ const PEER_REPLAY_WINDOW: u32 = 32;
 
 /// Keys that configure SAs only. A policy without SAs ignores them, which changes nothing in the
 /// traffic that it lets pass. So they cause a warning and no error.
-const OF_SAS: [&str; 9] = [
+const OF_SAS: [&str; 10] = [
     "esp_proposals",
     "ah_proposals",
     "replay_window",
@@ -345,6 +367,7 @@ const OF_SAS: [&str; 9] = [
     "dpd_action",
     "close_action",
     "overlap",
+    "updown",
 ];
 
 fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {

@@ -148,6 +148,13 @@ impl GatewayConfig {
         }
     }
 
+    /// Returns the name of the TUN device with this `if_id`.
+    pub fn interface_name(&self, if_id: u32) -> &str {
+        let mut others = self.interfaces.iter();
+        let own = others.find(|other| other.if_id == if_id);
+        own.map_or(&self.tun, |own| &own.name)
+    }
+
     /// Returns the MTU of the TUN device with this `if_id`.
     pub fn interface_mtu(&self, if_id: u32) -> u16 {
         let mut others = self.interfaces.iter();

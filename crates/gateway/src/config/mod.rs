@@ -107,6 +107,15 @@ pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
     build(&root, file.parent().unwrap_or(Path::new(".")), diagnostics)
 }
 
+/// Tells whether any section of the configuration at `path` gives `key` a value. Errors are not reported.
+pub fn names_key(path: &Path, key: &str) -> bool {
+    fn names(node: &SectionNode, key: &str) -> bool {
+        value::given(node, key).is_some() || node.sections().iter().any(|one| names(one, key))
+    }
+    let root = syntax::read(path, &mut Diagnostics::default());
+    names(&root, key)
+}
+
 /// Reads `text` as if it were the content of `path`.
 pub fn load_text(path: &Path, text: &str) -> Result<Loaded, Diagnostics> {
     let mut diagnostics = Diagnostics::default();

@@ -38,6 +38,9 @@ const EMPTY: Schema = Schema {
 
 const YES: &[&str] = &["yes", "true", "enabled", "1"];
 const NO: &[&str] = &["no", "false", "disabled", "0"];
+const EITHER: &[&str] = &[
+    "yes", "true", "enabled", "1", "no", "false", "disabled", "0",
+];
 const ZERO: &[&str] = &["0", "0s", "0m", "0h", "0d"];
 const NONE: &[&str] = &[];
 
@@ -241,13 +244,14 @@ pub const CHILD: Schema = Schema {
         "if_id_in",
         "if_id_out",
         "engine",
+        "updown",
+        "hostaccess",
     ],
     later: &[
         ("sha256_96", NO),
-        ("updown", NONE),
-        ("hostaccess", NO),
         ("policies", YES),
-        ("policies_fwd_out", NO),
+        // Nothing but the policies decides here which packets are forwarded.
+        ("policies_fwd_out", EITHER),
         ("ipcomp", NO),
         ("reqid", ZERO),
         ("interface", NONE),

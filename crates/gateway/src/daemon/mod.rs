@@ -23,13 +23,14 @@ mod signals;
 mod start;
 mod tier;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
 use esplanade_ike::Endpoint;
+use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, DownReason, Event};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
@@ -41,6 +42,8 @@ use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
+use crate::updown::runner::Runner;
+use crate::updown::{ChildFacts, UpdownScripts};
 use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
@@ -52,6 +55,8 @@ use signals::{Asked, Signals};
 
 /// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// The time that a stop waits for updown scripts.
+const SCRIPTS_END: Duration = Duration::from_secs(10);
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
 /// lifetime.
 const TICK: Duration = Duration::from_millis(500);
@@ -73,8 +78,8 @@ pub struct Options {
     pub cpu_tier: Option<Tier>,
 }
 
-/// Runs the gateway until it is told to stop.
-pub fn run(mut loaded: Loaded, options: Options) -> Result<(), Failure> {
+/// Runs the gateway until it is told to stop. `runner` runs the updown scripts.
+pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -82,7 +87,15 @@ pub fn run(mut loaded: Loaded, options: Options) -> Result<(), Failure> {
     runtime.block_on(async {
         confine::settle(&loaded.gateway);
         let read = std::mem::take(&mut loaded.read);
-        let (mut daemon, inputs) = Daemon::start(loaded, options).await?;
+        let scripts = scripts_of(&loaded);
+        let updown = UpdownScripts::start(runner, scripts)
+            .await
+            .map_err(|error| {
+                Failure::runtime(format!(
+                    "cannot reach the runner of updown scripts: {error}"
+                ))
+            })?;
+        let (mut daemon, inputs) = Daemon::start(loaded, options, updown).await?;
         daemon.confined =
             confine::controlling(&daemon.options.config, &read, &daemon.loaded.gateway)
                 .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
@@ -113,6 +126,7 @@ struct Daemon {
     /// The earliest time for the next change of that table, which is large with many peers.
     shield_next: Instant,
     next_tick: Instant,
+    updown: UpdownScripts,
     confined: InForce,
 }
 
@@ -152,6 +166,7 @@ impl Daemon {
                 Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
                 () = tokio::time::sleep_until(deadline.into()) => {}
+                () = self.updown.proceed() => {}
                 () = inputs.plane.watch.changed() => self.repair_at = Some(Instant::now()),
                 asked = inputs.signals.asked() => match asked {
                     Asked::Stop => break Ok(()),
@@ -174,6 +189,7 @@ impl Daemon {
         tracing::info!("the gateway stops");
         manager.stopping();
         self.say_goodbye(&mut inputs).await;
+        self.finish_scripts().await;
         self.plane
             .stop(match result {
                 Ok(()) => Ending::Ordered,
@@ -414,6 +430,7 @@ impl Daemon {
                     plain(&deleted.reason)
                 );
                 self.join.delete(&deleted, now);
+                self.updown.deleted(&deleted);
                 if !deleted.replaced {
                     self.emit("child-updown", &deleted.connection, None);
                 }
@@ -497,9 +514,45 @@ impl Daemon {
             rekey = sa.rekeyed_from.is_some(),
             "child SA installed"
         );
+        self.tell_script(sa);
         match sa.rekeyed_from {
             Some(_) => self.emit("child-rekey", &sa.connection, None),
             None => self.emit("child-updown", &sa.connection, Some("yes")),
+        }
+    }
+
+    /// Lets the child's updown script know of an SA that has come up.
+    fn tell_script(&mut self, sa: &esplanade_ike::ChildSaInstalled) {
+        let policies = &self.loaded.policies;
+        let policy = policies
+            .iter()
+            .find(|policy| policy.connection == sa.connection && policy.child == sa.name);
+        let status = self.endpoint.status_around(sa.child);
+        let (Some(policy), Some(status)) = (policy, status) else {
+            return;
+        };
+        let id = |id: Option<Identity>| id.map_or_else(String::new, |id| id.to_string());
+        self.updown.installed(&ChildFacts {
+            sa,
+            policy,
+            interface: self
+                .loaded
+                .gateway
+                .interface_name(policy.sa.if_ids.outbound),
+            local_id: id(status.local_id),
+            remote_id: id(status.remote_id),
+        });
+    }
+
+    /// Lets the scripts of the SAs that ended with the gateway run, for a bounded time.
+    async fn finish_scripts(&mut self) {
+        let scripts = async {
+            while self.updown.is_busy() {
+                self.updown.proceed().await;
+            }
+        };
+        if tokio::time::timeout(SCRIPTS_END, scripts).await.is_err() {
+            tracing::warn!("the gateway ends before all updown scripts have been called");
         }
     }
 
@@ -525,6 +578,16 @@ impl Daemon {
                 format!("{name} is bound to an interface that this gateway did not start with");
             let failure = Failure::new(Exit::Configuration, what);
             return Err(failure.help("restart the gateway: interfaces are made when it starts"));
+        }
+        if let Some(script) = scripts_of(&loaded)
+            .iter()
+            .find(|script| !self.updown.knows(script))
+        {
+            let what = format!("this gateway did not start with the updown script `{script}`");
+            let failure = Failure::new(Exit::Configuration, what);
+            return Err(
+                failure.help("restart the gateway: it gives up the right to run other programs")
+            );
         }
         if diff.gateway {
             tracing::warn!(
@@ -604,6 +667,16 @@ fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String>
         !has(if_ids.inbound) || !has(if_ids.outbound)
     })?;
     Some(format!("{}/{}", policy.connection, policy.child))
+}
+
+/// The updown scripts of a configuration, each once.
+fn scripts_of(loaded: &Loaded) -> Vec<String> {
+    let scripts = loaded
+        .policies
+        .iter()
+        .filter_map(|policy| policy.updown.clone());
+    let unique: BTreeSet<_> = scripts.collect();
+    unique.into_iter().collect()
 }
 
 /// Removes what a gateway with this configuration has left to keep traffic off the wire.

@@ -21,6 +21,7 @@ use crate::config::Loaded;
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::join::{ChildSaDevice, Join};
+use crate::updown::UpdownScripts;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -33,10 +34,15 @@ struct Begun {
     database: Arc<Database>,
     join: Join,
     guards: crate::net::Result<Guards>,
+    updown: UpdownScripts,
 }
 
 impl Daemon {
-    pub(super) async fn start(loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
+    pub(super) async fn start(
+        loaded: Loaded,
+        options: Options,
+        updown: UpdownScripts,
+    ) -> Result<(Self, Inputs), Failure> {
         // A second gateway, started by mistake, stops here, before it touches anything.
         let socket = match Socket::bind(&loaded.gateway.socket) {
             Err(error @ BindError::InUse(_)) => return Err(socket_failure(error)),
@@ -57,6 +63,7 @@ impl Daemon {
             database,
             join,
             guards,
+            updown,
         };
         let result = Self::start_guarded(loaded, options, begun).await;
         if result.is_err() && stand {
@@ -79,6 +86,7 @@ impl Daemon {
             database,
             mut join,
             guards,
+            updown,
         } = begun;
         let signals = Signals::watch()?;
         let keys = match &options.export_keys {
@@ -117,6 +125,7 @@ impl Daemon {
             shield_at: Some(started),
             shield_next: started,
             next_tick: started + TICK,
+            updown,
             confined: InForce::default(),
         };
         warn_of_forwarding(&daemon.loaded);
