@@ -23,6 +23,7 @@ pub mod iana;
 pub mod job;
 mod joined;
 pub mod key;
+pub mod key_file;
 mod key_slot;
 #[cfg(test)]
 mod known_answers;

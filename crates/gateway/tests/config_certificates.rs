@@ -87,6 +87,59 @@ fn keys_are_found_by_the_certificate() {
     assert!(read(folder.path(), "certs = moon.pem", "id = %any", "").is_ok());
 }
 
+/// Encrypts the private key of the folder in each form that openssl knows.
+#[test]
+fn encrypted_keys_are_opened_by_their_passphrase() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::rename(at.join("private/moon.pem"), at.join("plain.pem")).unwrap();
+    for step in [
+        "pkcs8 -topk8 -in plain.pem -out private/moon.key -passout pass:x -v2 aes-256-cbc",
+        "pkcs8 -topk8 -in plain.pem -out private/moon.key -passout pass:x -v2 aes-128-cbc -v2prf hmacWithSHA256",
+        "pkcs8 -topk8 -in plain.pem -out private/moon.key -passout pass:x -v2 des3",
+        "pkcs8 -topk8 -in plain.pem -out private/moon.key -passout pass:x -outform DER -v2 aes-256-cbc",
+        "ec -in plain.pem -out private/moon.key -passout pass:x -aes128",
+        "ec -in plain.pem -out private/moon.key -passout pass:x -des3",
+    ] {
+        openssl(at, step);
+        let secrets = "private-moon { file = moon.key\n secret = x\n }";
+        let loaded = read(at, "certs = moon.pem", "cacerts = ca.pem", secrets);
+        loaded.unwrap_or_else(|errors| panic!("{step}: {errors}"));
+    }
+}
+
+const PKCS12: &str = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -certfile x509ca/ca.pem -out pkcs12/moon.p12 \
+                      -passout pass:x";
+
+#[test]
+fn a_pkcs12_file_has_key_and_certificates() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pkcs12")).unwrap();
+    openssl(at, PKCS12);
+    fs::remove_dir_all(at.join("private")).unwrap();
+    fs::remove_dir_all(at.join("x509")).unwrap();
+    let secrets = "pkcs12-moon { file = moon.p12\n secret = x\n }";
+    for local in ["auth = pubkey", "id = moon.example.org"] {
+        let loaded = read(at, local, "cacerts = ca.pem", secrets).unwrap();
+        let method = &loaded.ike.connections[0].local.method;
+        let LocalMethod::Certificate(credential) = method else {
+            panic!("{method:?}")
+        };
+        assert_eq!(
+            credential.certificate().subject().to_string(),
+            "O=Example, CN=moon"
+        );
+        assert_eq!(credential.certificates().count(), 2, "the chain follows");
+    }
+    let refused = read(at, "id = sun.example.org", "cacerts = ca.pem", secrets).unwrap_err();
+    assert!(
+        refused
+            .render(false)
+            .contains("has no certificate of its own")
+    );
+}
+
 #[test]
 fn check_says_that_revocation_is_not_checked() {
     let Some(folder) = folder() else { return };
@@ -109,6 +162,10 @@ fn what_is_wrong_with_credentials_is_said() {
             .render(false)
     };
     let ok = "certs = moon.pem";
+    let locked = "genpkey -algorithm ed25519 -aes256 -pass pass:x -out private/locked.pem";
+    openssl(at, locked);
+    fs::create_dir(at.join("pkcs12")).unwrap();
+    openssl(at, PKCS12);
     for (local, remote, secrets, expected) in [
         ("certs = mars.pem", "", "", "mars.pem`: it does not exist"),
         ("certs = ../san", "", "", "no certificate in the file"),
@@ -137,8 +194,20 @@ fn what_is_wrong_with_credentials_is_said() {
         (
             ok,
             "",
-            "private-1 { file = moon.pem\n secret = hunter2\n }",
-            "`secret` in a private key is not supported yet",
+            "private-1 { file = locked.pem\n secret = hunter2\n }",
+            "the passphrase does not decrypt it",
+        ),
+        (
+            ok,
+            "",
+            "private-1 { file = locked.pem\n }",
+            "no passphrase is given",
+        ),
+        (
+            "auth = pubkey",
+            "",
+            "pkcs12-1 { file = moon.p12\n secret = hunter2\n }",
+            "the passphrase does not decrypt it",
         ),
     ] {
         let rendered = refusal(local, remote, secrets);
@@ -148,15 +217,7 @@ fn what_is_wrong_with_credentials_is_said() {
     fs::remove_file(at.join("private/moon.pem")).unwrap();
     let rendered = refusal(ok, "", "");
     assert!(rendered.contains("no private key belongs to"), "{rendered}");
-    openssl(
-        at,
-        "genpkey -algorithm ed25519 -aes256 -pass pass:x -out private/locked.pem",
-    );
-    let rendered = refusal(ok, "", "");
-    assert!(
-        rendered.contains("encrypted private keys are not supported yet"),
-        "{rendered}"
-    );
+    assert!(rendered.contains("no passphrase is given"), "{rendered}");
     fs::remove_dir_all(at.join("x509ca")).unwrap();
     assert!(refusal(ok, "", "").contains("trusts no certificate authority"));
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use esplanade_ike::auth::{Authorities, Identity};
+use esplanade_ike::auth::{Authorities, Certificate, Identity};
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
     StartAction, Unique,
@@ -19,6 +19,7 @@ use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::peers::peers;
 use super::secret::KeyOwners;
+use super::source::Location;
 use super::tree::SectionNode;
 use super::value::{
     ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
@@ -379,26 +380,8 @@ fn local_auth(
             method: LocalMethod::Psk,
         });
     }
-    let Some(entry) = given(section, "certs") else {
-        let what = format!(
-            "connection {} has no certificate of its own",
-            quoted(&node.name.value)
-        );
-        let help = "add `certs = …` (a file in x509/), or `auth = psk`";
-        d.push(Diagnostic::error(what).at(section.name.at).help(help));
-        return None;
-    };
-    let files = parts("certs", entry, d);
-    if files.len() > 1 {
-        let bad = ValueError::new(
-            "a choice of own certificates is not supported yet",
-            "name one file; it may hold the chain",
-        );
-        report("certs", bad, entry.value.at, d);
-    }
-    let chain = context
-        .store
-        .certificates("x509", files.first()?, entry.value.at, d);
+    let (chain, at) = own_chain(section, &id, &node.name.value, context)?;
+    let d = &mut *context.diagnostics;
     let end_entity = chain.first()?;
     if id != Identity::Any && !end_entity.names(&id) {
         let what = format!("`id`: the certificate does not name {id}");
@@ -409,11 +392,46 @@ fn local_auth(
         d.push(Diagnostic::error(what).at(place(section, "id")).help(help));
     }
     seen.extend(chain.iter().map(|certificate| certificate.der().to_vec()));
-    let credential = context.store.credential(chain, entry.value.at, d)?;
+    let credential = context.store.credential(chain, at, d)?;
     Some(LocalAuth {
         id,
         method: LocalMethod::Certificate(credential),
     })
+}
+
+/// Reads our own certificates: those of `certs`, or those of a PKCS#12 file. Returns their place in the configuration
+/// too.
+fn own_chain(
+    section: &SectionNode,
+    id: &Identity,
+    connection: &str,
+    context: &mut ConnectionContext<'_>,
+) -> Option<(Vec<Certificate>, Location)> {
+    let d = &mut *context.diagnostics;
+    let Some(entry) = given(section, "certs") else {
+        let contained = context.store.contained(id, d);
+        if contained.is_none() {
+            let what = format!(
+                "connection {} has no certificate of its own",
+                quoted(connection)
+            );
+            let help =
+                "add `certs = …` (a file in x509/), a PKCS#12 file to the secrets, or `auth = psk`";
+            d.push(Diagnostic::error(what).at(section.name.at).help(help));
+        }
+        return contained.map(|chain| (chain, section.name.at));
+    };
+    let files = parts("certs", entry, d);
+    if files.len() > 1 {
+        let bad = ValueError::new(
+            "a choice of own certificates is not supported yet",
+            "name one file; it may hold the chain",
+        );
+        report("certs", bad, entry.value.at, d);
+    }
+    let at = entry.value.at;
+    let chain = context.store.certificates("x509", files.first()?, at, d);
+    Some((chain, at))
 }
 
 fn remote_auth(

@@ -4,13 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::auth::{Certificate, Credential, CredentialError};
+use esplanade_crypto::key_file;
+use esplanade_crypto::secret::Secret;
+use esplanade_ike::auth::{Certificate, Credential, CredentialError, Identity};
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::include::{expand, read_bytes};
-use super::secret::readable_by_others;
-use super::source::{Location, Spanned};
+use super::secret::{NamedKey, readable_by_others};
+use super::source::Location;
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDER_FILES_MAX: usize = 10_000;
@@ -19,7 +21,10 @@ const FOLDER_FILES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct CredentialStore {
     base: PathBuf,
-    named_keys: Vec<(&'static str, Spanned<PathBuf>)>,
+    named_keys: Vec<NamedKey>,
+    named_containers: Vec<NamedKey>,
+    /// The content of the PKCS#12 files. They are read when a connection first needs a credential.
+    containers: Option<Vec<Container>>,
     /// The private keys. They are read when a connection first needs one.
     keys: Option<Vec<KeyFile>>,
     authorities: Option<Vec<Certificate>>,
@@ -31,6 +36,14 @@ struct KeyFile {
     content: Zeroizing<Vec<u8>>,
 }
 
+/// The content of one PKCS#12 file.
+#[derive(Debug)]
+struct Container {
+    key: KeyFile,
+    /// The certificate of the key comes first.
+    chain: Vec<Certificate>,
+}
+
 impl std::fmt::Debug for KeyFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("KeyFile").field(&self.path).finish()
@@ -38,10 +51,12 @@ impl std::fmt::Debug for KeyFile {
 }
 
 impl CredentialStore {
-    pub fn new(base: &Path, named_keys: Vec<(&'static str, Spanned<PathBuf>)>) -> Self {
+    pub fn new(base: &Path, named_keys: Vec<NamedKey>, named_containers: Vec<NamedKey>) -> Self {
         Self {
             base: base.to_owned(),
             named_keys,
+            named_containers,
+            containers: None,
             keys: None,
             authorities: None,
         }
@@ -95,6 +110,43 @@ impl CredentialStore {
         found
     }
 
+    /// Returns the certificates of the PKCS#12 file that is for `id`, its own certificate first.
+    /// With [`Identity::Any`] it is the first file.
+    pub fn contained(&mut self, id: &Identity, d: &mut Diagnostics) -> Option<Vec<Certificate>> {
+        let containers = match self.containers.take() {
+            Some(containers) => containers,
+            None => self.read_containers(d),
+        };
+        let is_for = |container: &&Container| {
+            let own = container.chain.first();
+            *id == Identity::Any || own.is_some_and(|certificate| certificate.names(id))
+        };
+        let found = containers.iter().find(is_for);
+        let chain = found.map(|container| container.chain.clone());
+        self.containers = Some(containers);
+        chain
+    }
+
+    fn read_containers(&self, d: &mut Diagnostics) -> Vec<Container> {
+        let mut containers = Vec::new();
+        for named in &self.named_containers {
+            let path = self.base.join(named.folder).join(&named.file.value);
+            d.sources.note_read(&path);
+            match container_of(&path, named.passphrase.as_ref()) {
+                Ok(container) => containers.push(container),
+                Err((what, help)) => {
+                    let what = format!(
+                        "PKCS#12 file {}: {what}",
+                        quoted(&path.display().to_string())
+                    );
+                    let error = Diagnostic::error(what).at(named.file.at);
+                    d.push(error.help(help).hide_source());
+                }
+            }
+        }
+        containers
+    }
+
     /// Joins the end entity's certificate, the first of `chain`, with its private key. Returns
     /// `None` and reports the reason if no key fits.
     pub fn credential(
@@ -111,7 +163,8 @@ impl CredentialStore {
         // the user.
         let mut reasons = Vec::new();
         let mut found = None;
-        for key in &keys {
+        let contained = self.containers.iter().flatten();
+        for key in keys.iter().chain(contained.map(|container| &container.key)) {
             match Credential::new(&key.content, chain.clone()) {
                 Ok(credential) => {
                     found = Some(Arc::new(credential));
@@ -158,12 +211,12 @@ impl CredentialStore {
     /// keys may hold other files.
     fn read_keys(&self, d: &mut Diagnostics) -> Vec<KeyFile> {
         let mut keys: Vec<KeyFile> = Vec::new();
-        let mut add = |path: PathBuf, named: Option<Location>, d: &mut Diagnostics| {
+        let mut add = |path: PathBuf, named: Option<&NamedKey>, d: &mut Diagnostics| {
             if keys.iter().any(|key| key.path == path) {
                 return;
             }
             d.sources.note_read(&path);
-            match key_of(&path) {
+            match key_of(&path, named.and_then(|key| key.passphrase.as_ref())) {
                 Ok(content) => keys.push(KeyFile { path, content }),
                 Err((what, help)) => {
                     let what = format!(
@@ -171,14 +224,18 @@ impl CredentialStore {
                         quoted(&path.display().to_string())
                     );
                     d.push(match named {
-                        Some(at) => Diagnostic::error(what).at(at).help(help).hide_source(),
+                        Some(key) => Diagnostic::error(what)
+                            .at(key.file.at)
+                            .help(help)
+                            .hide_source(),
                         None => Diagnostic::warning(what).help(help),
                     });
                 }
             }
         };
-        for (folder, file) in &self.named_keys {
-            add(self.base.join(folder).join(&file.value), Some(file.at), d);
+        for key in &self.named_keys {
+            let path = self.base.join(key.folder).join(&key.file.value);
+            add(path, Some(key), d);
         }
         for folder in ["private", "rsa", "ecdsa", "pkcs8"] {
             for path in all_in(&self.base, folder, d) {
@@ -209,21 +266,56 @@ fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
 }
 
-fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
+fn key_of(path: &Path, passphrase: Option<&Secret>) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
-    let marks = [
-        &b"-----BEGIN ENCRYPTED PRIVATE KEY-----"[..],
-        b"Proc-Type: 4,ENCRYPTED",
-    ];
-    if marks
-        .iter()
-        .any(|mark| bytes.windows(mark.len()).any(|window| window == *mark))
-    {
-        let what = "encrypted private keys are not supported yet".to_owned();
-        return Err((
-            what,
-            "decrypt it with `openssl pkey` and protect the file by its mode",
-        ));
+    if !key_file::is_encrypted(&bytes) {
+        return Ok(bytes);
     }
-    Ok(bytes)
+    let Some(passphrase) = passphrase else {
+        return Err((
+            "it is encrypted, and no passphrase is given".to_owned(),
+            "add `secrets { private { file = …, secret = … } }`, each setting on a line of its own",
+        ));
+    };
+    match key_file::decrypt(&bytes, passphrase) {
+        Ok(key) => Ok(Zeroizing::new(key.expose().to_vec())),
+        Err(error) => Err((
+            error.to_string(),
+            "check `secret`; `openssl pkey -in FILE` tells whether it is right",
+        )),
+    }
+}
+
+fn container_of(path: &Path, passphrase: Option<&Secret>) -> Result<Container, FileRefusal> {
+    let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
+    let none = Secret::default();
+    let opened = key_file::open_pkcs12(&bytes, passphrase.unwrap_or(&none)).map_err(|error| {
+        let help = "check `secret`; `openssl pkcs12 -in FILE` tells whether it is right";
+        (error.to_string(), help)
+    })?;
+    let help = "make it anew with the private key and its certificate";
+    let certificates = opened
+        .certificates
+        .iter()
+        .map(|der| Certificate::from_der(der))
+        .collect::<Result<Vec<_>, _>>();
+    let mut chain = certificates.map_err(|error| (error.to_string(), help))?;
+    let key = opened.private_key.expose();
+    let own = chain
+        .iter()
+        .position(|one| Credential::new(key, vec![one.clone()]).is_ok())
+        .ok_or_else(|| {
+            (
+                "no certificate in it belongs to its private key".to_owned(),
+                help,
+            )
+        })?;
+    chain.swap(0, own);
+    Ok(Container {
+        key: KeyFile {
+            path: path.to_owned(),
+            content: Zeroizing::new(key.to_vec()),
+        },
+        chain,
+    })
 }

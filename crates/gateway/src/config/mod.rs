@@ -14,6 +14,7 @@ mod header;
 mod identity;
 mod include;
 mod interface;
+mod keywords;
 mod lexer;
 mod peers;
 mod proposal;
@@ -138,7 +139,7 @@ fn build(
 
     let connections = resolved.section("connections").unwrap_or(&nothing);
     schema::check(connections, &schema::CONNECTIONS, false, d);
-    let store = credentials::CredentialStore::new(base, secrets.private);
+    let store = credentials::CredentialStore::new(base, secrets.private, secrets.pkcs12);
     let mut context = connection::ConnectionContext {
         gateway: &gateway,
         secrets: (!secrets.incomplete).then(|| secret::KeyOwners::new(&secrets.psk)),

@@ -270,8 +270,8 @@ pub const CHILD: Schema = Schema {
 
 pub const SECRETS: Schema = Schema {
     what: "the secrets section",
-    section_prefixes: &["ike", "private", "rsa", "ecdsa", "pkcs8"],
-    later_sections: &["eap", "xauth", "ntlm", "ppk", "pkcs12", "token"],
+    section_prefixes: &["ike", "private", "rsa", "ecdsa", "pkcs8", "pkcs12"],
+    later_sections: &["eap", "xauth", "ntlm", "ppk", "token"],
     ..EMPTY
 };
 
@@ -284,9 +284,7 @@ pub const SECRET_IKE: Schema = Schema {
 
 pub const SECRET_PRIVATE: Schema = Schema {
     what: "a private key",
-    keys: &["file"],
-    // The passphrase of an encrypted key.
-    later: &[("secret", NONE)],
+    keys: &["file", "secret"],
     ..EMPTY
 };
 

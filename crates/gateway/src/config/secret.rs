@@ -17,6 +17,8 @@ use super::source::Spanned;
 use super::tree::SectionNode;
 use super::value::{finding, given, hex};
 
+/// The folder of PKCS#12 files.
+const PKCS12: &str = "pkcs12";
 /// A pre-shared key with fewer bytes causes a warning.
 const SECRET_BYTES_MIN: usize = 16;
 
@@ -26,8 +28,17 @@ pub(super) struct Secrets {
     pub psk: Vec<Secret>,
     /// A pre-shared key was refused, so its owners are unknown.
     pub incomplete: bool,
-    /// Files of private keys, each with the folder in which strongSwan looks for its kind.
-    pub private: Vec<(&'static str, Spanned<PathBuf>)>,
+    pub private: Vec<NamedKey>,
+    pub pkcs12: Vec<NamedKey>,
+}
+
+/// A file with a private key that the secrets name.
+#[derive(Debug)]
+pub(super) struct NamedKey {
+    /// The folder in which strongSwan looks for this kind of key.
+    pub folder: &'static str,
+    pub file: Spanned<PathBuf>,
+    pub passphrase: Option<SecretBytes>,
 }
 
 /// The owners of all pre-shared keys. The sets make the look-up fast for many connections.
@@ -79,21 +90,30 @@ pub(super) fn secrets(node: &SectionNode, diagnostics: &mut Diagnostics) -> Secr
                 Some(secret) => secrets.psk.push(secret),
                 None => secrets.incomplete = true,
             }
-        } else if let Some(folder) = ["private", "rsa", "ecdsa", "pkcs8"]
+        } else if let Some(folder) = ["private", "rsa", "ecdsa", "pkcs8", PKCS12]
             .into_iter()
             .find(|kind| name.starts_with(kind))
         {
             schema::check(section, &schema::SECRET_PRIVATE, true, diagnostics);
             match given(section, "file") {
                 Some(entry) => {
-                    let path = PathBuf::from(entry.value.value.as_str());
-                    secrets.private.push((
+                    let passphrase = given(section, "secret");
+                    if let Some(passphrase) = passphrase {
+                        warn_if_readable(&passphrase.value, diagnostics);
+                    }
+                    let list = match folder {
+                        PKCS12 => &mut secrets.pkcs12,
+                        _ => &mut secrets.private,
+                    };
+                    list.push(NamedKey {
                         folder,
-                        Spanned {
-                            value: path,
+                        file: Spanned {
+                            value: PathBuf::from(entry.value.value.as_str()),
                             at: entry.value.at,
                         },
-                    ));
+                        passphrase: passphrase
+                            .map(|entry| SecretBytes::from(entry.value.value.as_bytes())),
+                    });
                 }
                 None => {
                     let what = format!("{} names no `file`", quoted(name));

@@ -193,7 +193,7 @@ impl Output {
         let collected = Arc::clone(&shared);
         std::thread::spawn(move || {
             let mut part = [0; 1024];
-            // What is too much is read too, so that the script does not stand still.
+            // The rest is read too, so that the script does not stand still.
             loop {
                 let read = pipe.read(&mut part).unwrap_or(0);
                 let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,294 @@
+//! Files whose private keys a passphrase encrypts: PEM and PKCS#8 (RFC 7468, RFC 5958, RFC 8018), and PKCS#12 (RFC 7292).
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use aws_lc_sys as lc;
+use zeroize::Zeroize;
+
+use crate::secret::Secret;
+
+/// The reason why a file gives no private key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("the passphrase contains a zero byte")]
+    Passphrase,
+    #[error("the passphrase does not decrypt it, or its form is not supported")]
+    NotDecrypted,
+    #[error("it contains no private key")]
+    NoPrivateKey,
+    #[error("memory is short")]
+    Memory,
+}
+
+/// The content of a PKCS#12 file.
+#[derive(Debug)]
+pub struct Pkcs12 {
+    /// PKCS#8 in DER.
+    pub private_key: Secret,
+    /// Certificates in DER, in the order of the file.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+/// Tells whether a file contains a private key that needs a passphrase: PEM that says so, or PKCS#8 in DER.
+pub fn is_encrypted(file: &[u8]) -> bool {
+    const MARKS: [&[u8]; 2] = [
+        b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
+        b"Proc-Type: 4,ENCRYPTED",
+    ];
+    let has = |mark: &[u8]| file.windows(mark.len()).any(|window| window == mark);
+    MARKS.into_iter().any(has) || is_encrypted_der(file)
+}
+
+/// EncryptedPrivateKeyInfo begins with the sequence of an algorithm, every other form of a private key with a number
+/// (RFC 5958 §3).
+fn is_encrypted_der(file: &[u8]) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    let [SEQUENCE, len, rest @ ..] = file else {
+        return false;
+    };
+    let long = usize::from(len.checked_sub(0x80).unwrap_or_default());
+    rest.get(long) == Some(&SEQUENCE)
+}
+
+/// Decrypts a private key. Returns it as PKCS#8 in DER.
+pub fn decrypt(file: &[u8], passphrase: &Secret) -> Result<Secret, KeyFileError> {
+    let key = match is_encrypted_der(file) {
+        true => EvpKey::from_encrypted_der(file, passphrase),
+        false => EvpKey::from_encrypted_pem(file, passphrase)?,
+    };
+    key.ok_or(KeyFileError::NotDecrypted)?.to_pkcs8()
+}
+
+/// Opens a PKCS#12 file.
+pub fn open_pkcs12(file: &[u8], passphrase: &Secret) -> Result<Pkcs12, KeyFileError> {
+    let passphrase = c_string(passphrase)?;
+    let certificates = CertificateStack::new()?;
+    let mut key = ptr::null_mut();
+    let mut content = bytes_to_parse(file);
+    // SAFETY: `content` names the bytes of `file`, the passphrase ends with a zero byte, and the stack is ours.
+    let opened = unsafe {
+        lc::PKCS12_get_key_and_certs(
+            &mut key,
+            certificates.0.as_ptr().cast(),
+            &mut content,
+            passphrase.0.as_ptr(),
+        )
+    };
+    let key = EvpKey::owned(key);
+    if opened != 1 {
+        forget_errors();
+        return Err(KeyFileError::NotDecrypted);
+    }
+    Ok(Pkcs12 {
+        private_key: key.ok_or(KeyFileError::NoPrivateKey)?.to_pkcs8()?,
+        certificates: certificates.to_der(),
+    })
+}
+
+/// A passphrase that ends with a zero byte. It is overwritten when it is dropped.
+struct Passphrase(CString);
+
+impl Drop for Passphrase {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.0).into_bytes().zeroize();
+    }
+}
+
+fn c_string(passphrase: &Secret) -> Result<Passphrase, KeyFileError> {
+    if passphrase.expose().contains(&0) {
+        return Err(KeyFileError::Passphrase);
+    }
+    let mut bytes = Vec::with_capacity(passphrase.len() + 1);
+    bytes.extend_from_slice(passphrase.expose());
+    CString::new(bytes)
+        .map(Passphrase)
+        .map_err(|_| KeyFileError::Passphrase)
+}
+
+fn bytes_to_parse(bytes: &[u8]) -> lc::CBS {
+    let mut cbs = lc::CBS {
+        data: ptr::null(),
+        len: 0,
+    };
+    // SAFETY: `bytes` is valid for its length.
+    unsafe { lc::CBS_init(&mut cbs, bytes.as_ptr(), bytes.len()) };
+    cbs
+}
+
+/// The library keeps a queue of errors for each thread.
+fn forget_errors() {
+    // SAFETY: the call has no preconditions.
+    unsafe { lc::ERR_clear_error() };
+}
+
+/// A private key of the library.
+struct EvpKey(NonNull<lc::EVP_PKEY>);
+
+impl EvpKey {
+    fn owned(key: *mut lc::EVP_PKEY) -> Option<Self> {
+        NonNull::new(key).map(Self)
+    }
+
+    fn from_encrypted_der(file: &[u8], passphrase: &Secret) -> Option<Self> {
+        let mut content = bytes_to_parse(file);
+        let passphrase = passphrase.expose();
+        // SAFETY: `content` names the bytes of `file`, and the passphrase is valid for its length.
+        let key = unsafe {
+            lc::PKCS8_parse_encrypted_private_key(
+                &mut content,
+                passphrase.as_ptr().cast(),
+                passphrase.len(),
+            )
+        };
+        forget_errors();
+        Self::owned(key)
+    }
+
+    fn from_encrypted_pem(file: &[u8], passphrase: &Secret) -> Result<Option<Self>, KeyFileError> {
+        let passphrase = c_string(passphrase)?;
+        let len = isize::try_from(file.len()).map_err(|_| KeyFileError::Memory)?;
+        // SAFETY: the bytes of `file` outlive the BIO, which is freed below.
+        let bio = unsafe { lc::BIO_new_mem_buf(file.as_ptr().cast(), len as lc::ossl_ssize_t) };
+        let bio = NonNull::new(bio).ok_or(KeyFileError::Memory)?;
+        let text: *const c_void = passphrase.0.as_ptr().cast();
+        // SAFETY: without a callback the library takes the argument for a passphrase that ends with a zero byte, and
+        // only reads it.
+        let key = unsafe {
+            let key =
+                lc::PEM_read_bio_PrivateKey(bio.as_ptr(), ptr::null_mut(), None, text.cast_mut());
+            lc::BIO_free(bio.as_ptr());
+            key
+        };
+        forget_errors();
+        Ok(Self::owned(key))
+    }
+
+    fn to_pkcs8(&self) -> Result<Secret, KeyFileError> {
+        // SAFETY: `CBB_zero` makes the struct valid, whatever is in it.
+        let mut builder = unsafe {
+            let mut builder = std::mem::MaybeUninit::<lc::CBB>::zeroed();
+            lc::CBB_zero(builder.as_mut_ptr());
+            builder.assume_init()
+        };
+        let (mut out, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the builder is valid, the key is ours, and a builder that is finished gives its bytes away.
+        let made = unsafe {
+            lc::CBB_init(&mut builder, 0) == 1
+                && lc::EVP_marshal_private_key(&mut builder, self.0.as_ptr()) == 1
+                && lc::CBB_finish(&mut builder, &mut out, &mut len) == 1
+        };
+        if !made {
+            // SAFETY: the builder is valid, and was not finished.
+            unsafe { lc::CBB_cleanup(&mut builder) };
+            forget_errors();
+            return Err(KeyFileError::NoPrivateKey);
+        }
+        // SAFETY: `out` has `len` bytes that are ours. They are overwritten before they are freed.
+        unsafe {
+            let secret = Secret::from(std::slice::from_raw_parts(out, len));
+            lc::OPENSSL_cleanse(out.cast(), len);
+            lc::OPENSSL_free(out.cast());
+            Ok(secret)
+        }
+    }
+}
+
+impl Drop for EvpKey {
+    fn drop(&mut self) {
+        // SAFETY: we own the key. The library overwrites it.
+        unsafe { lc::EVP_PKEY_free(self.0.as_ptr()) };
+    }
+}
+
+/// Certificates of the library.
+struct CertificateStack(NonNull<lc::OPENSSL_STACK>);
+
+impl CertificateStack {
+    fn new() -> Result<Self, KeyFileError> {
+        // SAFETY: the call has no preconditions.
+        let stack = unsafe { lc::OPENSSL_sk_new_null() };
+        NonNull::new(stack).map(Self).ok_or(KeyFileError::Memory)
+    }
+
+    fn certificates(&self) -> impl Iterator<Item = *mut lc::X509> {
+        // SAFETY: the stack is ours.
+        let len = unsafe { lc::OPENSSL_sk_num(self.0.as_ptr()) };
+        (0..len).map(|at| {
+            // SAFETY: the index is below the length.
+            unsafe { lc::OPENSSL_sk_value(self.0.as_ptr(), at) }.cast()
+        })
+    }
+
+    fn to_der(&self) -> Vec<Vec<u8>> {
+        self.certificates().filter_map(der).collect()
+    }
+}
+
+fn der(certificate: *mut lc::X509) -> Option<Vec<u8>> {
+    // SAFETY: the certificate is valid, and a null argument asks for the length only.
+    let len: c_int = unsafe { lc::i2d_X509(certificate, ptr::null_mut()) };
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    let mut at = bytes.as_mut_ptr();
+    // SAFETY: `bytes` has room for the length that the library gave.
+    let written = unsafe { lc::i2d_X509(certificate, &mut at) };
+    (written == len && len > 0).then_some(bytes)
+}
+
+impl Drop for CertificateStack {
+    fn drop(&mut self) {
+        for certificate in self.certificates() {
+            // SAFETY: the stack owns its certificates.
+            unsafe { lc::X509_free(certificate) };
+        }
+        // SAFETY: we own the stack.
+        unsafe { lc::OPENSSL_sk_free(self.0.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_encrypted_is_told_apart() {
+        for (file, encrypted) in [
+            (&b""[..], false),
+            (b"\x30", false),
+            (b"\x30\x03\x02\x01\x00", false),
+            (b"\x30\x82\x01\x00\x02\x01\x00", false),
+            (b"\x30\x82\x01\x00\x30\x10", true),
+            (b"\x30\x10\x30\x02", true),
+            (b"-----BEGIN PRIVATE KEY-----", false),
+            (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", true),
+            (
+                b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
+                true,
+            ),
+        ] {
+            assert_eq!(is_encrypted(file), encrypted, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn hostile_files_give_an_error() {
+        let passphrase = Secret::from(&b"secret"[..]);
+        for file in [
+            &b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n"
+                [..],
+            b"\x30\x82\xff\xff\x30\x10",
+            b"",
+        ] {
+            assert_eq!(
+                decrypt(file, &passphrase).err(),
+                Some(KeyFileError::NotDecrypted)
+            );
+            assert!(open_pkcs12(file, &passphrase).is_err());
+        }
+        let zero = Secret::from(&b"a\0b"[..]);
+        assert_eq!(
+            open_pkcs12(b"", &zero).err(),
+            Some(KeyFileError::Passphrase)
+        );
+    }
+}
