@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, Credential, DistinguishedName, Identity, PeerAuthError, UnixTime,
-    VerifiedPeer,
+    Authorities, Certificate, Credential, DistinguishedName, Identity, PeerAuthError,
+    PeerCertificates, UnixTime, VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -342,7 +342,8 @@ impl World {
                 encoding: CertEncoding::X509_SIGNATURE,
                 data: certificate.der().to_vec(),
             };
-            authorities.verify(&[&cert], &moon, NOW).expect("moon's")
+            let mut sent = PeerCertificates::new(&[&cert]);
+            authorities.verify(&mut sent, &moon, NOW).expect("moon's")
         };
         Self {
             key_hashes: anchors.iter().map(Certificate::key_hash).collect(),
@@ -370,7 +371,8 @@ impl World {
 
     fn verify(&self, certificates: &[Cert], identity: &Identity) -> Option<VerifiedPeer> {
         let payloads: Vec<&Cert> = certificates.iter().collect();
-        match self.authorities.verify(&payloads, identity, NOW) {
+        let mut sent = PeerCertificates::new(&payloads);
+        match self.authorities.verify(&mut sent, identity, NOW) {
             Ok(peer) => {
                 assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));
                 assert!(peer.certificate().names(identity));

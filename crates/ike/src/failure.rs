@@ -114,6 +114,9 @@ pub enum AuthFailure {
     NoLocalIdentity,
     #[error(transparent)]
     InvalidIdentity(IdentityError),
+    /// Each connection that the peer could mean, with the reason why it does not accept the peer.
+    #[error("{}", each_reason(.0))]
+    NoneAccepts(Vec<(String, AuthFailure)>),
     #[error("the peer is {actual}, not {expected}")]
     OtherPeer {
         actual: Box<Identity>,
@@ -137,12 +140,17 @@ pub enum AuthFailure {
     NotPsk(AuthMethod),
     #[error("the pre-shared keys differ")]
     PskMismatch,
-    #[error("not the certificate that is configured")]
-    NotPinned,
+    #[error("it is for none of the pre-shared keys that were tried")]
+    TooManyPsks,
     #[error(transparent)]
     Certificate(Box<PeerAuthError>),
     #[error(transparent)]
     Credential(Box<CredentialError>),
+}
+
+fn each_reason(refused: &[(String, AuthFailure)]) -> String {
+    let reasons = refused.iter().map(|(name, why)| format!("{name}: {why}"));
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 /// The reason why nothing can be proposed under the configuration.

@@ -2,12 +2,17 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use common::script::{Script, error_of};
 use common::*;
-use esplanade_ike::config::{AddressMatch, Connection};
-use esplanade_ike::wire::ExchangeType;
+use esplanade_ike::config::{
+    AddressMatch, Authorities, Certificate, Child, Connection, Credential, LocalMethod,
+    RemoteMethod, Secret,
+};
+use esplanade_ike::wire::{ExchangeType, NotifyType};
+use esplanade_ike::{DownReason, Event, Refusal};
 use esplanade_testkit::net::Conditions;
 
 fn host(text: &str) -> AddressMatch {
@@ -121,9 +126,11 @@ fn our_own_address_decides_among_equals_and_then_the_order() {
 }
 
 #[test]
-fn an_identity_is_worth_more_than_an_address() {
+fn an_address_is_worth_more_than_an_identity() {
     let by_id = named("by identity", |connection| {
         connection.remote.id = id("a.example");
+        // What is of one identity is for no peer of another connection.
+        connection.children = behind(9);
     });
     let by_pattern = named("by pattern", |connection| {
         connection.remote.id = id("*.example");
@@ -132,13 +139,245 @@ fn an_identity_is_worth_more_than_an_address() {
     let by_address = named("by address", |connection| {
         connection.remote_addrs = vec![host(A)];
     });
-    let all = [by_address, by_pattern, by_id];
-    assert_eq!(chosen(&all), "by identity");
+    let all = [by_id, by_pattern, by_address];
+    assert_eq!(chosen(&all), "by address");
     assert_eq!(chosen(&all[..2]), "by pattern");
-    // Two connections know the identity, so that the address decides.
-    let twin = named("by identity, elsewhere", |connection| {
+    // Two connections know the address, so that the identity decides.
+    let twin = named("by address and identity", |connection| {
         connection.remote.id = id("a.example");
-        connection.remote_addrs = vec![range("192.0.2.0", "192.0.2.255")];
+        connection.remote_addrs = vec![host(A)];
     });
-    assert_eq!(chosen(&[all[2].clone(), twin]), "by identity, elsewhere");
+    assert_eq!(chosen(&[all[2].clone(), twin]), "by address and identity");
+}
+
+/// The children of a gateway with one network for each of the connections.
+fn behind(number: usize) -> Vec<Arc<Child>> {
+    let net = format!("10.{number}.0.0-10.{number}.255.255");
+    vec![Arc::new(child("net", &net, NET_A))]
+}
+
+const NOW: Duration = Duration::from_secs(1_780_272_000);
+
+/// A connects to B, which has these connections. Returns the connection of B that is up.
+fn joined(mut a: Connection, connections: &[Connection], secrets: &[&str]) -> Pair {
+    a.remote.id = id("%any");
+    let mut b = config(connections[0].clone());
+    b.connections = connections.iter().cloned().map(Into::into).collect();
+    b.secrets = secrets.iter().map(|text| secret(text, &[])).collect();
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    for side in [&mut pair.a, &mut pair.b] {
+        side.endpoint
+            .set_wall_clock(pair.start, SystemTime::UNIX_EPOCH + NOW);
+    }
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    pair
+}
+
+fn secret(key: &str, owners: &[&str]) -> Secret {
+    Secret {
+        owners: owners.iter().map(|owner| id(owner)).collect(),
+        key: Arc::new(key.as_bytes().into()),
+    }
+}
+
+fn name_of_b(pair: &Pair) -> Option<String> {
+    pair.b.endpoint.status().first()?.connection.clone()
+}
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
+    };
+}
+
+fn load(pem: &[u8]) -> Vec<Certificate> {
+    Certificate::from_file_content(pem).unwrap()
+}
+
+fn below(authority: &[u8]) -> RemoteMethod {
+    RemoteMethod::Certificate {
+        authorities: Arc::new(Authorities::new(&load(authority)).unwrap()),
+        pinned: vec![],
+    }
+}
+
+/// The initiator, as moon.example.org with a certificate.
+fn moon() -> Connection {
+    let mut a = default_configs().0;
+    a.local.id = id("moon.example.org");
+    let chain = load(file!("moon-ecdsa256.pem"));
+    let credential = Credential::new(file!("moon-ecdsa256.key"), chain).unwrap();
+    a.local.method = LocalMethod::Certificate(Arc::new(credential));
+    a
+}
+
+const PSK: &str = "a shared secret";
+
+#[test]
+fn the_method_of_the_peer_chooses_among_roadwarriors() {
+    let psk = named("psk", |_| {});
+    let pubkey = named("pubkey", |connection| {
+        connection.remote.method = below(file!("root.pem"));
+    });
+    for connections in [[psk.clone(), pubkey.clone()], [pubkey, psk]] {
+        let pair = joined(moon(), &connections, &[PSK]);
+        assert_eq!(name_of_b(&pair).as_deref(), Some("pubkey"));
+        let pair = joined(default_configs().0, &connections, &[PSK]);
+        assert_eq!(name_of_b(&pair).as_deref(), Some("psk"));
+    }
+}
+
+#[test]
+fn the_issuer_chooses_among_roadwarriors() {
+    let of = |name: &str, authority| {
+        named(name, |connection| {
+            connection.remote.method = below(authority);
+        })
+    };
+    let other = of("other", file!("other-root.pem"));
+    let ours = of("ours", file!("root.pem"));
+    for connections in [[other.clone(), ours.clone()], [ours, other]] {
+        let pair = joined(moon(), &connections, &[PSK]);
+        assert_eq!(name_of_b(&pair).as_deref(), Some("ours"));
+    }
+}
+
+#[test]
+fn the_certificate_that_is_configured_chooses() {
+    let any = named("any", |connection| {
+        connection.remote.method = below(file!("root.pem"));
+    });
+    let pinned_to = |name: &str, certificate| {
+        let mut connection = any.clone();
+        connection.name = name.to_owned();
+        if let RemoteMethod::Certificate { pinned, .. } = &mut connection.remote.method {
+            *pinned = load(certificate);
+        }
+        connection
+    };
+    let moon_only = pinned_to("moon", file!("moon-ecdsa256.pem"));
+    let sun_only = pinned_to("sun", file!("sun.pem"));
+    let all = [any.clone(), sun_only.clone(), moon_only];
+    assert_eq!(
+        name_of_b(&joined(moon(), &all, &[PSK])).as_deref(),
+        Some("moon")
+    );
+    let pair = joined(moon(), &[sun_only, any], &[PSK]);
+    assert_eq!(name_of_b(&pair).as_deref(), Some("any"));
+}
+
+#[test]
+fn the_secret_chooses_where_nothing_else_does() {
+    // Each connection has an identity of its own, and a secret with it.
+    let own = |name: &str, own: &str, number| {
+        named(name, |connection| {
+            connection.local.id = id(own);
+            connection.children = behind(number);
+        })
+    };
+    let connections = [
+        own("first", "one.example", 3),
+        own("second", "two.example", 2),
+    ];
+    let mut b = config(connections[0].clone());
+    b.connections.push(connections[1].clone().into());
+    b.secrets = vec![
+        secret("of the first", &["one.example"]),
+        secret(PSK, &["two.example"]),
+    ];
+    let mut a = default_configs().0;
+    a.remote.id = id("%any");
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    // The response is of the connection that was chosen: its identity, its secret and its child.
+    pair.assert_agreed(1, 1);
+    assert_eq!(name_of_b(&pair).as_deref(), Some("second"));
+    let up = pair.a.events.iter().find_map(|event| match event {
+        Event::IkeSaUp(up) => Some(up.remote_id.clone()),
+        _ => None,
+    });
+    assert_eq!(up, Some(id("two.example")));
+}
+
+#[test]
+fn the_identity_that_the_peer_asks_for_chooses() {
+    let own = |own: &str| named(own, |connection| connection.local.id = id(own));
+    let mut b = config(own("b.example"));
+    b.connections.push(own("c.example").into());
+    b.connections.push(own("d.example").into());
+    let mut a = default_configs().0;
+    a.remote.id = id("c.example");
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    assert_eq!(name_of_b(&pair).as_deref(), Some("c.example"));
+}
+
+#[test]
+fn a_peer_that_none_accepts_is_told_nothing_and_the_log_everything() {
+    let psk = named("psk", |_| {});
+    let other = named("other", |connection| {
+        connection.remote.method = below(file!("other-root.pem"));
+    });
+    let sun = named("sun", |connection| {
+        connection.remote.id = id("sun.example.org");
+        connection.remote.method = below(file!("root.pem"));
+    });
+    let pinned = named("pinned", |connection| {
+        connection.remote.method = below(file!("root.pem"));
+        if let RemoteMethod::Certificate { pinned, .. } = &mut connection.remote.method {
+            *pinned = load(file!("sun.pem"));
+        }
+    });
+    let pair = joined(moon(), &[psk, other, sun, pinned], &[PSK]);
+    assert_eq!(name_of_b(&pair), None);
+    assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+    let [Event::Refused(refused)] = &pair.b.events[..] else {
+        panic!("{:?}", pair.b.events)
+    };
+    assert_eq!(
+        refused.why,
+        "pinned: not one of the certificates that are configured for the peer; \
+         other: no trusted authority issued the certificate"
+    );
+    let rejected = |event: &Event| {
+        matches!(
+            event,
+            Event::ConnectFailed {
+                reason: DownReason::PeerRefused(NotifyType::AUTHENTICATION_FAILED),
+                ..
+            }
+        )
+    };
+    assert!(pair.a.events.iter().any(rejected), "{:?}", pair.a.events);
+}
+
+#[test]
+fn a_bounded_number_of_secrets_is_tried() {
+    // 40 connections that differ in their own identity, each with a secret.
+    let own = |number: usize| format!("gw{number}.example");
+    let connections: Vec<_> = (0..40)
+        .map(|number| named(&own(number), |c| c.local.id = id(&own(number))))
+        .collect();
+    let up_with = |right: usize| {
+        let mut b = config(connections[0].clone());
+        b.connections = connections.iter().cloned().map(Into::into).collect();
+        b.secrets = (0..40)
+            .map(|number| {
+                let text = format!("secret {number}");
+                let key = if number == right { PSK } else { &text };
+                secret(key, &[&own(number)])
+            })
+            .collect();
+        let mut a = default_configs().0;
+        a.remote.id = id("%any");
+        let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        name_of_b(&pair)
+    };
+    assert_eq!(up_with(15).as_deref(), Some("gw15.example"));
+    assert_eq!(up_with(16), None);
 }

@@ -15,13 +15,16 @@ use super::identity::Identity;
 use super::name::DistinguishedName;
 use super::octets::ip_address;
 use super::oid;
-use super::path::Anchors;
+use super::path::{Anchors, Chain};
 use super::scheme::{KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
 const CERTIFICATES_MAX: usize = 32;
+
+/// Authorities that the response to IKE_SA_INIT names. It must fit one datagram.
+const AUTHORITIES_ASKED_MAX: usize = 24;
 
 /// A parsed certificate. Nobody has checked whether it can be trusted.
 #[derive(Clone)]
@@ -185,6 +188,39 @@ fn alternative_name(name: &GeneralName) -> Option<Identity> {
     }
 }
 
+/// The certificates of one message of a peer, its own first (RFC 7296 §3.6). They can be checked for several
+/// connections, and all checks together have one bound on their work.
+pub struct PeerCertificates(Result<(Certificate, Chain), PeerAuthError>);
+
+impl PeerCertificates {
+    pub fn new(payloads: &[&Cert]) -> Self {
+        Self(Self::parse(payloads))
+    }
+
+    fn parse(payloads: &[&Cert]) -> Result<(Certificate, Chain), PeerAuthError> {
+        let certificates: Vec<&[u8]> = payloads
+            .iter()
+            .filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE)
+            .map(|cert| cert.data.as_slice())
+            .take(CERTIFICATES_MAX)
+            .collect();
+        let (own, intermediates) = certificates
+            .split_first()
+            .ok_or(PeerAuthError::NoCertificate)?;
+        let certificate = Certificate::parse(own).map_err(PeerAuthError::Malformed)?;
+        let chain = Chain::new(own, intermediates).map_err(PeerAuthError::Malformed)?;
+        Ok((certificate, chain))
+    }
+}
+
+impl std::fmt::Debug for PeerCertificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PeerCertificates")
+            .field(&self.0.as_ref().map(|(own, _)| own))
+            .finish()
+    }
+}
+
 /// The certification authorities that a connection trusts.
 #[derive(Clone)]
 pub struct Authorities {
@@ -206,6 +242,22 @@ impl Authorities {
         CertReq::x509(&self.key_hashes)
     }
 
+    /// Asks the peer for a certificate below an authority of any of these. Returns `None` if there are none. A peer may
+    /// offer another certificate, so that authorities beyond a bound can be left out.
+    pub(crate) fn certreq_of_all<'a>(all: impl Iterator<Item = &'a Self>) -> Option<CertReq> {
+        let mut hashes: Vec<[u8; 20]> = Vec::new();
+        let mut any = false;
+        for authorities in all {
+            any = true;
+            for hash in &authorities.key_hashes {
+                if hashes.len() < AUTHORITIES_ASKED_MAX && !hashes.contains(hash) {
+                    hashes.push(*hash);
+                }
+            }
+        }
+        any.then(|| CertReq::x509(&hashes))
+    }
+
     /// Says whether a CERTREQ payload of the peer names one of these authorities.
     pub fn is_requested_by(&self, request: &CertReq) -> bool {
         request.encoding == CertEncoding::X509_SIGNATURE
@@ -214,28 +266,22 @@ impl Authorities {
                 .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
     }
 
-    /// Checks the peer's certificates, its own first (RFC 7296 §3.6). There must be a path to one of the authorities
-    /// that is valid at `now`, and the peer's own must name `identity`.
+    /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now`, and the
+    /// peer's own must name `identity`.
     pub fn verify(
         &self,
-        payloads: &[&Cert],
+        peer: &mut PeerCertificates,
         identity: &Identity,
         now: UnixTime,
     ) -> Result<VerifiedPeer, PeerAuthError> {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
         }
-        let certificates: Vec<&[u8]> = payloads
-            .iter()
-            .filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE)
-            .map(|cert| cert.data.as_slice())
-            .take(CERTIFICATES_MAX)
-            .collect();
-        let (end_entity, intermediates) = certificates
-            .split_first()
-            .ok_or(PeerAuthError::NoCertificate)?;
-        let certificate = Certificate::parse(end_entity).map_err(PeerAuthError::Malformed)?;
-        self.anchors.verify(end_entity, intermediates, now)?;
+        let (certificate, chain) = match &mut peer.0 {
+            Ok((certificate, chain)) => (&*certificate, chain),
+            Err(error) => return Err(error.clone()),
+        };
+        self.anchors.verify(chain, now)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);
         }
@@ -248,6 +294,7 @@ impl Authorities {
                 identity: identity.clone(),
             });
         }
+        let certificate = certificate.clone();
         Ok(VerifiedPeer { certificate })
     }
 }

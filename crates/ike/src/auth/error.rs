@@ -57,6 +57,8 @@ pub enum PeerAuthError {
     Path(String),
     #[error("certificate \"{subject}\" is not for identity {identity}")]
     IdentityMismatch { subject: String, identity: Identity },
+    #[error("not one of the certificates that are configured for the peer")]
+    NotPinned,
     #[error("identity type {0} cannot be proved with a certificate")]
     IdentityType(IdType),
     #[error("authentication method {0} is not supported")]

@@ -4,8 +4,8 @@
 //! - Ours: [`Credential::new`] takes a private key and its chain. [`Credential::certificates`] go into CERT payloads.
 //!   [`Credential::sign`] makes the AUTH payload for the hashes that the peer has announced.
 //! - The peer's: [`Authorities::new`] takes the trusted CA certificates, and [`Authorities::certreq`] asks for
-//!   certificates below them. [`Authorities::verify`] checks the CERT payloads against the identity in the ID
-//!   payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the AUTH payload.
+//!   certificates below them. [`Authorities::verify`] checks the CERT payloads, as [`PeerCertificates`],
+//!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the AUTH payload.
 //!
 //! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
@@ -27,7 +27,7 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
-pub use certificate::{Authorities, Certificate, VerifiedPeer};
+pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
 pub use credential::Credential;
 pub use error::{CredentialError, PeerAuthError};
 #[cfg(feature = "generators")]

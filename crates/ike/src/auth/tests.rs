@@ -40,9 +40,13 @@ fn moon() -> Identity {
     Identity::Fqdn("moon.example.org".into())
 }
 
-fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
+fn sent(pems: &[&[u8]]) -> PeerCertificates {
     let payloads: Vec<_> = pems.iter().map(|pem| payload(pem)).collect();
-    authorities().verify(&payloads.iter().collect::<Vec<_>>(), identity, now())
+    PeerCertificates::new(&payloads.iter().collect::<Vec<_>>())
+}
+
+fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
+    authorities().verify(&mut sent(pems), identity, now())
 }
 
 fn moon_file(name: &str) -> &'static [u8] {
@@ -362,13 +366,13 @@ fn paths_are_checked() {
     let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
     assert_eq!(
         other
-            .verify(&[&payload(file!("moon-rsa.pem"))], &moon(), now())
+            .verify(&mut sent(&[file!("moon-rsa.pem")]), &moon(), now())
             .unwrap_err(),
         PeerAuthError::UnknownIssuer
     );
     let none = Authorities::new(&[]).unwrap();
     assert!(
-        none.verify(&[&payload(file!("root.pem"))], &moon(), now())
+        none.verify(&mut sent(&[file!("root.pem")]), &moon(), now())
             .is_err()
     );
 }
@@ -381,7 +385,8 @@ fn every_truncated_certificate_is_refused() {
             encoding: CertEncoding::X509_SIGNATURE,
             data: whole.data[..len].to_vec(),
         };
-        let refused = authorities().verify(&[&cut], &moon(), now()).unwrap_err();
+        let mut cut = PeerCertificates::new(&[&cut]);
+        let refused = authorities().verify(&mut cut, &moon(), now()).unwrap_err();
         assert!(matches!(refused, PeerAuthError::Malformed(_)), "{refused}");
     }
 }
@@ -566,7 +571,7 @@ fn patterns_accept_what_they_cover() {
 #[test]
 fn a_key_that_may_not_sign_proves_nothing() {
     let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
-    let verify = |pem| authorities.verify(&[&payload(pem)], &moon(), now());
+    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now());
     assert!(verify(file!("usage-digital-signature.pem")).is_ok());
     assert!(verify(file!("usage-content-commitment.pem")).is_ok());
     assert_eq!(

@@ -1,10 +1,11 @@
 //! Proofs of identity in IKE_AUTH (RFC 7296 §2.15): ours, and the check of the peer's.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::auth::UnixTime;
-use crate::config::{self, Connection, Identity, LocalMethod, RemoteMethod};
+use crate::auth::{PeerAuthError, PeerCertificates, UnixTime, VerifiedPeer};
+use crate::config::{self, Authorities, Connection, Identity, LocalMethod, RemoteMethod};
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
 use crate::suite::{IkeSaKeys, Role, Secret};
@@ -47,11 +48,69 @@ impl AuthenticatedPeer {
     }
 }
 
-/// The payloads of a message that prove the peer's identity.
+/// Pre-shared keys that are tried for one proof.
+const PSKS_MAX: usize = 16;
+
+/// The payloads of a message that prove the peer's identity. A responder tries them on several connections. The outcome
+/// of each check is kept, so that no check is made twice.
 pub(super) struct Proof<'a> {
     pub(super) id: &'a Id,
-    pub(super) certificates: &'a [&'a Cert],
-    pub(super) auth: &'a Auth,
+    auth: &'a Auth,
+    certificates: PeerCertificates,
+    /// The signature, as checked with and without `legacy`.
+    signature: [Option<Result<(), PeerAuthError>>; 2],
+    /// Keys that the proof is not made with.
+    other_psks: Vec<Arc<Secret>>,
+}
+
+impl<'a> Proof<'a> {
+    pub(super) fn new(id: &'a Id, certificates: &[&Cert], auth: &'a Auth) -> Self {
+        Self {
+            id,
+            auth,
+            certificates: PeerCertificates::new(certificates),
+            signature: [None, None],
+            other_psks: Vec::new(),
+        }
+    }
+
+    /// Says whether the proof is of the kind that a connection asks for.
+    pub(super) fn has_method_of(&self, expected: &RemoteMethod) -> bool {
+        let is_psk = self.auth.method == AuthMethod::SHARED_KEY;
+        is_psk == matches!(expected, RemoteMethod::Psk)
+    }
+
+    /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
+    fn check_signature(
+        &mut self,
+        peer: &VerifiedPeer,
+        octets: &[u8],
+        legacy: bool,
+    ) -> Result<(), PeerAuthError> {
+        let auth = self.auth;
+        self.signature[usize::from(legacy)]
+            .get_or_insert_with(|| peer.check_auth(auth, octets, legacy))
+            .clone()
+    }
+
+    /// Checks the proof with one pre-shared key.
+    fn check_psk(
+        &mut self,
+        psk: &Arc<Secret>,
+        keys: &IkeSaKeys,
+        octets: &[u8],
+    ) -> Result<(), AuthFailure> {
+        if self.other_psks.len() >= PSKS_MAX {
+            return Err(AuthFailure::TooManyPsks);
+        }
+        if !self.other_psks.iter().any(|other| Arc::ptr_eq(other, psk)) {
+            if keys.psk_auth(psk, octets) == Secret::from(self.auth.data.as_slice()) {
+                return Ok(());
+            }
+            self.other_psks.push(psk.clone());
+        }
+        Err(AuthFailure::PskMismatch)
+    }
 }
 
 /// Authenticates both ends of one IKE SA, under one connection.
@@ -72,7 +131,7 @@ impl Authenticator<'_> {
     pub(super) fn round(
         &self,
         identity: Identity,
-        proof: &Proof<'_>,
+        proof: &mut Proof<'_>,
     ) -> Result<RoundOutcome, AuthFailure> {
         let octets = self
             .init
@@ -83,33 +142,40 @@ impl Authenticator<'_> {
                     return Err(AuthFailure::NotPsk(proof.auth.method));
                 }
                 let psk = self.psk(PskPeer::Is(&identity))?;
-                let expected = self.keys.psk_auth(psk, &octets);
-                if expected != Secret::from(proof.auth.data.as_slice()) {
-                    return Err(AuthFailure::PskMismatch);
-                }
+                proof.check_psk(psk, self.keys, &octets)?;
             }
             RemoteMethod::Certificate {
                 authorities,
                 pinned,
-            } => {
-                let now = self
-                    .wall_clock
-                    .duration_since(SystemTime::UNIX_EPOCH)
-                    .unwrap_or(Duration::ZERO);
-                let refused = |error| AuthFailure::Certificate(Box::new(error));
-                let now = UnixTime::since_unix_epoch(now);
-                let peer = authorities
-                    .verify(proof.certificates, &identity, now)
-                    .map_err(refused)?;
-                let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
-                if !pinned.is_empty() && !pinned.iter().any(is_peers) {
-                    return Err(AuthFailure::NotPinned);
-                }
-                peer.check_auth(proof.auth, &octets, self.connection.legacy)
-                    .map_err(refused)?;
-            }
+            } => self
+                .check_certificate(&identity, proof, &octets, (authorities, pinned))
+                .map_err(|error| AuthFailure::Certificate(Box::new(error)))?,
         }
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
+    }
+
+    /// Checks a certificate and the signature with its key.
+    fn check_certificate(
+        &self,
+        identity: &Identity,
+        proof: &mut Proof<'_>,
+        octets: &[u8],
+        (authorities, pinned): (&Authorities, &[config::Certificate]),
+    ) -> Result<(), PeerAuthError> {
+        if proof.auth.method == AuthMethod::SHARED_KEY {
+            return Err(PeerAuthError::Method(proof.auth.method));
+        }
+        let now = self
+            .wall_clock
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let now = UnixTime::since_unix_epoch(now);
+        let peer = authorities.verify(&mut proof.certificates, identity, now)?;
+        let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
+        if !pinned.is_empty() && !pinned.iter().any(is_peers) {
+            return Err(PeerAuthError::NotPinned);
+        }
+        proof.check_signature(&peer, octets, self.connection.legacy)
     }
 
     /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`.
@@ -143,7 +209,7 @@ impl Authenticator<'_> {
     ///
     /// A key that names others beside us is not for a peer that it does not name. Each of the others could pass itself
     /// off as that peer.
-    fn psk(&self, peer: PskPeer<'_>) -> Result<&Secret, AuthFailure> {
+    fn psk(&self, peer: PskPeer<'_>) -> Result<&Arc<Secret>, AuthFailure> {
         let local = self.local_id;
         let (PskPeer::Is(remote) | PskPeer::MayBe(remote)) = peer;
         let score = |owners: &[Identity]| {
@@ -166,7 +232,7 @@ impl Authenticator<'_> {
         usable
             .rev()
             .max_by_key(|(score, _)| *score)
-            .map(|(_, secret)| &*secret.key)
+            .map(|(_, secret)| &secret.key)
             .ok_or_else(|| AuthFailure::NoSecret {
                 local: Box::new(local.clone()),
                 remote: Box::new(remote.clone()),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::authenticator;
-use crate::config::{AddressMatch, Connection, Identity};
+use crate::config::{AddressMatch, Connection, Identity, RemoteMethod};
 use crate::negotiate;
 use crate::suite::Suite;
 use crate::transport::ReceivedMessage;
@@ -40,8 +40,9 @@ pub(crate) struct AuthTraits<'a> {
     pub(crate) suite: &'a Suite,
 }
 
-/// Returns the connections that the peer can mean. The connection that names the peer most exactly comes first: by
-/// identity, then by its address, then by ours. Equal connections keep the order of the configuration.
+/// Returns the connections that the peer can mean. The connection that names the peer most exactly comes first: by its
+/// address, then by our address, then by its identity, then by its certificate. So IKE_AUTH prefers the connection that
+/// IKE_SA_INIT preferred. Equal connections keep the order of the configuration.
 pub(crate) fn candidates(
     connections: &[Arc<Connection>],
     peer: PeerTraits<'_>,
@@ -58,18 +59,26 @@ pub(crate) fn candidates(
         .collect()
 }
 
+/// The exactness with which a connection names a peer. The fields are compared in their order.
+type Rank = (u32, u32, u8, bool);
+
 /// Returns how exactly a connection names the peer, or `None` if the connection is not for the peer.
-fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<(u8, u32, u32)> {
+fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<Rank> {
     let remote = precision(&connection.remote_addrs, peer.remote)?;
     let local = precision(&connection.local_addrs, peer.local)?;
     let Some(auth) = peer.auth else {
-        return Some((0, remote, local));
+        return Some((remote, local, 0, false));
     };
     let own = authenticator::local_id(connection, peer.local);
     let meant = connection.remote.id.accepts(auth.id_i)
         && auth.id_r.is_none_or(|id_r| own.accepts(id_r))
         && negotiate::allows(&connection.proposals, auth.suite);
-    meant.then(|| (connection.remote.id.precision(), remote, local))
+    let names_certificate = match &connection.remote.method {
+        RemoteMethod::Certificate { pinned, .. } => !pinned.is_empty(),
+        RemoteMethod::Psk => false,
+    };
+    let identity = connection.remote.id.precision();
+    meant.then_some((remote, local, identity, names_certificate))
 }
 
 /// Returns how exactly a list names an address: 0 for any address, more for a longer prefix, most for a single address.

@@ -1,5 +1,6 @@
 //! IKE_AUTH (RFC 7296 §1.2, §2.15 and §2.21.2), with the first child SA.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::authenticator::{self, Authenticator, Proof, PskPeer, RoundOutcome};
@@ -23,6 +24,9 @@ use crate::sa::{
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
 use crate::wire::{ExchangeType, Message, NotifyType, Payload, PayloadType};
+
+/// Connections whose reasons are reported when none accepts a peer.
+const REPORTED_MAX: usize = 8;
 
 /// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
 fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
@@ -237,12 +241,8 @@ impl AuthSent {
                     expected: Box::new(sa.connection.remote.id.clone()),
                 });
             }
-            let proof = Proof {
-                id: theirs.id,
-                certificates: &theirs.certificates,
-                auth: theirs.auth,
-            };
-            authenticator.round(identity, &proof)
+            let mut proof = Proof::new(theirs.id, &theirs.certificates, theirs.auth);
+            authenticator.round(identity, &mut proof)
         };
         let RoundOutcome::Authenticated(peer) =
             round().map_err(DownReason::AuthenticationFailed)?;
@@ -375,8 +375,7 @@ impl InitResponded {
         let identity = |id| Identity::from_payload(id).map_err(AuthFailure::InvalidIdentity);
         let remote_id = identity(theirs.id)?;
         let responder_id = theirs.responder_id.map(identity).transpose()?;
-        let keys = self.channel.keys();
-        let suite = keys.suite();
+        let suite = self.channel.keys().suite();
         let auth = AuthTraits {
             id_i: &remote_id,
             id_r: responder_id.as_ref(),
@@ -387,33 +386,13 @@ impl InitResponded {
             ..PeerTraits::of(received)
         };
         let candidates = candidates(&ctx.config.connections, peer);
-        let Some(connection) = candidates.first() else {
-            return Err(AuthFailure::NoConnection(Box::new(remote_id)));
-        };
-        let local_id = authenticator::local_id(connection, received.local.ip());
-        if local_id == remote_id {
-            return Err(AuthFailure::OwnIdentity(Box::new(local_id)));
-        }
-        let authenticator = Authenticator {
-            secrets: &ctx.config.secrets,
-            wall_clock: ctx.wall_clock,
-            connection,
-            keys,
-            init: &self.init,
-            role: Role::Responder,
-            local_id: &local_id,
-        };
-        let proof = Proof {
-            id: theirs.id,
-            certificates: &theirs.certificates,
-            auth: theirs.auth,
-        };
-        let RoundOutcome::Authenticated(peer) = authenticator.round(remote_id, &proof)?;
-        let remote_id = peer.into_identity();
+        let mut proof = Proof::new(theirs.id, &theirs.certificates, theirs.auth);
+        let (connection, local_id) =
+            self.choose(ctx, candidates, received.local.ip(), &remote_id, &mut proof)?;
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
             .peers
-            .get(&PeerKey::new(connection, &local_id, &remote_id))
+            .get(&PeerKey::new(&connection, &local_id, &remote_id))
             .map_or(0, Vec::len);
         if others >= ctx.config.limits.ike_sas_per_peer_max {
             return Err(AuthFailure::TooManyIkeSas);
@@ -422,16 +401,72 @@ impl InitResponded {
             return Err(AuthFailure::AlreadyConnected);
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
+        let authenticator = self.authenticator(ctx, &connection, &local_id);
         let (certificates, auth) = authenticator.prove(&id, PskPeer::Is(&remote_id))?;
         let mut proof = vec![Payload::IdR(id)];
         proof.extend(certificates);
         proof.push(auth);
         Ok(AcceptedInitiator {
-            connection: connection.clone(),
+            connection,
             local_id,
             remote_id,
             proof,
             child,
+        })
+    }
+
+    fn authenticator<'a>(
+        &'a self,
+        ctx: &'a Context<'_>,
+        connection: &'a Connection,
+        local_id: &'a Identity,
+    ) -> Authenticator<'a> {
+        Authenticator {
+            secrets: &ctx.config.secrets,
+            wall_clock: ctx.wall_clock,
+            connection,
+            keys: self.channel.keys(),
+            init: &self.init,
+            role: Role::Responder,
+            local_id,
+        }
+    }
+
+    /// Takes the first connection that accepts the initiator's proof, and our own identity there. Connections for another
+    /// authentication method are not tried, unless there is no other.
+    fn choose(
+        &self,
+        ctx: &Context<'_>,
+        mut candidates: Vec<Arc<Connection>>,
+        local: IpAddr,
+        remote_id: &Identity,
+        proof: &mut Proof<'_>,
+    ) -> Result<(Arc<Connection>, Identity), AuthFailure> {
+        let takes = |connection: &Arc<Connection>| proof.has_method_of(&connection.remote.method);
+        if candidates.iter().any(takes) {
+            candidates.retain(takes);
+        }
+        let mut refused = Vec::new();
+        for connection in candidates {
+            let local_id = authenticator::local_id(&connection, local);
+            let outcome = match local_id == *remote_id {
+                true => Err(AuthFailure::OwnIdentity(Box::new(local_id.clone()))),
+                false => self
+                    .authenticator(ctx, &connection, &local_id)
+                    .round(remote_id.clone(), proof),
+            };
+            match outcome {
+                Ok(RoundOutcome::Authenticated(_)) => return Ok((connection, local_id)),
+                Err(why) if refused.len() < REPORTED_MAX => {
+                    refused.push((connection.name.clone(), why));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(match <[_; 1]>::try_from(refused) {
+            Ok([(_, why)]) => why,
+            Err(none) if none.is_empty() => AuthFailure::NoConnection(Box::new(remote_id.clone())),
+            Err(several) => AuthFailure::NoneAccepts(several),
         })
     }
 

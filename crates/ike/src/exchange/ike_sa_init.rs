@@ -9,7 +9,7 @@ use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange::{self, CompletionError};
 use super::payloads::InitPayloads;
 use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Connection, RemoteMethod};
+use crate::config::{Authorities, Connection, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
@@ -327,14 +327,17 @@ impl InitSent {
     }
 }
 
-/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures.
-fn auth_hints(connection: &Connection) -> impl Iterator<Item = Payload> {
-    let certreq = match &connection.remote.method {
-        RemoteMethod::Certificate { authorities, .. } => {
-            Some(Payload::CertReq(authorities.certreq()))
-        }
+/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures. It does not
+/// know yet which of the connections the initiator means.
+fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<Item = Payload> {
+    let possible = connections
+        .iter()
+        .filter(|connection| negotiate::allows(&connection.proposals, suite));
+    let trusted = possible.filter_map(|connection| match &connection.remote.method {
+        RemoteMethod::Certificate { authorities, .. } => Some(&**authorities),
         RemoteMethod::Psk => None,
-    };
+    });
+    let certreq = Authorities::certreq_of_all(trusted).map(Payload::CertReq);
     let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
     certreq.into_iter().chain([hashes])
 }
@@ -375,7 +378,7 @@ pub(crate) fn respond(
         Payload::Nonce(nonce.clone()),
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
-    payloads.extend(auth_hints(&connection));
+    payloads.extend(auth_hints(candidates, &keys.suite()));
     let header = Header {
         responder_spi: spi_r,
         from_initiator: false,

@@ -26,7 +26,7 @@ use super::oid;
 
 /// Certificates between the peer's and the trusted authority's. No sane path is longer.
 const INTERMEDIATES_MAX: usize = 8;
-/// Bounds on the work that one peer can cause.
+/// Bounds on the work that one peer can cause, however many connections it could mean.
 const SIGNATURES_MAX: usize = 64;
 const NAME_COMPARISONS_MAX: usize = 100_000;
 
@@ -53,30 +53,70 @@ impl Anchors {
         self.0.len()
     }
 
-    /// Looks for a valid path. Intermediates that are malformed or not needed are ignored.
-    pub(super) fn verify(
-        &self,
-        end_entity: &[u8],
-        intermediates: &[&[u8]],
-        now: UnixTime,
-    ) -> Result<(), PeerAuthError> {
-        let end_entity = Parsed::from_der(end_entity).map_err(PeerAuthError::Malformed)?;
-        let intermediates = intermediates
-            .iter()
-            .filter_map(|der| Parsed::from_der(der).ok());
-        let intermediates: Vec<_> = intermediates.collect();
+    /// Looks for a valid path.
+    pub(super) fn verify(&self, chain: &mut Chain, now: UnixTime) -> Result<(), PeerAuthError> {
+        let Chain {
+            end_entity,
+            intermediates,
+            budget,
+        } = chain;
+        if !self.issued_any(end_entity, intermediates, budget)? {
+            return Err(PeerAuthError::UnknownIssuer);
+        }
         let mut search = Search {
             anchors: &self.0,
-            intermediates: &intermediates,
+            intermediates,
             now: Duration::from_secs(now.as_secs()),
-            signatures_left: SIGNATURES_MAX,
-            comparisons_left: NAME_COMPARISONS_MAX,
+            budget,
             failure: PeerAuthError::UnknownIssuer,
         };
-        match search.extend(&mut vec![&end_entity]) {
+        match search.extend(&mut vec![end_entity]) {
             true => Ok(()),
             false => Err(search.failure),
         }
+    }
+
+    /// Says whether one of the certificates names one of these authorities as its issuer. Without that there is no path,
+    /// so that no signature needs to be checked.
+    fn issued_any(
+        &self,
+        end_entity: &Parsed,
+        intermediates: &[Parsed],
+        budget: &mut Budget,
+    ) -> Result<bool, PeerAuthError> {
+        let cost = self.0.len() * (1 + intermediates.len());
+        let left = budget.comparisons.checked_sub(cost);
+        budget.comparisons = left
+            .ok_or_else(|| PeerAuthError::Path("it takes too many names to compare".to_owned()))?;
+        let mut all = std::iter::once(end_entity).chain(intermediates);
+        Ok(all.any(|one| self.0.iter().any(|anchor| anchor.subject == one.issuer)))
+    }
+}
+
+/// The certificates of a peer, its own first. They are parsed once. The work of all checks on them has one bound.
+pub(super) struct Chain {
+    end_entity: Parsed,
+    intermediates: Vec<Parsed>,
+    budget: Budget,
+}
+
+struct Budget {
+    signatures: usize,
+    comparisons: usize,
+}
+
+impl Chain {
+    /// An error says what is malformed in the first certificate. Malformed intermediates are ignored.
+    pub(super) fn new(end_entity: &[u8], intermediates: &[&[u8]]) -> Result<Self, String> {
+        let parsed = |der: &&[u8]| Parsed::from_der(der).ok();
+        Ok(Self {
+            end_entity: Parsed::from_der(end_entity)?,
+            intermediates: intermediates.iter().filter_map(parsed).collect(),
+            budget: Budget {
+                signatures: SIGNATURES_MAX,
+                comparisons: NAME_COMPARISONS_MAX,
+            },
+        })
     }
 }
 
@@ -84,8 +124,7 @@ struct Search<'a> {
     anchors: &'a [Parsed],
     intermediates: &'a [Parsed],
     now: Duration,
-    signatures_left: usize,
-    comparisons_left: usize,
+    budget: &'a mut Budget,
     /// The reason why the first path that was found is not valid.
     failure: PeerAuthError,
 }
@@ -155,7 +194,7 @@ impl<'a> Search<'a> {
             let self_issued = certificate.is_self_issued();
             self.check_time(certificate)?;
             check_purpose(certificate)?;
-            let budget = &mut self.comparisons_left;
+            let budget = &mut self.budget.comparisons;
             if (last || !self_issued)
                 && !constraints
                     .iter()
@@ -196,7 +235,7 @@ impl<'a> Search<'a> {
 
     fn check_signature(&mut self, issuer: &Parsed, subject: &Parsed) -> Result<(), PeerAuthError> {
         let too_many = || PeerAuthError::Path("it takes too many signatures to check".to_owned());
-        self.signatures_left = self.signatures_left.checked_sub(1).ok_or_else(too_many)?;
+        self.budget.signatures = self.budget.signatures.checked_sub(1).ok_or_else(too_many)?;
         let known = webpki::ALL_VERIFICATION_ALGS
             .iter()
             .filter(|known| known.signature_alg_id().as_ref() == subject.algorithm);

@@ -23,7 +23,8 @@ fn check(text: &str) -> usize {
             let chain: Vec<_> = chain.iter().map(AsRef::as_ref).collect();
             let root = der(&case["root"]);
             let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
-            let result = anchors.verify(chain[0], &chain[1..], now);
+            let chain = Chain::new(chain[0], &chain[1..]).map_err(PeerAuthError::Malformed);
+            let result = chain.and_then(|mut chain| anchors.verify(&mut chain, now));
             let valid = case.get("valid").unwrap_or(&case["openssl"]);
             (valid.as_bool() != Some(result.is_ok()))
                 .then(|| format!("{}: {result:?}, {}", case["name"], case["openssl_says"]))

@@ -1,0 +1,121 @@
+"""Which connection a gateway with several roadwarriors gives a peer: as strongSwan does with the same configuration."""
+
+import copy
+
+import pytest
+from ends import every_end, start
+from harness.pki import Identity
+from harness.settings import ID_A, ID_B, PSK, Settings, pair
+from harness.traffic import assert_ping
+
+
+def roadwarriors(settings: Settings, **changes) -> None:
+    """The gateway's connection `site` becomes several for anybody, in this order. Each has a child of its own name."""
+    site = settings.connections.pop("site")
+    for name, change in changes.items():
+        connection = settings.connections[name] = copy.deepcopy(site)
+        connection["remote_addrs"] = "%any"
+        connection["remote"]["id"] = "%any"
+        for section, values in change.items():
+            if isinstance(values, dict):
+                connection[section] = connection[section] | values
+            else:
+                connection[section] = values
+        connection["children"] = {f"{name}-net": connection["children"]["net"]}
+
+
+def expect(daemon, topology, ends, settings, chosen: str):
+    a, b = start(daemon, ends, settings)
+    a.up()
+    b.wait_installed(chosen)
+    assert_ping(topology.host_a, topology.b.host4)
+    return a, b
+
+
+def certified(topology, authority) -> tuple[Settings, Settings]:
+    identities = authority.identity(ID_A), authority.identity(ID_B)
+    return pair(topology, inner=4, identities=identities, authority=authority.certificate)
+
+
+def in_order(order: str, **changes) -> dict:
+    names = list(changes)
+    return {name: changes[name] for name in (names if order == "first" else reversed(names))}
+
+
+both_orders = pytest.mark.parametrize("order", ["first", "last"])
+
+
+@every_end
+@both_orders
+@pytest.mark.parametrize("peer", ["psk", "pubkey"])
+def test_psk_and_certificates_side_by_side(ends, order, peer, topology, daemon, authorities):
+    """Each peer authenticates in both directions as its own connection says."""
+    by_certificate = certified(topology, authorities("ecdsa"))
+    by_psk = pair(topology, inner=4)
+    settings_a = (by_psk if peer == "psk" else by_certificate)[0]
+    settings_b = by_certificate[1]
+    settings_b.secrets |= {"ike-1": {"secret": PSK}}
+    psk = {"local": {"auth": "psk"}, "remote": {"auth": "psk"}}
+    roadwarriors(settings_b, **in_order(order, psk=psk, pubkey={}))
+    del settings_b.connections["psk"]["local"]["certs"], settings_b.connections["psk"]["remote"]["cacerts"]
+    expect(daemon, topology, ends, (settings_a, settings_b), peer)
+
+
+@every_end
+@both_orders
+def test_two_authorities_in_two_connections(ends, order, topology, daemon, authorities):
+    ours, other = authorities("ecdsa"), authorities("ecdsa", "Other CA")
+    settings = certified(topology, ours)
+    settings[1].authorities.append(other.certificate)
+    roadwarriors(settings[1], **in_order(order, other={"remote": {"cacerts": str(other.certificate)}}, ours={}))
+    expect(daemon, topology, ends, settings, "ours")
+
+
+@every_end
+@both_orders
+@pytest.mark.parametrize("addresses", ["172.16.1.2", "172.16.1.0/24"])
+def test_anybody_beside_an_address(ends, order, addresses, topology, daemon):
+    settings = pair(topology, inner=4)
+    roadwarriors(settings[1], **in_order(order, anybody={}, named={"remote_addrs": addresses}))
+    for connection in settings[1].connections.values():
+        connection["remote"]["id"] = ID_A
+    expect(daemon, topology, ends, settings, "named")
+
+
+@every_end
+@both_orders
+def test_a_pattern_beside_an_identity(ends, order, topology, daemon):
+    settings = pair(topology, inner=4)
+    pattern = {"remote": {"id": "*.esplanade.test"}}
+    roadwarriors(settings[1], **in_order(order, pattern=pattern, named={"remote": {"id": ID_A}}))
+    expect(daemon, topology, ends, settings, "named")
+
+
+@every_end
+@both_orders
+def test_the_identity_that_the_peer_asks_for(ends, order, topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[1].secrets["ike-1"] = {"secret": PSK}
+    other = {"local": {"id": "other.esplanade.test"}}
+    roadwarriors(settings[1], **in_order(order, other=other, asked={"local": {"id": ID_B}}))
+    expect(daemon, topology, ends, settings, "asked")
+
+
+@every_end
+def test_none_of_several_accepts(ends, topology, daemon, authorities):
+    """The peer hears AUTHENTICATION_FAILED, and the log says why for each connection."""
+    ours, other, third = (authorities("ecdsa", name) for name in ("Interop CA", "Other CA", "Third CA"))
+    settings = certified(topology, ours)
+    rogue: Identity = third.identity(ID_A)
+    site = settings[0].connections["site"]
+    site["local"]["certs"] = str(rogue.certificate)
+    site["keyingtries"] = 1
+    settings[0].certificates[0], settings[0].keys[0] = rogue.certificate, rogue.key
+    settings[1].authorities.append(other.certificate)
+    roadwarriors(settings[1], other={"remote": {"cacerts": str(other.certificate)}}, ours={})
+    a, b = start(daemon, ends, settings)
+    assert a.up(check=False).returncode != 0
+    if b.kind == "esplanade":
+        [told] = [line for line in b.logs().splitlines() if "refused a peer" in line]
+        for words in ("WARN", "remote=172.16.1.2:", ID_A, "other: no trusted authority", "ours: no trusted authority"):
+            assert words in told, told
