@@ -45,6 +45,9 @@ pub enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// End with 1 if a child that is to be up by itself is not up
+        #[arg(long)]
+        check: bool,
     },
     /// Establish a connection, or one child of it
     Up {

@@ -10,7 +10,7 @@ use crate::status::text;
 use crate::vici::Section;
 use crate::vici::client::{Client, Error};
 
-pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
+pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), Failure> {
     let mut client = connect(control)?;
     let sas = list(&mut client, "list-sas", "list-sa")?;
     let counters = client
@@ -40,7 +40,33 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         shown += &text::render_counters(&counters);
         shown + &text::render_workers(&stats) + &text::render_engine(&stats)
     };
-    print(output.as_bytes())
+    print(output.as_bytes())?;
+    match check {
+        true => all_wanted_are_up(&connections),
+        false => Ok(()),
+    }
+}
+
+/// Fails if a child that the gateway is to have up by itself is not up.
+fn all_wanted_are_up(connections: &[Section]) -> Result<(), Failure> {
+    let (mut wanted, mut down) = (0, Vec::new());
+    for (name, connection) in connections.iter().flat_map(Section::sections) {
+        let children = connection.sub("children").into_iter();
+        for (child, state) in children.flat_map(Section::sections) {
+            if state.text("wanted") != Some("yes") {
+                continue;
+            }
+            wanted += 1;
+            if state.text("state") != Some("UP") {
+                down.push(format!("{name}/{child}"));
+            }
+        }
+    }
+    if down.is_empty() {
+        return Ok(());
+    }
+    let what = format!("{} of {wanted} children are not up", down.len());
+    Err(Failure::runtime(what).help(format!("look at {}", down.join(", "))))
 }
 
 pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {

@@ -50,7 +50,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Run(options) => run(options),
         Command::Check { file } => check::check(&file),
         Command::Explain(options) => explain::explain(&options),
-        Command::Status { control, json } => control::status(&control, json),
+        Command::Status {
+            control,
+            json,
+            check,
+        } => control::status(&control, json, check),
         Command::Up { control, name } => control::up(&control, &name),
         Command::Down { control, name } => control::down(&control, &name),
         Command::Rekey { control, name } => control::rekey(&control, name.as_deref()),

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
-    SelectorAddresses,
+    SelectorAddresses, StartAction,
 };
-use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, IkeSaStatus, Refusal};
+use esplanade_ike::status::{
+    ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaStatus, Refusal,
+};
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 
@@ -137,6 +139,11 @@ pub fn connection(
             local_ts: configured(&child.local_ts),
             remote_ts: configured(&child.remote_ts),
             state: state.map(|state| state.state.name()),
+            wanted: match state.map(|state| state.state) {
+                Some(ConfiguredState::Connecting | ConfiguredState::Waiting) => true,
+                Some(ConfiguredState::Closed) => false,
+                _ => child.start_action == StartAction::Start,
+            },
             next_attempt: state.and_then(|state| Some(until(now, state.next_at?))),
             last_error: failure.map(|failure| failure.why.clone()),
             last_error_age: failure.map(|failure| since(now, failure.at)),

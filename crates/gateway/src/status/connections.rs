@@ -51,6 +51,9 @@ pub struct ListedChild {
     /// `UP`, `CONNECTING`, `WAITING`, `CLOSED` or `DOWN`. It is `None` right after a reload, before IKE has the child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
+    /// The gateway is to have the child up by itself: `start_action` says so, or attempts go on. A command that closes
+    /// the child ends that.
+    pub wanted: bool,
     /// Time until the next attempt.
     #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
