@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, Credential, DistinguishedName, Identity, PeerAuthError,
+    Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity, PeerAuthError,
     PeerCertificates, UnixTime, VerifiedPeer,
 };
 use esplanade_ike::wire::{
@@ -343,7 +343,7 @@ impl World {
                 data: certificate.der().to_vec(),
             };
             let mut sent = PeerCertificates::new(&[&cert]);
-            authorities.verify(&mut sent, &moon, NOW).expect("moon's")
+            authorities.verify(&mut sent, &moon, NOW, &CertificateRules::default()).expect("moon's")
         };
         Self {
             key_hashes: anchors.iter().map(Certificate::key_hash).collect(),
@@ -372,7 +372,7 @@ impl World {
     fn verify(&self, certificates: &[Cert], identity: &Identity) -> Option<VerifiedPeer> {
         let payloads: Vec<&Cert> = certificates.iter().collect();
         let mut sent = PeerCertificates::new(&payloads);
-        match self.authorities.verify(&mut sent, identity, NOW) {
+        match self.authorities.verify(&mut sent, identity, NOW, &CertificateRules::default()) {
             Ok(peer) => {
                 assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));
                 assert!(peer.certificate().names(identity));

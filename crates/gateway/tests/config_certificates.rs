@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use esplanade::config::{Diagnostics, Loaded, load};
-use esplanade_ike::config::{LocalMethod, RemoteMethod};
+use esplanade_ike::auth::KeyPurposes;
+use esplanade_ike::config::{CertificateRules, LocalMethod, RemoteMethod};
 
 fn openssl(folder: &Path, arguments: &str) -> bool {
     let output = Command::new("openssl")
@@ -141,6 +142,58 @@ fn a_pkcs12_file_has_key_and_certificates() {
 }
 
 #[test]
+fn demands_on_the_peers_certificate_are_read() {
+    let Some(folder) = folder() else { return };
+    let rules = |local: &str, remote: &str| {
+        let loaded = read(
+            folder.path(),
+            &format!("certs = moon.pem\n {local}"),
+            remote,
+            "",
+        );
+        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+        match &loaded.ike.connections[0].remote.method {
+            RemoteMethod::Certificate { rules, .. } => (**rules).clone(),
+            RemoteMethod::Psk => panic!("not a certificate"),
+        }
+    };
+    assert_eq!(rules("", ""), CertificateRules::default());
+    assert_eq!(rules("", "auth = ecdsa"), CertificateRules::default());
+    let expected = CertificateRules {
+        purposes: KeyPurposes::Ike,
+        signatures: "rsa-3072-sha384".parse().unwrap(),
+        policies: vec!["1.2.3.4".parse().unwrap(), "1.2.3.5".parse().unwrap()],
+        authority: Some("O=Example, CN=*".parse().unwrap()),
+    };
+    let text = "auth = rsa-3072-sha384\n eku = strict\n cert_policy = 1.2.3.4, 1.2.3.5\n \
+                ca_id = \"O=Example, CN=*\"";
+    assert_eq!(rules("auth = ike:ecdsa-sha256", text), expected);
+}
+
+#[test]
+fn a_certificate_that_others_refuse_for_its_purpose_is_told() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::write(
+        at.join("eku"),
+        "subjectAltName=DNS:moon.example.org\nextendedKeyUsage=serverAuth\n",
+    )
+    .unwrap();
+    let step = "x509 -req -in moon.csr -CA x509ca/ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile eku \
+                -out x509/web.pem";
+    assert!(openssl(at, step));
+    for (certificate, told) in [("moon.pem", false), ("web.pem", true)] {
+        let loaded = read(at, &format!("certs = {certificate}"), "", "").unwrap();
+        let warnings = loaded.warnings.render(false);
+        assert_eq!(
+            warnings.contains("does not have ipsecIKE"),
+            told,
+            "{warnings}"
+        );
+    }
+}
+
+#[test]
 fn check_says_that_revocation_is_not_checked() {
     let Some(folder) = folder() else { return };
     for remote in ["", "revocation = relaxed"] {
@@ -183,6 +236,21 @@ fn what_is_wrong_with_credentials_is_said() {
             "absent.pem`: it does not exist",
         ),
         (ok, "auth = eap-tls", "", "is not supported yet"),
+        (ok, "auth = rsa-sha1", "", "`sha1` is no hash"),
+        (ok, "auth = ed448", "", "`ed448` is no kind of key"),
+        (
+            "certs = moon.pem\n auth = rsa-sha256",
+            "",
+            "",
+            "ECDSA P-256",
+        ),
+        (
+            ok,
+            "eku = ipsec",
+            "",
+            "it takes `ike-or-tls`, `strict`, `any`",
+        ),
+        (ok, "cert_policy = 1.2.3.x", "", "no object identifier"),
         (ok, "revocation = ifuri", "", "`revocation`"),
         (ok, "revocation = strict", "", "`revocation`"),
         (

@@ -17,7 +17,7 @@ use crate::wire::TrafficSelector;
 #[cfg(feature = "generators")]
 pub mod generators;
 
-pub use crate::auth::{Authorities, Certificate, Credential, Identity};
+pub use crate::auth::{Authorities, Certificate, CertificateRules, Credential, Identity};
 pub use crate::ts::{Selector, SelectorAddresses};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
@@ -253,6 +253,7 @@ pub enum RemoteMethod {
         authorities: Arc<Authorities>,
         /// Unless this is empty, the peer's own certificate must be one of these.
         pinned: Vec<Certificate>,
+        rules: Arc<CertificateRules>,
     },
 }
 

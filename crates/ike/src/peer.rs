@@ -22,19 +22,21 @@ struct Parts {
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Proof {
     Psk,
-    /// The SHA-256 of the CERTREQ data that asks for the peer's certificate. Two authorities can know different peers
-    /// by one name.
-    Certificate(Vec<u8>),
+    /// The SHA-256 of the CERTREQ data that asks for the peer's certificate, and the authority that its path must have.
+    /// Two authorities can know different peers by one name.
+    Certificate(Vec<u8>, Option<Identity>),
 }
 
 impl PeerKey {
     pub(crate) fn new(connection: &Connection, local: &Identity, remote: &Identity) -> Self {
         let proof = match &connection.remote.method {
             RemoteMethod::Psk => Proof::Psk,
-            RemoteMethod::Certificate { authorities, .. } => {
+            RemoteMethod::Certificate {
+                authorities, rules, ..
+            } => {
                 let asked = authorities.certreq();
                 let hash = digest::digest(&digest::SHA256, &asked.data);
-                Proof::Certificate(hash.as_ref().to_vec())
+                Proof::Certificate(hash.as_ref().to_vec(), rules.authority.clone())
             }
         };
         Self(Arc::new(Parts {

@@ -34,6 +34,7 @@ fn pair(key: &[u8], certificate: &[u8], authority: &[u8]) -> Pair {
         b.remote.method = RemoteMethod::Certificate {
             authorities,
             pinned: vec![],
+            rules: Arc::default(),
         };
     });
     for side in [&mut pair.a, &mut pair.b] {

@@ -199,6 +199,7 @@ fn below(authority: &[u8]) -> RemoteMethod {
     RemoteMethod::Certificate {
         authorities: Arc::new(Authorities::new(&load(authority)).unwrap()),
         pinned: vec![],
+        rules: Arc::default(),
     }
 }
 

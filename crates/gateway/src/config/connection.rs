@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use esplanade_ike::auth::{Authorities, Certificate, Identity};
+use esplanade_ike::auth::{
+    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes,
+    SignatureRules,
+};
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
     StartAction, Unique,
@@ -305,34 +308,40 @@ fn notes(node: &SectionNode, d: &mut Diagnostics) {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// The value of `auth`.
 enum Method {
     Psk,
-    Certificate,
+    Certificate(SignatureRules),
 }
 
 fn method(text: &str) -> ValueResult<Method> {
     match text {
-        "psk" => Ok(Method::Psk),
-        "pubkey" | "rsa" | "ecdsa" | "ed25519" => Ok(Method::Certificate),
         _ if text.starts_with("eap") || text.starts_with("xauth") => {
             let what = format!("the method {} is not supported yet", quoted(text));
             Err(ValueError::new(what, "use `psk` or `pubkey`"))
         }
-        _ if ["pubkey-", "rsa", "ecdsa-", "ed25519-", "ed448", "ike:"]
+        _ if ["pubkey-", "rsa", "ecdsa", "ed25519", "ed448", "ike:"]
             .iter()
             .any(|prefix| text.starts_with(prefix)) =>
         {
-            let what = format!("the constraints in {} are not supported yet", quoted(text));
-            Err(ValueError::new(
-                what,
-                "use `pubkey`; SHA-2 signatures are used by RFC 7427",
-            ))
+            let rules: Result<SignatureRules, String> = text.parse();
+            rules.map(Method::Certificate).map_err(|problem| {
+                let what = format!("{}: {problem}", quoted(text));
+                ValueError::new(what, "write it as `pubkey-sha256` or `rsa-3072-ecdsa-256`")
+            })
         }
-        _ => word(
-            text,
-            &[("psk", Method::Psk), ("pubkey", Method::Certificate)],
-        ),
+        _ => word(text, &[("psk", true), ("pubkey", false)]).map(|psk| match psk {
+            true => Method::Psk,
+            false => Method::Certificate(SignatureRules::default()),
+        }),
+    }
+}
+
+/// The method of a section. Without `auth` it is a certificate.
+fn method_of(section: &SectionNode, d: &mut Diagnostics) -> Option<Method> {
+    match given(section, "auth") {
+        None => Some(Method::Certificate(SignatureRules::default())),
+        Some(_) => read(section, "auth", d, method),
     }
 }
 
@@ -370,16 +379,12 @@ fn local_auth(
     };
     schema::check(section, &schema::LOCAL, false, d);
     let id = read(section, "id", d, own_identity).unwrap_or(Identity::Any);
-    let chosen = match given(section, "auth") {
-        None => Method::Certificate,
-        Some(_) => read(section, "auth", d, method)?,
-    };
-    if chosen == Method::Psk {
+    let Method::Certificate(signatures) = method_of(section, d)? else {
         return Some(LocalAuth {
             id,
             method: LocalMethod::Psk,
         });
-    }
+    };
     let (chain, at) = own_chain(section, &id, &node.name.value, context)?;
     let d = &mut *context.diagnostics;
     let end_entity = chain.first()?;
@@ -391,12 +396,27 @@ fn local_auth(
         );
         d.push(Diagnostic::error(what).at(place(section, "id")).help(help));
     }
+    if !end_entity.is_for(KeyPurposes::Ike) {
+        let what = "`certs`: the extended key usage of the certificate does not have ipsecIKE";
+        let help = "peers that follow RFC 4945 strictly refuse it; ask the authority for one with ipsecIKE";
+        d.push(Diagnostic::warning(what).at(at).help(help));
+    }
     seen.extend(chain.iter().map(|certificate| certificate.der().to_vec()));
     let credential = context.store.credential(chain, at, d)?;
-    Some(LocalAuth {
-        id,
-        method: LocalMethod::Certificate(credential),
-    })
+    match credential.with_signatures(&signatures) {
+        Ok(credential) => Some(LocalAuth {
+            id,
+            method: LocalMethod::Certificate(Arc::new(credential)),
+        }),
+        Err(error) => {
+            let bad = ValueError::new(
+                error.to_string(),
+                "name a signature of the key, or `pubkey`",
+            );
+            report("auth", bad, place(section, "auth"), d);
+            None
+        }
+    }
 }
 
 /// Reads our own certificates: those of `certs`, or those of a PKCS#12 file. Returns their place in the configuration
@@ -446,16 +466,18 @@ fn remote_auth(
     };
     schema::check(section, &schema::REMOTE, false, d);
     let id = read(section, "id", d, identity).unwrap_or(Identity::Any);
-    let chosen = match given(section, "auth") {
-        None => Method::Certificate,
-        Some(_) => read(section, "auth", d, method)?,
-    };
-    if chosen == Method::Psk {
+    let Method::Certificate(signatures) = method_of(section, d)? else {
         return Some(RemoteAuth {
             id,
             method: RemoteMethod::Psk,
         });
-    }
+    };
+    let rules = CertificateRules {
+        purposes: read(section, "eku", d, key_purposes).unwrap_or_default(),
+        signatures,
+        policies: read_list(section, "cert_policy", d, policy).unwrap_or_default(),
+        authority: read(section, "ca_id", d, identity),
+    };
     let store = &context.store;
     let files = |key: &str, folder: &str, d: &mut Diagnostics| {
         let mut found = Vec::new();
@@ -494,6 +516,7 @@ fn remote_auth(
             let method = RemoteMethod::Certificate {
                 authorities: Arc::new(authorities),
                 pinned,
+                rules: Arc::new(rules),
             };
             Some(RemoteAuth { id, method })
         }
@@ -507,6 +530,26 @@ fn remote_auth(
             None
         }
     }
+}
+
+/// The extended key usages that a peer's certificate may have.
+fn key_purposes(text: &str) -> ValueResult<KeyPurposes> {
+    let words = [
+        ("ike-or-tls", KeyPurposes::IkeOrTls),
+        ("strict", KeyPurposes::Ike),
+        ("any", KeyPurposes::Any),
+    ];
+    word(text, &words)
+}
+
+fn policy(text: &str) -> ValueResult<CertificatePolicy> {
+    text.parse().map_err(|()| {
+        let what = format!("{} is no object identifier", quoted(text));
+        ValueError::new(
+            what,
+            "write numbers with dots, such as `1.3.6.1.4.1.36906.1`",
+        )
+    })
 }
 
 fn missing(node: &SectionNode, section: &str, d: &mut Diagnostics) {

@@ -2,7 +2,6 @@
 //! validate chains; `ike` does.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use esplanade_crypto::key_file;
 use esplanade_crypto::secret::Secret;
@@ -154,7 +153,7 @@ impl CredentialStore {
         chain: Vec<Certificate>,
         at: Location,
         d: &mut Diagnostics,
-    ) -> Option<Arc<Credential>> {
+    ) -> Option<Credential> {
         let keys = match self.keys.take() {
             Some(keys) => keys,
             None => self.read_keys(d),
@@ -167,7 +166,7 @@ impl CredentialStore {
         for key in keys.iter().chain(contained.map(|container| &container.key)) {
             match Credential::new(&key.content, chain.clone()) {
                 Ok(credential) => {
-                    found = Some(Arc::new(credential));
+                    found = Some(credential);
                     break;
                 }
                 Err(error @ CredentialError::KeyType(_)) => {

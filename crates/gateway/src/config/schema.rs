@@ -170,16 +170,22 @@ pub const LOCAL: Schema = Schema {
 
 pub const REMOTE: Schema = Schema {
     what: "a remote section",
-    keys: &["auth", "id", "certs", "cacerts"],
+    keys: &[
+        "auth",
+        "id",
+        "certs",
+        "cacerts",
+        "ca_id",
+        "cert_policy",
+        "eku",
+    ],
     later: &[
         ("round", ZERO),
         ("cert", NONE),
         ("cacert", NONE),
         ("pubkeys", NONE),
         ("eap_id", NONE),
-        ("ca_id", NONE),
         ("groups", NONE),
-        ("cert_policy", NONE),
         ("revocation", &["relaxed"]),
     ],
     later_sections: &["cert", "cacert"],

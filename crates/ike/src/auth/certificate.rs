@@ -6,17 +6,16 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{Decode, Encode};
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectAltName};
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::name::DistinguishedName;
-use super::octets::ip_address;
 use super::oid;
 use super::path::{Anchors, Chain};
-use super::scheme::{KeyType, Scheme};
+use super::rules::{CertificateRules, KeyPurposes, SignatureRules};
+use super::scheme::{Hash, KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
@@ -35,6 +34,7 @@ pub struct Certificate {
     /// The key may sign: the KeyUsage extension allows it, or there is none.
     may_sign: bool,
     is_authority: bool,
+    purposes: Option<Vec<ObjectIdentifier>>,
     key: PublicKey,
     key_hash: [u8; 20],
 }
@@ -83,7 +83,11 @@ impl Certificate {
             return Err(TOO_LARGE.to_owned());
         }
         let alternative_names = match tbs.get::<SubjectAltName>().map_err(text)? {
-            Some((_, names)) => names.0.iter().filter_map(alternative_name).collect(),
+            Some((_, names)) => names
+                .0
+                .iter()
+                .filter_map(Identity::from_alternative_name)
+                .collect(),
             None => Vec::new(),
         };
         // Either bit is enough (RFC 4945 §5.1.3.2).
@@ -95,6 +99,7 @@ impl Certificate {
             Some((_, basic)) => basic.ca,
             None => false,
         };
+        let purposes = tbs.get::<ExtendedKeyUsage>().map_err(text)?;
         let spki = tbs.subject_public_key_info.to_der().map_err(text)?;
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &spki);
         let mut key_hash = [0; 20];
@@ -105,6 +110,7 @@ impl Certificate {
             alternative_names,
             may_sign,
             is_authority,
+            purposes: purposes.map(|(_, purposes)| purposes.0),
             key: public_key(&tbs.subject_public_key_info),
             key_hash,
         })
@@ -116,6 +122,11 @@ impl Certificate {
 
     pub fn subject(&self) -> &DistinguishedName {
         &self.subject
+    }
+
+    /// Says whether the extended key usage is one of these.
+    pub fn is_for(&self, purposes: KeyPurposes) -> bool {
+        purposes.accept(self.purposes.as_deref())
     }
 
     /// SHA-1 of the SubjectPublicKeyInfo. CERTREQ names an authority by it (RFC 7296 §3.7).
@@ -175,16 +186,6 @@ fn public_key(spki: &SubjectPublicKeyInfoOwned) -> PublicKey {
         kind,
         bytes: spki.subject_public_key.raw_bytes().to_vec(),
         algorithm,
-    }
-}
-
-fn alternative_name(name: &GeneralName) -> Option<Identity> {
-    match name {
-        GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
-        GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
-        GeneralName::DirectoryName(name) => DistinguishedName::from_rdns(name).map(Identity::Dn),
-        GeneralName::IpAddress(octets) => ip_address(octets.as_bytes()).map(Identity::Ip),
-        _ => None,
     }
 }
 
@@ -266,13 +267,14 @@ impl Authorities {
                 .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
     }
 
-    /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now`, and the
-    /// peer's own must name `identity`.
+    /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now` and keeps
+    /// the rules, and the peer's own must name `identity`.
     pub fn verify(
         &self,
         peer: &mut PeerCertificates,
         identity: &Identity,
         now: UnixTime,
+        rules: &CertificateRules,
     ) -> Result<VerifiedPeer, PeerAuthError> {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
@@ -281,7 +283,7 @@ impl Authorities {
             Ok((certificate, chain)) => (&*certificate, chain),
             Err(error) => return Err(error.clone()),
         };
-        self.anchors.verify(chain, now)?;
+        self.anchors.verify(chain, now, rules)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);
         }
@@ -314,6 +316,19 @@ pub struct VerifiedPeer {
 impl VerifiedPeer {
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
+    }
+
+    /// Says whether the rules accept the signature scheme of AUTH. RSA by RFC 7296 names no hash, so that rules refuse it.
+    pub fn check_scheme(&self, auth: &Auth, rules: &SignatureRules) -> Result<(), PeerAuthError> {
+        let scheme = match auth.method {
+            AuthMethod::DIGITAL_SIGNATURE => Some(split_digital_signature(&auth.data)?.0),
+            AuthMethod::ECDSA_SHA2_256_P256 => Some(Scheme::Ecdsa(Hash::Sha256)),
+            AuthMethod::ECDSA_SHA2_384_P384 => Some(Scheme::Ecdsa(Hash::Sha384)),
+            AuthMethod::ECDSA_SHA2_512_P521 => Some(Scheme::Ecdsa(Hash::Sha512)),
+            _ => None,
+        };
+        let accepted = rules.allow_in_ike(scheme);
+        accepted.then_some(()).ok_or(PeerAuthError::Scheme)
     }
 
     /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by

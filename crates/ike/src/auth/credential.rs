@@ -10,6 +10,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::certificate::Certificate;
 use super::error::CredentialError;
+use super::rules::SignatureRules;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
 
@@ -17,6 +18,8 @@ use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
 pub struct Credential {
     key: PrivateKey,
     chain: Vec<Certificate>,
+    /// Digital signatures (RFC 7427) that we make, best first. An empty list leaves the choice to the key.
+    schemes: Vec<Scheme>,
 }
 
 enum PrivateKey {
@@ -56,7 +59,20 @@ impl Credential {
             subject: end_entity.subject().to_string(),
         };
         let key = PrivateKey::load(kind, &der, &public.bytes)?.ok_or_else(mismatch)?;
-        Ok(Self { key, chain })
+        Ok(Self {
+            key,
+            chain,
+            schemes: Vec::new(),
+        })
+    }
+
+    /// Makes only digital signatures that the rules name, in their order.
+    pub fn with_signatures(mut self, rules: &SignatureRules) -> Result<Self, CredentialError> {
+        self.schemes = rules.of_key(self.key.kind());
+        match self.schemes.is_empty() && !rules.is_free() {
+            true => Err(CredentialError::Scheme(self.key.kind().to_string())),
+            false => Ok(self),
+        }
     }
 
     pub fn certificate(&self) -> &Certificate {
@@ -106,10 +122,13 @@ impl Credential {
             }
             _ => {}
         }
-        let scheme = Scheme::choose(self.key.kind(), announced).ok_or_else(|| {
-            CredentialError::NoCommonHash {
-                announced: announced.to_vec(),
-            }
+        let mut configured = self.schemes.iter().copied();
+        let scheme = match self.schemes.is_empty() {
+            true => Scheme::choose(self.key.kind(), announced),
+            false => configured.find(|scheme| announced.contains(&scheme.hash())),
+        };
+        let scheme = scheme.ok_or_else(|| CredentialError::NoCommonHash {
+            announced: announced.to_vec(),
         })?;
         let identifier = scheme.identifier();
         let len = u8::try_from(identifier.len()).map_err(|_| CredentialError::Signing)?;
@@ -208,11 +227,14 @@ impl PrivateKey {
     fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, CredentialError> {
         let failed = |_| CredentialError::Signing;
         match (self, scheme) {
-            (Self::Rsa { pair, .. }, Scheme::RsaPss(hash)) => {
-                let encoding: &dyn RsaEncoding = match hash {
-                    Hash::Sha256 => &signature::RSA_PSS_SHA256,
-                    Hash::Sha384 => &signature::RSA_PSS_SHA384,
-                    Hash::Sha512 => &signature::RSA_PSS_SHA512,
+            (Self::Rsa { pair, .. }, Scheme::RsaPss(_) | Scheme::RsaPkcs1(_)) => {
+                let encoding: &dyn RsaEncoding = match scheme {
+                    Scheme::RsaPss(Hash::Sha256) => &signature::RSA_PSS_SHA256,
+                    Scheme::RsaPss(Hash::Sha384) => &signature::RSA_PSS_SHA384,
+                    Scheme::RsaPss(Hash::Sha512) => &signature::RSA_PSS_SHA512,
+                    Scheme::RsaPkcs1(Hash::Sha256) => &signature::RSA_PKCS1_SHA256,
+                    Scheme::RsaPkcs1(Hash::Sha384) => &signature::RSA_PKCS1_SHA384,
+                    _ => &signature::RSA_PKCS1_SHA512,
                 };
                 let mut value = vec![0; pair.public_modulus_len()];
                 pair.sign(encoding, &SystemRandom::new(), message, &mut value)

@@ -30,6 +30,8 @@ pub enum CredentialError {
         "the peer announces no signature hashes (RFC 7427), and RSA without them means SHA-1, which needs `legacy = yes`"
     )]
     Sha1,
+    #[error("`auth` has no signature that a {0} key can make")]
+    Scheme(String),
     #[error("signing failed")]
     Signing,
 }
@@ -63,6 +65,8 @@ pub enum PeerAuthError {
     IdentityType(IdType),
     #[error("authentication method {0} is not supported")]
     Method(AuthMethod),
+    #[error("`auth` does not accept the signature scheme of the peer")]
+    Scheme,
     #[error("malformed digital signature payload")]
     SignatureSyntax,
     #[error("signature algorithm {0} is not supported")]

@@ -5,8 +5,10 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use x509_cert::ext::pkix::name::GeneralName;
+
 use super::name::{CanonicalName, DistinguishedName};
-use super::octets::hexadecimal;
+use super::octets::{hexadecimal, ip_address};
 use crate::wire::{Id, IdType};
 
 #[cfg(feature = "generators")]
@@ -139,6 +141,17 @@ impl Identity {
             | (Canonical::Email(pattern), Canonical::Email(name)) => text_matches(&pattern, &name),
             (Canonical::Dn(pattern), Canonical::Dn(name)) => pattern.matches(name),
             (ours, theirs) => ours == theirs,
+        }
+    }
+
+    /// Reads an alternative name of a certificate, if it is of a kind that identities have.
+    pub(super) fn from_alternative_name(name: &GeneralName) -> Option<Self> {
+        match name {
+            GeneralName::DnsName(name) => Some(Self::Fqdn(name.to_string())),
+            GeneralName::Rfc822Name(address) => Some(Self::Email(address.to_string())),
+            GeneralName::DirectoryName(name) => DistinguishedName::from_rdns(name).map(Self::Dn),
+            GeneralName::IpAddress(octets) => ip_address(octets.as_bytes()).map(Self::Ip),
+            _ => None,
         }
     }
 

@@ -11,8 +11,9 @@
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
 //!
 //! **Extended key usage.** RFC 4945 §5.1.3.12 accepts a certificate without the extension, with anyExtendedKeyUsage
-//! or with id-kp-ipsecIKE, and refuses others. So do we, for every certificate of the path. We also accept the older
-//! iKEIntermediate, which many IKE certificates have. A certificate for web servers only (serverAuth) is refused.
+//! or with id-kp-ipsecIKE, and refuses others. We also accept the older iKEIntermediate, which many IKE certificates
+//! have. By default we accept serverAuth and clientAuth too, as others do: many authorities issue no other certificates.
+//! [`KeyPurposes`] says more. All of this holds for every certificate of the path.
 
 mod certificate;
 mod credential;
@@ -22,6 +23,7 @@ mod name;
 mod octets;
 mod oid;
 mod path;
+mod rules;
 mod scheme;
 mod sets;
 #[cfg(test)]
@@ -34,5 +36,6 @@ pub use error::{CredentialError, PeerAuthError};
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
+pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SignatureRules};
 pub use rustls_pki_types::UnixTime;
 pub use scheme::SIGNATURE_HASHES;

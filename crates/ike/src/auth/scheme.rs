@@ -126,6 +126,33 @@ impl Scheme {
         Some(*scheme)
     }
 
+    /// The scheme of an AlgorithmIdentifier without its header, as certificates are kept with.
+    pub(super) fn from_algorithm(content: &[u8]) -> Option<Self> {
+        let mut known = IDENTIFIERS.iter();
+        let (scheme, _) = known.find(|(_, der)| der.get(2..) == Some(content))?;
+        Some(*scheme)
+    }
+
+    /// Says whether a key of ours signs with the scheme.
+    pub(super) fn is_made_by(self, key: KeyType) -> bool {
+        matches!(
+            (self, key),
+            (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyType::Rsa)
+                | (Self::Ecdsa(Hash::Sha256), KeyType::P256)
+                | (Self::Ecdsa(Hash::Sha384), KeyType::P384)
+                | (Self::Ecdsa(Hash::Sha512), KeyType::P521)
+                | (Self::Ed25519, KeyType::Ed25519)
+        )
+    }
+
+    /// The hash that a peer announces if it verifies the scheme.
+    pub(super) fn hash(self) -> HashAlgorithm {
+        match self {
+            Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => hash.number(),
+            Self::Ed25519 => HashAlgorithm::IDENTITY,
+        }
+    }
+
     pub(super) fn identifier(self) -> &'static [u8] {
         let entry = IDENTIFIERS.iter().find(|(scheme, _)| *scheme == self);
         entry.map_or(&[], |(_, der)| der)

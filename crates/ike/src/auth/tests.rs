@@ -45,8 +45,16 @@ fn sent(pems: &[&[u8]]) -> PeerCertificates {
     PeerCertificates::new(&payloads.iter().collect::<Vec<_>>())
 }
 
+fn verify_by(
+    rules: &CertificateRules,
+    pems: &[&[u8]],
+    identity: &Identity,
+) -> Result<VerifiedPeer, PeerAuthError> {
+    authorities().verify(&mut sent(pems), identity, now(), rules)
+}
+
 fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
-    authorities().verify(&mut sent(pems), identity, now())
+    verify_by(&CertificateRules::default(), pems, identity)
 }
 
 fn moon_file(name: &str) -> &'static [u8] {
@@ -364,15 +372,16 @@ fn paths_are_checked() {
     ));
     assert_eq!(error(&[file!("ca-as-peer.pem")]), PeerAuthError::Authority);
     let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
+    let rules = CertificateRules::default();
     assert_eq!(
         other
-            .verify(&mut sent(&[file!("moon-rsa.pem")]), &moon(), now())
+            .verify(&mut sent(&[file!("moon-rsa.pem")]), &moon(), now(), &rules)
             .unwrap_err(),
         PeerAuthError::UnknownIssuer
     );
     let none = Authorities::new(&[]).unwrap();
     assert!(
-        none.verify(&mut sent(&[file!("root.pem")]), &moon(), now())
+        none.verify(&mut sent(&[file!("root.pem")]), &moon(), now(), &rules)
             .is_err()
     );
 }
@@ -386,7 +395,10 @@ fn every_truncated_certificate_is_refused() {
             data: whole.data[..len].to_vec(),
         };
         let mut cut = PeerCertificates::new(&[&cut]);
-        let refused = authorities().verify(&mut cut, &moon(), now()).unwrap_err();
+        let rules = CertificateRules::default();
+        let refused = authorities()
+            .verify(&mut cut, &moon(), now(), &rules)
+            .unwrap_err();
         assert!(matches!(refused, PeerAuthError::Malformed(_)), "{refused}");
     }
 }
@@ -401,10 +413,110 @@ fn extended_key_usage_follows_rfc_4945() {
     ] {
         assert!(verify(&[accepted], &moon()).is_ok());
     }
-    assert_eq!(
-        verify(&[file!("eku-server.pem")], &moon()).unwrap_err(),
-        PeerAuthError::ExtendedKeyUsage
-    );
+    let by = |purposes| {
+        let rules = CertificateRules {
+            purposes,
+            ..CertificateRules::default()
+        };
+        verify_by(&rules, &[file!("eku-server.pem")], &moon()).map(|_| ())
+    };
+    assert_eq!(by(KeyPurposes::IkeOrTls), Ok(()));
+    assert_eq!(by(KeyPurposes::Any), Ok(()));
+    assert_eq!(by(KeyPurposes::Ike), Err(PeerAuthError::ExtendedKeyUsage));
+    assert!(!load(file!("eku-server.pem")).is_for(KeyPurposes::Ike));
+    assert!(load(file!("eku-ike.pem")).is_for(KeyPurposes::Ike));
+    assert!(load(file!("moon-rsa.pem")).is_for(KeyPurposes::Ike));
+}
+
+#[test]
+fn keys_and_signatures_are_those_that_are_demanded() {
+    let by = |text: &str, pems: &[&[u8]]| {
+        let rules = CertificateRules {
+            signatures: text.parse().unwrap(),
+            ..CertificateRules::default()
+        };
+        verify_by(&rules, pems, &moon()).map(|_| ())
+    };
+    let (rsa, ecdsa) = (file!("moon-rsa.pem"), file!("moon-ecdsa256.pem"));
+    for (text, pem, accepted) in [
+        ("pubkey-sha256", rsa, true),
+        ("pubkey-sha384", rsa, false),
+        ("ecdsa-sha256", rsa, true),
+        ("rsa-sha256", rsa, false),
+        ("rsa/pss-sha256", rsa, false),
+        ("ecdsa-256", ecdsa, true),
+        ("ecdsa-384", ecdsa, false),
+        ("rsa-2048", rsa, false),
+        ("rsa-2048-ecdsa-256", rsa, true),
+        ("rsa-3072-ecdsa-256", rsa, false),
+        ("ike:pubkey-sha384", rsa, true),
+    ] {
+        let outcome = by(text, &[pem]);
+        assert_eq!(outcome.is_ok(), accepted, "{text}: {outcome:?}");
+    }
+    // The signature of the peer itself.
+    let peer = verify(&[rsa], &moon()).unwrap();
+    let credential = |rules: &str| {
+        let credential = Credential::new(file!("moon-rsa.key"), vec![load(rsa)]).unwrap();
+        credential.with_signatures(&rules.parse().unwrap())
+    };
+    for (ours, theirs, accepted) in [
+        ("pubkey", "ike:rsa/pss-sha256", true),
+        ("pubkey", "ike:rsa/pss-sha384", false),
+        ("rsa-sha384", "rsa-sha384", true),
+        ("rsa-sha384", "rsa/pss-sha384", false),
+        ("ike:rsa/pss-sha512-sha384", "ike:rsa/pss-sha512", true),
+        ("ike:rsa/pss-sha512-sha384", "ike:pubkey-sha384", false),
+    ] {
+        let auth = credential(ours)
+            .unwrap()
+            .sign(SIGNATURE_HASHES, b"octets", false);
+        let auth = auth.unwrap();
+        assert_eq!(peer.check_auth(&auth, b"octets", false), Ok(()), "{ours}");
+        let checked = peer.check_scheme(&auth, &theirs.parse().unwrap());
+        assert_eq!(checked.is_ok(), accepted, "{ours} {theirs}");
+    }
+    let sha512 = credential("rsa-sha512").unwrap();
+    let refused = sha512.sign(&[HashAlgorithm::SHA2_256], b"octets", false);
+    assert!(matches!(refused, Err(CredentialError::NoCommonHash { .. })));
+    assert!(matches!(
+        credential("ecdsa-sha256"),
+        Err(CredentialError::Scheme(_))
+    ));
+}
+
+#[test]
+fn an_authority_of_the_path_and_its_policies_are_those_that_are_demanded() {
+    let under = |name: &str, pems: &[&[u8]]| {
+        let rules = CertificateRules {
+            authority: Some(name.parse().unwrap()),
+            ..CertificateRules::default()
+        };
+        verify_by(&rules, pems, &moon()).is_ok()
+    };
+    assert!(under(
+        "C=CH, O=Esplanade Test, CN=Root",
+        &[file!("moon-rsa.pem")]
+    ));
+    assert!(under(
+        "C=CH, O=Esplanade Test, CN=*",
+        &[file!("moon-rsa.pem")]
+    ));
+    assert!(!under(
+        "C=CH, O=Esplanade Test, CN=Intermediate",
+        &[file!("moon-rsa.pem")]
+    ));
+    assert!(!under(
+        "C=CH, O=Esplanade Test, CN=moon rsa",
+        &[file!("moon-rsa.pem")]
+    ));
+    let rules = CertificateRules {
+        policies: vec!["1.2.3.4".parse().unwrap()],
+        ..CertificateRules::default()
+    };
+    let refused = verify_by(&rules, &[file!("moon-rsa.pem")], &moon()).unwrap_err();
+    let why = refused.to_string();
+    assert!(why.contains("does not have the policy 1.2.3.4"), "{why}");
 }
 
 // RFC 4301 R26, R105
@@ -571,7 +683,8 @@ fn patterns_accept_what_they_cover() {
 #[test]
 fn a_key_that_may_not_sign_proves_nothing() {
     let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
-    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now());
+    let rules = CertificateRules::default();
+    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now(), &rules);
     assert!(verify(file!("usage-digital-signature.pem")).is_ok());
     assert!(verify(file!("usage-content-commitment.pem")).is_ok());
     assert_eq!(

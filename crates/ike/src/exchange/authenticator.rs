@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::auth::{PeerAuthError, PeerCertificates, UnixTime, VerifiedPeer};
-use crate::config::{self, Authorities, Connection, Identity, LocalMethod, RemoteMethod};
+use crate::config::{
+    self, Authorities, CertificateRules, Connection, Identity, LocalMethod, RemoteMethod,
+};
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
 use crate::suite::{IkeSaKeys, Role, Secret};
@@ -147,8 +149,9 @@ impl Authenticator<'_> {
             RemoteMethod::Certificate {
                 authorities,
                 pinned,
+                rules,
             } => self
-                .check_certificate(&identity, proof, &octets, (authorities, pinned))
+                .check_certificate(&identity, proof, &octets, (authorities, pinned, rules))
                 .map_err(|error| AuthFailure::Certificate(Box::new(error)))?,
         }
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
@@ -160,7 +163,7 @@ impl Authenticator<'_> {
         identity: &Identity,
         proof: &mut Proof<'_>,
         octets: &[u8],
-        (authorities, pinned): (&Authorities, &[config::Certificate]),
+        (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
     ) -> Result<(), PeerAuthError> {
         if proof.auth.method == AuthMethod::SHARED_KEY {
             return Err(PeerAuthError::Method(proof.auth.method));
@@ -170,11 +173,12 @@ impl Authenticator<'_> {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
         let now = UnixTime::since_unix_epoch(now);
-        let peer = authorities.verify(&mut proof.certificates, identity, now)?;
+        let peer = authorities.verify(&mut proof.certificates, identity, now, rules)?;
         let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
         if !pinned.is_empty() && !pinned.iter().any(is_peers) {
             return Err(PeerAuthError::NotPinned);
         }
+        peer.check_scheme(proof.auth, &rules.signatures)?;
         proof.check_signature(&peer, octets, self.connection.legacy)
     }
 

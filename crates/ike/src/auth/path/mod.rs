@@ -16,26 +16,20 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 use x509_cert::certificate::Version;
-use x509_cert::der::asn1::ObjectIdentifier;
 
 use self::constraints::Constraints;
 use self::parsed::Parsed;
 use self::policy::Policies;
 use super::error::PeerAuthError;
 use super::oid;
+use super::rules::CertificateRules;
+use super::scheme::Scheme;
 
 /// Certificates between the peer's and the trusted authority's. No sane path is longer.
 const INTERMEDIATES_MAX: usize = 8;
 /// Bounds on the work that one peer can cause, however many connections it could mean.
 const SIGNATURES_MAX: usize = 64;
 const NAME_COMPARISONS_MAX: usize = 100_000;
-
-/// Key purposes that allow IKE. The documentation of [`super`] says why.
-const KEY_PURPOSES: [ObjectIdentifier; 3] = [
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.17"), // id-kp-ipsecIKE
-    ObjectIdentifier::new_unwrap("2.5.29.37.0"),        // anyExtendedKeyUsage
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.8.2.2"),  // iKEIntermediate
-];
 
 /// The trusted authorities.
 #[derive(Clone, Default)]
@@ -53,8 +47,13 @@ impl Anchors {
         self.0.len()
     }
 
-    /// Looks for a valid path.
-    pub(super) fn verify(&self, chain: &mut Chain, now: UnixTime) -> Result<(), PeerAuthError> {
+    /// Looks for a valid path that keeps the rules.
+    pub(super) fn verify(
+        &self,
+        chain: &mut Chain,
+        now: UnixTime,
+        rules: &CertificateRules,
+    ) -> Result<(), PeerAuthError> {
         let Chain {
             end_entity,
             intermediates,
@@ -68,6 +67,7 @@ impl Anchors {
             intermediates,
             now: Duration::from_secs(now.as_secs()),
             budget,
+            rules,
             failure: PeerAuthError::UnknownIssuer,
         };
         match search.extend(&mut vec![end_entity]) {
@@ -125,6 +125,7 @@ struct Search<'a> {
     intermediates: &'a [Parsed],
     now: Duration,
     budget: &'a mut Budget,
+    rules: &'a CertificateRules,
     /// The reason why the first path that was found is not valid.
     failure: PeerAuthError,
 }
@@ -193,7 +194,7 @@ impl<'a> Search<'a> {
             let last = left == 0;
             let self_issued = certificate.is_self_issued();
             self.check_time(certificate)?;
-            check_purpose(certificate)?;
+            self.check_purpose(certificate)?;
             let budget = &mut self.budget.comparisons;
             if (last || !self_issued)
                 && !constraints
@@ -214,7 +215,8 @@ impl<'a> Search<'a> {
             check_known(certificate)?;
             if last {
                 let wrapped = policies.wrap_up(&certificate.extensions);
-                return wrapped.then_some(()).ok_or_else(no_policy);
+                wrapped.then_some(()).ok_or_else(no_policy)?;
+                return self.check_rules(anchor, path, &policies);
             }
             if !policies.prepare(&certificate.extensions, self_issued) {
                 return Err(invalid(certificate, "it maps anyPolicy"));
@@ -252,6 +254,59 @@ impl<'a> Search<'a> {
             })
             .then_some(())
             .ok_or_else(|| invalid(subject, "its signature does not verify"))
+    }
+
+    /// Checks the extended key usage.
+    fn check_purpose(&self, certificate: &Parsed) -> Result<(), PeerAuthError> {
+        let purposes = certificate.extensions.purposes.as_deref();
+        let accepted = self.rules.purposes.accept(purposes);
+        accepted
+            .then_some(())
+            .ok_or(PeerAuthError::ExtendedKeyUsage)
+    }
+
+    /// Checks what the connection demands of a valid path.
+    fn check_rules(
+        &self,
+        anchor: &Parsed,
+        path: &[&Parsed],
+        policies: &Policies,
+    ) -> Result<(), PeerAuthError> {
+        let rules = self.rules;
+        let weak = |one: &&&Parsed| {
+            let scheme = Scheme::from_algorithm(&one.algorithm);
+            !rules.signatures.allow_in_path(scheme)
+        };
+        if let Some(weak) = path.iter().find(weak) {
+            return Err(invalid(weak, "`auth` does not accept its signature"));
+        }
+        let mut keys = path.iter().chain([&anchor]);
+        if let Some(weak) = keys.find(|one| !rules.signatures.allow_key(one.key.strength())) {
+            return Err(invalid(weak, "`auth` does not accept its key"));
+        }
+        let Some((own, authorities)) = path.split_first() else {
+            return Err(PeerAuthError::UnknownIssuer);
+        };
+        if let Some(policy) = rules
+            .policies
+            .iter()
+            .find(|policy| !policies.has(&policy.0))
+        {
+            let policy = oid::dotted(&policy.0);
+            return Err(invalid(
+                own,
+                &format!("its path does not have the policy {policy}"),
+            ));
+        }
+        if let Some(name) = &rules.authority
+            && !authorities
+                .iter()
+                .chain([&anchor])
+                .any(|one| one.has_name(name))
+        {
+            return Err(invalid(own, &format!("no authority of its path is {name}")));
+        }
+        Ok(())
     }
 
     fn check_time(&self, certificate: &Parsed) -> Result<(), PeerAuthError> {
@@ -303,20 +358,6 @@ fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
             ))
         }
         None => Ok(()),
-    }
-}
-
-/// The extended key usage allows IKE (RFC 4945 §5.1.3.12).
-fn check_purpose(certificate: &Parsed) -> Result<(), PeerAuthError> {
-    match &certificate.extensions.purposes {
-        Some(purposes)
-            if !purposes
-                .iter()
-                .any(|purpose| KEY_PURPOSES.contains(purpose)) =>
-        {
-            Err(PeerAuthError::ExtendedKeyUsage)
-        }
-        _ => Ok(()),
     }
 }
 

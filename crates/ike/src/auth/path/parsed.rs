@@ -7,7 +7,7 @@ use rustls_pki_types::alg_id;
 use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::Version;
-use x509_cert::der::asn1::{BitString, ObjectIdentifier};
+use x509_cert::der::asn1::{BitString, ObjectIdentifier, UintRef};
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::ext::Extension;
@@ -19,8 +19,10 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::super::identity::Identity;
 use super::super::name::{DistinguishedName, EMAIL, text};
 use super::super::oid;
+use super::super::scheme::KeyType;
 use super::super::sets::{TOO_LARGE, sets_are_small};
 use super::presented::{Presented, presented};
 
@@ -102,6 +104,14 @@ impl Parsed {
     pub(super) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
+
+    /// Says whether the subject or an alternative name is `name`, or fits the pattern.
+    pub(super) fn has_name(&self, name: &Identity) -> bool {
+        let others = self.extensions.alternative_names.iter();
+        let others = others.filter_map(Identity::from_alternative_name);
+        let mut all = others.chain([Identity::Dn(self.subject.clone())]);
+        all.any(|own| name.accepts(&own))
+    }
 }
 
 impl SubjectKey {
@@ -112,9 +122,37 @@ impl SubjectKey {
         })
     }
 
+    /// The type and the size in bits, or `None` if a key of this type cannot sign here.
+    pub(super) fn strength(&self) -> Option<(KeyType, u32)> {
+        let fixed = [
+            (alg_id::ECDSA_P256, (KeyType::P256, 256)),
+            (alg_id::ECDSA_P384, (KeyType::P384, 384)),
+            (alg_id::ECDSA_P521, (KeyType::P521, 521)),
+            (alg_id::ED25519, (KeyType::Ed25519, 255)),
+        ];
+        if self.is_for(alg_id::RSA_ENCRYPTION) {
+            return Some((KeyType::Rsa, modulus_bits(&self.bits)?));
+        }
+        let found = fixed
+            .into_iter()
+            .find(|(algorithm, _)| self.is_for(*algorithm));
+        found.map(|(_, strength)| strength)
+    }
+
     pub(super) fn is_for(&self, algorithm: alg_id::AlgorithmIdentifier) -> bool {
         self.algorithm == algorithm.as_ref()
     }
+}
+
+/// The size of an RSAPublicKey (RFC 8017 appendix A.1.1).
+fn modulus_bits(key: &[u8]) -> Option<u32> {
+    let sequence = AnyRef::from_der(key).ok()?;
+    let mut reader = SliceReader::new(sequence.value()).ok()?;
+    let modulus = UintRef::decode(&mut reader).ok()?;
+    let (first, rest) = modulus.as_bytes().split_first()?;
+    let rest = u32::try_from(rest.len()).ok()?;
+    rest.checked_mul(8)?
+        .checked_add(u8::BITS - first.leading_zeros())
 }
 
 /// The three parts of a certificate. The first two are with their headers.

@@ -63,6 +63,11 @@ impl Policies {
         self.acceptable()
     }
 
+    /// Says whether the policy is valid so far, by its own name.
+    pub(super) fn has(&self, policy: &ObjectIdentifier) -> bool {
+        self.valid.contains(policy)
+    }
+
     fn clear(&mut self) {
         self.valid.clear();
         self.any = false;
@@ -109,7 +114,7 @@ impl Policies {
     }
 
     /// Ends after the last certificate (RFC 5280 §6.1.5 (a), (b) and (g)).
-    pub(super) fn wrap_up(mut self, extensions: &Extensions) -> bool {
+    pub(super) fn wrap_up(&mut self, extensions: &Extensions) -> bool {
         self.explicit = self.explicit.saturating_sub(1);
         if extensions.require_explicit_policy == Some(0) {
             self.explicit = 0;

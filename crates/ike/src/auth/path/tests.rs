@@ -4,6 +4,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::Value;
 
+use super::super::rules::KeyPurposes;
 use super::*;
 
 fn check(text: &str) -> usize {
@@ -15,6 +16,10 @@ fn check(text: &str) -> usize {
         let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
     };
+    let rules = CertificateRules {
+        purposes: KeyPurposes::Ike,
+        ..CertificateRules::default()
+    };
     let cases = file["cases"].as_array().unwrap();
     let wrong: Vec<_> = cases
         .iter()
@@ -24,7 +29,7 @@ fn check(text: &str) -> usize {
             let root = der(&case["root"]);
             let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
             let chain = Chain::new(chain[0], &chain[1..]).map_err(PeerAuthError::Malformed);
-            let result = chain.and_then(|mut chain| anchors.verify(&mut chain, now));
+            let result = chain.and_then(|mut chain| anchors.verify(&mut chain, now, &rules));
             let valid = case.get("valid").unwrap_or(&case["openssl"]);
             (valid.as_bool() != Some(result.is_ok()))
                 .then(|| format!("{}: {result:?}, {}", case["name"], case["openssl_says"]))

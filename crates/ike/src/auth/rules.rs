@@ -1,0 +1,289 @@
+//! Demands on the peer's certificates and signatures, beside a valid path.
+
+use std::str::FromStr;
+
+use x509_cert::der::asn1::ObjectIdentifier;
+
+use super::identity::Identity;
+use super::oid;
+use super::scheme::{Hash, KeyType, Scheme};
+
+/// Demands on the certificates of a path, and on the signature in AUTH.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateRules {
+    pub purposes: KeyPurposes,
+    pub signatures: SignatureRules,
+    /// The peer's certificate has all of these policies, and the whole path allows them.
+    pub policies: Vec<CertificatePolicy>,
+    /// An authority of the path has this name, as subject or as subjectAltName.
+    pub authority: Option<Identity>,
+}
+
+const IKE: [ObjectIdentifier; 3] = [
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.17"), // id-kp-ipsecIKE
+    ObjectIdentifier::new_unwrap("2.5.29.37.0"),        // anyExtendedKeyUsage
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.8.2.2"),  // iKEIntermediate
+];
+const TLS: [ObjectIdentifier; 2] = [
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1"), // id-kp-serverAuth
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2"), // id-kp-clientAuth
+];
+
+/// The extended key usages that are accepted. A certificate without the extension is accepted in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyPurposes {
+    /// Those for IKE, and those for TLS servers and clients. Many authorities issue no others.
+    #[default]
+    IkeOrTls,
+    /// Those for IKE (RFC 4945 §5.1.3.12).
+    Ike,
+    /// All.
+    Any,
+}
+
+impl KeyPurposes {
+    /// `purposes` is the content of the extension, if there is one.
+    pub(super) fn accept(self, purposes: Option<&[ObjectIdentifier]>) -> bool {
+        let mut purposes = purposes.unwrap_or(&IKE).iter();
+        match self {
+            Self::IkeOrTls => {
+                purposes.any(|purpose| IKE.contains(purpose) || TLS.contains(purpose))
+            }
+            Self::Ike => purposes.any(|purpose| IKE.contains(purpose)),
+            Self::Any => true,
+        }
+    }
+}
+
+/// The object identifier of a certificate policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CertificatePolicy(pub(super) ObjectIdentifier);
+
+impl FromStr for CertificatePolicy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        oid::parse(text).map(Self).ok_or(())
+    }
+}
+
+/// Signatures and keys that are accepted, in the notation of swanctl.conf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SignatureRules {
+    /// The least size of each kind of key in a path. Other kinds are refused. An empty list accepts all keys.
+    strengths: Vec<(Kind, u32)>,
+    /// Schemes for the signatures in a path. An empty list accepts all.
+    path: Vec<Scheme>,
+    /// Schemes for the signature in AUTH. An empty list accepts all.
+    ike: Vec<Scheme>,
+}
+
+/// A kind of key, as the notation names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Any,
+    Rsa,
+    RsaPss,
+    Ecdsa,
+    Ed25519,
+}
+
+impl Kind {
+    fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "pubkey" => Self::Any,
+            "rsa" => Self::Rsa,
+            "rsa/pss" => Self::RsaPss,
+            "ecdsa" => Self::Ecdsa,
+            "ed25519" => Self::Ed25519,
+            _ => return None,
+        })
+    }
+
+    /// The schemes with this kind of key and this hash. `None` stands for a scheme without a hash of its own.
+    fn schemes(self, hash: Option<Hash>) -> Vec<Scheme> {
+        let all = match hash {
+            Some(hash) => vec![
+                (Self::Rsa, Scheme::RsaPkcs1(hash)),
+                (Self::RsaPss, Scheme::RsaPss(hash)),
+                (Self::Ecdsa, Scheme::Ecdsa(hash)),
+            ],
+            None => vec![(Self::Ed25519, Scheme::Ed25519)],
+        };
+        let of_kind = all.into_iter().filter(|(kind, _)| match self {
+            Self::Any => true,
+            // PSS is no weaker than PKCS#1 v1.5, and we prefer it ourselves (RFC 8247 §4.2).
+            Self::Rsa => matches!(kind, Self::Rsa | Self::RsaPss),
+            kind_alone => *kind == kind_alone,
+        });
+        of_kind.map(|(_, scheme)| scheme).collect()
+    }
+}
+
+fn hash_of(word: &str) -> Option<Option<Hash>> {
+    Some(match word {
+        "sha256" => Some(Hash::Sha256),
+        "sha384" => Some(Hash::Sha384),
+        "sha512" => Some(Hash::Sha512),
+        "identity" => None,
+        _ => return None,
+    })
+}
+
+impl FromStr for SignatureRules {
+    type Err = String;
+
+    /// Reads words that are joined by dashes: a kind of key, then its least size, hashes or both. Behind `ike:` they are
+    /// for AUTH alone. Without any for AUTH those of the path are for AUTH too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut rules = Self::default();
+        let (mut kind, mut of_ike) = (None, false);
+        for word in text.split('-') {
+            let word = match word.strip_prefix("ike:") {
+                Some(word) => {
+                    of_ike = true;
+                    word
+                }
+                None => word,
+            };
+            let schemes = if of_ike {
+                &mut rules.ike
+            } else {
+                &mut rules.path
+            };
+            if let Some(found) = Kind::from_word(word) {
+                kind = Some(found);
+                continue;
+            }
+            let kind = kind.ok_or_else(|| format!("`{word}` is no kind of key"))?;
+            if let Some(hash) = hash_of(word) {
+                schemes.extend(kind.schemes(hash));
+            } else if let Ok(bits) = word.parse()
+                && matches!(kind, Kind::Rsa | Kind::RsaPss | Kind::Ecdsa)
+                && !of_ike
+            {
+                rules.strengths.push((kind, bits));
+            } else {
+                return Err(format!("`{word}` is no hash, nor the size of a key"));
+            }
+        }
+        if rules.ike.is_empty() {
+            rules.ike.clone_from(&rules.path);
+        }
+        Ok(rules)
+    }
+}
+
+impl SignatureRules {
+    /// Says whether a key of this type and size may be in a path. `None` stands for a key of another type.
+    pub(super) fn allow_key(&self, key: Option<(KeyType, u32)>) -> bool {
+        let enough = |(kind, least): &(Kind, u32)| match key {
+            Some((KeyType::Rsa, bits)) => {
+                matches!(kind, Kind::Rsa | Kind::RsaPss) && bits >= *least
+            }
+            Some((KeyType::P256 | KeyType::P384 | KeyType::P521, bits)) => {
+                *kind == Kind::Ecdsa && bits >= *least
+            }
+            Some((KeyType::Ed25519, _)) | None => false,
+        };
+        self.strengths.is_empty() || self.strengths.iter().any(enough)
+    }
+
+    pub(super) fn allow_in_path(&self, scheme: Option<Scheme>) -> bool {
+        self.path.is_empty() || scheme.is_some_and(|scheme| self.path.contains(&scheme))
+    }
+
+    /// Those for AUTH that a key of ours can make, in their order.
+    pub(super) fn of_key(&self, key: KeyType) -> Vec<Scheme> {
+        let schemes = self.ike.iter().copied();
+        schemes.filter(|scheme| scheme.is_made_by(key)).collect()
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.ike.is_empty()
+    }
+
+    pub(super) fn allow_in_ike(&self, scheme: Option<Scheme>) -> bool {
+        self.ike.is_empty() || scheme.is_some_and(|scheme| self.ike.contains(&scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> SignatureRules {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn hashes_follow_their_kind_of_key() {
+        let rules = rules("rsa-2048-sha256-ecdsa-256-sha256-sha384");
+        for (scheme, allowed) in [
+            (Scheme::RsaPkcs1(Hash::Sha256), true),
+            (Scheme::RsaPss(Hash::Sha256), true),
+            (Scheme::RsaPkcs1(Hash::Sha384), false),
+            (Scheme::Ecdsa(Hash::Sha384), true),
+            (Scheme::Ecdsa(Hash::Sha512), false),
+            (Scheme::Ed25519, false),
+        ] {
+            assert_eq!(rules.allow_in_path(Some(scheme)), allowed, "{scheme:?}");
+            assert_eq!(rules.allow_in_ike(Some(scheme)), allowed, "{scheme:?}");
+        }
+        assert!(!rules.allow_in_path(None));
+    }
+
+    #[test]
+    fn sizes_are_least_sizes_and_name_all_kinds() {
+        let rules = rules("rsa-3072-ecdsa-384");
+        for (key, allowed) in [
+            (Some((KeyType::Rsa, 3072)), true),
+            (Some((KeyType::Rsa, 2048)), false),
+            (Some((KeyType::P256, 256)), false),
+            (Some((KeyType::P384, 384)), true),
+            (Some((KeyType::P521, 521)), true),
+            (Some((KeyType::Ed25519, 255)), false),
+            (None, false),
+        ] {
+            assert_eq!(rules.allow_key(key), allowed, "{key:?}");
+        }
+        assert!(rules.allow_in_path(None) && rules.allow_in_ike(None));
+        assert!(SignatureRules::default().allow_key(None));
+    }
+
+    #[test]
+    fn ike_is_apart_from_the_path() {
+        let both = rules("pubkey-sha256-ike:rsa/pss-sha384");
+        assert!(both.allow_in_path(Some(Scheme::RsaPkcs1(Hash::Sha256))));
+        assert!(!both.allow_in_ike(Some(Scheme::RsaPss(Hash::Sha256))));
+        assert!(both.allow_in_ike(Some(Scheme::RsaPss(Hash::Sha384))));
+        let ike = rules("ike:pubkey-sha384");
+        assert!(ike.allow_in_path(None));
+        assert!(ike.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha384))));
+        assert!(!ike.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha256))));
+        let ed25519 = rules("ed25519-identity");
+        assert!(ed25519.allow_in_ike(Some(Scheme::Ed25519)));
+        assert!(!ed25519.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha256))));
+        assert_eq!(rules("pubkey"), SignatureRules::default());
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for text in [
+            "",
+            "sha256",
+            "rsa-",
+            "rsa-sha1",
+            "pubkey-2048",
+            "ed448",
+            "ike:",
+            "ike:rsa-2048",
+            "rsa-99999999999",
+            "rsa-2048-",
+            "RSA",
+            "ed25519-256",
+        ] {
+            assert!(text.parse::<SignatureRules>().is_err(), "{text:?}");
+        }
+    }
+}
