@@ -388,9 +388,8 @@ impl Child {
         proposals.any(|proposal| proposal.protocol() == Protocol::Ah)
     }
 
-    /// This child with the selectors of one demand only.
-    pub(crate) fn populated(&self, demand: &Demand) -> Self {
-        let (local, remote) = demand.selectors;
+    /// This child with one pair of selectors only.
+    pub(crate) fn populated(&self, (local, remote): (TrafficSelector, TrafficSelector)) -> Self {
         Self {
             local_ts: vec![local.into()],
             remote_ts: vec![remote.into()],

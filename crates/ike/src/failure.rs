@@ -93,6 +93,8 @@ pub enum RequestFault {
     /// A payload is missing, or has a value that the exchange does not allow.
     #[error("malformed request")]
     InvalidSyntax,
+    #[error("{0} on an established IKE SA")]
+    OtherExchange(ExchangeType),
 }
 
 /// The reason why IKE_AUTH failed.

@@ -325,6 +325,49 @@ fn ask_for(pair: &mut Pair, port: u16) {
     pair.run(SECOND);
 }
 
+// RFC 7296 R114
+#[test]
+fn a_responder_that_takes_single_pairs_is_asked_for_the_packet_alone() {
+    let (mut side, now) = b_with(|config| {
+        change_connection(config, |connection| {
+            let other = child("other", "10.1.0.0-10.1.255.255", "10.2.0.0-10.2.255.255");
+            connection.children.push(other.into());
+        });
+    });
+    let mut script = Script::established(&mut side, now);
+    let demand = demand(4000);
+    side.endpoint
+        .acquire(now, "site", "other", &demand)
+        .unwrap();
+    let mut requests = Script::take(&mut side);
+    let selectors = |message: &Message| {
+        let found = message.payloads.iter().filter_map(|payload| match payload {
+            Payload::TsI(selectors) | Payload::TsR(selectors) => Some(selectors.clone()),
+            _ => None,
+        });
+        found.collect::<Vec<_>>()
+    };
+    let first = requests.pop().unwrap();
+    assert!(
+        selectors(&script.open(&first))
+            .iter()
+            .all(|side| side.len() == 2)
+    );
+    let refused = [Payload::Notify(Notify::new(
+        NotifyType::SINGLE_PAIR_REQUIRED,
+        vec![],
+    ))];
+    let mut requests = script.answer(&mut side, now, &first, &refused);
+    let second = requests.pop().unwrap();
+    let (local, remote) = demand.packet;
+    assert_eq!(selectors(&script.open(&second)), [[local], [remote]]);
+    // It asks once. A peer that repeats the error is believed.
+    assert!(script.answer(&mut side, now, &second, &refused).is_empty());
+    let failed =
+        |event: &Event| matches!(event, Event::ChildFailed { child, .. } if child == "other");
+    assert_eq!(side.events.iter().filter(|event| failed(event)).count(), 1);
+}
+
 /// RFC 7296 §2.9.
 // RFC 7296 R109, R111
 #[test]

@@ -88,6 +88,19 @@ fn headers() -> Vec<(Refusal, Side)> {
     let (side, answers) = raw(&plain(header));
     assert_eq!(first_error(&answers), Some(NotifyType::INVALID_IKE_SPI));
     cases.push((Refusal::UnknownSpi, side));
+    let notice = Message {
+        header,
+        payloads: vec![Payload::Notify(Notify::new(
+            NotifyType::INVALID_SPI,
+            vec![0; 4],
+        ))],
+    };
+    let (side, answers) = raw(&notice.encode().unwrap());
+    assert!(
+        answers.is_empty(),
+        "no response to a notification (RFC 7296 §1.5)"
+    );
+    cases.push((Refusal::UnknownSpi, side));
 
     let (mut side, now) = b();
     let script = Script::new();
@@ -321,11 +334,10 @@ fn protected_messages() -> Vec<(Refusal, Side)> {
     cases.push((
         Refusal::UnexpectedExchange,
         script_case(&|script, side, now| {
-            assert!(
-                script
-                    .exchange(side, now, ExchangeType::IKE_AUTH, &[])
-                    .is_none()
-            );
+            let answer = script.exchange(side, now, ExchangeType::IKE_AUTH, &[]);
+            // RFC 7296 §2.21.3: the response names the error, and both ends forget the SA.
+            assert_eq!(error_of(&answer.unwrap()), Some(NotifyType::INVALID_SYNTAX));
+            assert!(side.endpoint.status().is_empty());
         }),
     ));
     cases.push((
@@ -451,7 +463,7 @@ fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     cases
 }
 
-// RFC 7296 R10, R15, R39, R41, R48, R53, R59, R61, R71, R76, R83, R86, R91, R110, R149, R150, R154, R159, R180, R183, R189, R194, R203, R246
+// RFC 7296 R10, R15, R34, R39, R41, R48, R53, R59, R61, R71, R76, R83, R86, R91, R110, R149, R150, R154, R159, R180, R183, R189, R194, R203, R246
 #[test]
 fn every_refusal_is_counted() {
     let mut seen = BTreeMap::new();

@@ -86,7 +86,7 @@ impl Endpoint {
             return Err(CommandError::Closed(child.to_owned()));
         }
         if config.from_packet {
-            config = Arc::new(config.populated(demand));
+            config = Arc::new(config.populated(demand.selectors));
         }
         let wanted = ChildRequest {
             config,

@@ -30,6 +30,13 @@ struct Admission {
     instead: Option<IkeSaId>,
 }
 
+/// Says whether a message without protection tells of an unknown ESP SPI. Such a message gets no response (RFC 7296 §1.5).
+fn tells_invalid_spi(received: &ReceivedMessage<'_>) -> bool {
+    received.header.exchange == ExchangeType::INFORMATIONAL
+        && Message::decode(received.datagram)
+            .is_ok_and(|message| message.notification(NotifyType::INVALID_SPI).is_some())
+}
+
 impl Endpoint {
     pub(super) fn receive(
         &mut self,
@@ -188,7 +195,7 @@ impl Endpoint {
                 return self.counters.count(Refusal::Reflected);
             }
             self.counters.count(Refusal::UnknownSpi);
-            if !header.response {
+            if !header.response && !tells_invalid_spi(received) {
                 self.error_notify(now, received, NotifyType::INVALID_IKE_SPI, Vec::new());
             }
             return;

@@ -188,6 +188,13 @@ impl Established {
                 self.queue_later(ctx, task, again);
                 return Ok(());
             }
+            NotifyType::SINGLE_PAIR_REQUIRED => match pending.request.single_pair() {
+                Some(request) => {
+                    self.queue(ctx, Task::CreateChild(request));
+                    return Ok(());
+                }
+                None => child_failure(error),
+            },
             NotifyType::CHILD_SA_NOT_FOUND if pending.rekeys.is_some() => {
                 self.rekeyed_child_not_found(sa, ctx, &pending);
                 return Ok(());

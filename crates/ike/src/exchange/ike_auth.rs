@@ -287,11 +287,17 @@ impl AuthSent {
                 }
             }
             (None, error) => {
+                ctx.spis.release(pending.spi_in);
+                if error.is_some_and(|error| error.kind == NotifyType::SINGLE_PAIR_REQUIRED)
+                    && let Some(request) = pending.request.single_pair()
+                {
+                    established.queue(ctx, Task::CreateChild(request));
+                    return Phase::Established(established);
+                }
                 let failure = error.map_or(
                     ChildFailure::PeerMisbehaved(ChildResponseFault::NeitherMadeNorRefused),
                     child_failure,
                 );
-                ctx.spis.release(pending.spi_in);
                 sa.child_failed(ctx, &pending.config().name, failure);
             }
         }

@@ -229,12 +229,25 @@ impl Established {
             (ExchangeType::INFORMATIONAL, false) => {
                 self.handle_informational_request(sa, ctx, received, message)
             }
-            _ => {
-                sa.refuse_exchange(ctx, received, "established");
-                Ok(())
-            }
+            _ => self.refuse_request(sa, ctx, received),
         };
         self.settle(sa, ctx, result)
+    }
+
+    /// A request of an exchange that has no place on an established SA. Each request with an error gets a response that
+    /// names it. INVALID_SYNTAX ends the SA at both ends (RFC 7296 §2.21.3).
+    fn refuse_request(
+        &mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) -> Result<(), Ending> {
+        sa.refuse_exchange(ctx, received, "established");
+        let error = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, Vec::new()));
+        sa.send_response(ctx, &mut self.channel, received, &[error])?;
+        Err(Ending::Silent(DownReason::PeerMisbehaved(
+            RequestFault::OtherExchange(received.header.exchange),
+        )))
     }
 
     /// The response to our outstanding request.

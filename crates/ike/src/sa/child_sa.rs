@@ -30,6 +30,15 @@ impl ChildRequest {
     }
 }
 
+impl ChildRequest {
+    /// The request for an SA of the packet alone, which SINGLE_PAIR_REQUIRED asks for (RFC 7296 §2.9). It is made once:
+    /// the new request has no packet.
+    pub(crate) fn single_pair(&self) -> Option<Self> {
+        let pair = self.packet?;
+        Some(Arc::new(self.config.populated(pair)).into())
+    }
+}
+
 impl From<Arc<Child>> for ChildRequest {
     fn from(config: Arc<Child>) -> Self {
         Self {

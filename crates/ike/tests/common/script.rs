@@ -235,6 +235,15 @@ impl Script {
             .unwrap()
     }
 
+    pub fn open(&self, datagram: &[u8]) -> Message {
+        self.session
+            .as_ref()
+            .unwrap()
+            .opener
+            .open(datagram)
+            .unwrap()
+    }
+
     /// Makes one protected exchange with the next message ID.
     pub fn exchange(
         &mut self,
@@ -250,7 +259,7 @@ impl Script {
         sent.retain(|datagram| Header::decode(datagram).unwrap().initiator_spi == self.spi_i);
         let answer = sent.pop()?;
         self.next_id += 1;
-        Some(self.session.as_ref().unwrap().opener.open(&answer).unwrap())
+        Some(self.open(&answer))
     }
 
     /// Rekeys the IKE SA, and sends nothing more on the old one.
