@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from ends import every_end, start
+from ends import every_end, ids, start
 from harness.pki import Identity
 from harness.settings import ID_A, ID_B, PSK, Settings, pair
 from harness.traffic import assert_ping
@@ -25,6 +25,10 @@ def roadwarriors(settings: Settings, **changes) -> None:
 
 
 def expect(daemon, topology, ends, settings, chosen: str):
+    for name, connection in settings[1].connections.items():
+        if name != chosen:
+            # Of two policies for the same traffic, the first would take it.
+            connection["children"][f"{name}-net"]["remote_ts"] = "10.77.0.0/16"
     a, b = start(daemon, ends, settings)
     a.up()
     b.wait_installed(chosen)
@@ -119,3 +123,45 @@ def test_none_of_several_accepts(ends, topology, daemon, authorities):
         [told] = [line for line in b.logs().splitlines() if "refused a peer" in line]
         for words in ("WARN", "remote=172.16.1.2:", ID_A, "other: no trusted authority", "ours: no trusted authority"):
             assert words in told, told
+
+
+@every_end
+@pytest.mark.parametrize("own, demanded, fits", [
+    ("ike:rsa/pss-sha384", "ike:rsa/pss-sha384", True),
+    ("ike:rsa/pss-sha384", "ike:rsa/pss-sha512", False),
+    ("ike:rsa-sha512", "ike:rsa-sha512", True),
+    ("pubkey", "rsa-2048", True),
+    ("pubkey", "rsa-3072", False),
+    ("pubkey", "ecdsa-256", False),
+])
+def test_signatures_and_keys(ends, own, demanded, fits, topology, daemon, authorities):
+    """A signs with the scheme that it is told, and B accepts what it demands."""
+    settings_a, settings_b = certified(topology, authorities("rsa"))
+    settings_a.connections["site"]["local"]["auth"] = own
+    settings_a.connections["site"]["keyingtries"] = 1
+    settings_b.connections["site"]["remote"]["auth"] = demanded
+    a, b = start(daemon, ends, (settings_a, settings_b))
+    if fits:
+        a.up()
+        b.wait_installed()
+    else:
+        assert a.up(check=False).returncode != 0
+        assert not b.installed()
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("ends", [("esplanade", "charon"), ("esplanade", "esplanade")], ids=ids)
+def test_a_monitor_asks(ends, topology, daemon):
+    """Only children that are wanted count."""
+    settings_a, settings_b = pair(topology, inner=4)
+    a, _ = start(daemon, ends, (settings_a, settings_b))
+    assert a.command("status", "--check").returncode == 0
+    settings_a.child()["start_action"] = "start"
+    settings_a.connections["site"]["proposals"] = "aes256gcm16-prfsha384-ecp384"
+    a.load(settings_a)
+    down = a.command("status", "--check", check=False)
+    assert down.returncode == 1 and "site/net" in down.stderr
+    settings_a.connections["site"]["proposals"] = settings_b.connections["site"]["proposals"]
+    a.load(settings_a)
+    a.wait_installed()
+    assert a.command("status", "--check").returncode == 0

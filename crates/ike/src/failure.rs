@@ -142,7 +142,7 @@ pub enum AuthFailure {
     NotPsk(AuthMethod),
     #[error("the pre-shared keys differ")]
     PskMismatch,
-    #[error("it is for none of the pre-shared keys that were tried")]
+    #[error("not tried, as many other connections with pre-shared keys were")]
     TooManyPsks,
     #[error(transparent)]
     Certificate(Box<PeerAuthError>),

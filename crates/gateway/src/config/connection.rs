@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes,
-    SignatureRules,
+    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes, SchemeRules,
 };
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
@@ -311,7 +310,7 @@ fn notes(node: &SectionNode, d: &mut Diagnostics) {
 /// The value of `auth`.
 enum Method {
     Psk,
-    Certificate(SignatureRules),
+    Certificate(SchemeRules),
 }
 
 fn method(text: &str) -> ValueResult<Method> {
@@ -324,7 +323,7 @@ fn method(text: &str) -> ValueResult<Method> {
             .iter()
             .any(|prefix| text.starts_with(prefix)) =>
         {
-            let rules: Result<SignatureRules, String> = text.parse();
+            let rules: Result<SchemeRules, String> = text.parse();
             rules.map(Method::Certificate).map_err(|problem| {
                 let what = format!("{}: {problem}", quoted(text));
                 ValueError::new(what, "write it as `pubkey-sha256` or `rsa-3072-ecdsa-256`")
@@ -332,7 +331,7 @@ fn method(text: &str) -> ValueResult<Method> {
         }
         _ => word(text, &[("psk", true), ("pubkey", false)]).map(|psk| match psk {
             true => Method::Psk,
-            false => Method::Certificate(SignatureRules::default()),
+            false => Method::Certificate(SchemeRules::default()),
         }),
     }
 }
@@ -340,7 +339,7 @@ fn method(text: &str) -> ValueResult<Method> {
 /// The method of a section. Without `auth` it is a certificate.
 fn method_of(section: &SectionNode, d: &mut Diagnostics) -> Option<Method> {
     match given(section, "auth") {
-        None => Some(Method::Certificate(SignatureRules::default())),
+        None => Some(Method::Certificate(SchemeRules::default())),
         Some(_) => read(section, "auth", d, method),
     }
 }

@@ -14,7 +14,7 @@ use super::identity::Identity;
 use super::name::DistinguishedName;
 use super::oid;
 use super::path::{Anchors, Chain};
-use super::rules::{CertificateRules, KeyPurposes, SignatureRules};
+use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
 use super::scheme::{Hash, KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
@@ -318,8 +318,8 @@ impl VerifiedPeer {
         &self.certificate
     }
 
-    /// Says whether the rules accept the signature scheme of AUTH. RSA by RFC 7296 names no hash, so that rules refuse it.
-    pub fn check_scheme(&self, auth: &Auth, rules: &SignatureRules) -> Result<(), PeerAuthError> {
+    /// Checks the signature scheme of AUTH. RSA by RFC 7296 names no hash, so that rules refuse it.
+    pub fn check_scheme(&self, auth: &Auth, rules: &SchemeRules) -> Result<(), PeerAuthError> {
         let scheme = match auth.method {
             AuthMethod::DIGITAL_SIGNATURE => Some(split_digital_signature(&auth.data)?.0),
             AuthMethod::ECDSA_SHA2_256_P256 => Some(Scheme::Ecdsa(Hash::Sha256)),

@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::certificate::Certificate;
 use super::error::CredentialError;
-use super::rules::SignatureRules;
+use super::rules::SchemeRules;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
 
@@ -67,7 +67,7 @@ impl Credential {
     }
 
     /// Makes only digital signatures that the rules name, in their order.
-    pub fn with_signatures(mut self, rules: &SignatureRules) -> Result<Self, CredentialError> {
+    pub fn with_signatures(mut self, rules: &SchemeRules) -> Result<Self, CredentialError> {
         self.schemes = rules.of_key(self.key.kind());
         match self.schemes.is_empty() && !rules.is_free() {
             true => Err(CredentialError::Scheme(self.key.kind().to_string())),

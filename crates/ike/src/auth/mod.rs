@@ -5,14 +5,15 @@
 //!   [`Credential::sign`] makes the AUTH payload for the hashes that the peer has announced.
 //! - The peer's: [`Authorities::new`] takes the trusted CA certificates, and [`Authorities::certreq`] asks for
 //!   certificates below them. [`Authorities::verify`] checks the CERT payloads, as [`PeerCertificates`],
-//!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the AUTH payload.
+//!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the
+//!   AUTH payload.
 //!
 //! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
 //!
 //! **Extended key usage.** RFC 4945 §5.1.3.12 accepts a certificate without the extension, with anyExtendedKeyUsage
 //! or with id-kp-ipsecIKE, and refuses others. We also accept the older iKEIntermediate, which many IKE certificates
-//! have. By default we accept serverAuth and clientAuth too, as others do: many authorities issue no other certificates.
+//! have. By default we accept serverAuth and clientAuth too, as others do: many authorities issue no others.
 //! [`KeyPurposes`] says more. All of this holds for every certificate of the path.
 
 mod certificate;
@@ -36,6 +37,6 @@ pub use error::{CredentialError, PeerAuthError};
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
-pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SignatureRules};
+pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SchemeRules};
 pub use rustls_pki_types::UnixTime;
 pub use scheme::SIGNATURE_HASHES;

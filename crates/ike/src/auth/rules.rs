@@ -12,7 +12,7 @@ use super::scheme::{Hash, KeyType, Scheme};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateRules {
     pub purposes: KeyPurposes,
-    pub signatures: SignatureRules,
+    pub signatures: SchemeRules,
     /// The peer's certificate has all of these policies, and the whole path allows them.
     pub policies: Vec<CertificatePolicy>,
     /// An authority of the path has this name, as subject or as subjectAltName.
@@ -69,7 +69,7 @@ impl FromStr for CertificatePolicy {
 
 /// Signatures and keys that are accepted, in the notation of swanctl.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SignatureRules {
+pub struct SchemeRules {
     /// The least size of each kind of key in a path. Other kinds are refused. An empty list accepts all keys.
     strengths: Vec<(Kind, u32)>,
     /// Schemes for the signatures in a path. An empty list accepts all.
@@ -130,11 +130,11 @@ fn hash_of(word: &str) -> Option<Option<Hash>> {
     })
 }
 
-impl FromStr for SignatureRules {
+impl FromStr for SchemeRules {
     type Err = String;
 
-    /// Reads words that are joined by dashes: a kind of key, then its least size, hashes or both. Behind `ike:` they are
-    /// for AUTH alone. Without any for AUTH those of the path are for AUTH too.
+    /// Reads words that are joined by dashes: a kind of key, then its least size, hashes or both. Behind `ike:` the
+    /// hashes are for AUTH alone. Without any for AUTH, those of the path are for AUTH too.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut rules = Self::default();
         let (mut kind, mut of_ike) = (None, false);
@@ -174,7 +174,7 @@ impl FromStr for SignatureRules {
     }
 }
 
-impl SignatureRules {
+impl SchemeRules {
     /// Says whether a key of this type and size may be in a path. `None` stands for a key of another type.
     pub(super) fn allow_key(&self, key: Option<(KeyType, u32)>) -> bool {
         let enough = |(kind, least): &(Kind, u32)| match key {
@@ -212,7 +212,7 @@ impl SignatureRules {
 mod tests {
     use super::*;
 
-    fn rules(text: &str) -> SignatureRules {
+    fn rules(text: &str) -> SchemeRules {
         text.parse().unwrap()
     }
 
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(rules.allow_key(key), allowed, "{key:?}");
         }
         assert!(rules.allow_in_path(None) && rules.allow_in_ike(None));
-        assert!(SignatureRules::default().allow_key(None));
+        assert!(SchemeRules::default().allow_key(None));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let ed25519 = rules("ed25519-identity");
         assert!(ed25519.allow_in_ike(Some(Scheme::Ed25519)));
         assert!(!ed25519.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha256))));
-        assert_eq!(rules("pubkey"), SignatureRules::default());
+        assert_eq!(rules("pubkey"), SchemeRules::default());
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
             "RSA",
             "ed25519-256",
         ] {
-            assert!(text.parse::<SignatureRules>().is_err(), "{text:?}");
+            assert!(text.parse::<SchemeRules>().is_err(), "{text:?}");
         }
     }
 }

@@ -30,7 +30,7 @@ struct Admission {
     instead: Option<IkeSaId>,
 }
 
-/// Says whether a message without protection tells of an unknown ESP SPI. Such a message gets no response (RFC 7296 §1.5).
+/// Says whether a message without protection tells of an unknown ESP SPI. It gets no response (RFC 7296 §1.5).
 fn tells_invalid_spi(received: &ReceivedMessage<'_>) -> bool {
     received.header.exchange == ExchangeType::INFORMATIONAL
         && Message::decode(received.datagram)

@@ -1,7 +1,6 @@
 //! Proofs of identity in IKE_AUTH (RFC 7296 §2.15): ours, and the check of the peer's.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::auth::{PeerAuthError, PeerCertificates, UnixTime, VerifiedPeer};
@@ -50,29 +49,29 @@ impl AuthenticatedPeer {
     }
 }
 
-/// Pre-shared keys that are tried for one proof.
+/// Connections with pre-shared keys on which one proof is tried.
 const PSKS_MAX: usize = 16;
 
-/// The payloads of a message that prove the peer's identity. A responder tries them on several connections. The outcome
-/// of each check is kept, so that no check is made twice.
+/// The payloads of a message that prove the peer's identity. A responder tries them on several connections, and the
+/// proof bounds the work of all tries.
 pub(super) struct Proof<'a> {
-    pub(super) id: &'a Id,
     auth: &'a Auth,
+    /// The octets that the peer has signed.
+    octets: Vec<u8>,
     certificates: PeerCertificates,
-    /// The signature, as checked with and without `legacy`.
+    /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
     signature: [Option<Result<(), PeerAuthError>>; 2],
-    /// Keys that the proof is not made with.
-    other_psks: Vec<Arc<Secret>>,
+    psks_left: usize,
 }
 
 impl<'a> Proof<'a> {
-    pub(super) fn new(id: &'a Id, certificates: &[&Cert], auth: &'a Auth) -> Self {
+    pub(super) fn new(auth: &'a Auth, certificates: &[&Cert], octets: Vec<u8>) -> Self {
         Self {
-            id,
             auth,
+            octets,
             certificates: PeerCertificates::new(certificates),
             signature: [None, None],
-            other_psks: Vec::new(),
+            psks_left: PSKS_MAX,
         }
     }
 
@@ -83,35 +82,11 @@ impl<'a> Proof<'a> {
     }
 
     /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
-    fn check_signature(
-        &mut self,
-        peer: &VerifiedPeer,
-        octets: &[u8],
-        legacy: bool,
-    ) -> Result<(), PeerAuthError> {
-        let auth = self.auth;
+    fn check_signature(&mut self, peer: &VerifiedPeer, legacy: bool) -> Result<(), PeerAuthError> {
+        let (auth, octets) = (self.auth, &self.octets);
         self.signature[usize::from(legacy)]
             .get_or_insert_with(|| peer.check_auth(auth, octets, legacy))
             .clone()
-    }
-
-    /// Checks the proof with one pre-shared key.
-    fn check_psk(
-        &mut self,
-        psk: &Arc<Secret>,
-        keys: &IkeSaKeys,
-        octets: &[u8],
-    ) -> Result<(), AuthFailure> {
-        if self.other_psks.len() >= PSKS_MAX {
-            return Err(AuthFailure::TooManyPsks);
-        }
-        if !self.other_psks.iter().any(|other| Arc::ptr_eq(other, psk)) {
-            if keys.psk_auth(psk, octets) == Secret::from(self.auth.data.as_slice()) {
-                return Ok(());
-            }
-            self.other_psks.push(psk.clone());
-        }
-        Err(AuthFailure::PskMismatch)
     }
 }
 
@@ -135,23 +110,25 @@ impl Authenticator<'_> {
         identity: Identity,
         proof: &mut Proof<'_>,
     ) -> Result<RoundOutcome, AuthFailure> {
-        let octets = self
-            .init
-            .signed_octets(self.keys, self.role.peer(), proof.id);
         match &self.connection.remote.method {
             RemoteMethod::Psk => {
                 if proof.auth.method != AuthMethod::SHARED_KEY {
                     return Err(AuthFailure::NotPsk(proof.auth.method));
                 }
+                let left = proof.psks_left.checked_sub(1);
+                proof.psks_left = left.ok_or(AuthFailure::TooManyPsks)?;
                 let psk = self.psk(PskPeer::Is(&identity))?;
-                proof.check_psk(psk, self.keys, &octets)?;
+                let expected = self.keys.psk_auth(psk, &proof.octets);
+                if expected != Secret::from(proof.auth.data.as_slice()) {
+                    return Err(AuthFailure::PskMismatch);
+                }
             }
             RemoteMethod::Certificate {
                 authorities,
                 pinned,
                 rules,
             } => self
-                .check_certificate(&identity, proof, &octets, (authorities, pinned, rules))
+                .check_certificate(&identity, proof, (authorities, pinned, rules))
                 .map_err(|error| AuthFailure::Certificate(Box::new(error)))?,
         }
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
@@ -162,7 +139,6 @@ impl Authenticator<'_> {
         &self,
         identity: &Identity,
         proof: &mut Proof<'_>,
-        octets: &[u8],
         (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
     ) -> Result<(), PeerAuthError> {
         if proof.auth.method == AuthMethod::SHARED_KEY {
@@ -179,7 +155,7 @@ impl Authenticator<'_> {
             return Err(PeerAuthError::NotPinned);
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;
-        proof.check_signature(&peer, octets, self.connection.legacy)
+        proof.check_signature(&peer, self.connection.legacy)
     }
 
     /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`.
@@ -213,7 +189,7 @@ impl Authenticator<'_> {
     ///
     /// A key that names others beside us is not for a peer that it does not name. Each of the others could pass itself
     /// off as that peer.
-    fn psk(&self, peer: PskPeer<'_>) -> Result<&Arc<Secret>, AuthFailure> {
+    fn psk(&self, peer: PskPeer<'_>) -> Result<&Secret, AuthFailure> {
         let local = self.local_id;
         let (PskPeer::Is(remote) | PskPeer::MayBe(remote)) = peer;
         let score = |owners: &[Identity]| {
@@ -236,7 +212,7 @@ impl Authenticator<'_> {
         usable
             .rev()
             .max_by_key(|(score, _)| *score)
-            .map(|(_, secret)| &secret.key)
+            .map(|(_, secret)| &*secret.key)
             .ok_or_else(|| AuthFailure::NoSecret {
                 local: Box::new(local.clone()),
                 remote: Box::new(remote.clone()),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::authenticator::{self, Authenticator, Proof, PskPeer, RoundOutcome};
+use super::authenticator::{self, AuthenticatedPeer, Authenticator, Proof, PskPeer, RoundOutcome};
 use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, notify};
@@ -241,7 +241,9 @@ impl AuthSent {
                     expected: Box::new(sa.connection.remote.id.clone()),
                 });
             }
-            let mut proof = Proof::new(theirs.id, &theirs.certificates, theirs.auth);
+            let keys = self.channel.keys();
+            let octets = self.init.signed_octets(keys, Role::Responder, theirs.id);
+            let mut proof = Proof::new(theirs.auth, &theirs.certificates, octets);
             authenticator.round(identity, &mut proof)
         };
         let RoundOutcome::Authenticated(peer) =
@@ -392,9 +394,13 @@ impl InitResponded {
             ..PeerTraits::of(received)
         };
         let candidates = candidates(&ctx.config.connections, peer);
-        let mut proof = Proof::new(theirs.id, &theirs.certificates, theirs.auth);
-        let (connection, local_id) =
+        let octets = self
+            .init
+            .signed_octets(self.channel.keys(), Role::Initiator, theirs.id);
+        let mut proof = Proof::new(theirs.auth, &theirs.certificates, octets);
+        let (connection, local_id, peer) =
             self.choose(ctx, candidates, received.local.ip(), &remote_id, &mut proof)?;
+        let remote_id = peer.into_identity();
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
             .peers
@@ -438,8 +444,8 @@ impl InitResponded {
         }
     }
 
-    /// Takes the first connection that accepts the initiator's proof, and our own identity there. Connections for another
-    /// authentication method are not tried, unless there is no other.
+    /// Takes the first connection that accepts the initiator's proof, and our own identity there. Connections for
+    /// another authentication method are not tried, unless there is no other.
     fn choose(
         &self,
         ctx: &Context<'_>,
@@ -447,7 +453,7 @@ impl InitResponded {
         local: IpAddr,
         remote_id: &Identity,
         proof: &mut Proof<'_>,
-    ) -> Result<(Arc<Connection>, Identity), AuthFailure> {
+    ) -> Result<(Arc<Connection>, Identity, AuthenticatedPeer), AuthFailure> {
         let takes = |connection: &Arc<Connection>| proof.has_method_of(&connection.remote.method);
         if candidates.iter().any(takes) {
             candidates.retain(takes);
@@ -462,7 +468,7 @@ impl InitResponded {
                     .round(remote_id.clone(), proof),
             };
             match outcome {
-                Ok(RoundOutcome::Authenticated(_)) => return Ok((connection, local_id)),
+                Ok(RoundOutcome::Authenticated(peer)) => return Ok((connection, local_id, peer)),
                 Err(why) if refused.len() < REPORTED_MAX => {
                     refused.push((connection.name.clone(), why));
                 }

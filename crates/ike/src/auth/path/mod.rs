@@ -76,8 +76,8 @@ impl Anchors {
         }
     }
 
-    /// Says whether one of the certificates names one of these authorities as its issuer. Without that there is no path,
-    /// so that no signature needs to be checked.
+    /// Says whether one of the certificates names one of these authorities as its issuer. Otherwise there is no path,
+    /// and no signature needs to be checked.
     fn issued_any(
         &self,
         end_entity: &Parsed,
