@@ -34,8 +34,8 @@ pub enum DownReason {
     InitialContact,
     #[error("the peer refuses: {0}")]
     PeerRefused(NotifyType),
-    #[error("no proposal of ours was chosen")]
-    NoProposalChosen,
+    #[error("no proposal of ours was chosen; we offered {offered}")]
+    NoProposalChosen { offered: String },
     #[error("authentication failed: {0}")]
     AuthenticationFailed(AuthFailure),
     #[error("protocol error of the peer: {0}")]
@@ -194,10 +194,10 @@ pub enum Shortage {
 /// The reason why a child SA was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildFailure {
-    #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
-    NoProposalChosen,
-    #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
-    TsUnacceptable,
+    #[error("no proposal in common (NO_PROPOSAL_CHOSEN); we offered {offered}")]
+    NoProposalChosen { offered: String },
+    #[error("traffic selectors do not meet (TS_UNACCEPTABLE); we offered {offered}")]
+    TsUnacceptable { offered: String },
     #[error("transport mode: {0}")]
     Transport(TransportFault),
     #[error("AH passes no NAT, nor UDP encapsulation")]

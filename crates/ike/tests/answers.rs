@@ -308,7 +308,7 @@ fn a_refused_rekey_of_the_ike_sa_is_told() {
         matches!(
             event,
             Event::RekeyFailed {
-                reason: ChildFailure::NoProposalChosen,
+                reason: ChildFailure::NoProposalChosen { .. },
                 ..
             }
         )

@@ -164,7 +164,7 @@ fn a_child_that_was_refused_is_tried_again() {
     });
     start(&mut pair);
     pair.run(60 * SECOND);
-    let refused = |event: &&Event| matches!(event, Event::ChildFailed { reason: ChildFailure::TsUnacceptable, child, .. } if child == "two");
+    let refused = |event: &&Event| matches!(event, Event::ChildFailed { reason: ChildFailure::TsUnacceptable { .. }, child, .. } if child == "two");
     let times = pair.a.events.iter().filter(refused).count();
     assert!((2..10).contains(&times), "with a growing pause: {times}");
     pair.assert_agreed(1, 1);

@@ -136,7 +136,10 @@ fn a_declined_transport_mode_is_deleted_by_who_asked() {
     pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(SECOND);
-    assert_eq!(failures(&pair.b), [&ChildFailure::NoProposalChosen]);
+    assert!(matches!(
+        failures(&pair.b)[..],
+        [ChildFailure::NoProposalChosen { .. }]
+    ));
     assert_eq!(pair.a.refused(Refusal::NoProposalChosen), 1);
     pair.assert_agreed(1, 0);
     pair.assert_clean_end();
@@ -240,7 +243,10 @@ fn ah_and_esp_do_not_meet() {
     let mut pair = Pair::with(|a, _| change_children(a, ah));
     pair.initiate();
     pair.run(SECOND);
-    assert_eq!(failures(&pair.a), [&ChildFailure::NoProposalChosen]);
+    assert!(matches!(
+        failures(&pair.a)[..],
+        [ChildFailure::NoProposalChosen { .. }]
+    ));
     pair.assert_agreed(1, 0);
 }
 
@@ -531,9 +537,9 @@ fn who_moves_gets_no_other_hosts_traffic() {
         pair.nat = Some((victim, 10_000));
         start(&mut pair, "own");
         assert_eq!(pair.b.installed.len(), 1, "{mode:?}");
-        assert_eq!(
-            failures(&pair.a),
-            [&ChildFailure::TsUnacceptable],
+        let refused = failures(&pair.a);
+        assert!(
+            matches!(refused[..], [ChildFailure::TsUnacceptable { .. }]),
             "{mode:?}"
         );
         // The peer has moved nevertheless.

@@ -279,7 +279,7 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
         matches!(
             e,
             Event::ConnectFailed {
-                reason: DownReason::NoProposalChosen,
+                reason: DownReason::NoProposalChosen { .. },
                 ..
             }
         )

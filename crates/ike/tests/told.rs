@@ -70,6 +70,47 @@ fn no_connection_for_its_address() {
     assert_eq!((refused.connection, refused.remote_id), (None, None));
 }
 
+/// The reasons that A, which has initiated, gives for a failure.
+fn failures_at_a(change: impl FnOnce(&mut Connection, &mut Config)) -> Vec<String> {
+    let (mut a, b) = default_configs();
+    let mut b = config(b);
+    change(&mut a, &mut b);
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    pair.initiate();
+    pair.run(30 * SECOND);
+    let failures = pair.a.events.iter().filter_map(|event| match event {
+        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+        Event::ChildFailed { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    });
+    failures.collect()
+}
+
+#[test]
+fn an_initiator_that_is_refused_names_its_own_offer() {
+    let ike = failures_at_a(|_, b| {
+        change_connection(b, |b| {
+            b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]
+        });
+    });
+    let offer = "we offered AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE25519";
+    assert!(ike[0].ends_with(offer), "{ike:?}");
+    let esp = failures_at_a(|a, _| {
+        change_children(a, |child| {
+            child.esp_proposals[0].encryption = vec![(Encryption::AesGcm16, 256)];
+        });
+    });
+    assert!(
+        esp[0].ends_with("we offered AES_GCM_16-256/NO_ESN"),
+        "{esp:?}"
+    );
+    let ts = failures_at_a(|a, _| {
+        a.children = vec![child("net", NET_A, "10.9.0.0-10.9.255.255").into()];
+    });
+    let offer = "we offered 10.1.0.0-10.1.255.255 === 10.9.0.0-10.9.255.255";
+    assert!(ts[0].ends_with(offer), "{ts:?}");
+}
+
 // RFC 7296 R216
 #[test]
 fn no_proposal_in_common() {

@@ -193,13 +193,13 @@ impl Established {
                     self.queue(ctx, Task::CreateChild(request));
                     return Ok(());
                 }
-                None => child_failure(error),
+                None => child_failure(error, &pending.offer, pending.selectors()),
             },
             NotifyType::CHILD_SA_NOT_FOUND if pending.rekeys.is_some() => {
                 self.rekeyed_child_not_found(sa, ctx, &pending);
                 return Ok(());
             }
-            _ => child_failure(error),
+            _ => child_failure(error, &pending.offer, pending.selectors()),
         };
         self.child_exchange_failed(ctx, &pending);
         sa.child_failed(ctx, &pending.config().name, failure);

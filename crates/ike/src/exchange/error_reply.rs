@@ -6,7 +6,8 @@ use esplanade_crypto::iana::Group;
 use crate::failure::{AuthFailure, ChildFailure, DownReason, HeldTraffic};
 use crate::refusal::Refusal;
 use crate::status::IkeCounters;
-use crate::wire::{Message, Notify, NotifyType, Payload, ProtocolId};
+use crate::text;
+use crate::wire::{Message, Notify, NotifyType, Payload, Proposal, ProtocolId, TrafficSelector};
 
 /// The error notify that answers a request which is not granted, and the reason that is counted.
 #[derive(Debug)]
@@ -98,11 +99,20 @@ pub(super) fn error_of(message: &Message) -> Option<&Notify> {
         .find(|notify| notify.kind.is_error())
 }
 
-/// The failure that the peer's error notify stands for.
-pub(super) fn child_failure(error: &Notify) -> ChildFailure {
+/// The failure that the peer's error notify stands for. It names what we have proposed: `offer`, and our selectors and
+/// the peer's.
+pub(super) fn child_failure(
+    error: &Notify,
+    offer: &[Proposal],
+    (local, remote): (&[TrafficSelector], &[TrafficSelector]),
+) -> ChildFailure {
     match error.kind {
-        NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen,
-        NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable,
+        NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen {
+            offered: text::proposals(offer),
+        },
+        NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable {
+            offered: text::ends(local, remote),
+        },
         other => ChildFailure::PeerRefused(other),
     }
 }

@@ -298,7 +298,7 @@ impl AuthSent {
                 }
                 let failure = error.map_or(
                     ChildFailure::PeerMisbehaved(ChildResponseFault::NeitherMadeNorRefused),
-                    child_failure,
+                    |error| child_failure(error, &pending.offer, pending.selectors()),
                 );
                 sa.child_failed(ctx, &pending.config().name, failure);
             }

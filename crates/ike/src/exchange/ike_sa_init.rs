@@ -22,6 +22,7 @@ use crate::sa::{
     InitTranscript, Phase,
 };
 use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
+use crate::text;
 use crate::transport::{ReceivedMessage, RequestStatus, Window};
 use crate::wire::{ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload};
 
@@ -251,7 +252,8 @@ impl InitSent {
                 }
             }
             (NotifyType::NO_PROPOSAL_CHOSEN, _) => {
-                self.refused = Some(DownReason::NoProposalChosen);
+                let offered = text::proposals(&self.offer);
+                self.refused = Some(DownReason::NoProposalChosen { offered });
             }
             (NotifyType::COOKIE, _) => self.note_unusable(UnusableResponse::TooManyCookies),
             (NotifyType::INVALID_KE_PAYLOAD, _) => {
@@ -327,8 +329,8 @@ impl InitSent {
     }
 }
 
-/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures. It does not
-/// know yet which of the connections the initiator means.
+/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures. It does
+/// not know yet which of the connections the initiator means.
 fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<Item = Payload> {
     let possible = connections
         .iter()

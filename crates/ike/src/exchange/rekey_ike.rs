@@ -130,7 +130,7 @@ impl Established {
             _ => ctx.events.push_back(Event::RekeyFailed {
                 ike_sa: sa.id,
                 connection: sa.connection.name.clone(),
-                reason: child_failure(error),
+                reason: child_failure(error, &pending.offer, (&[], &[])),
             }),
         }
         self.ike_rekey_failed(ctx);

@@ -73,6 +73,11 @@ impl PendingChild {
         &self.request.config
     }
 
+    /// The selectors that we have proposed, ours first.
+    pub(crate) fn selectors(&self) -> (&[TrafficSelector], &[TrafficSelector]) {
+        (&self.local_ts, &self.remote_ts)
+    }
+
     /// ESP or AH: the proposals of a child have one protocol.
     pub(crate) fn protocol(&self) -> ProtocolId {
         self.offer
