@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity, PeerAuthError,
-    PeerCertificates, UnixTime, VerifiedPeer,
+    Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity,
+    PeerAuthError, PeerCertificates, UnixTime, VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -343,7 +343,9 @@ impl World {
                 data: certificate.der().to_vec(),
             };
             let mut sent = PeerCertificates::new(&[&cert]);
-            authorities.verify(&mut sent, &moon, NOW, &CertificateRules::default()).expect("moon's")
+            authorities
+                .verify(&mut sent, &moon, NOW, &CertificateRules::default())
+                .expect("moon's")
         };
         Self {
             key_hashes: anchors.iter().map(Certificate::key_hash).collect(),
@@ -372,7 +374,10 @@ impl World {
     fn verify(&self, certificates: &[Cert], identity: &Identity) -> Option<VerifiedPeer> {
         let payloads: Vec<&Cert> = certificates.iter().collect();
         let mut sent = PeerCertificates::new(&payloads);
-        match self.authorities.verify(&mut sent, identity, NOW, &CertificateRules::default()) {
+        match self
+            .authorities
+            .verify(&mut sent, identity, NOW, &CertificateRules::default())
+        {
             Ok(peer) => {
                 assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));
                 assert!(peer.certificate().names(identity));
