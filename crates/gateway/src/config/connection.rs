@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes, SchemeRules,
+    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes,
+    SchemeRules,
 };
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
