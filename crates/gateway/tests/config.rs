@@ -226,7 +226,7 @@ fn the_gateway_section_is_read() {
     let gateway = good(
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
          tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n cpu_tier = aesni\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
-         log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
+         log_level = info,esplanade_ike=debug\n fragment_size = 1400\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
          retransmit_tries = 3\n cookie_threshold = 5\n half_open_max = 50\n half_open_per_source_max = 6\n \
          half_open_per_network_max = 7\n half_open_timeout = 8\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
     )
@@ -247,6 +247,7 @@ fn the_gateway_section_is_read() {
     assert_eq!(limits.half_open_per_source_max, 6);
     assert_eq!(limits.half_open_per_network_max, 7);
     assert_eq!(limits.half_open_timeout.as_secs(), 8);
+    assert_eq!(gateway.fragment_size, 1400);
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(good("").gateway.cpu_tier, None);
@@ -301,8 +302,8 @@ fn keys_of_strongswan_are_named_as_such() {
             "`vips` in a connection is not supported yet",
         ),
         (
-            site("fragmentation = yes", ""),
-            "`fragmentation` in a connection is not supported yet",
+            site("childless = allow", ""),
+            "`childless` in a connection is not supported yet",
         ),
         (
             site("", "interface = eth0"),
@@ -324,7 +325,7 @@ fn keys_of_strongswan_are_named_as_such() {
     }
     // Values that change nothing are accepted.
     good(&site(
-        "aggressive = no\n fragmentation = no\n pull = yes",
+        "aggressive = no\n pull = yes",
         "ipcomp = no\n tfc_padding = 0",
     ));
 }

@@ -12,7 +12,7 @@ use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_crypto::transform::Protocol;
 
 use crate::ts;
-use crate::wire::TrafficSelector;
+use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 
 #[cfg(feature = "generators")]
 pub mod generators;
@@ -30,6 +30,9 @@ pub struct Config {
     pub secrets: Vec<Secret>,
     pub ports: Ports,
     pub limits: Limits,
+    /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
+    /// over IPv6 (RFC 7383 §2.5.1).
+    pub fragment_size: u16,
     /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). With zero there are no keepalives.
     pub nat_keepalive: Duration,
     /// Gives [`crate::Event::KeyLog`]. It is off unless the administrator asks for it.
@@ -45,6 +48,7 @@ impl Default for Config {
             secrets: Vec::new(),
             ports: Ports::default(),
             limits: Limits::default(),
+            fragment_size: 1280,
             nat_keepalive: Duration::from_secs(20),
             key_log: false,
             trace_messages: false,
@@ -91,6 +95,12 @@ pub struct Limits {
     pub children_per_sa_max: usize,
     /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,
+    /// Fragments of one received message (RFC 7383 §5).
+    pub fragments_max: u16,
+    /// Bytes of one received message in fragments, without headers.
+    pub fragmented_len_max: usize,
+    /// The same, while nobody has authenticated the sender.
+    pub half_open_fragmented_len_max: usize,
     /// Unprotected error notifies that are sent per second to senders that have not proved their address
     /// (RFC 7296 §2.21.4). A single source gets a quarter of them at most.
     pub error_notifies_per_second: u32,
@@ -108,6 +118,11 @@ impl Default for Limits {
             ike_sas_per_peer_max: 1000,
             children_per_sa_max: 64,
             queued_tasks_max: 64,
+            // Windows was seen to send 29 fragments. A message in fragments of 576 bytes has 150 at most.
+            fragments_max: 255,
+            fragmented_len_max: MESSAGE_LEN_MAX,
+            // Three certificates and a signature of ML-DSA-87 take 27 KiB.
+            half_open_fragmented_len_max: 32_768,
             error_notifies_per_second: 20,
         }
     }
@@ -132,6 +147,7 @@ pub struct Connection {
     pub legacy: bool,
     /// Encapsulates ESP in UDP even without a NAT, by sending a false NAT detection hash.
     pub encap: bool,
+    pub fragmentation: Fragmentation,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
     /// The hard lifetime of the IKE SA is `rekey_time` plus this time. Zero stands for a tenth of `rekey_time`.
@@ -200,6 +216,16 @@ pub enum Unique {
     Keep,
     /// The old IKE SA is deleted.
     Replace,
+}
+
+/// The use of IKE fragmentation (RFC 7383).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fragmentation {
+    No,
+    /// Fragments are taken, and none is sent.
+    Accept,
+    #[default]
+    Yes,
 }
 
 /// Retransmission timing (RFC 7296 §2.4). The n-th time-out is `timeout * base^n`.

@@ -80,6 +80,8 @@ pub enum UnusableResponse {
     UnprotectedError(NotifyType),
     #[error("not protected")]
     NotProtected,
+    #[error("it comes in more fragments, or in longer ones, than are kept")]
+    TooLarge,
     /// The integrity check failed.
     #[error("made with other keys, or damaged")]
     Forged,
@@ -95,6 +97,8 @@ pub enum RequestFault {
     InvalidSyntax,
     #[error("{0} on an established IKE SA")]
     OtherExchange(ExchangeType),
+    #[error("it sends more fragments of a request, or longer ones, than are kept")]
+    TooLarge,
 }
 
 /// The reason why IKE_AUTH failed.

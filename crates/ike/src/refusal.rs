@@ -72,6 +72,17 @@ refusals! {
     ChildSaLimit = "child-sa-limit";
     /// No SPI is left for the inbound SA.
     SpiExhausted = "spi-exhausted";
+    /// A fragment came, and the two ends have not agreed on fragmentation (RFC 7383 §2.3).
+    FragmentNotAgreed = "fragment-not-agreed";
+    /// The number of a fragment is zero or above the total, or the total is below that of a fragment before.
+    FragmentPlace = "fragment-place";
+    /// A fragment came twice, or it belongs to a request that is answered already.
+    FragmentDuplicate = "fragment-duplicate";
+    /// The fragments of a message are too many, or too long in all. The IKE SA ends.
+    FragmentLimit = "fragment-limit";
+    /// The fragments of a message are dropped before all have come, because of time or because the sender has cut it
+    /// anew.
+    FragmentsIncomplete = "fragments-incomplete";
     /// A limit has kept back an error notify or a repeated response.
     RateLimited = "rate-limited";
 }

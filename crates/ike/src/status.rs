@@ -25,6 +25,8 @@ pub struct IkeSaStatus {
     pub spi_r: u64,
     pub nat_local: bool,
     pub nat_remote: bool,
+    /// Both ends take fragments of IKE messages (RFC 7383 §2.3).
+    pub fragmentation: bool,
     /// The suite. It is `None` if no suite is chosen yet.
     pub suite: Option<Suite>,
     pub established: Option<Instant>,
@@ -150,6 +152,12 @@ pub struct IkeCounters {
     refused: [u64; Refusal::ALL.len()],
     pub messages_received: u64,
     pub messages_sent: u64,
+    /// Fragments among the messages received. Only those are counted that authenticate.
+    pub fragments_received: u64,
+    /// Fragments among the messages sent.
+    pub fragments_sent: u64,
+    /// Messages that were put together from fragments.
+    pub messages_reassembled: u64,
     pub retransmissions_sent: u64,
     pub ike_sas_established: u64,
     pub child_sas_installed: u64,
@@ -167,6 +175,9 @@ impl Default for IkeCounters {
             refused: [0; Refusal::ALL.len()],
             messages_received: 0,
             messages_sent: 0,
+            fragments_received: 0,
+            fragments_sent: 0,
+            messages_reassembled: 0,
             retransmissions_sent: 0,
             ike_sas_established: 0,
             child_sas_installed: 0,

@@ -11,7 +11,8 @@ use common::*;
 use esplanade_crypto::iana::{Encryption, Group};
 use esplanade_ike::config::{Config, Unique};
 use esplanade_ike::wire::{
-    ExchangeType, Header, Message, Notify, NotifyType, Payload, ProtocolId, TransformType,
+    ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
+    TransformType,
 };
 use esplanade_ike::{DownReason, Event, Refusal};
 
@@ -437,6 +438,36 @@ fn limits_and_secrets() -> Vec<(Refusal, Side)> {
     cases
 }
 
+/// Fragments that are not used.
+fn fragments() -> Vec<(Refusal, Side)> {
+    let cases = [
+        (Refusal::FragmentNotAgreed, &[(1, 2)][..]),
+        (Refusal::FragmentPlace, &[(0, 2)]),
+        (Refusal::FragmentDuplicate, &[(1, 2), (1, 2)]),
+        (Refusal::FragmentsIncomplete, &[(1, 2), (1, 3)]),
+        (Refusal::FragmentLimit, &[(1, 256)]),
+    ];
+    cases
+        .into_iter()
+        .map(|(refusal, places)| {
+            let (mut side, now) = b();
+            let mut script = Script::new();
+            let mut payloads = script.init_payloads();
+            if refusal != Refusal::FragmentNotAgreed {
+                let kind = NotifyType::IKEV2_FRAGMENTATION_SUPPORTED;
+                payloads.push(Payload::Notify(Notify::new(kind, vec![])));
+            }
+            script.init(&mut side, now, payloads).unwrap();
+            let header = script.header(ExchangeType::IKE_AUTH, 1);
+            for place in places {
+                let part = script.seal_fragment(&header, PayloadType::IDI, *place, &[0; 9]);
+                assert!(script.send(&mut side, now, &part).is_empty());
+            }
+            (refusal, side)
+        })
+        .collect()
+}
+
 fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     let mut cases = Vec::new();
     let mut pair = Pair::with(|_, b| b.unique = Unique::Keep);
@@ -473,6 +504,7 @@ fn every_refusal_is_counted() {
         .chain(init_sequences())
         .chain(protected_messages())
         .chain(limits_and_secrets())
+        .chain(fragments())
         .chain(between_two_endpoints())
     {
         assert!(side.refused(refusal) >= 1, "{refusal:?} was not counted");

@@ -9,8 +9,8 @@ use esplanade_ike::auth::{
     SchemeRules,
 };
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
-    StartAction, Unique,
+    AddressMatch, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod, Ports, RemoteAuth,
+    RemoteMethod, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -104,6 +104,7 @@ pub(super) fn connection(
     });
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
     let proposals = proposal::connection(node, legacy, d);
+    let fragmentation = read(node, "fragmentation", d, fragmentation);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
@@ -125,6 +126,7 @@ pub(super) fn connection(
         proposals,
         legacy,
         encap,
+        fragmentation: fragmentation.unwrap_or_default(),
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
@@ -219,6 +221,17 @@ fn local_port(text: &str, ports: Ports) -> ValueResult<u16> {
         return Err(ValueError::new(what, help));
     }
     Ok(port)
+}
+
+fn fragmentation(text: &str) -> ValueResult<Fragmentation> {
+    let words = [
+        ("yes", Fragmentation::Yes),
+        ("accept", Fragmentation::Accept),
+        // It forces the first message of IKEv1 only.
+        ("force", Fragmentation::Yes),
+        ("no", Fragmentation::No),
+    ];
+    word(text, &words)
 }
 
 fn unique(text: &str) -> ValueResult<Unique> {

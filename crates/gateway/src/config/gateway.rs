@@ -69,6 +69,9 @@ pub struct GatewayConfig {
     /// Path of the control socket.
     pub socket: PathBuf,
     pub log_level: String,
+    /// Length of the IP datagrams that IKE messages are cut to fit in. Zero means what RFC 7383
+    /// recommends.
+    pub fragment_size: u16,
     /// Interval between NAT keepalives. Zero sends none.
     pub nat_keepalive: Duration,
     pub retransmission: Retransmission,
@@ -117,6 +120,7 @@ impl Default for GatewayConfig {
             mark: 220,
             socket: PathBuf::from(DEFAULT_SOCKET),
             log_level: "info".to_owned(),
+            fragment_size: 1280,
             nat_keepalive: Duration::from_secs(20),
             retransmission: Retransmission::default(),
             limits: Limits::default(),
@@ -200,6 +204,8 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         mark: read(node, "mark", d, mark).unwrap_or(standard.mark),
         socket: read(node, "socket", d, socket).unwrap_or(standard.socket),
         log_level: read(node, "log_level", d, log_level).unwrap_or(standard.log_level),
+        fragment_size: read(node, "fragment_size", d, fragment_size)
+            .unwrap_or(standard.fragment_size),
         nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),
         retransmission: Retransmission {
             tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))
@@ -297,6 +303,19 @@ fn limits(node: &SectionNode, d: &mut Diagnostics) -> Limits {
         cookie_threshold: read(node, "cookie_threshold", d, count)
             .map_or(standard.cookie_threshold, |n| n as usize),
         ..standard
+    }
+}
+
+/// Every IPv4 host takes datagrams of 576 bytes (RFC 791 §3.1).
+fn fragment_size(text: &str) -> ValueResult<u16> {
+    const SHORTEST: u64 = 576;
+    match number(text, 0..=65_535)? {
+        0 => Ok(0),
+        size if size >= SHORTEST => Ok(size as u16),
+        size => Err(ValueError::new(
+            format!("IP datagrams of {size} bytes are too short for IKE"),
+            format!("write a length from {SHORTEST} to 65535, or 0 for what RFC 7383 recommends"),
+        )),
     }
 }
 

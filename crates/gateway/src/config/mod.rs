@@ -149,6 +149,7 @@ fn build(
     let mut ike = Config {
         ports: gateway.ports,
         limits: gateway.limits,
+        fragment_size: gateway.fragment_size,
         nat_keepalive: gateway.nat_keepalive,
         ..Config::default()
     };

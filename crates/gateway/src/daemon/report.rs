@@ -46,6 +46,7 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         responder_spi: sa.spi_r,
         nat_local: sa.nat_local,
         nat_remote: sa.nat_remote,
+        fragmentation: sa.fragmentation,
         encr_alg: suite.map(|suite| suite.encryption.name().to_owned()),
         encr_keysize: suite.map(|suite| suite.key_bits),
         integ_alg: suite.and_then(|suite| Some(suite.integrity?.name().to_owned())),
@@ -195,6 +196,9 @@ pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
     IkeCounters {
         messages_received: ike.messages_received,
         messages_sent: ike.messages_sent,
+        fragments_received: ike.fragments_received,
+        fragments_sent: ike.fragments_sent,
+        messages_reassembled: ike.messages_reassembled,
         retransmissions_sent: ike.retransmissions_sent,
         ike_sas_established: ike.ike_sas_established,
         child_sas_installed: ike.child_sas_installed,

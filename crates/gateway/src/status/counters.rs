@@ -26,6 +26,9 @@ pub struct GatewayCounters {
 pub struct IkeCounters {
     pub messages_received: u64,
     pub messages_sent: u64,
+    pub fragments_received: u64,
+    pub fragments_sent: u64,
+    pub messages_reassembled: u64,
     pub retransmissions_sent: u64,
     pub ike_sas_established: u64,
     pub child_sas_installed: u64,

@@ -37,6 +37,9 @@ pub struct ListedIkeSa {
     /// The peer is behind a NAT.
     #[serde(skip_serializing_if = "is_no")]
     pub nat_remote: bool,
+    /// Both ends take fragments of IKE messages (RFC 7383).
+    #[serde(skip_serializing_if = "is_no")]
+    pub fragmentation: bool,
     /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,

@@ -1,9 +1,9 @@
-//! Tests the options of children.
+//! Tests the options of children, and some of connections.
 
 use std::sync::Arc;
 
 use esplanade::config::PolicyAction;
-use esplanade_ike::config::{Mode, Selector};
+use esplanade_ike::config::{Fragmentation, Mode, Selector};
 use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
@@ -201,4 +201,26 @@ fn what_is_to_be_up_is_tried_without_end() {
         assert_eq!(tries("", action), 0, "{action}");
         assert_eq!(tries("keyingtries = 2", action), 2, "{action}");
     }
+}
+
+#[test]
+fn fragmentation_is_read_as_strongswan_reads_it() {
+    use Fragmentation::{Accept, No, Yes};
+    let read = |value: &str| {
+        let text = site(&format!("fragmentation = {value}"), "");
+        good(&text).ike.connections[0].fragmentation
+    };
+    for (value, expected) in [("yes", Yes), ("accept", Accept), ("force", Yes), ("no", No)] {
+        assert_eq!(read(value), expected);
+    }
+    assert_eq!(good(&site("", "")).ike.connections[0].fragmentation, Yes);
+    let rendered = refusal(&site("fragmentation = maybe", ""));
+    assert!(rendered.contains("`accept`"), "{rendered}");
+
+    let size = |value: &str| good(&format!("gateway {{ fragment_size = {value}\n }}\n"));
+    assert_eq!(size("0").ike.fragment_size, 0);
+    assert_eq!(size("576").ike.fragment_size, 576);
+    assert_eq!(good("").ike.fragment_size, 1280);
+    let rendered = refusal("gateway { fragment_size = 575\n }\n");
+    assert!(rendered.contains("too short for IKE"), "{rendered}");
 }

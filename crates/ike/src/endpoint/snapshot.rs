@@ -72,6 +72,7 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         spi_r: sa.common.spi_r,
         nat_local: sa.common.nat.local,
         nat_remote: sa.common.nat.remote,
+        fragmentation: sa.common.fragmentation,
         suite: sa.phase.channel().map(|channel| channel.keys().suite()),
         established: up.map(|state| state.established),
         rekey_at: up.and_then(|state| state.rekey_at),

@@ -9,13 +9,13 @@ use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange::{self, CompletionError};
 use super::payloads::InitPayloads;
 use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Authorities, Connection, RemoteMethod};
+use crate::config::{Authorities, Connection, Fragmentation, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
 use crate::nat::{self, Nat};
 use crate::negotiate;
-use crate::protected::ProtectedChannel;
+use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::refusal::Refusal;
 use crate::sa::{
     ChildRequest, ConnectProgress, Context, IkeSa, IkeSaCommon, InitResponded, InitSent,
@@ -45,6 +45,22 @@ fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
         .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
         .map(Notify::as_signature_hashes)
         .unwrap_or_default()
+}
+
+/// Says whether we tell the peer that we take fragments (RFC 7383 §2.3).
+fn announces_fragmentation(connection: &Connection) -> bool {
+    connection.fragmentation != Fragmentation::No
+}
+
+fn fragmentation_notify(announced: bool) -> Option<Payload> {
+    let kind = NotifyType::IKEV2_FRAGMENTATION_SUPPORTED;
+    announced.then(|| notify(kind, Vec::new()))
+}
+
+/// Says whether the peer tells that it takes fragments.
+fn takes_fragments(message: &Message) -> bool {
+    let announced = NotifyType::IKEV2_FRAGMENTATION_SUPPORTED;
+    message.notification(announced).is_some()
 }
 
 impl IkeSa {
@@ -86,6 +102,8 @@ impl IkeSa {
                 ..Nat::default()
             },
             connection,
+            fragmentation: false,
+            narrow_path: None,
             window: Window::default(),
             suspended: false,
             last_sent: ctx.now,
@@ -116,7 +134,7 @@ impl IkeSa {
     ) {
         let sa = &mut self.common;
         match sa.window.classify(0, received.datagram) {
-            RequestStatus::Repeated => sa.repeat_response(ctx, received, INIT_REPEATS_MAX),
+            RequestStatus::Repeated => sa.repeat_response(ctx, received, INIT_REPEATS_MAX, None),
             _ => ctx.counters.count(Refusal::MessageIdReuse),
         }
     }
@@ -141,6 +159,8 @@ impl InitSent {
             sa.nat.forced,
         ));
         payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
+        let announced = announces_fragmentation(&sa.connection);
+        payloads.extend(fragmentation_notify(announced));
         let header = sa.header(ExchangeType::IKE_SA_INIT, false, 0);
         let message = Message { header, payloads };
         let datagram = match message.encode() {
@@ -157,10 +177,11 @@ impl InitSent {
             &message.payloads,
             datagram.len(),
         );
-        sa.transmit(ctx, &datagram);
         self.request.clone_from(&datagram);
+        let mut message = OutgoingMessage::whole(datagram);
+        sa.transmit(ctx, &mut message);
         let timing = &sa.connection.retransmission;
-        sa.window.init_sent(ctx.now, datagram, timing, ctx.random);
+        sa.window.init_sent(ctx.now, message, timing, ctx.random);
         Phase::InitSent(self)
     }
 
@@ -316,6 +337,7 @@ impl InitSent {
         if sa.nat.udp_encap() {
             nat::float(&mut sa.local, &mut sa.remote, &ctx.config.ports);
         }
+        sa.fragmentation = announces_fragmentation(&sa.connection) && takes_fragments(message);
         sa.window.response_accepted();
         let init = InitTranscript {
             request: self.request,
@@ -363,8 +385,7 @@ pub(crate) fn respond(
         .ok_or_else(ErrorReply::no_proposal_chosen)?;
     let method = chosen.suite.key_exchanges.first();
     let (ke_payload, shared) = key_exchange::answer(ctx, method, Some(theirs.key_exchange))?;
-    let spi_i = received.header.initiator_spi;
-    let spi_r = ctx.ike_spi();
+    let (spi_i, spi_r) = (received.header.initiator_spi, ctx.ike_spi());
     let nonce = ctx.nonce();
     let nonces = Nonces {
         initiator: theirs.nonce,
@@ -381,6 +402,8 @@ pub(crate) fn respond(
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
     payloads.extend(auth_hints(candidates, &keys.suite()));
+    let fragmentation = announces_fragmentation(&connection) && takes_fragments(message);
+    payloads.extend(fragmentation_notify(fragmentation));
     let header = Header {
         responder_spi: spi_r,
         from_initiator: false,
@@ -402,6 +425,8 @@ pub(crate) fn respond(
         hosts: (local.ip(), remote.ip()),
         // The initiator did not know our SPI yet.
         nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
+        fragmentation,
+        narrow_path: None,
         window: Window::default(),
         suspended: false,
         last_sent: ctx.now,
@@ -421,10 +446,9 @@ pub(crate) fn respond(
         &response.payloads,
         datagram.len(),
     );
-    ctx.transmit(local, remote, &datagram);
-    common
-        .window
-        .response_sent(received.datagram, datagram.clone());
+    let mut kept = OutgoingMessage::whole(datagram.clone());
+    ctx.transmit_message(local, remote, &mut kept);
+    common.window.response_sent(received.datagram, kept);
     let state = InitResponded {
         channel: ProtectedChannel::new(keys, Role::Responder),
         init: InitTranscript {

@@ -37,11 +37,18 @@ use std::net::SocketAddr;
 use crate::event::{Direction, Event};
 use crate::failure::{DownReason, RequestFault, UnusableResponse};
 use crate::id::ChildSaId;
+use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
-use crate::sa::{Context, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task};
+use crate::sa::{
+    Context, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task, send_again,
+};
 use crate::suite::OpenError;
-use crate::transport::{Expiry, ReceivedMessage, RequestStatus};
-use crate::wire::{DecodeError, ExchangeType, Message, Notify, NotifyType, Payload};
+use crate::transport::{
+    Expiry, FragmentEffect, ReassemblyFull, ReassemblyLimits, ReceivedMessage, RequestStatus,
+};
+use crate::wire::{
+    DecodeError, ExchangeType, FragmentPlace, Message, Notify, NotifyType, Payload, fragment_place,
+};
 
 impl IkeSa {
     /// Takes a message whose header has led to this SA.
@@ -64,22 +71,96 @@ impl Phase {
         ctx: &mut Context<'_>,
         received: &ReceivedMessage<'_>,
     ) -> Self {
-        if !sa.admits(ctx, received) {
+        let place = fragment_place(received.datagram);
+        if !sa.admits(ctx, received, place, self.channel_mut()) {
             return self;
         }
         let Some(channel) = self.channel() else {
             ctx.counters.count(Refusal::UnexpectedExchange);
             return self;
         };
-        match channel.open(received.datagram) {
+        match place {
+            None => {
+                let opened = channel.open(received.datagram);
+                self.handle_opened(sa, ctx, received, opened, received.datagram.len())
+            }
+            Some(place) => self.handle_fragment(sa, ctx, received, place),
+        }
+    }
+
+    /// Takes a fragment of a message that is awaited, and the message when it is complete (RFC 7383 §2.6).
+    fn handle_fragment(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        place: FragmentPlace,
+    ) -> Self {
+        let effect = match sa.window.fragment_effect(received.header.response, place) {
+            Ok(effect) => effect,
+            Err(refusal) => {
+                ctx.counters.count(refusal);
+                return self;
+            }
+        };
+        let opened = match self.channel() {
+            Some(channel) => channel.open_fragment(received.datagram),
+            None => return self,
+        };
+        let fragment = match opened {
+            Ok(fragment) => fragment,
+            Err(error) => {
+                let len = received.datagram.len();
+                return self.handle_opened(sa, ctx, received, Err(error), len);
+            }
+        };
+        ctx.counters.fragments_received += 1;
+        if effect == FragmentEffect::StartsOver {
+            ctx.counters.count(Refusal::FragmentsIncomplete);
+        }
+        let limits = &ctx.config.limits;
+        let limits = ReassemblyLimits {
+            fragments: limits.fragments_max,
+            len: match self.is_half_open() {
+                true => limits.half_open_fragmented_len_max,
+                false => limits.fragmented_len_max,
+            },
+        };
+        match sa.window.add_fragment(ctx.now, fragment, received, limits) {
+            Ok(None) => self,
+            Ok(Some(message)) => {
+                ctx.counters.messages_reassembled += 1;
+                if !received.header.response && message.total > 1 {
+                    sa.follow_fragments(ctx, received, message.longest);
+                }
+                let whole = message.received(received);
+                self.handle_opened(sa, ctx, &whole, message.open(), message.len())
+            }
+            Err(ReassemblyFull) => {
+                // RFC 7383 §5.
+                ctx.counters.count(Refusal::FragmentLimit);
+                let reason = match received.header.response {
+                    true => DownReason::UnusableResponse(UnusableResponse::TooLarge),
+                    false => DownReason::PeerMisbehaved(RequestFault::TooLarge),
+                };
+                self.close(sa, ctx, reason)
+            }
+        }
+    }
+
+    /// Takes what was made of a message: its payloads, or the reason why it is not used. `len` is the message's length.
+    fn handle_opened(
+        mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        opened: Result<Message, OpenError>,
+        len: usize,
+    ) -> Self {
+        match opened {
             Ok(message) => {
-                sa.trace(
-                    ctx,
-                    Direction::Received,
-                    &message.header,
-                    &message.payloads,
-                    received.datagram.len(),
-                );
+                let (header, payloads) = (&message.header, &message.payloads);
+                sa.trace(ctx, Direction::Received, header, payloads, len);
                 self.note_heard(sa, ctx, received);
                 self.dispatch(sa, ctx, received, &message)
                     .run_tasks(sa, ctx)
@@ -176,10 +257,12 @@ impl Phase {
     }
 
     fn handle_timeout(mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        let incomplete = sa.window.expire_fragments(ctx.now);
+        (0..incomplete).for_each(|_| ctx.counters.count(Refusal::FragmentsIncomplete));
         let timing = &sa.connection.retransmission;
         match sa.window.handle_timeout(ctx.now, timing, ctx.random) {
             Expiry::Nothing => {}
-            Expiry::Retransmit(datagram) => {
+            Expiry::Retransmit(message) => {
                 if let Self::InitSent(state) = &mut self
                     && let Some(reason) = state.refused.take()
                 {
@@ -187,7 +270,9 @@ impl Phase {
                     return self.close(sa, ctx, reason);
                 }
                 ctx.counters.retransmissions_sent += 1;
-                ctx.transmit(sa.local, sa.remote, datagram);
+                let addresses = (sa.local, sa.remote);
+                let narrow = send_again(ctx, self.channel_mut(), message, addresses);
+                sa.narrow_path = narrow.or(sa.narrow_path);
                 sa.last_sent = ctx.now;
             }
             Expiry::GiveUp(unusable) => {
@@ -347,12 +432,21 @@ impl Established {
 }
 
 impl IkeSaCommon {
-    /// Says whether the window takes a message. A copy of the last request gets the same response again (RFC 7296 §2.1).
-    fn admits(&mut self, ctx: &mut Context<'_>, received: &ReceivedMessage<'_>) -> bool {
+    /// Says whether the window takes a message, or the fragment with this place. A copy of the last request gets the
+    /// same response again (RFC 7296 §2.1).
+    fn admits(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        place: Option<FragmentPlace>,
+        channel: Option<&mut ProtectedChannel>,
+    ) -> bool {
         let header = &received.header;
         let refusal = if header.exchange == ExchangeType::IKE_SA_INIT {
             // A copy of the response that was used already, or a request.
             Refusal::UnexpectedExchange
+        } else if place.is_some() && !self.fragmentation {
+            Refusal::FragmentNotAgreed
         } else if header.response {
             match self.window.awaits(header.message_id) {
                 true => return true,
@@ -366,10 +460,22 @@ impl IkeSaCommon {
                 RequestStatus::New => return true,
                 // The source address can be false, though the peer has authenticated this very message before.
                 RequestStatus::Repeated => {
-                    self.repeat_response(ctx, received, u32::MAX);
+                    self.repeat_response(ctx, received, u32::MAX, channel);
                     return false;
                 }
-                RequestStatus::IdReused => Refusal::MessageIdReuse,
+                RequestStatus::IdReused => match (place, channel) {
+                    (Some(FragmentPlace { number: 1, .. }), Some(channel)) => {
+                        // The peer has cut the request anew. The first fragment stands for the request, and the others
+                        // are ignored (RFC 7383 §2.6.1).
+                        if channel.open_fragment(received.datagram).is_ok() {
+                            self.repeat_response(ctx, received, u32::MAX, Some(channel));
+                            return false;
+                        }
+                        Refusal::Integrity
+                    }
+                    (Some(_), _) => Refusal::FragmentDuplicate,
+                    (None, _) => Refusal::MessageIdReuse,
+                },
                 RequestStatus::OutsideWindow => Refusal::MessageId,
             }
         };
@@ -383,11 +489,14 @@ impl IkeSaCommon {
         ctx: &mut Context<'_>,
         received: &ReceivedMessage<'_>,
         most: u32,
+        channel: Option<&mut ProtectedChannel>,
     ) {
         match self.window.repeat_response(ctx.now, most) {
             Some(response) => {
                 ctx.counters.count(Refusal::Retransmission);
-                ctx.transmit(received.local, received.remote, response);
+                let addresses = (received.local, received.remote);
+                let narrow = send_again(ctx, channel, response, addresses);
+                self.narrow_path = narrow.or(self.narrow_path);
             }
             None => ctx.counters.count(Refusal::RateLimited),
         }

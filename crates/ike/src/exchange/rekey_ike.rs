@@ -264,6 +264,8 @@ impl Established {
             remote: sa.remote,
             hosts: sa.hosts,
             nat: sa.nat,
+            fragmentation: sa.fragmentation,
+            narrow_path: sa.narrow_path,
             window: Window::default(),
             suspended: false,
             last_sent: ctx.now,

@@ -13,6 +13,7 @@ use crate::failure::DownReason;
 use crate::host::{EspSpiAllocator, Random};
 use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
+use crate::protected::OutgoingMessage;
 use crate::report_limit::ReportLimit;
 use crate::status::IkeCounters;
 use crate::suite::KeyExchange;
@@ -120,14 +121,32 @@ impl Context<'_> {
         }
     }
 
-    /// Sends a message, with the non-ESP marker on the NAT-T port.
-    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        let payload = udp_payload(message, local.port() == self.config.ports.nat_t);
+    /// Sends a datagram, with the non-ESP marker on the NAT-T port.
+    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &[u8]) {
+        let payload = udp_payload(datagram, self.is_nat_t(local));
         self.counters.messages_sent += 1;
         self.transmits.push_back(Transmit {
             local,
             remote,
             payload,
         });
+    }
+
+    /// Sends a message in its one datagram, or in all its fragments.
+    pub(crate) fn transmit_message(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        message: &mut OutgoingMessage,
+    ) {
+        let fragments = message.is_fragmented();
+        for datagram in message.send() {
+            self.counters.fragments_sent += u64::from(fragments);
+            self.transmit(local, remote, datagram);
+        }
+    }
+
+    pub(crate) fn is_nat_t(&self, local: SocketAddr) -> bool {
+        local.port() == self.config.ports.nat_t
     }
 }

@@ -37,6 +37,10 @@ pub(crate) struct IkeSaCommon {
     /// receives at its address gets through IKE_SA_INIT. Later one datagram with a false source address can change `remote`.
     pub(crate) hosts: (IpAddr, IpAddr),
     pub(crate) nat: Nat,
+    /// Both ends have announced that they take fragments (RFC 7383 §2.3).
+    pub(crate) fragmentation: bool,
+    /// The length of the longest fragment that the path is believed to take, if that is less than what is configured.
+    pub(crate) narrow_path: Option<usize>,
     pub(crate) window: Window,
     /// The SA begins no exchange and takes no request: a simultaneous rekey of it, or the one that made it, is not decided.
     pub(crate) suspended: bool,

@@ -30,6 +30,7 @@ pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
 pub(crate) use phase::{
     AuthSent, Closing, InitResponded, InitSent, InitTranscript, Phase, Rekeyed,
 };
+pub(crate) use sending::send_again;
 pub(crate) use task::{
     PendingChild, PendingExchange, PendingIkeRekey, QueuedTask, SimultaneousChildRekey,
     SimultaneousIkeRekey, Task,

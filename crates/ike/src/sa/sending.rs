@@ -1,14 +1,48 @@
 //! Sending: protected requests and responses, and what is traced and logged of them.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::context::Context;
 use super::ending::Ending;
 use super::ike_sa::IkeSaCommon;
+use crate::config::Fragmentation;
 use crate::event::{Direction, Event, KeyLog, MessageTrace};
 use crate::failure::{DownReason, Shortage};
-use crate::protected::ProtectedChannel;
+use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::suite::{IkeSaKeys, Role, SealError};
-use crate::transport::ReceivedMessage;
+use crate::transport::{ReceivedMessage, message_len};
 use crate::wire::{ExchangeType, Header, Payload};
+
+/// The datagrams that RFC 7383 §2.5.1 recommends where nothing is known of the path.
+const IPV4_DATAGRAM_LEN: u16 = 576;
+const IPV6_DATAGRAM_LEN: u16 = 1280;
+
+fn recommended_len(remote: IpAddr) -> u16 {
+    match remote {
+        IpAddr::V4(_) => IPV4_DATAGRAM_LEN,
+        IpAddr::V6(_) => IPV6_DATAGRAM_LEN,
+    }
+}
+
+/// Returns the length of the smallest fragments that are worth a try.
+fn smallest_fragment(ctx: &Context<'_>, local: SocketAddr, remote: SocketAddr) -> usize {
+    let size = recommended_len(remote.ip());
+    message_len(size, remote.ip(), ctx.is_nat_t(local))
+}
+
+/// Sends a message again. If its fragments have brought no answer, the path may be too narrow for them: then they are
+/// cut smaller (RFC 7383 §2.5.2). Returns the length of the new fragments.
+pub(crate) fn send_again(
+    ctx: &mut Context<'_>,
+    channel: Option<&mut ProtectedChannel>,
+    message: &mut OutgoingMessage,
+    (local, remote): (SocketAddr, SocketAddr),
+) -> Option<usize> {
+    let len = smallest_fragment(ctx, local, remote);
+    let cut = channel.is_some_and(|channel| channel.cut_smaller(message, len));
+    ctx.transmit_message(local, remote, message);
+    cut.then_some(len)
+}
 
 impl IkeSaCommon {
     /// Sends a protected request. The caller has made sure that no other request is outstanding.
@@ -20,14 +54,15 @@ impl IkeSaCommon {
         payloads: &[Payload],
     ) -> Result<(), Ending> {
         let header = self.header(exchange, false, self.window.next_request_id());
-        let datagram = channel
-            .seal(&header, payloads)
+        let longest = self.longest_datagram(ctx, self.local, self.remote);
+        let mut message = channel
+            .seal(&header, payloads, longest)
             .map_err(|error| self.cannot_send(&error))?;
-        self.trace(ctx, Direction::Sent, &header, payloads, datagram.len());
-        self.transmit(ctx, &datagram);
+        self.trace(ctx, Direction::Sent, &header, payloads, message.len());
+        self.transmit(ctx, &mut message);
         let timing = &self.connection.retransmission;
         self.window
-            .request_sent(ctx.now, datagram, timing, ctx.random);
+            .request_sent(ctx.now, message, timing, ctx.random);
         Ok(())
     }
 
@@ -40,14 +75,49 @@ impl IkeSaCommon {
         payloads: &[Payload],
     ) -> Result<(), Ending> {
         let header = self.header(request.header.exchange, true, request.header.message_id);
-        let datagram = channel
-            .seal(&header, payloads)
+        let longest = self.longest_datagram(ctx, request.local, request.remote);
+        let mut message = channel
+            .seal(&header, payloads, longest)
             .map_err(|error| self.cannot_send(&error))?;
-        self.trace(ctx, Direction::Sent, &header, payloads, datagram.len());
+        self.trace(ctx, Direction::Sent, &header, payloads, message.len());
         self.last_sent = ctx.now;
-        ctx.transmit(request.local, request.remote, &datagram);
-        self.window.response_sent(request.datagram, datagram);
+        ctx.transmit_message(request.local, request.remote, &mut message);
+        self.window.response_sent(request.datagram, message);
         Ok(())
+    }
+
+    /// Returns the length that a message may have without being cut into fragments. `None` means that it is never cut.
+    fn longest_datagram(
+        &self,
+        ctx: &Context<'_>,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<usize> {
+        if !self.fragmentation || self.connection.fragmentation != Fragmentation::Yes {
+            return None;
+        }
+        let size = match ctx.config.fragment_size {
+            0 => recommended_len(remote.ip()),
+            size => size,
+        };
+        let configured = message_len(size, remote.ip(), ctx.is_nat_t(local));
+        Some(
+            self.narrow_path
+                .map_or(configured, |len| len.min(configured)),
+        )
+    }
+
+    /// The peer has sent fragments of a request, of which the longest has this length. Responses follow it, because it
+    /// may know the path better (RFC 7383 §2.5.1).
+    pub(crate) fn follow_fragments(
+        &mut self,
+        ctx: &Context<'_>,
+        received: &ReceivedMessage<'_>,
+        longest: usize,
+    ) {
+        let floor = smallest_fragment(ctx, received.local, received.remote);
+        let len = longest.max(floor);
+        self.narrow_path = Some(self.narrow_path.map_or(len, |before| before.min(len)));
     }
 
     fn cannot_send(&self, error: &SealError) -> Ending {
@@ -55,9 +125,9 @@ impl IkeSaCommon {
         Ending::Silent(DownReason::Resources(Shortage::Message))
     }
 
-    pub(crate) fn transmit(&mut self, ctx: &mut Context<'_>, message: &[u8]) {
+    pub(crate) fn transmit(&mut self, ctx: &mut Context<'_>, message: &mut OutgoingMessage) {
         self.last_sent = ctx.now;
-        ctx.transmit(self.local, self.remote, message);
+        ctx.transmit_message(self.local, self.remote, message);
     }
 
     pub(crate) fn trace(

@@ -17,7 +17,8 @@ mod key_exchange;
 mod tests;
 
 pub use derive::{IkeSaKeys, Nonces, nat_detection_hash, prf, prf_plus};
-pub use encrypted::{OpenError, Opener, SealError, Sealer};
+pub use encrypted::{OpenError, OpenedFragment, Opener, SealError, Sealer};
+pub(crate) use encrypted::{PlainContent, open_chain};
 pub use esplanade_crypto::dh::{DhError, KeyPair, check_public};
 pub use esplanade_crypto::secret::Secret;
 pub use key_exchange::{

@@ -298,8 +298,11 @@ fn authentic_but_malformed_content_is_the_peers_fault() {
     let case = &sa_cases()[0];
     let keys = keys(case);
     let mut sealer = keys.sealer(Role::Initiator);
-    let critical = vec![0, 0x80, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8];
-    let sealed = sealer.seal_content(&header(case, 1), PayloadType(200), critical);
+    let critical = PlainContent {
+        first: PayloadType(200),
+        bytes: vec![0, 0x80, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8].into(),
+    };
+    let sealed = sealer.seal_content(&header(case, 1), &critical);
     let Err(OpenError::Inner { header, error }) =
         keys.opener(Role::Responder).open(&sealed.unwrap())
     else {

@@ -1,16 +1,25 @@
 //! Message IDs, the window of one, and the response that is kept for a repeated request (RFC 7296 §2.1 to §2.3).
 //!
 //! Each end has one request outstanding at most. A request that comes again gets the same response again, unchanged.
+//! What is kept of a message in fragments goes with its message ID.
 
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 
+use super::datagram::ReceivedMessage;
+use super::reassembly::{
+    FragmentEffect, IncomingFragments, ReassembledMessage, ReassemblyFull, ReassemblyLimits,
+};
 use super::retransmission::pause;
 use crate::config::Retransmission;
 use crate::failure::UnusableResponse;
 use crate::host::Random;
+use crate::protected::OutgoingMessage;
 use crate::rate::{Due, Rate};
+use crate::refusal::Refusal;
+use crate::suite::OpenedFragment;
+use crate::wire::FragmentPlace;
 
 /// The rate at which a response is repeated. A peer that has lost it repeats its request after some seconds.
 const REPEATS: Rate = Rate {
@@ -25,13 +34,16 @@ pub(crate) struct Window {
     expected_request: u32,
     outstanding: Option<OutstandingRequest>,
     last_response: Option<CachedResponse>,
+    /// Fragments of the expected request, and of the response to the outstanding one.
+    incoming_request: IncomingFragments,
+    incoming_response: IncomingFragments,
 }
 
 /// Our request that waits for its response.
 #[derive(Debug)]
 struct OutstandingRequest {
     message_id: u32,
-    datagram: Vec<u8>,
+    message: OutgoingMessage,
     retransmissions: u32,
     next_at: Instant,
     /// The reason why the last response could not be used. Anybody may have sent it, so the right response is still
@@ -43,9 +55,9 @@ struct OutstandingRequest {
 #[derive(Debug)]
 struct CachedResponse {
     message_id: u32,
-    /// SHA-256 of the request.
+    /// SHA-256 of the request, or of its first fragment.
     request: [u8; 32],
-    datagram: Vec<u8>,
+    message: OutgoingMessage,
     repeated: u32,
     next_repeat: Due,
 }
@@ -62,10 +74,10 @@ pub(crate) enum RequestStatus {
     OutsideWindow,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Expiry<'a> {
     Nothing,
-    Retransmit(&'a [u8]),
+    Retransmit(&'a mut OutgoingMessage),
     /// The last retransmission got no response that could be used. The field is the reason why the last response could
     /// not be used, if there was one.
     GiveUp(Option<UnusableResponse>),
@@ -90,13 +102,13 @@ impl Window {
     pub(crate) fn request_sent(
         &mut self,
         now: Instant,
-        datagram: Vec<u8>,
+        message: OutgoingMessage,
         timing: &Retransmission,
         random: &mut dyn Random,
     ) {
         self.outstanding = Some(OutstandingRequest {
             message_id: self.next_request,
-            datagram,
+            message,
             retransmissions: 0,
             next_at: now + pause(timing, 0, random),
             unusable: None,
@@ -115,12 +127,12 @@ impl Window {
     pub(crate) fn init_sent(
         &mut self,
         now: Instant,
-        datagram: Vec<u8>,
+        message: OutgoingMessage,
         timing: &Retransmission,
         random: &mut dyn Random,
     ) {
         self.next_request = 0;
-        self.request_sent(now, datagram, timing, random);
+        self.request_sent(now, message, timing, random);
     }
 
     /// Retransmissions of the outstanding request.
@@ -139,6 +151,7 @@ impl Window {
     /// The response to the outstanding request was accepted.
     pub(crate) fn response_accepted(&mut self) {
         self.outstanding = None;
+        self.incoming_response.clear();
         // RFC 7296 §2.2: an SA must be rekeyed before its message IDs are used up.
         self.next_request = self.next_request.saturating_add(1);
     }
@@ -161,33 +174,83 @@ impl Window {
 
     /// The last response, for a copy of its request. It is given a few times at once, then once a second, and `most` times
     /// in all.
-    pub(crate) fn repeat_response(&mut self, now: Instant, most: u32) -> Option<&[u8]> {
+    pub(crate) fn repeat_response(
+        &mut self,
+        now: Instant,
+        most: u32,
+    ) -> Option<&mut OutgoingMessage> {
         let response = self.last_response.as_mut()?;
         if response.repeated >= most || !REPEATS.allows(now, response.next_repeat) {
             return None;
         }
         REPEATS.take(now, &mut response.next_repeat);
         response.repeated += 1;
-        Some(&response.datagram)
+        Some(&mut response.message)
     }
 
-    /// The expected request was accepted, and `datagram` is the response to it.
-    pub(crate) fn response_sent(&mut self, request: &[u8], datagram: Vec<u8>) {
+    /// The expected request was accepted, and `message` is the response to it.
+    pub(crate) fn response_sent(&mut self, request: &[u8], message: OutgoingMessage) {
         let message_id = self.expected_request;
         self.last_response = Some(CachedResponse {
             message_id,
             request: fingerprint(request),
-            datagram,
+            message,
             repeated: 0,
             next_repeat: None,
         });
+        self.incoming_request.clear();
         self.expected_request = self.expected_request.saturating_add(1);
     }
 
+    /// Says what a fragment at this place would change. The message ID is one that is awaited, and the fragment is not
+    /// verified yet.
+    pub(crate) fn fragment_effect(
+        &self,
+        response: bool,
+        place: FragmentPlace,
+    ) -> Result<FragmentEffect, Refusal> {
+        match response {
+            true => self.incoming_response.effect(place),
+            false => self.incoming_request.effect(place),
+        }
+    }
+
+    /// Takes a verified fragment, for which [`Window::fragment_effect`] has given an effect. Returns the message when it is
+    /// complete.
+    pub(crate) fn add_fragment(
+        &mut self,
+        now: Instant,
+        fragment: OpenedFragment,
+        received: &ReceivedMessage<'_>,
+        limits: ReassemblyLimits,
+    ) -> Result<Option<ReassembledMessage>, ReassemblyFull> {
+        let fragments = match received.header.response {
+            true => &mut self.incoming_response,
+            false => &mut self.incoming_request,
+        };
+        fragments.add(now, fragment, received.datagram, limits)
+    }
+
+    /// Drops fragments that have waited too long for the rest. Returns the number of messages that were begun in vain.
+    pub(crate) fn expire_fragments(&mut self, now: Instant) -> u64 {
+        let both = [&mut self.incoming_request, &mut self.incoming_response];
+        both.into_iter()
+            .map(|fragments| u64::from(fragments.expire(now)))
+            .sum()
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.outstanding
-            .as_ref()
+        let outstanding = self.outstanding.as_ref();
+        let fragments = [&self.incoming_request, &self.incoming_response];
+        outstanding
             .map(|outstanding| outstanding.next_at)
+            .into_iter()
+            .chain(
+                fragments
+                    .into_iter()
+                    .filter_map(IncomingFragments::next_timeout),
+            )
+            .min()
     }
 
     pub(crate) fn handle_timeout(
@@ -208,12 +271,14 @@ impl Window {
         }
         outstanding.retransmissions += 1;
         outstanding.next_at = now + pause(timing, outstanding.retransmissions, random);
-        Expiry::Retransmit(&outstanding.datagram)
+        Expiry::Retransmit(&mut outstanding.message)
     }
 
-    /// Drops the outstanding request. Its response is not awaited any more.
+    /// Drops the outstanding request, whose response is not awaited any more, and all fragments.
     pub(crate) fn forget_request(&mut self) {
         self.outstanding = None;
+        self.incoming_request.clear();
+        self.incoming_response.clear();
     }
 }
 
@@ -230,18 +295,22 @@ mod tests {
         }
     }
 
+    fn message(text: &[u8]) -> OutgoingMessage {
+        OutgoingMessage::whole(text.to_vec())
+    }
+
     /// Returns the times at which a request is sent again, and the time at which the peer is given up, in seconds.
     fn schedule(random: &mut dyn Random) -> (Vec<u64>, u64) {
         let timing = Retransmission::default();
         let start = Instant::now();
         let mut window = Window::default();
-        window.request_sent(start, b"request".to_vec(), &timing, random);
+        window.request_sent(start, message(b"request"), &timing, random);
         let mut at = Vec::new();
         loop {
             let next = window.next_timeout().unwrap();
             match window.handle_timeout(next, &timing, random) {
-                Expiry::Retransmit(bytes) => {
-                    assert_eq!(bytes, b"request");
+                Expiry::Retransmit(again) => {
+                    assert_eq!(again.send(), [b"request"]);
                     at.push((next - start).as_secs());
                 }
                 Expiry::GiveUp(why) => {
@@ -271,12 +340,12 @@ mod tests {
     fn only_an_identical_request_is_answered_again() {
         let mut window = Window::default();
         assert_eq!(window.classify(0, b"a"), RequestStatus::New);
-        window.response_sent(b"a", b"reply".to_vec());
+        window.response_sent(b"a", message(b"reply"));
         assert_eq!(window.classify(0, b"a"), RequestStatus::Repeated);
         assert_eq!(window.classify(0, b"b"), RequestStatus::IdReused);
         assert_eq!(window.classify(1, b"b"), RequestStatus::New);
         assert_eq!(window.classify(2, b"b"), RequestStatus::OutsideWindow);
-        window.response_sent(b"b", b"reply".to_vec());
+        window.response_sent(b"b", message(b"reply"));
         assert_eq!(
             window.classify(0, b"a"),
             RequestStatus::OutsideWindow,
@@ -288,16 +357,15 @@ mod tests {
     fn a_response_is_repeated_a_few_times_and_then_slowly() {
         let start = Instant::now();
         let mut window = Window::default();
-        assert_eq!(
-            window.repeat_response(start, 10),
-            None,
+        assert!(
+            window.repeat_response(start, 10).is_none(),
             "nothing was answered"
         );
-        window.response_sent(b"a", b"reply".to_vec());
+        window.response_sent(b"a", message(b"reply"));
         let mut repeats = |second: u64, most| {
             let now = start + Duration::from_millis(1000 * second + 1);
-            let given = (0..100).filter(|_| window.repeat_response(now, most) == Some(b"reply"));
-            given.count()
+            let mut given = || Some(window.repeat_response(now, most)?.send() == [b"reply"]);
+            (0..100).filter(|_| given() == Some(true)).count()
         };
         assert_eq!(repeats(0, 10), 4);
         assert_eq!(repeats(1, 10), 1);

@@ -155,6 +155,52 @@ pub struct Encrypted {
     pub body: Vec<u8>,
 }
 
+/// The Encrypted Fragment payload before it is opened (RFC 7383 §2.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptedFragment {
+    /// The type of the first payload inside, in the first fragment. `NONE` in the others.
+    pub first: PayloadType,
+    pub place: FragmentPlace,
+    /// IV, ciphertext and integrity check value.
+    pub body: Vec<u8>,
+}
+
+/// The place of a fragment in its message. Anybody can send a place that does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentPlace {
+    /// Counts from 1.
+    pub number: u16,
+    /// The number of fragments of the message.
+    pub total: u16,
+}
+
+impl FragmentPlace {
+    /// RFC 7383 §2.6.
+    pub fn exists(self) -> bool {
+        (1..=self.total).contains(&self.number)
+    }
+}
+
+pub(super) fn decode_fragment(
+    first: PayloadType,
+    mut reader: WireReader<'_>,
+) -> Result<EncryptedFragment, DecodeError> {
+    Ok(EncryptedFragment {
+        first,
+        place: FragmentPlace {
+            number: reader.u16()?,
+            total: reader.u16()?,
+        },
+        body: reader.rest().to_vec(),
+    })
+}
+
+pub(super) fn encode_fragment(fragment: &EncryptedFragment, out: &mut Vec<u8>) {
+    out.extend_from_slice(&fragment.place.number.to_be_bytes());
+    out.extend_from_slice(&fragment.place.total.to_be_bytes());
+    out.extend_from_slice(&fragment.body);
+}
+
 /// Configuration (RFC 7296 §3.15). The attribute values are opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {

@@ -129,13 +129,19 @@ pub fn payloads() -> impl Strategy<Value = Vec<Payload>> {
     })
 }
 
-/// Gives messages. An Encrypted payload, if there is one, is the last payload.
+/// Gives messages. An Encrypted payload or a fragment of one, if there is one, is the last payload.
 pub fn message() -> impl Strategy<Value = Message> {
-    let encrypted = (0u8..60, vec(any::<u8>(), 0..200)).prop_map(|(first, body)| {
-        Payload::Encrypted(Encrypted {
-            first: PayloadType(first),
-            body,
-        })
+    let places = proptest::option::of(any::<[u16; 2]>());
+    let encrypted = (0u8..60, places, vec(any::<u8>(), 0..200)).prop_map(|(first, place, body)| {
+        let first = PayloadType(first);
+        match place {
+            None => Payload::Encrypted(Encrypted { first, body }),
+            Some([number, total]) => Payload::EncryptedFragment(EncryptedFragment {
+                first,
+                place: FragmentPlace { number, total },
+                body,
+            }),
+        }
     });
     let header = (
         any::<[u64; 2]>(),

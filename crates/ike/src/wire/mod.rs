@@ -3,7 +3,7 @@
 //! - [`Header::decode`] reads the part of a datagram that is needed to find its IKE SA.
 //! - [`Message::decode`] and [`Message::encode`] are for messages that are not encrypted (IKE_SA_INIT). A message
 //!   with an Encrypted payload decodes too. [`crate::suite::Opener::open`] opens it, from the datagram itself.
-//!   [`crate::suite::Sealer::seal`] makes it.
+//!   [`crate::suite::Sealer::seal`] makes it. An Encrypted Fragment payload (RFC 7383) is treated in the same way.
 //! - [`decode_chain`] and [`encode_chain`] are for payloads alone.
 //!
 //! Bytes here are without the non-ESP marker of UDP encapsulation. The fields of a message are the only limits on
@@ -25,13 +25,16 @@ mod sa;
 mod tests;
 mod ts;
 
-pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify};
+pub use body::{
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, EncryptedFragment, FragmentPlace, Id,
+    KePayload, Notify,
+};
 pub use codes::{
     AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType,
     MAJOR_VERSION, NotifyType, PayloadType, ProtocolId, TransformType,
 };
 pub use header::{HEADER_LEN, Header};
-pub use payload::{Payload, decode_chain, encode_chain};
+pub use payload::{Payload, decode_chain, encode_chain, fragment_place};
 pub use reader::{DecodeError, EncodeError, Problem};
 pub use sa::{Proposal, Transform};
 pub use ts::TrafficSelector;

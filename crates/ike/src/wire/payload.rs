@@ -3,8 +3,8 @@
 use super::body;
 use super::reader::{self, DecodeError, EncodeError, Problem, WireReader};
 use super::{
-    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify, PayloadType,
-    Proposal, TrafficSelector, sa, ts,
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, EncryptedFragment, FragmentPlace,
+    HEADER_LEN, Header, Id, KePayload, Notify, PayloadType, Proposal, TrafficSelector, sa, ts,
 };
 
 const GENERIC_HEADER_LEN: usize = 4;
@@ -41,6 +41,8 @@ pub enum Payload {
     TsR(Vec<TrafficSelector>),
     /// The last payload of a message.
     Encrypted(Encrypted),
+    /// The last payload of a fragment.
+    EncryptedFragment(EncryptedFragment),
     Configuration(Configuration),
     Eap(Vec<u8>),
     /// A payload that is unknown and not critical. It is ignored (RFC 7296 §2.5).
@@ -67,6 +69,7 @@ impl Payload {
             Self::TsI(_) => PayloadType::TSI,
             Self::TsR(_) => PayloadType::TSR,
             Self::Encrypted(_) => PayloadType::SK,
+            Self::EncryptedFragment(_) => PayloadType::SKF,
             Self::Configuration(_) => PayloadType::CP,
             Self::Eap(_) => PayloadType::EAP,
             Self::Unknown { kind, .. } => *kind,
@@ -121,6 +124,7 @@ impl Payload {
             Self::Configuration(configuration) => {
                 body::encode_configuration(configuration, out)?;
             }
+            Self::EncryptedFragment(fragment) => body::encode_fragment(fragment, out),
             Self::Encrypted(Encrypted { body, .. })
             | Self::Vendor(body)
             | Self::Eap(body)
@@ -130,11 +134,30 @@ impl Payload {
     }
 }
 
+/// Returns the place of a fragment in its message (RFC 7383 §2.5). Returns `None` for other messages, and for malformed
+/// ones. Payloads in front of the Encrypted Fragment payload are passed over.
+pub fn fragment_place(datagram: &[u8]) -> Option<FragmentPlace> {
+    let (_, mut kind) = Header::decode_with_next(datagram).ok()?;
+    let mut reader = WireReader::new(datagram, "message");
+    reader.take(HEADER_LEN).ok()?;
+    while kind != PayloadType::NONE && kind != PayloadType::SK {
+        let next = PayloadType(reader.u8().ok()?);
+        reader.u8().ok()?;
+        let stated = reader.u16().ok()?.into();
+        let body = reader.sub(stated, GENERIC_HEADER_LEN, "payload").ok()?;
+        if kind == PayloadType::SKF {
+            return Some(body::decode_fragment(next, body).ok()?.place);
+        }
+        kind = next;
+    }
+    None
+}
+
 /// Decodes the payloads in `bytes`, which are the content of an opened Encrypted payload. The first one has type
 /// `first`.
 pub fn decode_chain(first: PayloadType, bytes: &[u8]) -> Result<Vec<Payload>, DecodeError> {
     let chain = decode_from(first, WireReader::new(bytes, "payload chain"))?;
-    if let Some(Payload::Encrypted(_)) = chain.last() {
+    if let Some(Payload::Encrypted(_) | Payload::EncryptedFragment(_)) = chain.last() {
         return Err(DecodeError {
             place: "payload chain",
             offset: 0,
@@ -165,6 +188,11 @@ pub(super) fn decode_from(
             }));
             break;
         }
+        if kind == PayloadType::SKF {
+            let fragment = body::decode_fragment(next, body)?;
+            payloads.push(Payload::EncryptedFragment(fragment));
+            break;
+        }
         if ONCE.contains(&kind) && payloads.iter().any(|former| former.kind() == kind) {
             return Err(body.error(Problem::Twice));
         }
@@ -181,7 +209,8 @@ pub fn encode_chain(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadTy
         let next = payloads.get(index + 1).map(Payload::kind);
         let next = match (payload, next) {
             (Payload::Encrypted(encrypted), None) => encrypted.first,
-            (Payload::Encrypted(_), Some(_)) => {
+            (Payload::EncryptedFragment(fragment), None) => fragment.first,
+            (Payload::Encrypted(_) | Payload::EncryptedFragment(_), Some(_)) => {
                 return Err(EncodeError {
                     place: "message",
                     problem: "a payload after the Encrypted payload",

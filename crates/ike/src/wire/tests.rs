@@ -460,6 +460,43 @@ fn nothing_follows_or_nests_in_an_encrypted_payload() {
     ));
 }
 
+// RFC 7383 R10
+#[test]
+fn nothing_follows_or_nests_in_an_encrypted_fragment() {
+    let place = FragmentPlace {
+        number: 2,
+        total: 7,
+    };
+    let skf = Payload::EncryptedFragment(EncryptedFragment {
+        first: PayloadType::NONE,
+        place,
+        body: vec![0; 40],
+    });
+    let after = [skf.clone(), Payload::Vendor(Vec::new())];
+    assert!(encode_chain(&after, &mut Vec::new()).is_err());
+    let mut chain = Vec::new();
+    encode_chain(std::slice::from_ref(&skf), &mut chain).unwrap();
+    assert!(decode_chain(PayloadType::SKF, &chain).is_err());
+
+    let alone = encode(vec![skf.clone()]);
+    assert_eq!(fragment_place(&alone), Some(place));
+    // Payloads in clear come before it (RFC 7383 §2.5.3).
+    let behind = encode(vec![Payload::Vendor(vec![1; 9]), skf]);
+    assert_eq!(fragment_place(&behind), Some(place));
+    assert_eq!(
+        fragment_place(&encode(vec![Payload::Nonce(vec![0; 16])])),
+        None
+    );
+    for len in 0..alone.len() {
+        let mut short = alone[..len].to_vec();
+        if let Some(stated) = short.get_mut(24..28) {
+            stated.copy_from_slice(&u32::try_from(len).unwrap().to_be_bytes());
+        }
+        assert_eq!(fragment_place(&short), None);
+        assert!(Message::decode(&short).is_err());
+    }
+}
+
 #[test]
 fn auth_debug_hides_the_value() {
     let auth = Auth {

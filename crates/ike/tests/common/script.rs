@@ -8,8 +8,9 @@ use esplanade_ike::suite::{
     IkeSaKeys, KeyExchangeMethods, KeyPair, Nonces, Opener, Role, Sealer, Suite,
 };
 use esplanade_ike::wire::{
-    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KePayload, Message, Notify, NotifyType,
-    Payload, Proposal, ProtocolId, TrafficSelector, Transform, TransformType,
+    Auth, AuthMethod, ExchangeType, FragmentPlace, Header, Id, IdType, KePayload, Message, Notify,
+    NotifyType, Payload, PayloadType, Proposal, ProtocolId, TrafficSelector, Transform,
+    TransformType, encode_chain,
 };
 
 use super::{A, B, Side};
@@ -242,6 +243,40 @@ impl Script {
             .opener
             .open(datagram)
             .unwrap()
+    }
+
+    /// Seals one fragment of a message whose first payload has the type `first`.
+    pub fn seal_fragment(
+        &mut self,
+        header: &Header,
+        first: PayloadType,
+        (number, total): (u16, u16),
+        content: &[u8],
+    ) -> Vec<u8> {
+        let first = if number == 1 {
+            first
+        } else {
+            PayloadType::NONE
+        };
+        let sealer = &mut self.session.as_mut().unwrap().sealer;
+        let place = FragmentPlace { number, total };
+        sealer.seal_fragment(header, first, place, content).unwrap()
+    }
+
+    /// Seals a message in fragments with `room` bytes of content each.
+    pub fn seal_fragments(
+        &mut self,
+        header: &Header,
+        payloads: &[Payload],
+        room: usize,
+    ) -> Vec<Vec<u8>> {
+        let mut content = Vec::new();
+        let first = encode_chain(payloads, &mut content).unwrap();
+        let total = u16::try_from(content.chunks(room).len()).unwrap();
+        let numbered = (1..).zip(content.chunks(room));
+        numbered
+            .map(|(number, part)| self.seal_fragment(header, first, (number, total), part))
+            .collect()
     }
 
     /// Makes one protected exchange with the next message ID.
