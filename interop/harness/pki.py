@@ -9,6 +9,7 @@ from .process import run
 
 KEY_OPTIONS = {
     "rsa": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+    "rsa4096": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:4096"],
     "ecdsa": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
     "ecdsa384": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"],
     "ecdsa521": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"],
@@ -23,27 +24,49 @@ class Identity:
     key: Path
 
 
+def make_key(kind: str, file: Path) -> None:
+    # A long RSA key takes a while on a machine with other work.
+    run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", file], timeout=180)
+
+
 class Authority:
-    def __init__(self, folder: Path, kind: str, name: str):
+    """A root, or with an issuer an intermediate authority."""
+
+    def __init__(self, folder: Path, kind: str, name: str, issuer: Authority | None = None):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.kind, self.name = folder, kind, name
+        self.folder, self.kind, self.name, self.issuer = folder, kind, name, issuer
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
         self._identities: dict[str, Identity] = {}
-        run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", self._key])
+        if issuer:
+            issuer.issue(self._key, name, self.certificate, "keyUsage=keyCertSign,cRLSign\n"
+                                                            "basicConstraints=critical,CA:TRUE\n", kind)
+            return
+        make_key(kind, self._key)
         run(["openssl", "req", "-x509", "-new", "-key", self._key, "-subj", f"/O=Interop/CN={name}", "-days", "2",
              "-out", self.certificate])
 
+    def issue(self, key: Path, name: str, certificate: Path, extensions: str, kind: str) -> None:
+        """Makes a key and its certificate."""
+        request, file = certificate.with_suffix(".csr"), certificate.with_suffix(".ext")
+        file.write_text(extensions)
+        make_key(kind, key)
+        run(["openssl", "req", "-new", "-key", key, "-subj", f"/O=Interop/CN={name}", "-out", request])
+        run(["openssl", "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-days", "2",
+             "-extfile", file, "-out", certificate])
+
+    def chain(self) -> list[Path]:
+        """The certificates of the intermediate authorities from this one up, without the root's."""
+        return [self.certificate, *self.issuer.chain()] if self.issuer else []
+
     def identity(self, name: str) -> Identity:
-        """The certificate of a gateway for the DNS name. It is made once."""
+        """The certificate of a gateway for the DNS name, with the intermediate ones behind it. It is made once."""
         if name not in self._identities:
-            stem = self.folder / f"{self.name}-{name}"
-            key, request, certificate, extensions = (stem.with_suffix(s) for s in (".key", ".csr", ".crt", ".ext"))
-            run(["openssl", "genpkey", *KEY_OPTIONS[self.kind], "-out", key])
-            run(["openssl", "req", "-new", "-key", key, "-subj", f"/O=Interop/CN={name}", "-out", request])
-            extensions.write_text(f"subjectAltName=DNS:{name}\nkeyUsage=digitalSignature\n"
-                                  "basicConstraints=critical,CA:FALSE\n")
-            run(["openssl", "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-days", "2",
-                 "-extfile", extensions, "-out", certificate])
+            stem = f"{self.name}-{name}"
+            key, certificate = self.folder / f"{stem}.key", self.folder / f"{stem}.crt"
+            self.issue(key, name, certificate, f"subjectAltName=DNS:{name}\nkeyUsage=digitalSignature\n"
+                                               "basicConstraints=critical,CA:FALSE\n", self.kind)
+            with certificate.open("a") as file:
+                file.writelines(above.read_text() for above in self.chain())
             self._identities[name] = Identity(name, certificate, key)
         return self._identities[name]
