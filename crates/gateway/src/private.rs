@@ -13,21 +13,25 @@ const OTHERS: u32 = 0o077;
 
 /// Opens `path` for appending, and creates it if necessary.
 pub fn append(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().append(true))
+    open(path, OpenOptions::new().append(true).create(true))
 }
 
 /// Opens `path` and empties it.
 pub fn create(path: &Path) -> io::Result<File> {
-    let file = open(path, OpenOptions::new().write(true))?;
+    let file = open(path, OpenOptions::new().write(true).create(true))?;
     // O_TRUNC would empty a foreign file before it is checked.
     file.set_len(0)?;
     Ok(file)
 }
 
+/// Opens `path` for reading.
+pub fn read(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().read(true))
+}
+
 /// Opens a file. Refuses a file that somebody else may have placed there, or may have open.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = options
-        .create(true)
         .mode(MODE)
         // Opening a FIFO without a reader would block.
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)

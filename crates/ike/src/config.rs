@@ -33,12 +33,24 @@ pub struct Config {
     /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
     /// over IPv6 (RFC 7383 §2.5.1).
     pub fragment_size: u16,
+    /// A peer's token shows that the peer has lost an IKE SA (RFC 6290).
+    pub quick_crash_detection: bool,
+    /// The secret of our own tokens. It must be the same after a restart. Without it, peers get no token.
+    pub token_secret: Option<Arc<SecretBytes>>,
     /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). With zero there are no keepalives.
     pub nat_keepalive: Duration,
     /// Gives [`crate::Event::KeyLog`]. It is off unless the administrator asks for it.
     pub key_log: bool,
     /// Gives [`crate::Event::Message`] for every message of an IKE SA.
     pub trace_messages: bool,
+}
+
+impl Config {
+    /// The secret that our tokens are made with, if we make any.
+    pub(crate) fn tokens_from(&self) -> Option<&SecretBytes> {
+        let secret = self.token_secret.as_deref();
+        secret.filter(|_| self.quick_crash_detection)
+    }
 }
 
 impl Default for Config {
@@ -49,6 +61,8 @@ impl Default for Config {
             ports: Ports::default(),
             limits: Limits::default(),
             fragment_size: 1280,
+            quick_crash_detection: true,
+            token_secret: None,
             nat_keepalive: Duration::from_secs(20),
             key_log: false,
             trace_messages: false,
@@ -156,6 +170,10 @@ pub struct Connection {
     pub rand_time: Duration,
     /// Silence of the peer after which we check whether it is alive. With zero we never check.
     pub dpd_delay: Duration,
+    /// Silence counts only while ESP that we have sent is unanswered (RFC 7296 §2.4).
+    pub dpd_by_traffic: bool,
+    /// The peer is dead this long after a check began. With zero, retransmission alone decides.
+    pub dpd_timeout: Duration,
     pub unique: Unique,
     /// Attempts to establish the IKE SA. With zero the attempts have no end.
     pub keyingtries: u32,
@@ -235,6 +253,38 @@ pub struct Retransmission {
     pub tries: u32,
     pub timeout: Duration,
     pub base: f64,
+}
+
+impl Retransmission {
+    /// Retransmissions of a check whose verdict falls within `limit`.
+    const TRIES_WITHIN: u32 = 4;
+
+    /// The timing of a liveness check, whose verdict falls within `limit`. A timing that ends sooner stays.
+    pub(crate) fn within(&self, limit: Duration) -> Self {
+        if limit.is_zero() || self.ends_within(limit) {
+            return *self;
+        }
+        // The pauses are 1, 2, 4, 8 and 16 parts of the limit.
+        let parts = 2_u32.pow(Self::TRIES_WITHIN + 1) - 1;
+        Self {
+            tries: Self::TRIES_WITHIN,
+            timeout: limit / parts,
+            base: 2.0,
+        }
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        const TRIES_COUNTED: u32 = 100;
+        if self.tries > TRIES_COUNTED {
+            return false;
+        }
+        let (mut pause, mut sum) = (self.timeout.as_secs_f64(), 0.0);
+        for _ in 0..=self.tries {
+            sum += pause;
+            pause *= self.base.max(1.0);
+        }
+        sum <= limit.as_secs_f64()
+    }
 }
 
 impl Default for Retransmission {

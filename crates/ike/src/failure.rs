@@ -20,6 +20,10 @@ pub enum DownReason {
     Timeout,
     #[error("the peer's answers cannot be used: {0}")]
     UnusableResponse(UnusableResponse),
+    #[error("the peer has lost the IKE SA, as its crash token shows")]
+    PeerRestarted,
+    #[error("the peer has been busy for minutes (TEMPORARY_FAILURE)")]
+    PeerBusy,
     #[error("there is no route to the peer, or no local address for it")]
     NoRoute,
     #[error("replaced by a rekey")]

@@ -13,6 +13,7 @@ pub mod auth;
 mod claims;
 pub mod config;
 mod cookie;
+mod crash_token;
 pub mod endpoint;
 pub mod event;
 mod exchange;

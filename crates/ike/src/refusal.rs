@@ -46,7 +46,8 @@ refusals! {
     Retransmission = "retransmission";
     /// Another message has a message ID that was answered already.
     MessageIdReuse = "message-id-reuse";
-    /// An unauthenticated error notify came in IKE_SA_INIT. It is noted, and does not end the attempt at once.
+    /// An unauthenticated notify came in IKE_SA_INIT, or outside an IKE SA. It is noted, and does not end the attempt,
+    /// or an SA, at once.
     UnauthenticatedNotify = "unauthenticated-notify";
     /// IKE_SA_INIT was answered with a request for a cookie.
     CookieRequired = "cookie-required";

@@ -693,3 +693,42 @@ fn a_refusal_stays_known_when_nothing_is_tried_any_more() {
     assert_eq!((state, wait), (ConfiguredState::Down, None));
     assert!(why.is_some_and(|why| why.contains("AUTHENTICATION_FAILED")));
 }
+
+/// Both ends have `start_action = start`. One of the two IKE SAs stays, and the child is still wanted.
+#[test]
+fn both_ends_that_start_at_once_end_with_one_ike_sa() {
+    for seed in 0..12 {
+        let (mut a, mut b) = default_configs();
+        for connection in [&mut a, &mut b] {
+            connection.keyingtries = 0;
+            connection.dpd_delay = 10 * SECOND;
+            change_children(connection, |child| child.start_action = StartAction::Start);
+        }
+        let mut pair = Pair::new(config(a), config(b), Conditions::PERFECT, seed);
+        let delay = Duration::from_millis(20);
+        pair.network.conditions.delay = delay..2 * delay;
+        // Either end is first, by no time or by nearly one round trip.
+        let wait = delay * (seed as u32 / 2 % 3);
+        let start = |side: &mut Side, now| side.endpoint.start(now);
+        match seed % 2 == 0 {
+            true => start(&mut pair.a, pair.now),
+            false => start(&mut pair.b, pair.now),
+        }
+        pair.flush();
+        pair.run(wait);
+        start(&mut pair.a, pair.now);
+        start(&mut pair.b, pair.now);
+        pair.flush();
+        pair.run(5 * SECOND);
+        pair.assert_agreed(1, 1);
+        pair.run(600 * SECOND);
+        pair.assert_agreed(1, 1);
+        pair.b.dead = true;
+        pair.run(300 * SECOND);
+        assert!(pair.a.children.is_empty());
+        pair.b.dead = false;
+        pair.run(400 * SECOND);
+        pair.assert_agreed(1, 1);
+        pair.assert_clean_end();
+    }
+}

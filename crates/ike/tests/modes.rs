@@ -679,3 +679,18 @@ fn an_idle_child_is_closed() {
     assert_eq!(pair.a.events.iter().filter(|e| inactive(e)).count(), 1);
     pair.assert_clean_end();
 }
+
+/// The peer refuses each attempt at once, and traffic asks again and again.
+#[test]
+fn traffic_shortens_no_pause_after_a_failure_below_half_a_minute() {
+    let mut pair = Pair::with(|a, b| {
+        a.keyingtries = 0;
+        b.remote.id = id("somebody.example");
+    });
+    for _ in 0..300 {
+        ask_for(&mut pair, 7);
+    }
+    let failed = |event: &&Event| matches!(event, Event::ConnectFailed { .. });
+    let attempts = pair.a.events.iter().filter(failed).count();
+    assert!((8..=13).contains(&attempts), "{attempts}");
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::{Script, error_of};
+use common::script::{Script, error_of, seemingly_sealed};
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group};
 use esplanade_ike::config::{Config, Unique};
@@ -86,7 +86,7 @@ fn headers() -> Vec<(Refusal, Side)> {
         responder_spi: 9,
         ..Script::new().header(ExchangeType::INFORMATIONAL, 0)
     };
-    let (side, answers) = raw(&plain(header));
+    let (side, answers) = raw(&seemingly_sealed(header));
     assert_eq!(first_error(&answers), Some(NotifyType::INVALID_IKE_SPI));
     cases.push((Refusal::UnknownSpi, side));
     let notice = Message {
@@ -106,7 +106,7 @@ fn headers() -> Vec<(Refusal, Side)> {
     let (mut side, now) = b();
     let script = Script::new();
     for _ in 0..30 {
-        script.send(&mut side, now, &plain(header));
+        script.send(&mut side, now, &seemingly_sealed(header));
     }
     cases.push((Refusal::RateLimited, side));
 

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
+use common::script::{SPI, Script, error_of, seemingly_sealed};
 use common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::AddressMatch;
@@ -52,14 +52,15 @@ fn critical(number: u64) -> Vec<u8> {
     message
 }
 
-fn header_only(number: u64, exchange: ExchangeType) -> Vec<u8> {
+/// A request of an IKE SA that does not exist.
+fn protected(number: u64, exchange: ExchangeType) -> Vec<u8> {
     let mut script = Script::new();
     (script.spi_i, script.spi_r) = (SPI + number, 1 + number);
-    encode(script.header(exchange, 3), vec![])
+    seemingly_sealed(script.header(exchange, 3))
 }
 
 fn newer(number: u64) -> Vec<u8> {
-    let mut message = header_only(number, ExchangeType::INFORMATIONAL);
+    let mut message = protected(number, ExchangeType::INFORMATIONAL);
     message[17] = 0x30;
     message
 }
@@ -70,10 +71,10 @@ type Request = fn(u64) -> Vec<u8>;
 const ANSWERED: [(NotifyType, Request); 8] = [
     (NotifyType::INVALID_MAJOR_VERSION, newer),
     (NotifyType::INVALID_IKE_SPI, |n| {
-        header_only(n, ExchangeType::INFORMATIONAL)
+        protected(n, ExchangeType::INFORMATIONAL)
     }),
     (NotifyType::INVALID_IKE_SPI, |n| {
-        header_only(n, ExchangeType::IKE_AUTH)
+        protected(n, ExchangeType::IKE_AUTH)
     }),
     (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, critical),
     (NotifyType::INVALID_SYNTAX, |n| {
@@ -185,7 +186,7 @@ fn who_shows_a_cookie_is_told_its_error_nevertheless() {
     let (mut side, now) = open_to_all();
     for number in 0..30 {
         let from = format!("203.0.{number}.7:500");
-        let stray = header_only(number, ExchangeType::INFORMATIONAL);
+        let stray = protected(number, ExchangeType::INFORMATIONAL);
         answers(&mut side, now, &from, &stray);
     }
     let mut script = Script::new();

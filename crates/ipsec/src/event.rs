@@ -32,6 +32,13 @@ pub enum Event {
         from: SocketAddr,
         to: SocketAddr,
     },
+    /// A packet came in with an SPI that no SA has. Its sender may have an SA that we have lost (RFC 7296 §1.5). The
+    /// event is raised for few such packets, because anybody can send them.
+    UnknownSpi {
+        spi: u32,
+        /// The port is 0 without UDP encapsulation.
+        remote: SocketAddr,
+    },
 }
 
 impl Event {

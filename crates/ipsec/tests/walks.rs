@@ -8,11 +8,11 @@ use std::sync::Arc;
 use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
 use esplanade_crypto::transform::generators;
 use esplanade_crypto::{RejectReason, Transform};
-use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::wire::IpView;
+use esplanade_ipsec::{DropReason, Event};
 use proptest::prelude::*;
 
 fn any_inner() -> impl Strategy<Value = Vec<u8>> {
@@ -355,6 +355,28 @@ fn rekeying_under_traffic_loses_nothing() {
     );
     assert!(tunnel.policy.remove(spi).is_some());
     assert!(tunnel.policy.outbound_sa().is_none());
+}
+
+#[test]
+fn few_packets_with_an_unknown_spi_raise_an_event() {
+    let mut tunnel = Tunnel::new(Transform::ESP[0], true);
+    let sealed = tunnel.seal(&[inner(4, b"one")]);
+    let (spi, _) = sealed[0].split_first_chunk().expect("an SPI");
+    let spi = u32::from_be_bytes(*spi);
+    assert!(tunnel.database.sad().remove(spi).is_some());
+    let mut reserved = sealed[0].clone();
+    reserved[..4].copy_from_slice(&[0, 0, 0, 255]);
+    assert!(tunnel.open(&[reserved]).is_empty());
+    assert!(tunnel.inbound.drain_events().next().is_none());
+    for _ in 0..100 {
+        assert!(tunnel.open(&sealed).is_empty());
+    }
+    let told: Vec<_> = tunnel.inbound.drain_events().collect();
+    let ours = |event: &Event| matches!(event, Event::UnknownSpi { spi: told, .. } if *told == spi);
+    assert!(
+        told.iter().all(ours) && (1..10).contains(&told.len()),
+        "{told:?}"
+    );
 }
 
 // RFC 4303 R8

@@ -30,6 +30,11 @@ use super::value::{
 };
 use super::{proposal, schema};
 
+/// Unanswered traffic after which the peer is asked whether it is alive, where nothing else is configured.
+const DPD_DELAY: Duration = Duration::from_secs(30);
+/// The time that the peer then has.
+const DPD_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The other parts of the configuration that the reader of a connection needs.
 pub(super) struct ConnectionContext<'a> {
     pub gateway: &'a GatewayConfig,
@@ -106,13 +111,14 @@ pub(super) fn connection(
     let proposals = proposal::connection(node, legacy, d);
     let fragmentation = read(node, "fragmentation", d, fragmentation);
     let dpd_delay = read(node, "dpd_delay", d, time);
+    let dpd_timeout = read(node, "dpd_timeout", d, time);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
     // A connection that must stay up is retried without limit.
     let restarts = children.iter().any(|child| {
-        child.start_action == StartAction::Start
+        child.start_action != StartAction::None
             || [child.dpd_action, child.close_action].contains(&EndAction::Start)
     });
     let peers = peers(node, &remote.id, context.diagnostics);
@@ -130,7 +136,9 @@ pub(super) fn connection(
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
-        dpd_delay: dpd_delay.unwrap_or_default(),
+        dpd_delay: dpd_delay.unwrap_or(DPD_DELAY),
+        dpd_by_traffic: dpd_delay.is_none(),
+        dpd_timeout: dpd_timeout.unwrap_or(DPD_TIMEOUT),
         unique: unique.unwrap_or_default(),
         keyingtries: keyingtries.unwrap_or(if restarts { 0 } else { 1 }),
         retransmission: context.gateway.retransmission,
@@ -269,16 +277,6 @@ fn warn_of_one_identity(
 
 /// Warns of keys that are accepted but do less than in strongSwan.
 fn notes(node: &SectionNode, d: &mut Diagnostics) {
-    let mut note = |key: &str, what: String, help: &str| {
-        if let Some(entry) = given(node, key) {
-            d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
-        }
-    };
-    note(
-        "dpd_timeout",
-        "`dpd_timeout` has no effect with IKEv2".to_owned(),
-        "remove it; retransmissions decide when a peer is dead",
-    );
     // Only a warning: strongSwan's default is yes, so files that say so are common.
     if read(node, "mobike", d, switch) == Some(true)
         && let Some(entry) = given(node, "mobike")

@@ -74,6 +74,10 @@ pub struct GatewayConfig {
     pub fragment_size: u16,
     /// Interval between NAT keepalives. Zero sends none.
     pub nat_keepalive: Duration,
+    /// Give peers tokens that show a crash of this gateway, and take theirs (RFC 6290).
+    pub quick_crash_detection: bool,
+    /// The folder for files that outlive the gateway. `None` means that of the service manager, if there is one.
+    pub state_directory: Option<PathBuf>,
     pub retransmission: Retransmission,
     pub limits: Limits,
     /// Lower the segment size that TCP connections agree on to what fits through the tunnels.
@@ -122,6 +126,8 @@ impl Default for GatewayConfig {
             log_level: "info".to_owned(),
             fragment_size: 1280,
             nat_keepalive: Duration::from_secs(20),
+            quick_crash_detection: true,
+            state_directory: None,
             retransmission: Retransmission::default(),
             limits: Limits::default(),
             mss_clamp: true,
@@ -207,6 +213,9 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         fragment_size: read(node, "fragment_size", d, fragment_size)
             .unwrap_or(standard.fragment_size),
         nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),
+        quick_crash_detection: read(node, "quick_crash_detection", d, switch)
+            .unwrap_or(standard.quick_crash_detection),
+        state_directory: read(node, "state_directory", d, absolute),
         retransmission: Retransmission {
             tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))
                 .map_or(standard.retransmission.tries, |tries| tries as u32),

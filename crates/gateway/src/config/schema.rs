@@ -73,6 +73,8 @@ pub const GATEWAY: Schema = Schema {
         "log_level",
         "fragment_size",
         "nat_keepalive",
+        "quick_crash_detection",
+        "state_directory",
         "retransmit_tries",
         "retransmit_timeout",
         "retransmit_base",

@@ -22,13 +22,16 @@ mod shield;
 mod signals;
 mod start;
 mod tier;
+mod token_secret;
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
+use esplanade_crypto::secret::Secret;
 use esplanade_ike::Endpoint;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, DownReason, Event};
@@ -354,6 +357,9 @@ impl Daemon {
                 let local = installed.inbound.common.path().local;
                 self.endpoint.note_peer_address(now, child, local, to);
             }
+            esplanade_ipsec::Event::UnknownSpi { spi, remote } => {
+                self.endpoint.note_unknown_spi(now, remote, spi);
+            }
         }
     }
 
@@ -571,7 +577,8 @@ impl Daemon {
             Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
         })?;
         loaded.forget_text();
-        settle_ike(&mut loaded, self.keys.is_some());
+        let token_secret = self.loaded.ike.token_secret.clone();
+        settle_ike(&mut loaded, self.keys.is_some(), token_secret);
         let mut diff = self.loaded.diff(&loaded);
         if let Some(name) = without_interface(&loaded, &self.loaded.gateway) {
             let what =
@@ -600,6 +607,7 @@ impl Daemon {
                 ..self.loaded.gateway.clone()
             };
             loaded.ike.ports = self.loaded.ike.ports;
+            loaded.ike.quick_crash_detection = self.loaded.ike.quick_crash_detection;
         }
         let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
         let configured = policies::configured(&loaded, source);
@@ -694,8 +702,9 @@ pub fn clear_guards(loaded: &Loaded) -> Result<(), Failure> {
 }
 
 /// Sets the parts of IKE's configuration that are not the administrator's.
-fn settle_ike(loaded: &mut Loaded, key_log: bool) {
+fn settle_ike(loaded: &mut Loaded, key_log: bool, token_secret: Option<Arc<Secret>>) {
     loaded.ike.key_log = key_log;
+    loaded.ike.token_secret = token_secret;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
 }
 

@@ -14,7 +14,7 @@ use super::keys::KeyFile;
 use super::plane::{self, Plane};
 use super::signals::Signals;
 use super::{
-    Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
+    Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier, token_secret,
     warn_of_forwarding,
 };
 use crate::config::Loaded;
@@ -93,7 +93,8 @@ impl Daemon {
             None => None,
             Some(path) => Some(open_keys(path)?),
         };
-        settle_ike(&mut loaded, keys.is_some());
+        let token_secret = token_secret::load(&loaded.gateway);
+        settle_ike(&mut loaded, keys.is_some(), token_secret);
         let socket = socket?;
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;

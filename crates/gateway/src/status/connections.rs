@@ -17,7 +17,7 @@ pub struct ListedConnection {
     pub reauth_time: u64,
     pub rekey_time: u64,
     pub unique: String,
-    /// The interval of liveness checks. `None` means that there are none.
+    /// The silence, or the time of unanswered traffic, before a liveness check. `None` means that there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpd_delay: Option<u64>,
     #[serde(rename = "local-1")]

@@ -218,7 +218,7 @@ impl EventQueue {
     /// Queues an event. Returns false if the event was dropped.
     fn push(&mut self, event: Event) -> bool {
         let class = match event {
-            Event::Acquire { .. } => Class::LOWEST,
+            Event::Acquire { .. } | Event::UnknownSpi { .. } => Class::LOWEST,
             _ => Class::HIGHEST,
         };
         self.waiting.push(class, event).is_ok()

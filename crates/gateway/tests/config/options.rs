@@ -191,8 +191,8 @@ fn what_is_to_be_up_is_tried_without_end() {
     let tries =
         |keys: &str, child_keys: &str| good(&site(keys, child_keys)).ike.connections[0].keyingtries;
     assert_eq!(tries("", ""), 1);
-    assert_eq!(tries("", "start_action = trap"), 1);
     for action in [
+        "start_action = trap",
         "start_action = start",
         "start_action = trap|start",
         "dpd_action = start",
@@ -223,4 +223,34 @@ fn fragmentation_is_read_as_strongswan_reads_it() {
     assert_eq!(good("").ike.fragment_size, 1280);
     let rendered = refusal("gateway { fragment_size = 575\n }\n");
     assert!(rendered.contains("too short for IKE"), "{rendered}");
+}
+
+#[test]
+fn a_peer_is_asked_by_traffic_unless_a_delay_is_set() {
+    let read = |keys: &str| {
+        let loaded = good(&site(keys, ""));
+        let site = &loaded.ike.connections[0];
+        let seconds = |time: std::time::Duration| time.as_secs();
+        let (delay, timeout) = (seconds(site.dpd_delay), seconds(site.dpd_timeout));
+        (delay, site.dpd_by_traffic, timeout)
+    };
+    assert_eq!(read(""), (30, true, 10));
+    assert_eq!(read("dpd_timeout = 60s"), (30, true, 60));
+    assert_eq!(read("dpd_delay = 0"), (0, false, 10));
+    assert_eq!(read("dpd_delay = 5s\n dpd_timeout = 0"), (5, false, 0));
+}
+
+#[test]
+fn crash_detection_can_be_turned_off() {
+    let read = |keys: &str| {
+        let text = format!("gateway {{ {keys} }}\n{}", site("", ""));
+        let loaded = good(&text);
+        let folder = loaded.gateway.state_directory;
+        (loaded.ike.quick_crash_detection, folder)
+    };
+    assert_eq!(read(""), (true, None));
+    let keys = "quick_crash_detection = no\n state_directory = /var/lib/esplanade";
+    assert_eq!(read(keys), (false, Some("/var/lib/esplanade".into())));
+    let text = format!("gateway {{ state_directory = here }}\n{}", site("", ""));
+    assert!(refusal(&text).contains("no absolute path"));
 }

@@ -16,6 +16,7 @@ const FOR_PROVEN: u32 = 50;
 pub(super) struct Answers {
     unproven: Budget,
     proven: Budget,
+    hints: Budget,
 }
 
 /// The notifies of the current second.
@@ -57,6 +58,12 @@ impl Answers {
     pub(super) fn has_left(&mut self, now: Instant, source: IpAddr, per_second: u32) -> bool {
         let source = SourceNetwork::of_source(source);
         self.unproven.has_left(now, source, per_second)
+    }
+
+    /// Says whether the sender of an unknown SPI may be told so.
+    pub(super) fn take_hint(&mut self, now: Instant, source: IpAddr, per_second: u32) -> bool {
+        let source = SourceNetwork::of_source(source);
+        self.hints.take(now, source, per_second)
     }
 
     pub(super) fn take(

@@ -85,6 +85,9 @@ impl Endpoint {
         {
             return Err(CommandError::Closed(child.to_owned()));
         }
+        if self.goals.holds_traffic(now, &connection.name, child) {
+            return Ok(());
+        }
         if config.from_packet {
             config = Arc::new(config.populated(demand.selectors));
         }
@@ -308,10 +311,12 @@ impl Endpoint {
 
     /// Finds children that are wanted and have ended or were refused, and plans their next attempts.
     pub(super) fn look_for_missing(&mut self, now: Instant) {
-        for (connection, child) in self.goals.take_ended() {
-            if !self.is_child_there(&connection, &child) {
+        for ended in self.goals.take_ended() {
+            let (connection, child) = &ended.name;
+            if !self.is_child_there(connection, child) {
+                self.goals.ended(now, &ended);
                 let jitter = self.host.random.fraction();
-                self.goals.missing(now, &connection, &child, jitter);
+                self.goals.missing(now, connection, child, jitter);
             }
         }
         for (name, child) in self.goals.take_refused() {

@@ -132,12 +132,35 @@ impl Endpoint {
                 self.with(now, other, |sa, ctx| {
                     sa.close(ctx, DownReason::InitialContact)
                 });
-            } else if unique == Unique::Replace {
-                let victim = if newer_stays { other } else { id };
-                self.with(now, victim, |sa, ctx| {
+                continue;
+            }
+            let (stays, goes) = match newer_stays {
+                true => (id, other),
+                false => (other, id),
+            };
+            let redundant = match unique {
+                Unique::Replace => true,
+                Unique::No => crossing && !forgotten && self.is_covered(goes, stays),
+                Unique::Never | Unique::Keep => false,
+            };
+            if redundant {
+                self.with(now, goes, |sa, ctx| {
                     sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
                 });
             }
         }
+    }
+
+    /// Says whether every child of the one IKE SA is up over the other too.
+    fn is_covered(&self, one: IkeSaId, by: IkeSaId) -> bool {
+        let established = |id| {
+            let sa = self.table.get(id)?;
+            Some((&sa.common.connection.name, sa.established()?))
+        };
+        let (Some((name, one)), Some((other, by))) = (established(one), established(by)) else {
+            return false;
+        };
+        let mut current = one.children.iter().filter(|child| child.state.is_current());
+        name == other && current.all(|child| by.is_up(&child.config.name))
     }
 }

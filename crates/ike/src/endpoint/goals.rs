@@ -11,11 +11,15 @@ use crate::event::{ChildSaDeleted, DownReason, Event};
 use crate::status::GoalFailure;
 use crate::text;
 
-/// Pause before a child that has ended is established again. It is doubled each time that the child ended soon.
+/// Pause before a child that has ended is established again.
+const AT_ONCE: Duration = Duration::from_millis(200);
+/// The pause where the child has ended soon once more. It is doubled each time.
 const AGAIN: Duration = Duration::from_millis(1500);
 /// Pause after an attempt that the peer did not let succeed. It is doubled for each attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Traffic does not wait longer than this after a failure.
+const TRAFFIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Pause after an attempt for which nothing could be sent. Such an attempt costs nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(20);
@@ -44,6 +48,7 @@ struct Goal {
     rests: bool,
     /// Attempts in a row that the peer did not let succeed.
     failures: u32,
+    failed_at: Option<Instant>,
     /// Attempts in a row without a route to the peer.
     unsent: u32,
     /// The number of times in a row that the child has ended soon after it was up.
@@ -75,10 +80,19 @@ pub(super) struct Goals {
     /// The goals by connection and child.
     goals: BTreeMap<GoalName, Goal>,
     timers: BTreeSet<(Instant, GoalName)>,
-    /// Children that have ended since the last look.
-    ended: Vec<GoalName>,
+    /// Children whose SAs have ended since the last look. They may have other SAs.
+    ended: Vec<MissingChild>,
     /// Children that the peer or our own configuration has refused since the last look.
     refused: Vec<GoalName>,
+}
+
+/// A child that has lost an SA.
+#[derive(Debug)]
+pub(super) struct MissingChild {
+    pub(super) name: GoalName,
+    then: EndAction,
+    /// The reason why the SA has ended. It is `None` if the SA was not up yet.
+    reason: Option<DownReason>,
 }
 
 fn name(connection: &str, child: &str) -> GoalName {
@@ -134,6 +148,17 @@ impl Goals {
         goal.is_some_and(|goal| goal.wish == Wish::Down)
     }
 
+    /// An attempt has failed, and it is too early for traffic to ask for the next one.
+    pub(super) fn holds_traffic(&self, now: Instant, connection: &str, child: &str) -> bool {
+        let goal = self.goals.get(&name(connection, child));
+        let waits = goal.filter(|goal| goal.next_at.is_some() && goal.failures > 0);
+        let failed = waits.and_then(|goal| Some((goal.failed_at?, goal.failures)));
+        failed.is_some_and(|(at, failures)| {
+            let wait = pause(AFTER_FAILURE, failures - 1, TRAFFIC_PAUSE_MAX, 0.5);
+            now < at + wait
+        })
+    }
+
     /// Forgets what was wanted of the children of a connection, or of one of them.
     pub(super) fn forget(&mut self, connection: &str, child: Option<&str>) {
         let of = |of: &GoalName| of.0 == connection && child.is_none_or(|child| of.1 == child);
@@ -178,7 +203,7 @@ impl Goals {
     pub(super) fn follow(&mut self, now: Instant, event: &Event) {
         match event {
             Event::ChildSaInstalled(child) => self.installed(now, &child.connection, &child.name),
-            Event::ChildSaDeleted(deleted) => self.deleted(now, deleted),
+            Event::ChildSaDeleted(deleted) => self.deleted(deleted),
             Event::ChildFailed {
                 connection,
                 child,
@@ -205,19 +230,43 @@ impl Goals {
         }
     }
 
-    fn deleted(&mut self, now: Instant, event: &ChildSaDeleted) {
-        if event.replaced {
-            return;
+    fn deleted(&mut self, event: &ChildSaDeleted) {
+        if !event.replaced {
+            self.ended.push(MissingChild {
+                name: name(&event.connection, &event.name),
+                then: event.then,
+                reason: Some(event.reason.clone()),
+            });
         }
-        let name = name(&event.connection, &event.name);
-        let by_command = event.reason == DownReason::Terminated;
-        if event.then == EndAction::Start || !by_command {
+    }
+
+    /// A child is not being established any more, because its IKE SA has ended.
+    pub(super) fn abandoned(&mut self, connection: &str, child: &str) {
+        self.ended.push(MissingChild {
+            name: name(connection, child),
+            then: EndAction::Clear,
+            reason: None,
+        });
+    }
+
+    /// The children that have lost an SA. The caller says which of them have no other SA.
+    pub(super) fn take_ended(&mut self) -> Vec<MissingChild> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The child has ended with its last SA.
+    pub(super) fn ended(&mut self, now: Instant, ended: &MissingChild) {
+        let (name, Some(reason)) = (&ended.name, &ended.reason) else {
+            return;
+        };
+        let by_command = *reason == DownReason::Terminated;
+        if ended.then == EndAction::Start || !by_command {
             self.goals.entry(name.clone()).or_default();
         }
         if !by_command {
-            self.explain(now, &name, &event.reason);
+            self.explain(now, name, reason);
         }
-        let Some(goal) = self.goals.get_mut(&name) else {
+        let Some(goal) = self.goals.get_mut(name) else {
             return;
         };
         let lasted = goal
@@ -225,7 +274,7 @@ impl Goals {
             .take()
             .is_none_or(|since| now.saturating_duration_since(since) >= LASTING);
         goal.relapses = if lasted { 0 } else { goal.relapses + 1 };
-        match (event.then, &event.reason) {
+        match (ended.then, reason) {
             (EndAction::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
             (EndAction::Start, _) => goal.rests = false,
             // The peer's administrator, or silence, has closed the child in good order. `close_action` says what
@@ -233,26 +282,10 @@ impl Goals {
             (_, DownReason::PeerDeleted | DownReason::Inactive) => goal.give_up(),
             _ => {}
         }
-        self.ended.push(name);
-    }
-
-    /// A child is not being established any more, because its IKE SA has ended.
-    pub(super) fn abandoned(&mut self, connection: &str, child: &str) {
-        self.ended.push(name(connection, child));
-    }
-
-    /// The children that have ended and are pursued. The caller says which of them are missing.
-    pub(super) fn take_ended(&mut self) -> Vec<GoalName> {
-        let ended = std::mem::take(&mut self.ended);
-        self.only_pursued(ended)
     }
 
     pub(super) fn take_refused(&mut self) -> Vec<GoalName> {
-        let refused = std::mem::take(&mut self.refused);
-        self.only_pursued(refused)
-    }
-
-    fn only_pursued(&self, mut names: Vec<GoalName>) -> Vec<GoalName> {
+        let mut names = std::mem::take(&mut self.refused);
         names.retain(|name| self.goals.get(name).is_some_and(Goal::is_pursued));
         names
     }
@@ -264,7 +297,10 @@ impl Goals {
             return;
         };
         if goal.next_at.is_none() {
-            let wait = pause(AGAIN, goal.relapses.saturating_sub(1), PAUSE_MAX, jitter);
+            let wait = match goal.relapses.checked_sub(2) {
+                None => pause(AT_ONCE, 0, PAUSE_MAX, jitter),
+                Some(times) => pause(AGAIN, times, PAUSE_MAX, jitter),
+            };
             self.arm(name, now + wait);
         }
     }
@@ -289,6 +325,7 @@ impl Goals {
                 continue;
             }
             goal.failures = goal.failures.saturating_add(1);
+            goal.failed_at = Some(now);
             goal.unsent = 0;
             if keyingtries != 0 && goal.failures >= keyingtries {
                 goal.give_up();

@@ -22,6 +22,7 @@ use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
 use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
+use crate::rate::Due;
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, IkeSa, Task};
 use crate::status::{IkeCounters, IkeSaStatus};
@@ -73,6 +74,8 @@ pub struct Endpoint {
     cookies: Cookies,
     answers: Answers,
     report_limit: ReportLimit,
+    /// The next time at which a hint that nobody has authenticated is looked at.
+    next_hint: Due,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
@@ -98,6 +101,7 @@ impl Endpoint {
             by_name: index(&config),
             answers: Answers::default(),
             report_limit: ReportLimit::default(),
+            next_hint: None,
             config,
             host,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
@@ -172,7 +176,10 @@ impl Endpoint {
 
     /// The data plane has reached a hard limit.
     pub fn expire_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
-        self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Expired))
+        let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
+        let state = self.table.get(ike_sa).and_then(IkeSa::established);
+        let task = state.and_then(|state| state.expiry(child));
+        self.ike_task(now, ike_sa, task.ok_or(CommandError::NoSa)?)
     }
 
     /// The answer to [`Event::ChildSaIdle`] if there was no traffic.
@@ -376,4 +383,197 @@ fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, Command
     child
         .cloned()
         .ok_or_else(|| CommandError::NoChild(connection.name.clone(), name.to_owned()))
+}
+
+/// The end of the message IDs, which no test reaches by sending messages (RFC 7296 §2.2).
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
+    use esplanade_crypto::secret::Secret as SecretBytes;
+
+    use super::*;
+    use crate::config::{
+        AddressMatch, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth, LocalMethod,
+        RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
+    };
+    use crate::host::{EspSpiAllocator, Routes};
+
+    const ADDRESSES: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+
+    struct Spis(u32);
+
+    impl EspSpiAllocator for Spis {
+        fn allocate(&mut self) -> Option<u32> {
+            self.0 += 1;
+            Some(self.0)
+        }
+
+        fn release(&mut self, _spi: u32) {}
+    }
+
+    struct Here(IpAddr);
+
+    impl Routes for Here {
+        fn source(&self, _remote: IpAddr, _local: Option<IpAddr>) -> Option<IpAddr> {
+            Some(self.0)
+        }
+    }
+
+    fn end(own: usize, now: Instant) -> Endpoint {
+        let address = |at: usize| -> IpAddr { ADDRESSES[at].parse().unwrap() };
+        let peer = 1 - own;
+        let selector = |at: usize| vec![Selector::range(address(at), address(at))];
+        let child = Child {
+            name: "net".to_owned(),
+            local_ts: selector(own),
+            remote_ts: selector(peer),
+            esp_proposals: vec![EspProposal {
+                encryption: vec![(Encryption::AesGcm16, 128)],
+                integrity: vec![],
+                groups: vec![],
+                sequence_numbers: vec![SequenceNumbers::Bits32],
+            }],
+            ..Child::default()
+        };
+        let connection = Connection {
+            name: "site".to_owned(),
+            local_addrs: vec![AddressMatch::Host(address(own))],
+            remote_addrs: vec![AddressMatch::Host(address(peer))],
+            local_port: None,
+            remote_port: 500,
+            proposals: vec![IkeProposal {
+                encryption: vec![(Encryption::AesGcm16, 128)],
+                integrity: vec![],
+                prf: vec![Prf::HmacSha2_256],
+                groups: vec![Group::Curve25519],
+            }],
+            legacy: false,
+            encap: false,
+            rekey_time: Duration::ZERO,
+            over_time: Duration::ZERO,
+            rand_time: Duration::ZERO,
+            dpd_delay: Duration::ZERO,
+            dpd_by_traffic: false,
+            dpd_timeout: Duration::ZERO,
+            fragmentation: Fragmentation::default(),
+            unique: Unique::No,
+            keyingtries: 1,
+            retransmission: Retransmission::default(),
+            local: LocalAuth {
+                id: Identity::Ip(address(own)),
+                method: LocalMethod::Psk,
+            },
+            remote: RemoteAuth {
+                id: Identity::Ip(address(peer)),
+                method: RemoteMethod::Psk,
+            },
+            peers: vec![],
+            children: vec![Arc::new(child)],
+        };
+        let config = Config {
+            connections: vec![Arc::new(connection)],
+            secrets: vec![Secret {
+                owners: vec![],
+                key: Arc::new(SecretBytes::from(b"a shared secret".as_slice())),
+            }],
+            ..Config::default()
+        };
+        let spis = Spis(0x1000 << own);
+        let host = Host::new(Box::new(spis), Box::new(Here(address(own))));
+        Endpoint::new(config, host, now)
+    }
+
+    /// Delivers messages until there are none, and returns the events of both ends.
+    fn settle(ends: &mut [Endpoint; 2], now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let mut moved = false;
+            for at in 0..2 {
+                events.extend(std::iter::from_fn(|| ends[at].poll_event()));
+                while let Some(sent) = ends[at].poll_transmit() {
+                    let (to, from): (SocketAddr, SocketAddr) = (sent.remote, sent.local);
+                    ends[1 - at].handle_datagram(now, to, from, &sent.payload);
+                    moved = true;
+                }
+            }
+            if !moved {
+                return events;
+            }
+        }
+    }
+
+    fn established(now: Instant) -> [Endpoint; 2] {
+        let mut ends = [end(0, now), end(1, now)];
+        ends[0].initiate(now, "site", None).unwrap();
+        let events = settle(&mut ends, now);
+        let up = |event: &&Event| matches!(event, Event::IkeSaUp(_));
+        assert_eq!(events.iter().filter(up).count(), 2);
+        ends
+    }
+
+    fn skip(ends: &mut [Endpoint; 2], ids: (u32, u32)) {
+        for (at, ids) in [(0, ids), (1, (ids.1, ids.0))] {
+            for sa in ends[at].table.iter_mut() {
+                sa.common.window.skip_to(ids.0, ids.1);
+            }
+        }
+    }
+
+    /// One exchange of the first end.
+    fn exchange(ends: &mut [Endpoint; 2], now: Instant) -> Vec<Event> {
+        ends[0].rekey(now, "site", Some("net")).unwrap();
+        let mut events = settle(ends, now);
+        let later = now + Duration::from_millis(10);
+        ends.iter_mut().for_each(|end| end.handle_timeout(later));
+        events.extend(settle(ends, later));
+        events
+    }
+
+    // RFC 7296 R54
+    #[test]
+    fn an_ike_sa_is_rekeyed_before_its_message_ids_run_out() {
+        let now = Instant::now();
+        for ids in [(u32::MAX - 900_000, 5), (5, u32::MAX - 900_000)] {
+            let mut ends = established(now);
+            assert!(
+                !exchange(&mut ends, now)
+                    .iter()
+                    .any(|event| matches!(event, Event::IkeSaRekeyed { .. }))
+            );
+            skip(&mut ends, ids);
+            let events = exchange(&mut ends, now);
+            let rekeyed = events
+                .iter()
+                .filter(|event| matches!(event, Event::IkeSaRekeyed { .. }));
+            assert!(rekeyed.count() >= 2, "at both ends: {events:#?}");
+        }
+    }
+
+    // RFC 7296 R54
+    #[test]
+    fn an_ike_sa_without_message_ids_is_closed() {
+        let now = Instant::now();
+        for ids in [(u32::MAX - 1, 5), (5, u32::MAX - 1)] {
+            let mut ends = established(now);
+            skip(&mut ends, ids);
+            // No rekey succeeds in time.
+            for end in &mut ends {
+                for sa in end.table.iter_mut() {
+                    if let Some((state, _)) = sa.established_mut() {
+                        state.runs_out = true;
+                    }
+                }
+            }
+            let by = usize::from(ids.0 == 5);
+            ends[by].rekey(now, "site", Some("net")).unwrap();
+            let events = settle(&mut ends, now);
+            let expired = |event: &&Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::Expired);
+            assert!(events.iter().any(|event| expired(&event)), "{events:#?}");
+            let mut sas = ends.iter().flat_map(|end| end.table.iter());
+            assert!(sas.all(|sa| sa.established().is_none()));
+        }
+    }
 }

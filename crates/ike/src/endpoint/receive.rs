@@ -2,24 +2,39 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Endpoint;
 use super::half_open::HalfOpenPlace;
-use crate::config::Connection;
+use crate::config::{AddressMatch, Connection};
+use crate::crash_token;
 use crate::exchange::{
     InitPayloads, PeerTraits, RefusalDetails, candidates, init_refusal, respond,
 };
 use crate::id::IkeSaId;
+use crate::rate::Rate;
 use crate::refusal::Refusal;
 use crate::suite::Role;
 use crate::transport::{ReceivedMessage, ike_message};
 use crate::wire::{
     DecodeError, ExchangeType, HEADER_LEN, Header, MAJOR_VERSION, Message, Notify, NotifyType,
-    Payload, Problem,
+    Payload, PayloadType, Problem,
 };
 
 const FLAG_RESPONSE: u8 = 0x20;
+/// Place of the first payload's type in the header (RFC 7296 §3.1).
+const NEXT_PAYLOAD: usize = 16;
+/// The rate at which hints of anybody are looked at.
+const HINTS: Rate = Rate {
+    every: Duration::from_millis(20),
+    burst: 50,
+};
+
+/// The message begins with an Encrypted payload, or a fragment of one.
+fn is_protected(datagram: &[u8]) -> bool {
+    let first = datagram.get(NEXT_PAYLOAD).map(|first| PayloadType(*first));
+    matches!(first, Some(PayloadType::SK | PayloadType::SKF))
+}
 
 /// The facts that are known about the sender of an IKE_SA_INIT request.
 #[derive(Clone, Copy)]
@@ -28,13 +43,6 @@ struct Admission {
     proven: Option<IpAddr>,
     /// The SA that makes room if the request makes a half-open SA.
     instead: Option<IkeSaId>,
-}
-
-/// Says whether a message without protection tells of an unknown ESP SPI. It gets no response (RFC 7296 §1.5).
-fn tells_invalid_spi(received: &ReceivedMessage<'_>) -> bool {
-    received.header.exchange == ExchangeType::INFORMATIONAL
-        && Message::decode(received.datagram)
-            .is_ok_and(|message| message.notification(NotifyType::INVALID_SPI).is_some())
 }
 
 impl Endpoint {
@@ -64,6 +72,9 @@ impl Endpoint {
         };
         match header.exchange {
             ExchangeType::IKE_SA_INIT if !header.response => self.receive_init(now, &received),
+            ExchangeType::INFORMATIONAL if !header.response && !is_protected(datagram) => {
+                self.receive_hint(now, &received);
+            }
             ExchangeType::IKE_SA_INIT
             | ExchangeType::IKE_AUTH
             | ExchangeType::CREATE_CHILD_SA
@@ -132,37 +143,121 @@ impl Endpoint {
         data: Vec<u8>,
     ) {
         let error = Payload::Notify(Notify::new(kind, data));
-        self.error(now, received, error, false);
+        self.error(now, received, vec![error], false);
     }
 
     fn error(
         &mut self,
         now: Instant,
         received: &ReceivedMessage<'_>,
-        error: Payload,
+        errors: Vec<Payload>,
         proven: bool,
     ) {
         let per_second = self.config.limits.error_notifies_per_second;
         let source = received.remote.ip();
         if self.answers.take(now, source, proven, per_second) {
-            self.unprotected(now, received, error);
+            self.unprotected(now, received, errors);
         } else {
             self.counters.count(Refusal::RateLimited);
         }
     }
 
-    fn unprotected(&mut self, now: Instant, received: &ReceivedMessage<'_>, payload: Payload) {
+    fn unprotected(
+        &mut self,
+        now: Instant,
+        received: &ReceivedMessage<'_>,
+        payloads: Vec<Payload>,
+    ) {
         let header = Header {
             from_initiator: !received.header.from_initiator,
             response: true,
             ..received.header
         };
-        let message = Message {
-            header,
-            payloads: vec![payload],
-        };
+        let message = Message { header, payloads };
         if let Ok(datagram) = message.encode() {
             let (local, remote) = (received.local, received.remote);
+            self.in_context(now, |ctx| ctx.transmit(local, remote, &datagram));
+        }
+    }
+
+    /// A message of an IKE SA that does not exist. Only a protected request gets a response (RFC 7296 §1.5, §2.21.4).
+    fn unknown_ike_sa(&mut self, now: Instant, received: &ReceivedMessage<'_>, spis: [u64; 2]) {
+        self.counters.count(Refusal::UnknownSpi);
+        let header = &received.header;
+        if header.response || !is_protected(received.datagram) {
+            return;
+        }
+        let unknown = Notify::new(NotifyType::INVALID_IKE_SPI, Vec::new());
+        let mut errors = vec![Payload::Notify(unknown)];
+        // A token for an SA that lives would let anybody end it (RFC 6290 §9.2).
+        let lives = spis.iter().any(|spi| self.table.by_own_spi(*spi).is_some());
+        if let Some(secret) = self.config.tokens_from().filter(|_| !lives) {
+            let (spi_i, spi_r) = (header.initiator_spi, header.responder_spi);
+            errors.push(crash_token::payload(secret, spi_i, spi_r));
+        }
+        self.error(now, received, errors, false);
+    }
+
+    /// An INFORMATIONAL message outside an IKE SA. INVALID_SPI is a reason to ask its sender whether it is alive. The
+    /// message gets no response (RFC 7296 §1.5).
+    fn receive_hint(&mut self, now: Instant, received: &ReceivedMessage<'_>) {
+        self.counters.count(Refusal::UnauthenticatedNotify);
+        if !HINTS.allows(now, self.next_hint) {
+            return self.counters.count(Refusal::RateLimited);
+        }
+        HINTS.take(now, &mut self.next_hint);
+        let message = Message::decode(received.datagram).ok();
+        let invalid = message
+            .as_ref()
+            .and_then(|message| message.notification(NotifyType::INVALID_SPI));
+        let spi = invalid.and_then(|notify| <[u8; 4]>::try_from(notify.data.as_slice()).ok());
+        let Some(spi) = spi.map(u32::from_be_bytes) else {
+            return;
+        };
+        for id in self.table.of_remote(received.remote.ip()) {
+            self.with(now, id, |sa, ctx| sa.doubt_child(ctx, spi));
+        }
+    }
+
+    /// ESP or AH came in with an SPI that no SA has. The sender may have an SA that we have lost, and is told so
+    /// (RFC 7296 §1.5). It must be at an address that a connection is for.
+    pub fn note_unknown_spi(&mut self, now: Instant, remote: SocketAddr, spi: u32) {
+        let matches = |of: &[AddressMatch]| {
+            of.is_empty() || of.iter().any(|address| address.matches(remote.ip()))
+        };
+        let mut connections = self.config.connections.iter();
+        let Some(known) = connections.find(|connection| matches(&connection.remote_addrs)) else {
+            return;
+        };
+        let mut own = known.local_addrs.iter().filter_map(AddressMatch::host);
+        let own = own.find(|own| own.is_ipv4() == remote.is_ipv4());
+        let Some(source) = self.host.routes.source(remote.ip(), own) else {
+            return;
+        };
+        // ESP without UDP has no ports.
+        let ports = match remote.port() {
+            0 => (self.config.ports.ike, known.remote_port),
+            port => (self.config.ports.nat_t, port),
+        };
+        let local = SocketAddr::new(source, ports.0);
+        let remote = SocketAddr::new(remote.ip(), ports.1);
+        let per_second = self.config.limits.error_notifies_per_second;
+        if !self.answers.take_hint(now, remote.ip(), per_second) {
+            return;
+        }
+        let notify = Notify::new(NotifyType::INVALID_SPI, spi.to_be_bytes().to_vec());
+        let message = Message {
+            header: Header {
+                initiator_spi: 0,
+                responder_spi: 0,
+                exchange: ExchangeType::INFORMATIONAL,
+                from_initiator: true,
+                response: false,
+                message_id: 0,
+            },
+            payloads: vec![Payload::Notify(notify)],
+        };
+        if let Ok(datagram) = message.encode() {
             self.in_context(now, |ctx| ctx.transmit(local, remote, &datagram));
         }
     }
@@ -194,11 +289,7 @@ impl Endpoint {
             {
                 return self.counters.count(Refusal::Reflected);
             }
-            self.counters.count(Refusal::UnknownSpi);
-            if !header.response && !tells_invalid_spi(received) {
-                self.error_notify(now, received, NotifyType::INVALID_IKE_SPI, Vec::new());
-            }
-            return;
+            return self.unknown_ike_sa(now, received, [own, peers]);
         };
         self.with(now, id, |sa, ctx| sa.handle(ctx, received));
     }
@@ -261,7 +352,7 @@ impl Endpoint {
             return self.error(
                 now,
                 received,
-                Payload::Notify(error),
+                vec![Payload::Notify(error)],
                 admission.proven.is_some(),
             );
         }
@@ -322,7 +413,7 @@ impl Endpoint {
         self.unprotected(
             now,
             received,
-            Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)),
+            vec![Payload::Notify(Notify::new(NotifyType::COOKIE, cookie))],
         );
         None
     }
@@ -358,7 +449,7 @@ impl Endpoint {
                         });
                     });
                 }
-                self.error(now, received, payload, admission.proven.is_some());
+                self.error(now, received, vec![payload], admission.proven.is_some());
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub(super) struct IkeSaTable {
     by_connection: HashMap<String, Vec<IkeSaId>>,
     /// Established SAs by peer.
     peers: HashMap<PeerKey, Vec<IkeSaId>>,
+    /// Established SAs by the peer's address.
+    by_remote: HashMap<IpAddr, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
@@ -40,6 +42,7 @@ struct IkeSaEntry {
     half_open: Option<HalfOpenStage>,
     connection: String,
     peer: Option<PeerKey>,
+    remote: Option<IpAddr>,
     timer: Option<Instant>,
 }
 
@@ -117,6 +120,12 @@ impl IkeSaTable {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut IkeSa> {
+        let entries = self.entries.values_mut();
+        entries.filter_map(|entry| entry.sa.as_deref_mut())
+    }
+
     pub(super) fn ids(&self) -> Vec<IkeSaId> {
         self.entries.keys().copied().collect()
     }
@@ -133,6 +142,10 @@ impl IkeSaTable {
 
     pub(super) fn of_peer(&self, key: &PeerKey) -> Vec<IkeSaId> {
         self.peers.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn of_remote(&self, remote: IpAddr) -> Vec<IkeSaId> {
+        self.by_remote.get(&remote).cloned().unwrap_or_default()
     }
 
     pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&PeerKey> {
@@ -186,6 +199,7 @@ impl IkeSaTable {
             half_open: None,
             connection,
             peer: None,
+            remote: None,
             timer: None,
         };
         self.entries.insert(id, entry);
@@ -221,6 +235,16 @@ impl IkeSaTable {
                 self.peers.entry(key.clone()).or_default().push(id);
             }
             entry.peer = peer.cloned();
+        }
+        let remote = peer.map(|_| sa.common.remote.ip());
+        if entry.remote != remote {
+            if let Some(before) = entry.remote {
+                unlist(&mut self.by_remote, &before, id);
+            }
+            if let Some(remote) = remote {
+                self.by_remote.entry(remote).or_default().push(id);
+            }
+            entry.remote = remote;
         }
         if entry.connection != sa.common.connection.name {
             unlist(&mut self.by_connection, entry.connection.as_str(), id);

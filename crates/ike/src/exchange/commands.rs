@@ -122,10 +122,11 @@ impl IkeSa {
 
     /// ESP came in on the child SA. The peer is alive, and sends on it (RFC 7296 §2.8).
     pub(crate) fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
-        let Some((state, _)) = self.established_mut() else {
+        let Some((state, sa)) = self.established_mut() else {
             return;
         };
-        state.last_heard = ctx.now;
+        state.heard(ctx.now);
+        sa.window.calm(ctx.now, sa.connection.retransmission);
         let current = |child: &&mut ChildSa| child.state != ChildState::Rekeyed;
         if let Some(child) = state.child_mut(child).filter(current) {
             child.last_used = ctx.now;
@@ -136,8 +137,14 @@ impl IkeSa {
     /// ESP went out on the child SA.
     pub(crate) fn note_outbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         self.common.last_sent = ctx.now;
-        let state = self.established_mut();
-        if let Some(child) = state.and_then(|(state, _)| state.child_mut(child)) {
+        let Some((state, _)) = self.established_mut() else {
+            return;
+        };
+        // Nobody knows which came first in one look at the data plane. An answer may have come.
+        if state.last_heard < ctx.now {
+            state.unanswered_since.get_or_insert(ctx.now);
+        }
+        if let Some(child) = state.child_mut(child) {
             child.last_used = ctx.now;
         }
     }
@@ -151,6 +158,17 @@ impl IkeSa {
     ) {
         if let Some((state, sa)) = self.established_mut() {
             state.note_peer_address(sa, ctx, local, remote);
+        }
+    }
+
+    /// A message that nobody has authenticated says that the peer does not know the child SA that we send on with `spi`.
+    pub(crate) fn doubt_child(&mut self, ctx: &mut Context<'_>, spi: u32) {
+        let Some((state, sa)) = self.established_mut() else {
+            return;
+        };
+        if state.children.iter().any(|child| child.spi_out == spi) {
+            state.doubt(sa, ctx);
+            self.advance(|phase, sa| phase.run_tasks(sa, ctx));
         }
     }
 
@@ -188,10 +206,13 @@ impl IkeSa {
         if let Some((state, _)) = self.established_mut() {
             state.children = children;
             // Tasks about the replaced IKE SA itself are done. The administrator's delete is not.
-            let kept = tasks
-                .into_iter()
-                .filter(|queued| !matches!(queued.task, Task::RekeyIke | Task::Liveness));
-            state.tasks = kept.collect();
+            let kept = tasks.into_iter().filter(|queued| {
+                !matches!(
+                    queued.task,
+                    Task::RekeyIke | Task::Liveness | Task::CrashToken
+                )
+            });
+            state.tasks.extend(kept);
         }
         self.advance(|phase, sa| phase.run_tasks(sa, ctx));
     }

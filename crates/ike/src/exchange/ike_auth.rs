@@ -10,6 +10,7 @@ use super::error_reply::{child_failure, error_of, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
 use super::refusal_report::auth_refusal;
 use crate::config::{Connection, Identity, RemoteMethod, Unique};
+use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
 use crate::failure::{
     AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason,
@@ -158,11 +159,18 @@ impl IkeSaCommon {
                 .map(Payload::IdR),
         );
         payloads.push(auth);
+        payloads.extend(self.token(ctx));
         payloads.extend(child.notifies());
         payloads.push(Payload::Sa(child.offer.clone()));
         payloads.push(Payload::TsI(child.local_ts.clone()));
         payloads.push(Payload::TsR(child.remote_ts.clone()));
         Ok(payloads)
+    }
+
+    /// Our crash token, which goes beside the AUTH payload (RFC 6290 §4.2).
+    fn token(&self, ctx: &Context<'_>) -> Option<Payload> {
+        let secret = ctx.config.tokens_from()?;
+        Some(crash_token::payload(secret, self.spi_i, self.spi_r))
     }
 
     fn report_up(&self, ctx: &mut Context<'_>, state: &Established) {
@@ -264,6 +272,7 @@ impl AuthSent {
         let established =
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
+        established.keep_token(ctx, message);
         sa.report_up(ctx, &established);
         ctx.effects.push(Effect::Established {
             ike_sa: sa.id,
@@ -502,6 +511,8 @@ impl InitResponded {
         sa.nat.forced |= connection.encap && sa.nat.udp_encap();
         let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
         let mut established = Box::new(established);
+        established.keep_token(ctx, message);
+        payloads.extend(sa.token(ctx));
         sa.report_up(ctx, &established);
         let initial_contact = connection.unique != Unique::Never
             && message.notification(NotifyType::INITIAL_CONTACT).is_some();

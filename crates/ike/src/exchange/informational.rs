@@ -2,6 +2,7 @@
 
 use super::error_reply::{fatal_error, notify};
 use super::payloads::InformationalPayloads;
+use crate::crash_token;
 use crate::failure::DownReason;
 use crate::id::ChildSaId;
 use crate::protected::ProtectedChannel;
@@ -35,7 +36,27 @@ impl Established {
         ctx: &mut Context<'_>,
     ) -> Result<(), Ending> {
         self.exchange = Some(PendingExchange::Liveness);
-        sa.send_request(ctx, &mut self.channel, ExchangeType::INFORMATIONAL, &[])
+        let timing = self.liveness_timing(sa, ctx.now);
+        sa.send_liveness(ctx, &mut self.channel, &timing)
+    }
+
+    /// Gives the peer our crash token for this IKE SA (RFC 6290 §4.3).
+    pub(super) fn send_token(
+        &mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Ending> {
+        let Some(secret) = ctx.config.tokens_from() else {
+            return Ok(());
+        };
+        let token = crash_token::payload(secret, sa.spi_i, sa.spi_r);
+        self.exchange = Some(PendingExchange::CrashToken);
+        sa.send_request(
+            ctx,
+            &mut self.channel,
+            ExchangeType::INFORMATIONAL,
+            &[token],
+        )
     }
 
     pub(super) fn start_delete_child(
@@ -95,6 +116,7 @@ impl Established {
             sa.send_response(ctx, &mut self.channel, received, &[])?;
             return self.deleted_by_peer(sa, ctx);
         }
+        self.keep_token(ctx, message);
         let (deleted, confirmed) = self.find_deleted(message);
         for id in deleted {
             self.child_deleted_by_peer(sa, ctx, id);

@@ -33,7 +33,9 @@ pub(crate) use payloads::InitPayloads;
 pub(crate) use refusal_report::{RefusalDetails, init_refusal};
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use crate::crash_token;
 use crate::event::{Direction, Event};
 use crate::failure::{DownReason, RequestFault, UnusableResponse};
 use crate::id::ChildSaId;
@@ -49,6 +51,9 @@ use crate::transport::{
 use crate::wire::{
     DecodeError, ExchangeType, FragmentPlace, Message, Notify, NotifyType, Payload, fragment_place,
 };
+
+/// The time for which a peer may answer with TEMPORARY_FAILURE (RFC 7296 §2.25: several minutes).
+const BUSY_MAX: Duration = Duration::from_secs(180);
 
 impl IkeSa {
     /// Takes a message whose header has led to this SA.
@@ -172,11 +177,41 @@ impl Phase {
                     _ => Refusal::Integrity,
                 });
                 if received.header.response {
+                    let unprotected = error == OpenError::NotEncrypted;
                     sa.window.note_unusable(unusable(error, received.datagram));
+                    if unprotected {
+                        return self.handle_unprotected(sa, ctx, received);
+                    }
                 }
                 self
             }
         }
+    }
+
+    /// An unprotected response to our outstanding request. INVALID_IKE_SPI from the peer's address is a reason to ask
+    /// the peer whether it is alive. With the token that the peer gave us it is proof (RFC 6290 §4.5).
+    fn handle_unprotected(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) -> Self {
+        let Self::Established(state) = &self else {
+            return self;
+        };
+        let Ok(message) = Message::decode(received.datagram) else {
+            return self;
+        };
+        let lost = message.notification(NotifyType::INVALID_IKE_SPI).is_some();
+        if !lost || received.remote.ip() != sa.remote.ip() {
+            return self;
+        }
+        let token = state.peer_token.as_ref();
+        if token.is_some_and(|token| crash_token::shows(&message, token)) {
+            return self.close(sa, ctx, DownReason::PeerRestarted);
+        }
+        sa.doubt_request(ctx);
+        self
     }
 
     fn dispatch(
@@ -205,7 +240,7 @@ impl Phase {
         received: &ReceivedMessage<'_>,
     ) {
         if let Self::Established(state) = self {
-            state.last_heard = ctx.now;
+            state.heard(ctx.now);
             state.note_peer_address(sa, ctx, received.local, received.remote);
         }
     }
@@ -259,8 +294,7 @@ impl Phase {
     fn handle_timeout(mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
         let incomplete = sa.window.expire_fragments(ctx.now);
         (0..incomplete).for_each(|_| ctx.counters.count(Refusal::FragmentsIncomplete));
-        let timing = &sa.connection.retransmission;
-        match sa.window.handle_timeout(ctx.now, timing, ctx.random) {
+        match sa.window.handle_timeout(ctx.now, ctx.random) {
             Expiry::Nothing => {}
             Expiry::Retransmit(message) => {
                 if let Self::InitSent(state) = &mut self
@@ -361,6 +395,10 @@ impl Established {
             return Err(Ending::Silent(reason));
         }
         sa.window.response_accepted();
+        if received == ExchangeType::CREATE_CHILD_SA && self.is_busy_for_long(ctx, message) {
+            self.exchange = Some(exchange);
+            return Err(Ending::delete(DownReason::PeerBusy));
+        }
         match exchange {
             // The IKE SA is about to be deleted, and the new child SA with it.
             PendingExchange::CreateChild(pending) if self.is_ending() => {
@@ -374,9 +412,22 @@ impl Established {
             PendingExchange::RekeyIke(pending) => {
                 return self.handle_rekey_ike_response(sa, ctx, *pending, message);
             }
-            PendingExchange::DeleteEnded | PendingExchange::Liveness => {}
+            PendingExchange::DeleteEnded
+            | PendingExchange::Liveness
+            | PendingExchange::CrashToken => {}
         }
         Ok(())
+    }
+
+    /// Says whether the peer has been busy for so long that the IKE SA is to end (RFC 7296 §2.25).
+    fn is_busy_for_long(&mut self, ctx: &Context<'_>, message: &Message) -> bool {
+        let error = error_reply::error_of(message).map(|error| error.kind);
+        if error != Some(NotifyType::TEMPORARY_FAILURE) {
+            self.busy_since = None;
+            return false;
+        }
+        let since = *self.busy_since.get_or_insert(ctx.now);
+        ctx.now.saturating_duration_since(since) >= BUSY_MAX
     }
 
     /// Begins the tasks that are due, while no request of ours is outstanding.
@@ -385,7 +436,13 @@ impl Established {
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
     ) -> Result<(), Ending> {
+        if sa.window.runs_out() && !std::mem::replace(&mut self.runs_out, true) {
+            self.rekey_at = Some(ctx.now);
+        }
         while !sa.window.is_busy() && !sa.suspended {
+            if sa.window.has_run_out() {
+                return Err(Ending::delete(DownReason::Expired));
+            }
             let Some(task) = self.take_due_task(ctx.now) else {
                 break;
             };
@@ -403,6 +460,7 @@ impl Established {
                 Task::RekeyIke => self.start_rekey_ike(sa, ctx, None)?,
                 Task::DeleteIke(reason) => return Err(Ending::delete(reason)),
                 Task::Liveness => self.start_liveness(sa, ctx)?,
+                Task::CrashToken => self.send_token(sa, ctx)?,
             }
         }
         Ok(())

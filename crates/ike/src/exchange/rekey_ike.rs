@@ -9,6 +9,7 @@ use super::child_negotiation::lowest;
 use super::error_reply::{ErrorReply, child_failure, error_of, requested_method};
 use super::key_exchange;
 use super::payloads::RekeyIkePayloads;
+use crate::crash_token;
 use crate::event::Event;
 use crate::failure::{DownReason, UnusableResponse};
 use crate::id::IkeSaId;
@@ -16,7 +17,7 @@ use crate::negotiate;
 use crate::protected::ProtectedChannel;
 use crate::sa::{
     Context, Effect, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, PendingIkeRekey,
-    Phase, Retirement, SimultaneousIkeRekey,
+    Phase, Retirement, SimultaneousIkeRekey, Task,
 };
 use crate::suite::{IkeSaKeys, Nonces, Role};
 use crate::transport::{ReceivedMessage, Window};
@@ -159,8 +160,16 @@ impl Established {
         };
         let old_keys = self.channel.keys();
         let keys = old_keys.rekey(chosen.suite, &shared, nonces, pending.spi, peer_spi);
+        let mut new = self.successor(sa, ctx, Role::Initiator, (pending.spi, peer_spi), keys);
+        if let Some((state, _)) = new.established_mut() {
+            state.keep_token(ctx, message);
+            // The request could not bring ours: the responder's SPI was not known (RFC 6290 §4.3).
+            if ctx.config.tokens_from().is_some() {
+                state.queue(ctx, Task::CrashToken);
+            }
+        }
         Some(NewIkeSa {
-            sa: self.successor(sa, ctx, Role::Initiator, (pending.spi, peer_spi), keys),
+            sa: new,
             lowest_nonce: lowest(&pending.nonce, theirs.nonce),
         })
     }
@@ -234,11 +243,14 @@ impl Established {
             lowest_nonce: lowest(theirs.nonce, &nonce),
         };
         chosen.proposal.spi = spi.to_be_bytes().to_vec();
-        let payloads = vec![
+        let mut payloads = vec![
             Payload::Sa(vec![chosen.proposal]),
             Payload::Nonce(nonce),
             ke_payload,
         ];
+        if let Some(secret) = ctx.config.tokens_from() {
+            payloads.push(crash_token::payload(secret, peer_spi, spi));
+        }
         Ok((new, payloads))
     }
 

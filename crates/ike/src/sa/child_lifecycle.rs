@@ -121,6 +121,7 @@ impl ChildSa {
             replaces: agreed.replaces,
             installed: ctx.now,
             last_used,
+            rekey_failed: false,
             rekey_at: deadline(ctx.now, rekey_in.max(Duration::from_secs(1)))
                 .filter(|_| !life.rekey_time.is_zero()),
             expires_at: deadline(ctx.now, life.life_time).filter(|_| !life.life_time.is_zero()),
@@ -144,6 +145,8 @@ impl ChildSa {
         } else {
             match reason {
                 DownReason::Timeout
+                | DownReason::PeerRestarted
+                | DownReason::PeerBusy
                 | DownReason::UnusableResponse(_)
                 | DownReason::Expired
                 | DownReason::PeerMisbehaved(_) => self.config.dpd_action,

@@ -86,6 +86,8 @@ pub(crate) struct ChildSa {
     pub(crate) installed: Instant,
     /// The time at which the SA, or the SA that it replaces, last carried a packet.
     pub(crate) last_used: Instant,
+    /// Our last attempt to rekey the SA has failed.
+    pub(crate) rekey_failed: bool,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
 }

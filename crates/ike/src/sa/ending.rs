@@ -191,7 +191,8 @@ impl Established {
             Some(
                 PendingExchange::DeleteChild(..)
                 | PendingExchange::DeleteEnded
-                | PendingExchange::Liveness,
+                | PendingExchange::Liveness
+                | PendingExchange::CrashToken,
             )
             | None => {}
         }

@@ -1,7 +1,9 @@
 //! The phase of an authenticated IKE SA: its peer, its child SAs, and what waits to be done.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::secret::Secret;
 
 use super::child_sa::{ChildRequest, ChildSa};
 use super::deadline;
@@ -11,7 +13,12 @@ use crate::failure::DownReason;
 use crate::id::ChildSaId;
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
+use crate::rate::Due;
 use crate::transport::Window;
+
+/// Unanswered traffic after which the peer is asked whether it is alive, if it was not asked for long. A peer that has
+/// lost its SAs says so at once.
+const ASK_EARLY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Established {
@@ -25,6 +32,18 @@ pub(crate) struct Established {
     pub(crate) exchange: Option<PendingExchange>,
     /// The time at which the last authenticated message or ESP packet of the peer came in.
     pub(crate) last_heard: Instant,
+    /// The message IDs are about to be used up, and a rekey was asked for.
+    pub(crate) runs_out: bool,
+    /// The time since when the peer has answered every CREATE_CHILD_SA request with TEMPORARY_FAILURE.
+    pub(crate) busy_since: Option<Instant>,
+    /// The token that shows that the peer has lost the SA (RFC 6290).
+    pub(crate) peer_token: Option<Secret>,
+    /// The time at which the peer was last asked whether it is alive.
+    pub(crate) asked_at: Option<Instant>,
+    /// The next time at which a message that nobody has authenticated may have the peer asked.
+    pub(crate) next_doubt: Due,
+    /// The time at which ESP went out first after the peer was heard last.
+    pub(crate) unanswered_since: Option<Instant>,
     pub(crate) established: Instant,
     /// The identifier that was given last when this SA was established. IKE SAs with larger ones were begun later.
     pub(crate) last_id: u64,
@@ -33,6 +52,28 @@ pub(crate) struct Established {
 }
 
 impl Established {
+    /// An authenticated message or ESP packet of the peer has come in.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.last_heard = now;
+        self.unanswered_since = None;
+    }
+
+    /// The time to ask the peer whether it is alive, unless it is heard before.
+    pub(crate) fn ask_at(&self, connection: &Connection) -> Option<Instant> {
+        let delay = connection.dpd_delay;
+        if delay.is_zero() {
+            return None;
+        }
+        if !connection.dpd_by_traffic {
+            return deadline(self.last_heard, delay);
+        }
+        let early = deadline(self.unanswered_since?, delay.min(ASK_EARLY))?;
+        match self.asked_at {
+            Some(asked) => deadline(asked, delay).map(|at| at.max(early)),
+            None => Some(early),
+        }
+    }
+
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
     }
@@ -122,16 +163,13 @@ impl Established {
             .iter()
             .flat_map(|child| [child.rekey_at, child.expires_at, child.idle_at()]);
         let of_sa = [self.rekey_at, self.expires_at];
-        let when_idle = if window.is_busy() {
-            [None, None]
-        } else {
-            let liveness = deadline(self.last_heard, connection.dpd_delay)
-                .filter(|_| !connection.dpd_delay.is_zero());
-            [
-                liveness,
-                self.tasks.iter().map(|queued| queued.not_before).min(),
-            ]
-        };
-        of_children.chain(of_sa).chain(when_idle).flatten().min()
+        let liveness = self.ask_at(connection).filter(|_| !window.asks_for_life());
+        let tasks = self.tasks.iter().map(|queued| queued.not_before).min();
+        let when_idle = tasks.filter(|_| !window.is_busy());
+        of_children
+            .chain(of_sa)
+            .chain([liveness, when_idle])
+            .flatten()
+            .min()
     }
 }

@@ -1,4 +1,4 @@
-//! Lifetimes of IKE SAs and their children, liveness checks and NAT keepalives.
+//! Lifetimes of IKE SAs and their children, liveness checks, crash tokens and NAT keepalives.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,25 @@ use super::context::Context;
 use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
-use super::task::Task;
-use crate::config::{Connection, Identity};
+use super::task::{PendingExchange, Task};
+use crate::config::{Connection, Identity, Retransmission};
+use crate::crash_token;
 use crate::event::Event;
 use crate::failure::{ChildFailure, DownReason};
 use crate::id::ChildSaId;
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
+use crate::rate::Rate;
+use crate::transport::Urgency;
+use crate::wire::Message;
 
 /// Pause before a rekey that has failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(30);
+/// The rate at which unauthenticated messages make us ask one peer.
+const DOUBTS: Rate = Rate {
+    every: Duration::from_secs(10),
+    burst: 1,
+};
 
 impl Established {
     pub(crate) fn new(
@@ -44,6 +53,12 @@ impl Established {
             tasks: std::collections::VecDeque::new(),
             exchange: None,
             last_heard: ctx.now,
+            runs_out: false,
+            busy_since: None,
+            peer_token: None,
+            asked_at: None,
+            next_doubt: None,
+            unanswered_since: None,
             established: ctx.now,
             last_id: *ctx.last_id,
             rekey_at: deadline(ctx.now, soft.max(Duration::from_secs(1))).filter(|_| limited),
@@ -52,13 +67,22 @@ impl Established {
         }
     }
 
+    /// Keeps the crash token that a protected message brings.
+    pub(crate) fn keep_token(&mut self, ctx: &Context<'_>, message: &Message) {
+        if ctx.config.quick_crash_detection
+            && let Some(token) = crash_token::given(message)
+        {
+            self.peer_token = Some(token);
+        }
+    }
+
     /// Queues what lifetimes and silence ask for.
-    pub(crate) fn check_lifetimes(&mut self, sa: &IkeSaCommon, ctx: &mut Context<'_>) {
+    pub(crate) fn check_lifetimes(&mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) {
         if sa.suspended {
             return;
         }
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= ctx.now).is_some();
-        let mut tasks = Vec::new();
+        let (mut tasks, mut expired) = (Vec::new(), Vec::new());
         if due(&mut self.expires_at) {
             tasks.push(Task::DeleteIke(DownReason::Expired));
         }
@@ -67,12 +91,7 @@ impl Established {
         }
         for child in &mut self.children {
             if due(&mut child.expires_at) && child.state != ChildState::Deleting {
-                let reason = if child.state == ChildState::Rekeyed {
-                    DownReason::Rekeyed
-                } else {
-                    DownReason::Expired
-                };
-                tasks.push(Task::DeleteChild(child.id, reason));
+                expired.push(child.id);
             }
             if child.idle_at().is_some_and(|at| at <= ctx.now) {
                 // The event is given once; the next one is due when traffic has been missing for as long again.
@@ -85,14 +104,65 @@ impl Established {
                 tasks.push(Task::RekeyChild(child.id));
             }
         }
-        let delay = sa.connection.dpd_delay;
-        let silence = ctx.now.saturating_duration_since(self.last_heard);
-        if !delay.is_zero() && !sa.window.is_busy() && silence >= delay {
-            tasks.push(Task::Liveness);
-        }
+        tasks.extend(expired.into_iter().filter_map(|id| self.expiry(id)));
         for task in tasks {
             self.queue(ctx, task);
         }
+        if self.ask_at(&sa.connection).is_some_and(|at| at <= ctx.now) {
+            self.ask_for_life(sa, ctx);
+        }
+    }
+
+    /// The lifetime of a child SA has ended. Without a rekey that could go on, the IKE SA ends with it (RFC 7296 §2.8).
+    pub(crate) fn expiry(&self, id: ChildSaId) -> Option<Task> {
+        let child = self.child(id)?;
+        let under_way = matches!(
+            &self.exchange,
+            Some(PendingExchange::CreateChild(pending)) if pending.rekeys == Some(id)
+        );
+        let waits = child.state == ChildState::Rekeying && !under_way;
+        Some(match child.state {
+            ChildState::Rekeyed => Task::DeleteChild(id, DownReason::Rekeyed),
+            _ if child.rekey_failed || waits => Task::DeleteIke(DownReason::Expired),
+            _ => Task::DeleteChild(id, DownReason::Expired),
+        })
+    }
+
+    /// A message that nobody has authenticated says that the peer has lost an SA. It is no proof, but a reason to ask
+    /// the peer (RFC 7296 §2.21.4).
+    pub(crate) fn doubt(&mut self, sa: &mut IkeSaCommon, ctx: &Context<'_>) {
+        let off = sa.connection.dpd_delay.is_zero();
+        if !off && DOUBTS.allows(ctx.now, self.next_doubt) {
+            DOUBTS.take(ctx.now, &mut self.next_doubt);
+            self.ask_for_life(sa, ctx);
+        }
+    }
+
+    /// Has the peer asked whether it is alive. A request that is outstanding asks that too.
+    pub(crate) fn ask_for_life(&mut self, sa: &mut IkeSaCommon, ctx: &Context<'_>) {
+        self.asked_at = Some(ctx.now);
+        if sa.window.is_busy() {
+            let timing = self.liveness_timing(sa, ctx.now);
+            sa.window.hasten(ctx.now, timing, Urgency::Question);
+        } else {
+            self.queue(ctx, Task::Liveness);
+        }
+    }
+
+    /// The timing of the question whether the peer is alive. A peer that is asked early has as long to answer as one
+    /// that is asked late, because a path can be down for a while.
+    pub(crate) fn liveness_timing(&self, sa: &IkeSaCommon, now: Instant) -> Retransmission {
+        let connection = &sa.connection;
+        let limit = connection.dpd_timeout;
+        if limit.is_zero() {
+            return connection.retransmission;
+        }
+        let since = self.unanswered_since.filter(|_| connection.dpd_by_traffic);
+        let whole = connection.dpd_delay.saturating_add(limit);
+        let verdict = since.and_then(|since| deadline(since, whole));
+        let left = verdict.map(|at| at.saturating_duration_since(now));
+        let limit = left.map_or(limit, |left| left.max(limit));
+        connection.retransmission.within(limit)
     }
 
     /// Our rekey of the IKE SA has failed. It is tried again later, within the hard lifetime.
@@ -108,12 +178,23 @@ impl Established {
             .filter(|child| child.state == ChildState::Rekeying)
         {
             child.state = ChildState::Installed;
+            child.rekey_failed = true;
             child.rekey_at = Some(again);
         }
     }
 }
 
 impl IkeSaCommon {
+    /// An unprotected response says that the peer does not know this IKE SA. The verdict about our request falls soon,
+    /// unless the right response comes.
+    pub(crate) fn doubt_request(&mut self, ctx: &Context<'_>) {
+        let connection = &self.connection;
+        if !connection.dpd_delay.is_zero() {
+            let timing = connection.retransmission.within(connection.dpd_timeout);
+            self.window.hasten(ctx.now, timing, Urgency::Doubt);
+        }
+    }
+
     pub(crate) fn child_failed(&self, ctx: &mut Context<'_>, child: &str, reason: ChildFailure) {
         ctx.events.push_back(Event::ChildFailed {
             ike_sa: self.id,

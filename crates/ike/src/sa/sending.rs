@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::context::Context;
 use super::ending::Ending;
 use super::ike_sa::IkeSaCommon;
-use crate::config::Fragmentation;
+use crate::config::{Fragmentation, Retransmission};
 use crate::event::{Direction, Event, KeyLog, MessageTrace};
 use crate::failure::{DownReason, Shortage};
 use crate::protected::{OutgoingMessage, ProtectedChannel};
@@ -53,6 +53,30 @@ impl IkeSaCommon {
         exchange: ExchangeType,
         payloads: &[Payload],
     ) -> Result<(), Ending> {
+        let timing = self.connection.retransmission;
+        self.send_request_with(ctx, channel, exchange, payloads, &timing)
+    }
+
+    /// Sends the question whether the peer is alive.
+    pub(crate) fn send_liveness(
+        &mut self,
+        ctx: &mut Context<'_>,
+        channel: &mut ProtectedChannel,
+        timing: &Retransmission,
+    ) -> Result<(), Ending> {
+        self.send_request_with(ctx, channel, ExchangeType::INFORMATIONAL, &[], timing)?;
+        self.window.ask_for_life();
+        Ok(())
+    }
+
+    fn send_request_with(
+        &mut self,
+        ctx: &mut Context<'_>,
+        channel: &mut ProtectedChannel,
+        exchange: ExchangeType,
+        payloads: &[Payload],
+        timing: &Retransmission,
+    ) -> Result<(), Ending> {
         let header = self.header(exchange, false, self.window.next_request_id());
         let longest = self.longest_datagram(ctx, self.local, self.remote);
         let mut message = channel
@@ -60,7 +84,6 @@ impl IkeSaCommon {
             .map_err(|error| self.cannot_send(&error))?;
         self.trace(ctx, Direction::Sent, &header, payloads, message.len());
         self.transmit(ctx, &mut message);
-        let timing = &self.connection.retransmission;
         self.window
             .request_sent(ctx.now, message, timing, ctx.random);
         Ok(())

@@ -25,6 +25,8 @@ pub(crate) enum Task {
     RekeyIke,
     DeleteIke(DownReason),
     Liveness,
+    /// Gives the peer our crash token for an IKE SA that a rekey has made (RFC 6290 §4.3).
+    CrashToken,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub(crate) enum PendingExchange {
     DeleteEnded,
     RekeyIke(Box<PendingIkeRekey>),
     Liveness,
+    CrashToken,
 }
 
 /// A child SA that we have proposed.
@@ -126,6 +129,7 @@ impl Task {
             Self::RekeyIke => "IKE_REKEY",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",
+            Self::CrashToken => "IKE_CRASH_TOKEN",
         }
     }
 
@@ -141,7 +145,8 @@ impl Task {
             }
             (Self::RekeyIke, Self::RekeyIke)
             | (Self::DeleteIke(_), Self::DeleteIke(_))
-            | (Self::Liveness, Self::Liveness) => true,
+            | (Self::Liveness, Self::Liveness)
+            | (Self::CrashToken, Self::CrashToken) => true,
             _ => false,
         }
     }
@@ -154,7 +159,8 @@ impl PendingExchange {
             Self::DeleteChild(..)
             | Self::DeleteUnaccepted(..)
             | Self::DeleteEnded
-            | Self::Liveness => ExchangeType::INFORMATIONAL,
+            | Self::Liveness
+            | Self::CrashToken => ExchangeType::INFORMATIONAL,
         }
     }
 
@@ -167,6 +173,7 @@ impl PendingExchange {
             }
             Self::RekeyIke(_) => "IKE_REKEY",
             Self::Liveness => "IKE_DPD",
+            Self::CrashToken => "IKE_CRASH_TOKEN",
         }
     }
 }

@@ -27,6 +27,9 @@ const REPEATS: Rate = Rate {
     burst: 4,
 };
 
+/// The IKE SA is rekeyed when an end has used the message IDs up to here. A million are left for that.
+const REKEY_FROM: u32 = u32::MAX - 1_000_000;
+
 /// Message IDs of both directions of one IKE SA.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
@@ -45,10 +48,22 @@ struct OutstandingRequest {
     message_id: u32,
     message: OutgoingMessage,
     retransmissions: u32,
+    timing: Retransmission,
+    urgency: Urgency,
     next_at: Instant,
     /// The reason why the last response could not be used. Anybody may have sent it, so the right response is still
     /// awaited.
     unusable: Option<UnusableResponse>,
+}
+
+/// The urgency of a request's verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    Usual,
+    /// The request asks whether the peer is alive.
+    Question,
+    /// It does, and a message that nobody has authenticated says that the peer has lost the SA.
+    Doubt,
 }
 
 /// Our last response, kept for copies of its request.
@@ -90,8 +105,24 @@ fn fingerprint(request: &[u8]) -> [u8; 32] {
 }
 
 impl Window {
+    /// Goes on with these message IDs, for tests.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, next_request: u32, expected_request: u32) {
+        (self.next_request, self.expected_request) = (next_request, expected_request);
+    }
+
     pub(crate) fn next_request_id(&self) -> u32 {
         self.next_request
+    }
+
+    /// The message IDs of one end are about to be used up (RFC 7296 §2.2).
+    pub(crate) fn runs_out(&self) -> bool {
+        self.next_request.max(self.expected_request) >= REKEY_FROM
+    }
+
+    /// One end has one message ID left. Ours is for the Delete.
+    pub(crate) fn has_run_out(&self) -> bool {
+        self.next_request.max(self.expected_request) == u32::MAX
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -110,9 +141,46 @@ impl Window {
             message_id: self.next_request,
             message,
             retransmissions: 0,
+            timing: *timing,
+            urgency: Urgency::Usual,
             next_at: now + pause(timing, 0, random),
             unusable: None,
         });
+    }
+
+    /// The outstanding request asks whether the peer is alive, with a timing of its own.
+    pub(crate) fn asks_for_life(&self) -> bool {
+        let outstanding = self.outstanding.as_ref();
+        outstanding.is_some_and(|outstanding| outstanding.urgency > Urgency::Usual)
+    }
+
+    /// Makes the outstanding request more urgent: it is sent again at once, and then with this timing.
+    pub(crate) fn hasten(&mut self, now: Instant, timing: Retransmission, urgency: Urgency) {
+        let outstanding = self.outstanding.as_mut();
+        if let Some(outstanding) = outstanding.filter(|one| one.urgency < urgency) {
+            outstanding.urgency = urgency;
+            outstanding.retransmissions = 0;
+            outstanding.timing = timing;
+            outstanding.next_at = now;
+        }
+    }
+
+    /// The peer is alive, though it has not answered. The request waits as others do, with this timing.
+    pub(crate) fn calm(&mut self, now: Instant, timing: Retransmission) {
+        let outstanding = self.outstanding.as_mut();
+        if let Some(outstanding) = outstanding.filter(|one| one.urgency > Urgency::Usual) {
+            outstanding.urgency = Urgency::Usual;
+            outstanding.retransmissions = 0;
+            outstanding.timing = timing;
+            outstanding.next_at = now;
+        }
+    }
+
+    /// The outstanding request, which is being sent for the first time, asks whether the peer is alive.
+    pub(crate) fn ask_for_life(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.urgency = Urgency::Question;
+        }
     }
 
     /// Notes why a response to the outstanding request could not be used.
@@ -152,14 +220,10 @@ impl Window {
     pub(crate) fn response_accepted(&mut self) {
         self.outstanding = None;
         self.incoming_response.clear();
-        // RFC 7296 §2.2: an SA must be rekeyed before its message IDs are used up.
         self.next_request = self.next_request.saturating_add(1);
     }
 
     pub(crate) fn classify(&self, message_id: u32, request: &[u8]) -> RequestStatus {
-        if message_id == self.expected_request {
-            return RequestStatus::New;
-        }
         match &self.last_response {
             Some(response) if response.message_id == message_id => {
                 if response.request == fingerprint(request) {
@@ -168,6 +232,7 @@ impl Window {
                     RequestStatus::IdReused
                 }
             }
+            _ if message_id == self.expected_request => RequestStatus::New,
             _ => RequestStatus::OutsideWindow,
         }
     }
@@ -253,12 +318,7 @@ impl Window {
             .min()
     }
 
-    pub(crate) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        timing: &Retransmission,
-        random: &mut dyn Random,
-    ) -> Expiry<'_> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, random: &mut dyn Random) -> Expiry<'_> {
         let Some(outstanding) = self
             .outstanding
             .as_mut()
@@ -266,11 +326,12 @@ impl Window {
         else {
             return Expiry::Nothing;
         };
-        if outstanding.retransmissions >= timing.tries {
+        if outstanding.retransmissions >= outstanding.timing.tries {
             return Expiry::GiveUp(outstanding.unusable.take());
         }
         outstanding.retransmissions += 1;
-        outstanding.next_at = now + pause(timing, outstanding.retransmissions, random);
+        let wait = pause(&outstanding.timing, outstanding.retransmissions, random);
+        outstanding.next_at = now + wait;
         Expiry::Retransmit(&mut outstanding.message)
     }
 
@@ -308,7 +369,7 @@ mod tests {
         let mut at = Vec::new();
         loop {
             let next = window.next_timeout().unwrap();
-            match window.handle_timeout(next, &timing, random) {
+            match window.handle_timeout(next, random) {
                 Expiry::Retransmit(again) => {
                     assert_eq!(again.send(), [b"request"]);
                     at.push((next - start).as_secs());
@@ -351,6 +412,17 @@ mod tests {
             RequestStatus::OutsideWindow,
             "only one reply is kept"
         );
+    }
+
+    #[test]
+    fn the_last_message_id_is_used_once() {
+        let mut window = Window::default();
+        window.skip_to(0, u32::MAX);
+        assert!(window.has_run_out());
+        assert_eq!(window.classify(u32::MAX, b"a"), RequestStatus::New);
+        window.response_sent(b"a", message(b"reply"));
+        assert_eq!(window.classify(u32::MAX, b"a"), RequestStatus::Repeated);
+        assert_eq!(window.classify(u32::MAX, b"b"), RequestStatus::IdReused);
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub fn connection(
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
         dpd_delay: Duration::ZERO,
+        dpd_by_traffic: false,
+        dpd_timeout: Duration::ZERO,
         unique: Unique::No,
         keyingtries: 1,
         retransmission: Retransmission::default(),

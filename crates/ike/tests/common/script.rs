@@ -46,6 +46,17 @@ const SUITE: Suite = Suite {
     key_exchanges: KeyExchangeMethods::one(Group::Curve25519),
 };
 
+/// A message with an Encrypted payload that nobody can open.
+pub fn seemingly_sealed(header: Header) -> Vec<u8> {
+    let payloads = Vec::new();
+    let mut message = Message { header, payloads }.encode().unwrap();
+    message[16] = PayloadType::SK.0;
+    message.extend([0, 0, 0, 32]);
+    message.extend([0x5a; 28]);
+    message[27] = 60;
+    message
+}
+
 impl Script {
     pub fn new() -> Self {
         Self {

@@ -255,9 +255,8 @@ impl InboundStage {
             let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
             let Some(sa) = sa else {
                 for head in heads {
-                    let (spi, sequence) = (Some(head.spi), Some(head.sequence_low.into()));
                     let outer = burst.outer(&head.packet);
-                    reports.drop_of(DropReason::UnknownSpi, spi, sequence, outer);
+                    reports.drop_unknown(head.spi, head.sequence_low, outer, burst.now_ms);
                 }
                 result = Err(DropReason::UnknownSpi);
                 continue;

@@ -10,11 +10,18 @@ use crate::lifetime::LifetimeEvent;
 use crate::sa::{InboundSa, SaDirection};
 use crate::tunnel::OuterFacts;
 
+/// SPIs up to here are reserved (RFC 4303 §2.1).
+const RESERVED_MAX: u32 = 255;
+/// The shortest time between two events about unknown SPIs.
+const UNKNOWN_EVERY_MS: u64 = 10;
+
 #[derive(Debug)]
 pub(super) struct Reports {
     pub counters: Arc<WalkCounters>,
     pub events: Vec<Event>,
     pub audits: Vec<(AuditEvent, u64)>,
+    /// The next time at which an unknown SPI may raise an event.
+    unknown_ms: u64,
 }
 
 impl Reports {
@@ -23,6 +30,7 @@ impl Reports {
             counters: Arc::default(),
             events: Vec::new(),
             audits: Vec::with_capacity(AuditKind::ALL.len()),
+            unknown_ms: 0,
         }
     }
 
@@ -50,6 +58,18 @@ impl Reports {
         facts: &OuterFacts,
     ) {
         self.drop_at(reason, spi, sequence, facts, None);
+    }
+
+    /// Counts a dropped packet whose SPI no SA has.
+    #[cold]
+    pub fn drop_unknown(&mut self, spi: u32, sequence: u32, facts: &OuterFacts, now_ms: u64) {
+        let (reason, sequence) = (DropReason::UnknownSpi, Some(sequence.into()));
+        self.drop_of(reason, Some(spi), sequence, facts);
+        if spi > RESERVED_MAX && now_ms >= self.unknown_ms {
+            self.unknown_ms = now_ms + UNKNOWN_EVERY_MS;
+            let remote = facts.remote;
+            self.events.push(Event::UnknownSpi { spi, remote });
+        }
     }
 
     fn drop_at(

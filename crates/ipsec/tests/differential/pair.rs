@@ -383,7 +383,9 @@ impl Sender {
                 Event::Lifetime { spi, event, .. } => {
                     note(&mut self.soft, &mut self.hard, spi, event)
                 }
-                Event::PeerMoved { .. } => panic!("an outbound SA has no peer that moves"),
+                Event::PeerMoved { .. } | Event::UnknownSpi { .. } => {
+                    panic!("an outbound SA has no peer that moves, nor an SPI of others")
+                }
             }
         }
         let acquiring: BTreeSet<u32> = self.model.acquiring.iter().copied().collect();
@@ -533,6 +535,7 @@ impl Receiver {
                     note(&mut self.soft, &mut self.hard, spi, event)
                 }
                 // A peer may move more than once in a burst.
+                Event::UnknownSpi { .. } => {}
                 Event::PeerMoved { spi, to, .. } => {
                     self.peers.insert(spi, to);
                 }
