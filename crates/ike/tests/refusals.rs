@@ -101,7 +101,7 @@ fn headers() -> Vec<(Refusal, Side)> {
         answers.is_empty(),
         "no response to a notification (RFC 7296 §1.5)"
     );
-    cases.push((Refusal::UnknownSpi, side));
+    cases.push((Refusal::UnauthenticatedNotify, side));
 
     let (mut side, now) = b();
     let script = Script::new();
