@@ -6,13 +6,15 @@
 //! lists them by section. Each requirement has a test, an `exception` or a `todo`. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage`
 //! writes the page again.
 
+mod declared;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-use sources::{files_below, root};
+use declared::{function, is_test_attribute, test_sources};
+use sources::root;
 
 use serde::Deserialize;
 
@@ -108,14 +110,6 @@ fn parse_citation(line: &str) -> Option<Vec<(u32, u32)>> {
     Some(cited)
 }
 
-/// Returns the name of the function that a line declares.
-fn function(line: &str) -> Option<&str> {
-    let rest = line.trim().trim_start_matches("pub ");
-    let rest = rest.strip_prefix("fn ").or(rest.strip_prefix("def "))?;
-    rest.split(|c: char| !c.is_alphanumeric() && c != '_')
-        .next()
-}
-
 /// Collects the citations of one file. A citation that no test follows is an error with its line.
 fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), String> {
     let mut lines = text.lines().enumerate();
@@ -126,7 +120,7 @@ fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), Str
         let mut is_test = file.ends_with(".py");
         let mut name = None;
         for (_, line) in lines.by_ref().take(6) {
-            is_test |= line.trim() == "#[test]" || line.trim() == "#[tokio::test]";
+            is_test |= is_test_attribute(line);
             name = function(line);
             if name.is_some() {
                 break;
@@ -147,19 +141,8 @@ fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), Str
 }
 
 fn citations() -> Citations {
-    let mut files = Vec::new();
-    for folder in ["crates", "interop", "fuzz"] {
-        files.extend(files_below(&root().join(folder), &["py", "rs"]));
-    }
-    files.sort();
     let mut citations = Citations::new();
-    for path in files {
-        let text = fs::read_to_string(&path).expect("readable");
-        let file = path
-            .strip_prefix(root())
-            .expect("within")
-            .display()
-            .to_string();
+    for (file, text) in test_sources() {
         if let Err(error) = cited_in(&text, &file, &mut citations) {
             panic!("{error}");
         }
