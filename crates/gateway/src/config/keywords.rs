@@ -124,6 +124,9 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
 /// Keywords that are refused on purpose because they are too weak, with the reason.
 const WEAK: &[(&str, &str)] = &[
     ("blowfish", "its 64-bit blocks collide (Sweet32)"),
+    ("blowfish128", "its 64-bit blocks collide (Sweet32)"),
+    ("blowfish192", "its 64-bit blocks collide (Sweet32)"),
+    ("blowfish256", "its 64-bit blocks collide (Sweet32)"),
     ("cast128", "its 64-bit blocks collide (Sweet32)"),
     ("prfmd5", "MD5 is broken"),
     ("sha1_160", "it is deprecated (RFC 8247)"),
