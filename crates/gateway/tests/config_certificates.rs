@@ -1,56 +1,15 @@
 //! Reads certificates and private keys, made by openssl, from the folders beside the configuration.
 
+mod certificates;
 mod program;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
+use certificates::{folder, openssl};
 use esplanade::config::{Diagnostics, Loaded, load};
 use esplanade_ike::auth::KeyPurposes;
 use esplanade_ike::config::{CertificateRules, LocalMethod, RemoteMethod};
-
-fn openssl(folder: &Path, arguments: &str) -> bool {
-    let output = Command::new("openssl")
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .output();
-    match output {
-        Ok(output) => {
-            assert!(output.status.success(), "openssl {arguments}: {output:?}");
-            true
-        }
-        Err(_) => false,
-    }
-}
-
-/// Makes a folder with an authority, a gateway's certificate and its key. Returns `None` without
-/// openssl.
-fn folder() -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    for name in ["x509", "x509ca", "private"] {
-        fs::create_dir(at.join(name)).unwrap();
-    }
-    fs::write(
-        at.join("san"),
-        "subjectAltName=DNS:moon.example.org\nbasicConstraints=CA:FALSE\n",
-    )
-    .unwrap();
-    let steps = [
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out x509ca/ca.pem -days 30 \
-         -subj /O=Example/CN=ca",
-        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout private/moon.pem -out moon.csr \
-         -subj /O=Example/CN=moon",
-        "x509 -req -in moon.csr -CA x509ca/ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile san -out x509/moon.pem",
-        "genpkey -algorithm ed25519 -out private/other.pem",
-    ];
-    if !steps.iter().all(|step| openssl(at, step)) {
-        println!("SKIP config_certificates: openssl is not installed");
-        return None;
-    }
-    Some(folder)
-}
 
 fn read(folder: &Path, local: &str, remote: &str, secrets: &str) -> Result<Loaded, Diagnostics> {
     let path = folder.join("esplanade.conf");
