@@ -56,11 +56,12 @@ fn traffic(pair: &mut Pair, inbound: bool, outbound: bool) {
 }
 
 fn down(side: &Side) -> Vec<&DownReason> {
-    let reason = |event| match event {
-        &Event::IkeSaDown { ref reason, .. } => Some(reason),
+    let events = side.events.iter();
+    let reasons = events.filter_map(|event| match event {
+        Event::IkeSaDown { reason, .. } => Some(reason),
         _ => None,
-    };
-    side.events.iter().filter_map(reason).collect()
+    });
+    reasons.collect()
 }
 
 // RFC 7296 R46, R64, R67

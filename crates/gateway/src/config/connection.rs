@@ -9,8 +9,8 @@ use esplanade_ike::auth::{
     SchemeRules,
 };
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod, Ports, RemoteAuth,
-    RemoteMethod, StartAction, Unique,
+    AddressMatch, Child, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod, Ports,
+    RemoteAuth, RemoteMethod, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -76,20 +76,7 @@ pub(super) fn connection(
         if_ids,
         gateway: context.gateway,
     };
-    let mut children = Vec::new();
-    let mut bypasses = 0;
-    if let Some(section) = node.section("children") {
-        schema::check(section, &schema::CHILDREN, false, context.diagnostics);
-        for section in section.sections() {
-            if encap {
-                check_encap(section, context.diagnostics);
-            }
-            match child::child(section, &parent, context.diagnostics, policies) {
-                Some(child) => children.push(Arc::new(child)),
-                None => bypasses += 1,
-            }
-        }
-    }
+    let (children, bypasses) = children(node, &parent, encap, context.diagnostics, policies);
     if bypasses > 0 && children.is_empty() && !authenticates(node) {
         return None;
     }
@@ -148,6 +135,29 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, certificates)))
+}
+
+/// Reads the children. Returns those that need IKE, and the number of the others.
+fn children(
+    node: &SectionNode,
+    parent: &ParentConnection<'_>,
+    encap: bool,
+    d: &mut Diagnostics,
+    policies: &mut Vec<Policy>,
+) -> (Vec<Arc<Child>>, usize) {
+    let Some(section) = node.section("children") else {
+        return (Vec::new(), 0);
+    };
+    schema::check(section, &schema::CHILDREN, false, d);
+    let mut children = Vec::new();
+    for section in section.sections() {
+        if encap {
+            check_encap(section, d);
+        }
+        children.extend(child::child(section, parent, d, policies).map(Arc::new));
+    }
+    let others = section.sections().len() - children.len();
+    (children, others)
 }
 
 /// Tells whether the connection has a section about authentication (`local…` or `remote…`).
