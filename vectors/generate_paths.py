@@ -2,6 +2,8 @@
 """Writes vectors/paths: certification paths and whether they are valid.
 
   generate_paths.py              openssl.json, new random keys; the verdicts are those of `openssl verify -policy anyPolicy`
+  generate_paths.py crls FOLDER  pkits-crls.json, from NIST's PKITS (FOLDER has certs/*.crt and crls/*.crl): the tests that are
+                                 about CRLs, with a CRL demanded of every certificate
   generate_paths.py pkits FOLDER pkits.json, from NIST's PKITS (2048 bits; FOLDER has certs/*.crt): its expected results, where
                                  they do not come from CRLs or DSA, and OpenSSL says the same
 
@@ -49,10 +51,14 @@ def openssl(folder, chain, root):
     return result.returncode == 0, reason and reason[1]
 
 
-def write(name, source, certificates, cases):
+def write(name, source, certificates, cases, crls=None):
     lines = ['{', f' "source": {json.dumps(source)},', f' "now": {NOW},', ' "certificates": {']
     lines += [",\n".join(f'  {json.dumps(key)}: "{base64.b64encode(der).decode()}"'
-                         for key, der in certificates.items()), ' },', ' "cases": [']
+                         for key, der in certificates.items()), ' },']
+    if crls is not None:
+        lines += [' "crls": {', ",\n".join(f'  {json.dumps(key)}: "{base64.b64encode(der).decode()}"'
+                                           for key, der in crls.items()), ' },']
+    lines += [' "cases": [']
     lines += [",\n".join(f"  {json.dumps(case)}" for case in cases), ' ]', '}']
     OUT.mkdir(exist_ok=True)
     (OUT / name).write_text("\n".join(lines) + "\n")
@@ -303,6 +309,12 @@ LEFT_OUT = re.compile(r"CRL|Revoked|istributionPoint|delta|onlySome|onlyContains
 DIFFERENT = {"Validpre2000UTCnotBeforeDateTest3EE": "x509-cert has no dates before 1970"}
 
 
+INDIRECT = "indirect CRLs of other issuers are not used"
+DIFFERENT_CRLS = {f"Valid{test}": INDIRECT for test in (
+    "IDPwithindirectCRLTest24", "IDPwithindirectCRLTest25", "cRLIssuerTest28", "cRLIssuerTest29", "cRLIssuerTest30",
+    "cRLIssuerTest33")}
+
+
 def folded(name):
     return [(a.oid.dotted_string, " ".join(str(a.value).split()).lower()) for a in name]
 
@@ -340,7 +352,47 @@ def from_pkits(folder):
           {label: found[label] for label in sorted(used)}, cases)
 
 
+def from_pkits_crls(folder):
+    """The chain has every certificate that can help, and the CRLs are all of their issuers."""
+    found = {path.stem: path.read_bytes() for path in sorted(pathlib.Path(folder, "certs").glob("*.crt"))}
+    lists = {path.stem: path.read_bytes() for path in sorted(pathlib.Path(folder, "crls").glob("*.crl"))}
+    subjects, issuers, of_list = {}, {}, {}
+    for label, der in found.items():
+        try:
+            certificate = x509.load_der_x509_certificate(der)
+            subjects[label], issuers[label] = folded(certificate.subject), folded(certificate.issuer)
+        except ValueError as error:
+            print("not read:", label, error)
+    for label, der in lists.items():
+        try:
+            of_list[label] = folded(x509.load_der_x509_crl(der).issuer)
+        except ValueError as error:
+            print("not read:", label, error)
+    root = next(label for label in found if label.startswith("TrustAnchorRoot"))
+    cases, used, used_lists = [], {root}, set()
+    for label in subjects:
+        if (not re.search(r"Test\d+(EE)?$", label) or not LEFT_OUT.search(label) or "DSA" in label
+                or label[:5] not in ("Valid", "Inval")):
+            continue
+        chain = [label]
+        for member in chain:
+            chain += [other for other, subject in subjects.items() if subject == issuers[member]
+                      and other not in chain and other != root and not re.search(r"Test\d+EE$", other)]
+        crls = [crl for crl, issuer in of_list.items() if issuer in [issuers[member] for member in chain]]
+        used |= set(chain)
+        used_lists |= set(crls)
+        valid = label.startswith("Valid")
+        case = {"name": label.removesuffix("EE"), "chain": chain, "root": root, "crls": crls, "nist": valid}
+        if case["name"] in DIFFERENT_CRLS:
+            case |= {"valid": not valid, "reason": DIFFERENT_CRLS[case["name"]]}
+        cases.append(case)
+    write("pkits-crls.json", "NIST PKITS (csrc.nist.gov/projects/pki-testing), verdicts as published",
+          {label: found[label] for label in sorted(used)}, cases, {label: lists[label] for label in sorted(used_lists)})
+
+
 if sys.argv[1:2] == ["pkits"]:
     from_pkits(sys.argv[2])
+elif sys.argv[1:2] == ["crls"]:
+    from_pkits_crls(sys.argv[2])
 else:
     from_openssl()

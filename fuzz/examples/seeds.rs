@@ -4,6 +4,8 @@
 mod auth;
 #[path = "seeds/others.rs"]
 mod others;
+#[path = "seeds/revocation.rs"]
+mod revocation;
 #[path = "seeds/walks.rs"]
 mod walks;
 
@@ -44,6 +46,7 @@ fn main() -> std::io::Result<()> {
     }
     auth::write(&corpus)?;
     others::write(&corpus)?;
+    revocation::write(&corpus)?;
     walks::write(&corpus)
 }
 

@@ -6,6 +6,7 @@ mod endpoint;
 mod esp;
 mod gateway;
 mod packets;
+mod revocation;
 mod walks;
 
 use std::sync::OnceLock;
@@ -24,6 +25,7 @@ pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
 pub use packets::{fragments, inbound_frames, ip_packet};
+pub use revocation::revocation;
 pub use walks::walks;
 
 /// A fuzz target. Only its input decides what it does.
@@ -42,6 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ike_sk_open", ike_sk_open),
     ("inbound_frames", inbound_frames),
     ("ip_packet", ip_packet),
+    ("revocation", revocation),
     ("tun_gso", tun_gso),
     ("vici_packet", vici_packet),
     ("walks", walks),

@@ -83,7 +83,7 @@ class Charon(Control):
         self.load(settings)
 
     def load(self, settings: Settings) -> None:
-        for name, files in (("x509", settings.certificates), ("x509ca", settings.authorities),
+        for name, files in (("x509", settings.certificates), ("x509ca", settings.authorities), ("x509crl", settings.crls),
                             ("private", settings.keys)):
             target = self._settings.parent / name
             shutil.rmtree(target, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class Esplanade(Control):
         self.config.write_text(render({"gateway": self.gateway | settings.gateway,
                                        "connections": settings.connections, "secrets": secrets}))
         self.config.chmod(0o600)
+        folder = self.folder / "x509crl"
+        shutil.rmtree(folder, ignore_errors=True)
+        for file in settings.crls:
+            folder.mkdir(exist_ok=True)
+            shutil.copy(file, folder)
 
     def launch(self, settings: Settings | None = None) -> Process:
         """Starts the daemon and does not wait until it is ready."""

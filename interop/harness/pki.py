@@ -38,6 +38,7 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
         self._identities: dict[str, Identity] = {}
+        self._crls = 0
         if issuer:
             issuer.issue(self._key, name, self.certificate, "keyUsage=keyCertSign,cRLSign\n"
                                                             "basicConstraints=critical,CA:TRUE\n", kind)
@@ -70,3 +71,18 @@ class Authority:
                 file.writelines(above.read_text() for above in self.chain())
             self._identities[name] = Identity(name, certificate, key)
         return self._identities[name]
+
+    def crl(self, *revoked: Identity) -> Path:
+        """A new CRL that lists these."""
+        self._crls += 1
+        stem = self.folder / f"{self.name}-{self._crls}"
+        config, index, number, file = (stem.with_suffix(s) for s in (".conf", ".index", ".number", ".crl"))
+        index.write_text("")
+        number.write_text(f"{self._crls:02x}\n")
+        config.write_text(f"[ca]\ndefault_ca = d\n[d]\ndatabase = {index}\ncrlnumber = {number}\ndefault_md = default\n"
+                          "crl_extensions = extensions\n[extensions]\nauthorityKeyIdentifier = keyid\n")
+        command = ["openssl", "ca", "-config", config, "-cert", self.certificate, "-keyfile", self._key]
+        for identity in revoked:
+            run([*command, "-revoke", identity.certificate, "-crl_reason", "keyCompromise"])
+        run([*command, "-gencrl", "-crldays", "1", "-out", file])
+        return file

@@ -40,6 +40,8 @@ class Settings:
     gateway: dict[str, Any] = field(default_factory=dict)
     certificates: list[Path] = field(default_factory=list)
     authorities: list[Path] = field(default_factory=list)
+    # The content of the folder x509crl.
+    crls: list[Path] = field(default_factory=list)
     keys: list[Path] = field(default_factory=list)
 
     def text(self) -> str:

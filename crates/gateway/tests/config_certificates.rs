@@ -152,15 +152,130 @@ fn a_certificate_that_others_refuse_for_its_purpose_is_told() {
     }
 }
 
+/// What `check` says about the configuration that was read last.
+fn checked(folder: &Path) -> String {
+    let path = folder.join("esplanade.conf");
+    let output = program::esplanade(&["check", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    program::text(&output.stderr).to_owned()
+}
+
+/// Makes a CRL of the authority, which lists the gateway's certificate.
+fn make_crl(folder: &Path, file: &str) {
+    fs::write(
+        folder.join("ca.conf"),
+        "[ca]\ndefault_ca=d\n[d]\ndatabase=index\ndefault_md=sha256\ndefault_crl_days=30\ncrlnumber=crlnumber\n",
+    )
+    .unwrap();
+    if !folder.join("index").exists() {
+        fs::write(folder.join("index"), "").unwrap();
+        fs::write(folder.join("crlnumber"), "0a\n").unwrap();
+        let signer = "ca -config ca.conf -cert x509ca/ca.pem -keyfile ca.key";
+        openssl(
+            folder,
+            &format!("{signer} -revoke x509/moon.pem -crl_reason superseded"),
+        );
+    }
+    let signer = "ca -config ca.conf -cert x509ca/ca.pem -keyfile ca.key";
+    openssl(folder, &format!("{signer} -gencrl -out {file}"));
+}
+
 #[test]
-fn check_says_that_revocation_is_not_checked() {
+fn check_says_where_nothing_is_known_of_revocation() {
     let Some(folder) = folder() else { return };
-    for remote in ["", "revocation = relaxed"] {
-        read(folder.path(), "certs = moon.pem", remote, "").unwrap();
-        let path = folder.path().join("esplanade.conf");
-        let output = program::esplanade(&["check", path.to_str().unwrap()]);
-        assert!(output.status.success());
-        assert!(program::text(&output.stderr).contains("revoked is still accepted"));
+    let at = folder.path();
+    for (remote, warns) in [
+        ("", true),
+        ("revocation = relaxed", true),
+        ("revocation = ifuri", false),
+        ("revocation = strict", false),
+    ] {
+        read(at, "certs = moon.pem", remote, "").unwrap();
+        let warned = checked(at).contains("revoked is still accepted");
+        assert_eq!(warned, warns, "{remote}");
+    }
+    read(at, "certs = moon.pem", "", "").unwrap();
+    fs::create_dir(at.join("x509crl")).unwrap();
+    make_crl(at, "x509crl/ca.pem");
+    assert!(!checked(at).contains("revo"));
+    fs::write(at.join("x509crl/README"), "CRLs").unwrap();
+    assert!(checked(at).contains("README`: no CRL in the file"));
+}
+
+#[test]
+fn crls_come_from_the_folder_and_from_uris() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    let read = |authorities: &str| {
+        read(at, "certs = moon.pem", "", "").unwrap();
+        let path = at.join("esplanade.conf");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}authorities {{\n{authorities}\n}}\n")).unwrap();
+        load(&path)
+    };
+    let numbers = |loaded: &Loaded| -> Vec<_> {
+        let crls = loaded.ike.crls.crls().iter();
+        crls.map(|crl| (crl.number().unwrap(), crl.entries()))
+            .collect()
+    };
+    fs::create_dir(at.join("x509crl")).unwrap();
+    let before = read("").unwrap();
+    assert!(before.ike.crls.is_empty());
+    make_crl(at, "x509crl/ca.pem");
+    make_crl(at, "other.pem");
+    openssl(at, "crl -in other.pem -outform DER -out other.crl");
+    let uri = format!("file://{}/other.crl", at.display());
+    let named = read(&format!("ca {{ cacert = ca.pem\n crl_uris = {uri}\n }}"));
+    let named = named.unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(
+        numbers(&named),
+        [("0b".to_owned(), 1), ("0a".to_owned(), 1)]
+    );
+    assert!(before.diff(&named).others().eq(["crls"]));
+    assert!(
+        named
+            .diff(&read(&format!("ca {{ cacert = ca.pem\n crl_uris = {uri}\n }}")).unwrap())
+            .is_empty()
+    );
+    for (authority, expected) in [
+        ("crl_uris = file:///absent", "has no `cacert`"),
+        (
+            "cacert = ca.pem, ca.pem",
+            "an authority has one certificate",
+        ),
+        (
+            "cacert = ca.pem\n crl_uris = file:///absent",
+            "`/absent`: it does not exist",
+        ),
+        ("cacert = ca.pem\n crl_uris = ca.crl", "is no URI"),
+        (
+            "cacert = ca.pem\n crl_uris = ldap://ca/crl",
+            "has another scheme",
+        ),
+        (
+            "cacert = ca.pem\n crl_uris = file:///etc/passwd",
+            "no CRL in the file",
+        ),
+        (
+            "cacert = ca.pem\n ocsp_uris = http://ca/",
+            "OCSP is not supported yet",
+        ),
+        (
+            "cacert = ca.pem\n cert_uri_base = http://ca/",
+            "`cert_uri_base` in an authority is not",
+        ),
+        (
+            "cacert = ca.pem\n handle = 1",
+            "come from files in `cacert` only",
+        ),
+        (
+            "cacert = ca.pem\n crl_uri = file:///x",
+            "did you mean `crl_uris`?",
+        ),
+    ] {
+        let errors = read(&format!("ca {{ {authority}\n }}")).expect_err(authority);
+        let rendered = errors.render(false);
+        assert!(rendered.contains(expected), "{expected}: {rendered}");
     }
 }
 
@@ -210,8 +325,7 @@ fn what_is_wrong_with_credentials_is_said() {
             "it takes `ike-or-tls`, `strict`, `any`",
         ),
         (ok, "cert_policy = 1.2.3.x", "", "no object identifier"),
-        (ok, "revocation = ifuri", "", "`revocation`"),
-        (ok, "revocation = strict", "", "`revocation`"),
+        (ok, "revocation = always", "", "`revocation`"),
         (
             ok,
             "",

@@ -17,7 +17,10 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 #[cfg(feature = "generators")]
 pub mod generators;
 
-pub use crate::auth::{Authorities, Certificate, CertificateRules, Credential, Identity};
+pub use crate::auth::{
+    Authorities, Certificate, CertificateRules, Credential, Crl, CrlStore, Identity,
+    RevocationPolicy,
+};
 pub use crate::ts::{Selector, SelectorAddresses};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
@@ -28,6 +31,8 @@ pub struct Config {
     pub connections: Vec<Arc<Connection>>,
     /// Pre-shared keys.
     pub secrets: Vec<Secret>,
+    /// The CRLs by which certificates of peers are judged.
+    pub crls: Arc<CrlStore>,
     pub ports: Ports,
     pub limits: Limits,
     /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
@@ -58,6 +63,7 @@ impl Default for Config {
         Self {
             connections: Vec::new(),
             secrets: Vec::new(),
+            crls: Arc::default(),
             ports: Ports::default(),
             limits: Limits::default(),
             fragment_size: 1280,
@@ -330,6 +336,7 @@ pub enum RemoteMethod {
         /// Unless this is empty, the peer's own certificate must be one of these.
         pinned: Vec<Certificate>,
         rules: Arc<CertificateRules>,
+        revocation: RevocationPolicy,
     },
 }
 

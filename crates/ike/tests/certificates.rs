@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
-use esplanade_ike::config::{Authorities, Certificate, Credential, LocalMethod, RemoteMethod};
+use esplanade_ike::config::{
+    Authorities, Certificate, Credential, Crl, CrlStore, LocalMethod, RemoteMethod,
+    RevocationPolicy,
+};
 use esplanade_ike::failure::AuthFailure;
-use esplanade_ike::{DownReason, Event, Refusal};
+use esplanade_ike::{Config, DownReason, Event, Refusal};
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
@@ -35,6 +38,7 @@ fn pair(key: &[u8], certificate: &[u8], authority: &[u8]) -> Pair {
             authorities,
             pinned: vec![],
             rules: Arc::default(),
+            revocation: RevocationPolicy::Relaxed,
         };
     });
     for side in [&mut pair.a, &mut pair.b] {
@@ -113,4 +117,118 @@ fn a_stranger_is_refused_by_either_role() {
         "the responder hears of it (RFC 7296 section 2.21.2)"
     );
     second.assert_clean_end();
+}
+
+/// A file of `vectors/paths/revocation.json`.
+fn revocation_file(kind: &str, label: &str) -> Vec<u8> {
+    let text = include_str!("../../../vectors/paths/revocation.json");
+    let file: serde_json::Value = serde_json::from_str(text).unwrap();
+    let base64 = file[kind][label].as_str().unwrap();
+    let word = match kind {
+        "crls" => "X509 CRL",
+        _ => "CERTIFICATE",
+    };
+    format!("-----BEGIN {word}-----\n{base64}\n-----END {word}-----\n").into_bytes()
+}
+
+fn store(labels: &[&str]) -> Arc<CrlStore> {
+    let crls = labels.iter().flat_map(|label| {
+        let file = revocation_file("crls", label);
+        Crl::from_file_content(&file).unwrap()
+    });
+    Arc::new(CrlStore::new(crls.map(Arc::new).collect()))
+}
+
+/// The configuration of B, which trusts the root and has these CRLs.
+fn judge(crls: &[&str], policy: RevocationPolicy) -> Config {
+    let (_, mut b) = default_configs();
+    let root = revocation_file("certificates", "root");
+    b.remote.id = id("*.example.org");
+    b.remote.method = RemoteMethod::Certificate {
+        authorities: Arc::new(Authorities::new(&load(&root)).unwrap()),
+        pinned: vec![],
+        rules: Arc::default(),
+        revocation: policy,
+    };
+    let mut config = config(b);
+    config.crls = store(crls);
+    config
+}
+
+/// A has a certificate below an intermediate authority.
+fn revocable(crls: &[&str], policy: RevocationPolicy) -> Pair {
+    let text = include_str!("../../../vectors/paths/revocation.json");
+    let file: serde_json::Value = serde_json::from_str(text).unwrap();
+    let key = file["leaf_key"].as_str().unwrap();
+    let chain = ["leaf", "ca"].map(|label| revocation_file("certificates", label));
+    let root = revocation_file("certificates", "root");
+    let mut pair = pair(key.as_bytes(), &chain.concat(), &root);
+    pair.b.endpoint.set_config(judge(crls, policy));
+    pair
+}
+
+/// The reason why B refuses A, if it does.
+fn refusal(mut pair: Pair, initiator_is_a: bool) -> Option<String> {
+    let side = match initiator_is_a {
+        true => &mut pair.a,
+        false => &mut pair.b,
+    };
+    side.endpoint.initiate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+    let why = pair.b.events.iter().find_map(|event| match event {
+        Event::Refused(refused) => Some(refused.why.clone()),
+        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    });
+    if why.is_none() {
+        pair.assert_agreed(1, 1);
+    }
+    pair.assert_clean_end();
+    why
+}
+
+// RFC 5280 R13
+#[test]
+fn a_revoked_certificate_is_refused_by_either_role() {
+    use RevocationPolicy::{IfUri, Relaxed, Strict};
+    for initiator_is_a in [true, false] {
+        for policy in [Relaxed, IfUri, Strict] {
+            let good = revocable(&["root", "empty"], policy);
+            assert_eq!(refusal(good, initiator_is_a), None);
+            let leaf = refusal(revocable(&["root", "lists"], policy), initiator_is_a);
+            let said = "certificate \"O=Example, CN=leaf\" (serial number 1234) was revoked at \
+                        2026-05-30T00:00:00Z: keyCompromise";
+            assert!(leaf.is_some_and(|why| why.contains(said)));
+            let authority = refusal(revocable(&["root-lists-ca"], policy), initiator_is_a);
+            assert!(authority.is_some_and(|why| why.contains("CN=ca\" (serial number 22) was")));
+        }
+        let stale = |policy| refusal(revocable(&["root", "stale"], policy), initiator_is_a);
+        assert_eq!(stale(Relaxed), None);
+        assert!(stale(Strict).is_some_and(|why| why.contains("is not current")));
+        let none = |policy| refusal(revocable(&[], policy), initiator_is_a);
+        assert_eq!(none(IfUri), None);
+        assert!(none(Strict).is_some_and(|why| why.contains("there is no CRL")));
+    }
+}
+
+#[test]
+fn new_crls_count_from_the_next_authentication_on() {
+    let mut pair = revocable(&["root", "empty"], RevocationPolicy::Relaxed);
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    pair.assert_agreed(1, 1);
+    let new = judge(&["root", "lists"], RevocationPolicy::Relaxed);
+    pair.b.endpoint.set_config(new);
+    pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+    pair.assert_agreed(1, 1);
+    pair.a.endpoint.terminate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+    pair.assert_clean_end();
 }

@@ -9,7 +9,7 @@ use common::script::{Script, error_of};
 use common::*;
 use esplanade_ike::config::{
     AddressMatch, Authorities, Certificate, Child, Connection, Credential, LocalMethod,
-    RemoteMethod, Secret,
+    RemoteMethod, RevocationPolicy, Secret,
 };
 use esplanade_ike::wire::{ExchangeType, NotifyType};
 use esplanade_ike::{DownReason, Event, Refusal};
@@ -200,6 +200,7 @@ fn below(authority: &[u8]) -> RemoteMethod {
         authorities: Arc::new(Authorities::new(&load(authority)).unwrap()),
         pinned: vec![],
         rules: Arc::default(),
+        revocation: RevocationPolicy::Relaxed,
     }
 }
 

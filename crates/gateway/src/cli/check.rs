@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use esplanade_ike::config::RemoteMethod;
 use esplanade_ipsec::spd::SpdEntry;
 use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
 use super::{colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
-use crate::daemon::forwarding;
 use crate::daemon::preview::{Planned, Why, preview};
+use crate::daemon::{forwarding, revocation};
 use crate::failure::Failure;
 use crate::log;
 
@@ -55,18 +54,9 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
         let help = "the earlier policies cut them into too many pieces; `esplanade explain` tells for one packet";
         list.push(Diagnostic::warning(what).help(help));
     }
-    list.extend(without_revocation(loaded));
+    let revocation = revocation::missing(loaded);
+    list.extend(revocation.map(|(what, help)| Diagnostic::warning(what).help(help)));
     loaded.diagnostics(list)
-}
-
-fn without_revocation(loaded: &Loaded) -> Option<Diagnostic> {
-    let mut connections = loaded.ike.connections.iter();
-    connections
-        .any(|connection| matches!(connection.remote.method, RemoteMethod::Certificate { .. }))
-        .then(|| {
-            Diagnostic::warning("a peer's certificate that has been revoked is still accepted")
-                .help("neither CRLs nor OCSP are read yet; `certs` of the remote section can list who may connect")
-        })
 }
 
 /// A child in transport mode that no packet can take.

@@ -23,6 +23,7 @@ pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), F
         let report = serde_json::json!({
             "sas": sas, "connections": connections, "counters": counters, "engine": engine,
             "workers": stats.sub("workers"),
+            "crls": stats.sub("crls"),
             "confinement": stats.sub("confinement")
         });
         format!("{report:#}\n")
@@ -38,7 +39,8 @@ pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), F
         let known = connections.iter().flat_map(Section::sections);
         shown.extend(known.map(|(name, connection)| text::render_down(name, connection)));
         shown += &text::render_counters(&counters);
-        shown + &text::render_workers(&stats) + &text::render_engine(&stats)
+        shown += &text::render_workers(&stats);
+        shown + &text::render_engine(&stats) + &text::render_crls(&stats)
     };
     print(output.as_bytes())?;
     match check {
@@ -148,6 +150,7 @@ pub(super) fn reload(control: &Control) -> Result<(), Failure> {
         text += match other {
             "gateway" => "the gateway section has changed: that takes effect at the next start\n",
             "secrets" => "secrets have changed: they count from the next authentication on\n",
+            "crls" => "CRLs have changed: they count from the next authentication on\n",
             _ => "policies have changed\n",
         };
     }

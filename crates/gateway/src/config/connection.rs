@@ -10,7 +10,7 @@ use esplanade_ike::auth::{
 };
 use esplanade_ike::config::{
     AddressMatch, Child, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod, Ports,
-    RemoteAuth, RemoteMethod, StartAction, Unique,
+    RemoteAuth, RemoteMethod, RevocationPolicy, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -499,6 +499,7 @@ fn remote_auth(
         policies: read_list(section, "cert_policy", d, policy).unwrap_or_default(),
         authority: read(section, "ca_id", d, identity),
     };
+    let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
     let store = &context.store;
     let files = |key: &str, folder: &str, d: &mut Diagnostics| {
         let mut found = Vec::new();
@@ -538,6 +539,7 @@ fn remote_auth(
                 authorities: Arc::new(authorities),
                 pinned,
                 rules: Arc::new(rules),
+                revocation,
             };
             Some(RemoteAuth { id, method })
         }
@@ -559,6 +561,15 @@ fn key_purposes(text: &str) -> ValueResult<KeyPurposes> {
         ("ike-or-tls", KeyPurposes::IkeOrTls),
         ("strict", KeyPurposes::Ike),
         ("any", KeyPurposes::Any),
+    ];
+    word(text, &words)
+}
+
+fn revocation(text: &str) -> ValueResult<RevocationPolicy> {
+    let words = [
+        ("strict", RevocationPolicy::Strict),
+        ("ifuri", RevocationPolicy::IfUri),
+        ("relaxed", RevocationPolicy::Relaxed),
     ];
     word(text, &words)
 }

@@ -249,7 +249,7 @@ impl CredentialStore {
 }
 
 /// Lists the files of a folder. The folder need not exist.
-fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
+pub(super) fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
     expand(base, &format!("{folder}/*"), FOLDER_FILES_MAX).unwrap_or_else(|problem| {
         let what = format!("the folder {}: {}", quoted(folder), problem.what);
         d.push(Diagnostic::error(what).help(problem.help));

@@ -108,6 +108,8 @@ pub struct Diff {
     pub removed: Vec<Subject>,
     /// The pre-shared keys differ. New keys take effect at the next authentication.
     pub secrets: bool,
+    /// The CRLs differ. They take effect at the next authentication.
+    pub crls: bool,
     /// The policies differ, including those without a connection.
     pub policies: bool,
     /// The section `gateway` differs. Most of its keys take effect only after a restart.
@@ -169,6 +171,7 @@ impl Diff {
         let others = [
             (self.policies, "policies"),
             (self.secrets, "secrets"),
+            (self.crls, "crls"),
             (self.gateway, "gateway"),
         ];
         others
@@ -204,6 +207,7 @@ impl Loaded {
                 .iter()
                 .zip(new_secrets)
                 .any(|(old, new)| old.owners != new.owners || old.key.expose() != new.key.expose());
+        diff.crls = self.ike.crls != new.ike.crls;
         diff.policies = self.policies != new.policies;
         diff.gateway = self.gateway != new.gateway;
         diff

@@ -4,6 +4,7 @@
 //! [`load`] reads the file and its includes (`syntax`), carries out inheritance (`tree`), checks
 //! every key (`schema`) and converts the values. It reports all errors at once ([`Diagnostics`]).
 
+mod authorities;
 mod child;
 mod connection;
 mod credentials;
@@ -30,7 +31,7 @@ mod wiped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::config::Config;
+use esplanade_ike::config::{Config, RemoteMethod};
 
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
@@ -164,6 +165,13 @@ fn build(
             ike.connections.push(Arc::new(connection));
         }
     }
+    let needed = ike
+        .connections
+        .iter()
+        .any(|connection| matches!(connection.remote.method, RemoteMethod::Certificate { .. }));
+    let authorities = resolved.section("authorities").unwrap_or(&nothing);
+    let store = &context.store;
+    ike.crls = authorities::crls(authorities, base, store, needed, context.diagnostics).into();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;
 

@@ -46,8 +46,8 @@ const NONE: &[&str] = &[];
 
 pub const TOP: Schema = Schema {
     what: "the configuration",
-    sections: &["connections", "secrets", "gateway"],
-    later_sections: &["pools", "authorities"],
+    sections: &["connections", "secrets", "authorities", "gateway"],
+    later_sections: &["pools"],
     ..EMPTY
 };
 
@@ -181,6 +181,7 @@ pub const REMOTE: Schema = Schema {
         "ca_id",
         "cert_policy",
         "eku",
+        "revocation",
     ],
     later: &[
         ("round", ZERO),
@@ -189,7 +190,6 @@ pub const REMOTE: Schema = Schema {
         ("pubkeys", NONE),
         ("eap_id", NONE),
         ("groups", NONE),
-        ("revocation", &["relaxed"]),
     ],
     later_sections: &["cert", "cacert"],
     ..EMPTY
@@ -297,6 +297,27 @@ pub const SECRET_PRIVATE: Schema = Schema {
     ..EMPTY
 };
 
+pub const AUTHORITIES: Schema = Schema {
+    what: "the authorities section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const AUTHORITY: Schema = Schema {
+    what: "an authority",
+    keys: &[
+        "cacert",
+        "crl_uris",
+        "ocsp_uris",
+        "file",
+        "handle",
+        "slot",
+        "module",
+    ],
+    later: &[("cert_uri_base", NONE)],
+    ..EMPTY
+};
+
 /// Every kind of section, by the path that the documentation uses.
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
@@ -308,6 +329,7 @@ pub const ALL: &[(&str, &Schema)] = &[
     ("connections.<conn>.children.<child>", &CHILD),
     ("secrets.ike<suffix>", &SECRET_IKE),
     ("secrets.private<suffix>", &SECRET_PRIVATE),
+    ("authorities.<authority>", &AUTHORITY),
 ];
 
 /// Reports every key and section of `node` that `schema` does not contain.

@@ -145,6 +145,7 @@ impl Daemon {
             },
             workers: self.plane.report_workers(now),
             engine: tier::report(core, self.plane.pool_threads(), &health),
+            crls: report::crls(&self.loaded.ike.crls),
             confinement: report::confinement(&self.confined),
         }
     }

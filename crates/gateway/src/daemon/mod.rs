@@ -18,6 +18,7 @@ mod plane;
 mod policies;
 pub mod preview;
 mod report;
+pub mod revocation;
 mod shield;
 mod signals;
 mod start;
@@ -624,7 +625,7 @@ impl Daemon {
         self.join.configure(configured);
         self.shield_at = Some(now);
         self.refused.clear();
-        warn_of_forwarding(&self.loaded);
+        warn_of_missing(&self.loaded);
         self.endpoint.start(now);
         let names =
             |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -661,8 +662,11 @@ impl Daemon {
     }
 }
 
-fn warn_of_forwarding(loaded: &Loaded) {
+fn warn_of_missing(loaded: &Loaded) {
     for (what, help) in forwarding::missing(loaded) {
+        tracing::warn!("{what}: {help}");
+    }
+    if let Some((what, help)) = revocation::missing(loaded) {
         tracing::warn!("{what}: {help}");
     }
 }

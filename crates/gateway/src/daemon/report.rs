@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
+    AddressMatch, Connection, CrlStore, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
     SelectorAddresses, StartAction,
 };
 use esplanade_ike::status::{
@@ -19,7 +19,7 @@ use crate::join::{Carrier, InstalledChild};
 use crate::output;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
-    ListedChildSa, ListedConnection, ListedIkeSa, ListedPolicy, Named, NamedCounters,
+    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedPolicy, Named, NamedCounters,
     OutputCounters, Selectors,
 };
 
@@ -218,6 +218,23 @@ pub fn output(report: output::OutputReport) -> OutputCounters {
         waiting: report.waiting,
         error: report.error,
     }
+}
+
+/// Reports the CRLs.
+pub fn crls(store: &CrlStore) -> Named<ListedCrl> {
+    let listed = store.crls().iter().enumerate().map(|(index, crl)| {
+        let listed = ListedCrl {
+            issuer: crl.issuer().to_string(),
+            number: crl.number(),
+            delta: crl.is_delta(),
+            entries: crl.entries(),
+            this_update: crl.made(),
+            next_update: crl.expires(),
+            unusable: crl.unusable().map(str::to_owned),
+        };
+        (index.to_string(), listed)
+    });
+    Named(listed.collect())
 }
 
 /// Reports the confinement of the process besides its reduced rights.

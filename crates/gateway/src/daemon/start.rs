@@ -15,7 +15,7 @@ use super::plane::{self, Plane};
 use super::signals::Signals;
 use super::{
     Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier, token_secret,
-    warn_of_forwarding,
+    warn_of_missing,
 };
 use crate::config::Loaded;
 use crate::confine::InForce;
@@ -129,7 +129,7 @@ impl Daemon {
             updown,
             confined: InForce::default(),
         };
-        warn_of_forwarding(&daemon.loaded);
+        warn_of_missing(&daemon.loaded);
         daemon.endpoint.set_wall_clock(started, SystemTime::now());
         daemon.endpoint.start(started);
         Ok((

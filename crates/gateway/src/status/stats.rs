@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::parts::Named;
+use super::parts::{Named, is_no};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayStats {
@@ -11,6 +11,8 @@ pub struct GatewayStats {
     pub ikesas: IkeSaStats,
     pub workers: WorkersStats,
     pub engine: EngineStats,
+    /// The CRLs, by numbers from 0.
+    pub crls: Named<ListedCrl>,
     pub confinement: ConfinementStats,
 }
 
@@ -86,6 +88,27 @@ pub struct EngineStats {
     pub tier: Option<String>,
     /// Better tiers that failed their self-test, and why.
     pub disabled: Vec<String>,
+}
+
+/// A CRL. Times are as RFC 3339 has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedCrl {
+    pub issuer: String,
+    /// The CRL number, in hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<String>,
+    /// The CRL has only the changes since another one.
+    #[serde(skip_serializing_if = "is_no")]
+    pub delta: bool,
+    pub entries: usize,
+    pub this_update: String,
+    /// After this time the CRL proves no more that a certificate is good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_update: Option<String>,
+    /// The reason why nothing follows from the CRL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
 }
 
 /// The means that confine the process besides its reduced rights.

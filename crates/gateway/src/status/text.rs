@@ -201,6 +201,36 @@ pub fn render_engine(stats: &Section) -> String {
     out
 }
 
+/// Writes out the CRLs, from the answer to `stats`.
+pub fn render_crls(stats: &Section) -> String {
+    let mut out = String::new();
+    let crls = stats.sub("crls").into_iter().flat_map(Section::sections);
+    for (_, crl) in crls {
+        let text = |key: &str| crl.text(key).unwrap_or("-");
+        let kind = match crl.text("delta") {
+            Some("yes") => "delta CRL",
+            _ => "CRL",
+        };
+        let mut line = format!(
+            "{kind} {} with {} entries, next update {}",
+            text("number"),
+            text("entries"),
+            text("next-update")
+        );
+        if let Some(why) = crl.text("unusable") {
+            line += &format!("; it cannot be used: {why}");
+        }
+        let _ = writeln!(
+            out,
+            "{:<10}{}: {}",
+            "crl",
+            printable(text("issuer")),
+            printable(&line)
+        );
+    }
+    out
+}
+
 fn render_child(out: &mut String, unique: &str, child: &Section) {
     let text = |key: &str| printable(child.text(key).unwrap_or("-"));
     let name = printable(child.text("name").unwrap_or(unique));
@@ -357,6 +387,22 @@ worker    1: sent 7 packets, received 5, 93 % busy
 warning   worker 1 has been busy for 12 s and may lose packets: set more `workers`
 ";
         assert_eq!(render_workers(&stats), expected);
+    }
+
+    #[test]
+    fn crls_have_a_line_each() {
+        let (mut stats, mut crls) = (Section::new(), Section::new());
+        let mut crl = Section::new();
+        crl.set("issuer", "CN=ca\n")
+            .set("number", "0a")
+            .set("entries", 2);
+        crl.set("delta", "yes").set("unusable", "why");
+        crls.section("0", crl);
+        stats.section("crls", crls);
+        assert_eq!(
+            render_crls(&stats),
+            "crl       CN=ca\u{fffd}: delta CRL 0a with 2 entries, next update -; it cannot be used: why\n"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::identity::Identity;
 use super::name::DistinguishedName;
 use super::oid;
 use super::path::{Anchors, Chain};
+use super::revocation::Revocation;
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
 use super::scheme::{Hash, KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
@@ -267,14 +268,15 @@ impl Authorities {
                 .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
     }
 
-    /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now` and keeps
-    /// the rules, and the peer's own must name `identity`.
+    /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now`, keeps the
+    /// rules and has no revoked certificate, and the peer's own must name `identity`.
     pub fn verify(
         &self,
         peer: &mut PeerCertificates,
         identity: &Identity,
         now: UnixTime,
         rules: &CertificateRules,
+        revocation: &Revocation<'_>,
     ) -> Result<VerifiedPeer, PeerAuthError> {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
@@ -283,7 +285,7 @@ impl Authorities {
             Ok((certificate, chain)) => (&*certificate, chain),
             Err(error) => return Err(error.clone()),
         };
-        self.anchors.verify(chain, now, rules)?;
+        self.anchors.verify(chain, now, rules, revocation)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);
         }

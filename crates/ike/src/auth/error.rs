@@ -55,6 +55,17 @@ pub enum PeerAuthError {
     KeyUsage,
     #[error("the certificate is a certification authority's, not a peer's")]
     Authority,
+    #[error("certificate \"{subject}\" (serial number {serial}) was revoked at {since}: {reason}")]
+    Revoked {
+        subject: String,
+        serial: String,
+        /// The time as RFC 3339 has it.
+        since: String,
+        /// The reason as RFC 5280 §5.3.1 has it.
+        reason: &'static str,
+    },
+    #[error("nobody says whether certificate \"{subject}\" is revoked: {why}")]
+    UnknownStatus { subject: String, why: String },
     #[error("the certificate path is not valid: {0}")]
     Path(String),
     #[error("certificate \"{subject}\" is not for identity {identity}")]

@@ -8,6 +8,8 @@
 //!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the
 //!   AUTH payload.
 //!
+//! - Revocation: [`CrlStore`] has the CRLs, and [`RevocationPolicy`] says what an unknown status means.
+//!
 //! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
 //!
@@ -18,15 +20,18 @@
 
 mod certificate;
 mod credential;
+mod date;
 mod error;
 mod identity;
 mod name;
 mod octets;
 mod oid;
 mod path;
+mod revocation;
 mod rules;
 mod scheme;
 mod sets;
+mod signed;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +42,7 @@ pub use error::{CredentialError, PeerAuthError};
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
+pub use revocation::{Crl, CrlError, CrlStore, Revocation, RevocationPolicy};
 pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SchemeRules};
 pub use rustls_pki_types::UnixTime;
 pub use scheme::SIGNATURE_HASHES;

@@ -16,6 +16,12 @@ macro_rules! file {
 /// 2026-06-01.
 const NOW: u64 = 1_780_272_000;
 
+static NO_CRLS: CrlStore = CrlStore::new(Vec::new());
+const RELAXED: Revocation<'_> = Revocation {
+    policy: RevocationPolicy::Relaxed,
+    crls: &NO_CRLS,
+};
+
 fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(NOW))
 }
@@ -50,7 +56,7 @@ fn verify_by(
     pems: &[&[u8]],
     identity: &Identity,
 ) -> Result<VerifiedPeer, PeerAuthError> {
-    authorities().verify(&mut sent(pems), identity, now(), rules)
+    authorities().verify(&mut sent(pems), identity, now(), rules, &RELAXED)
 }
 
 fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
@@ -375,14 +381,26 @@ fn paths_are_checked() {
     let rules = CertificateRules::default();
     assert_eq!(
         other
-            .verify(&mut sent(&[file!("moon-rsa.pem")]), &moon(), now(), &rules)
+            .verify(
+                &mut sent(&[file!("moon-rsa.pem")]),
+                &moon(),
+                now(),
+                &rules,
+                &RELAXED
+            )
             .unwrap_err(),
         PeerAuthError::UnknownIssuer
     );
     let none = Authorities::new(&[]).unwrap();
     assert!(
-        none.verify(&mut sent(&[file!("root.pem")]), &moon(), now(), &rules)
-            .is_err()
+        none.verify(
+            &mut sent(&[file!("root.pem")]),
+            &moon(),
+            now(),
+            &rules,
+            &RELAXED
+        )
+        .is_err()
     );
 }
 
@@ -397,7 +415,7 @@ fn every_truncated_certificate_is_refused() {
         let mut cut = PeerCertificates::new(&[&cut]);
         let rules = CertificateRules::default();
         let refused = authorities()
-            .verify(&mut cut, &moon(), now(), &rules)
+            .verify(&mut cut, &moon(), now(), &rules, &RELAXED)
             .unwrap_err();
         assert!(matches!(refused, PeerAuthError::Malformed(_)), "{refused}");
     }
@@ -684,7 +702,7 @@ fn patterns_accept_what_they_cover() {
 fn a_key_that_may_not_sign_proves_nothing() {
     let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
     let rules = CertificateRules::default();
-    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now(), &rules);
+    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now(), &rules, &RELAXED);
     assert!(verify(file!("usage-digital-signature.pem")).is_ok());
     assert!(verify(file!("usage-content-commitment.pem")).is_ok());
     assert_eq!(

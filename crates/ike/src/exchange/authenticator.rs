@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::auth::{PeerAuthError, PeerCertificates, UnixTime, VerifiedPeer};
+use crate::auth::{CrlStore, PeerAuthError, PeerCertificates, Revocation, UnixTime, VerifiedPeer};
 use crate::config::{
     self, Authorities, CertificateRules, Connection, Identity, LocalMethod, RemoteMethod,
 };
@@ -93,6 +93,7 @@ impl<'a> Proof<'a> {
 /// Authenticates both ends of one IKE SA, under one connection.
 pub(super) struct Authenticator<'a> {
     pub(super) secrets: &'a [config::Secret],
+    pub(super) crls: &'a CrlStore,
     /// For the validity of certificates.
     pub(super) wall_clock: SystemTime,
     pub(super) connection: &'a Connection,
@@ -127,9 +128,15 @@ impl Authenticator<'_> {
                 authorities,
                 pinned,
                 rules,
-            } => self
-                .check_certificate(&identity, proof, (authorities, pinned, rules))
-                .map_err(|error| AuthFailure::Certificate(Box::new(error)))?,
+                revocation,
+            } => {
+                let revocation = Revocation {
+                    policy: *revocation,
+                    crls: self.crls,
+                };
+                self.check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
+                    .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
+            }
         }
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
     }
@@ -140,6 +147,7 @@ impl Authenticator<'_> {
         identity: &Identity,
         proof: &mut Proof<'_>,
         (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
+        revocation: &Revocation<'_>,
     ) -> Result<(), PeerAuthError> {
         if proof.auth.method == AuthMethod::SHARED_KEY {
             return Err(PeerAuthError::Method(proof.auth.method));
@@ -149,7 +157,7 @@ impl Authenticator<'_> {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
         let now = UnixTime::since_unix_epoch(now);
-        let peer = authorities.verify(&mut proof.certificates, identity, now, rules)?;
+        let peer = authorities.verify(&mut proof.certificates, identity, now, rules, revocation)?;
         let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
         if !pinned.is_empty() && !pinned.iter().any(is_peers) {
             return Err(PeerAuthError::NotPinned);

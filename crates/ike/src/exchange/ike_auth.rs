@@ -80,6 +80,7 @@ impl IkeSaCommon {
         let local_id = authenticator::local_id(&connection, self.local.ip());
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
+            crls: &ctx.config.crls,
             wall_clock: ctx.wall_clock,
             connection: &connection,
             keys: channel.keys(),
@@ -233,6 +234,7 @@ impl AuthSent {
         };
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
+            crls: &ctx.config.crls,
             wall_clock: ctx.wall_clock,
             connection: &sa.connection,
             keys: self.channel.keys(),
@@ -444,6 +446,7 @@ impl InitResponded {
     ) -> Authenticator<'a> {
         Authenticator {
             secrets: &ctx.config.secrets,
+            crls: &ctx.config.crls,
             wall_clock: ctx.wall_clock,
             connection,
             keys: self.channel.keys(),

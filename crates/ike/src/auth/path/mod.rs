@@ -3,7 +3,8 @@
 //! rustls-webpki ignores a trusted authority's validity, path length and key usage, and an intermediate's key usage
 //! and policies. It cannot compare distinguished names with constraints. So only its signature algorithms are used.
 //!
-//! A trusted authority's own certificate is checked as that of an intermediate is. Revocation is not checked.
+//! A trusted authority's own certificate is checked as that of an intermediate is. Revocation comes last, so that only
+//! certificates with a valid path make us check the signatures of CRLs.
 
 mod constraints;
 mod parsed;
@@ -20,8 +21,10 @@ use x509_cert::certificate::Version;
 use self::constraints::Constraints;
 use self::parsed::Parsed;
 use self::policy::Policies;
+use super::date::rfc3339;
 use super::error::PeerAuthError;
 use super::oid;
+use super::revocation::{self, Revocation, RevocationPolicy, Revoked, Status, Subject};
 use super::rules::CertificateRules;
 use super::scheme::Scheme;
 
@@ -53,6 +56,7 @@ impl Anchors {
         chain: &mut Chain,
         now: UnixTime,
         rules: &CertificateRules,
+        revocation: &Revocation<'_>,
     ) -> Result<(), PeerAuthError> {
         let Chain {
             end_entity,
@@ -68,6 +72,7 @@ impl Anchors {
             now: Duration::from_secs(now.as_secs()),
             budget,
             rules,
+            revocation,
             failure: PeerAuthError::UnknownIssuer,
         };
         match search.extend(&mut vec![end_entity]) {
@@ -126,6 +131,7 @@ struct Search<'a> {
     now: Duration,
     budget: &'a mut Budget,
     rules: &'a CertificateRules,
+    revocation: &'a Revocation<'a>,
     /// The reason why the first path that was found is not valid.
     failure: PeerAuthError,
 }
@@ -141,7 +147,8 @@ impl<'a> Search<'a> {
             .iter()
             .filter(|anchor| anchor.subject == last.issuer)
         {
-            match self.validate(anchor, path) {
+            let valid = self.validate(anchor, path);
+            match valid.and_then(|()| self.check_revocation(anchor, path)) {
                 Ok(()) => return true,
                 Err(failure) => self.fail(failure),
             }
@@ -173,7 +180,9 @@ impl<'a> Search<'a> {
     }
 
     fn fail(&mut self, failure: PeerAuthError) {
-        if self.failure == PeerAuthError::UnknownIssuer {
+        // That a certificate is revoked matters most.
+        let is_revoked = matches!(failure, PeerAuthError::Revoked { .. });
+        if is_revoked || self.failure == PeerAuthError::UnknownIssuer {
             self.failure = failure;
         }
     }
@@ -235,25 +244,105 @@ impl<'a> Search<'a> {
         Err(PeerAuthError::UnknownIssuer)
     }
 
+    /// Checks that no certificate of a valid path is revoked (RFC 5280 §6.1.3 (a) (3)).
+    fn check_revocation(
+        &mut self,
+        anchor: &'a Parsed,
+        path: &[&'a Parsed],
+    ) -> Result<(), PeerAuthError> {
+        let above: Vec<&Parsed> = path.iter().copied().skip(1).chain([anchor]).collect();
+        // A certificate that is known to be revoked matters more than one of unknown status.
+        let mut unknown = Ok(());
+        for (index, (&certificate, &issuer)) in path.iter().zip(&above).enumerate() {
+            let signers = self.signers(issuer, above.get(index + 1).copied());
+            match self.status(certificate, &signers) {
+                Status::Good => {}
+                Status::Revoked(entry) => return Err(revoked(certificate, entry)),
+                Status::Unknown(why) => {
+                    unknown = unknown.and(self.accept_unknown(certificate, why))
+                }
+            }
+        }
+        // An authority can be trusted below another one. The list of that one counts, if it is trusted too.
+        let is_issuer = |other: &&Parsed| other.subject == anchor.issuer;
+        let issuers: Vec<_> = self.anchors.iter().filter(is_issuer).collect();
+        match self.status(anchor, &issuers) {
+            Status::Revoked(entry) if !anchor.is_self_issued() => Err(revoked(anchor, entry)),
+            _ => unknown,
+        }
+    }
+
+    /// Returns the authorities that can sign CRLs for `issuer`: itself, and others with its name (RFC 5280 §6.3.3 (f)).
+    /// The others are trusted, or certified by it or by its own issuer `parent`.
+    fn signers(&mut self, issuer: &'a Parsed, parent: Option<&'a Parsed>) -> Vec<&'a Parsed> {
+        let has_name = |other: &&Parsed| other.subject == issuer.subject && other.key != issuer.key;
+        let mut signers = vec![issuer];
+        signers.extend(self.anchors.iter().filter(has_name));
+        for candidate in self.intermediates.iter().filter(has_name) {
+            let certifies = |search: &mut Self, above: &'a Parsed| {
+                above.subject == candidate.issuer
+                    && search.check_signature(above, candidate).is_ok()
+                    && search.check_signer(candidate, above).is_ok()
+            };
+            let mut above = [Some(issuer), parent].into_iter().flatten();
+            if above.any(|above| certifies(self, above)) {
+                signers.push(candidate);
+            }
+        }
+        signers
+    }
+
+    /// Checks a certificate that only signs CRLs.
+    fn check_signer(&self, signer: &Parsed, issuer: &Parsed) -> Result<(), PeerAuthError> {
+        self.check_time(signer)?;
+        check_known(signer)?;
+        match self.status(signer, &[issuer]) {
+            Status::Good => Ok(()),
+            Status::Revoked(entry) => Err(revoked(signer, entry)),
+            Status::Unknown(why) => self.accept_unknown(signer, why),
+        }
+    }
+
+    /// Returns the status of a certificate, by the CRLs of these authorities.
+    fn status(&self, certificate: &Parsed, signers: &[&Parsed]) -> Status {
+        let may_sign = |authority: &&&Parsed| {
+            let usage = authority.extensions.key_usage.as_ref();
+            usage.is_none_or(|usage| usage.crl_sign())
+        };
+        let keys: Vec<_> = (signers.iter().filter(may_sign))
+            .map(|authority| &authority.key)
+            .collect();
+        let subject = Subject {
+            serial: &certificate.serial,
+            is_authority: is_authority(certificate),
+            points: &certificate.extensions.points,
+        };
+        let crls = self.revocation.crls;
+        crls.status(&subject, &certificate.issuer, &keys, self.now.as_secs())
+    }
+
+    /// Accepts a certificate of unknown status, if the policy allows it.
+    fn accept_unknown(&self, certificate: &Parsed, why: String) -> Result<(), PeerAuthError> {
+        let refused = match self.revocation.policy {
+            RevocationPolicy::Strict => true,
+            RevocationPolicy::IfUri => {
+                certificate.extensions.points.has_uri()
+                    || self.revocation.crls.expects(&certificate.issuer)
+            }
+            RevocationPolicy::Relaxed => false,
+        };
+        let subject = certificate.subject.to_string();
+        match refused {
+            true => Err(PeerAuthError::UnknownStatus { subject, why }),
+            false => Ok(()),
+        }
+    }
+
     fn check_signature(&mut self, issuer: &Parsed, subject: &Parsed) -> Result<(), PeerAuthError> {
         let too_many = || PeerAuthError::Path("it takes too many signatures to check".to_owned());
         self.budget.signatures = self.budget.signatures.checked_sub(1).ok_or_else(too_many)?;
-        let known = webpki::ALL_VERIFICATION_ALGS
-            .iter()
-            .filter(|known| known.signature_alg_id().as_ref() == subject.algorithm);
-        let mut known = known.peekable();
-        if known.peek().is_none() {
-            return Err(invalid(subject, "its signature algorithm is not supported"));
-        }
-        known
-            .filter(|known| issuer.key.is_for(known.public_key_alg_id()))
-            .any(|known| {
-                let verified =
-                    known.verify_signature(&issuer.key.bits, &subject.signed, &subject.signature);
-                verified.is_ok()
-            })
-            .then_some(())
-            .ok_or_else(|| invalid(subject, "its signature does not verify"))
+        let verified = subject.signed.verify(&issuer.key);
+        verified.map_err(|why| invalid(subject, why))
     }
 
     /// Checks the extended key usage.
@@ -274,7 +363,7 @@ impl<'a> Search<'a> {
     ) -> Result<(), PeerAuthError> {
         let rules = self.rules;
         let weak = |one: &&&Parsed| {
-            let scheme = Scheme::from_algorithm(&one.algorithm);
+            let scheme = Scheme::from_algorithm(&one.signed.algorithm);
             !rules.signatures.allow_in_path(scheme)
         };
         if let Some(weak) = path.iter().find(weak) {
@@ -331,11 +420,7 @@ impl<'a> Search<'a> {
 fn check_authority(authority: &Parsed, old: bool) -> Result<(), PeerAuthError> {
     let extensions = &authority.extensions;
     check_known(authority)?;
-    let is_authority = extensions
-        .basic_constraints
-        .as_ref()
-        .is_some_and(|basic| basic.ca);
-    if !is_authority && !old {
+    if !is_authority(authority) && !old {
         return Err(invalid(authority, "it is no certification authority's"));
     }
     match &extensions.key_usage {
@@ -345,6 +430,11 @@ fn check_authority(authority: &Parsed, old: bool) -> Result<(), PeerAuthError> {
         )),
         _ => Ok(()),
     }
+}
+
+fn is_authority(certificate: &Parsed) -> bool {
+    let basic = certificate.extensions.basic_constraints.as_ref();
+    basic.is_some_and(|basic| basic.ca)
 }
 
 /// No unknown extension is critical (RFC 5280 §6.1.4 (o) and §6.1.5 (f)).
@@ -358,6 +448,15 @@ fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
             ))
         }
         None => Ok(()),
+    }
+}
+
+fn revoked(certificate: &Parsed, entry: Revoked) -> PeerAuthError {
+    PeerAuthError::Revoked {
+        subject: certificate.subject.to_string(),
+        serial: certificate.serial.to_string(),
+        since: rfc3339(entry.since),
+        reason: revocation::reason(entry.reason),
     }
 }
 

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rustls_pki_types::alg_id;
 use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::Version;
-use x509_cert::der::asn1::{BitString, ObjectIdentifier, UintRef};
+use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
+use x509_cert::der::{Decode, Encode, Tag};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::constraints::name::NameConstraints;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -17,21 +16,19 @@ use x509_cert::ext::pkix::{
     BasicConstraints, CertificatePolicies, ExtendedKeyUsage, InhibitAnyPolicy, KeyUsage,
     PolicyConstraints, PolicyMappings, SubjectAltName,
 };
-use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::super::identity::Identity;
 use super::super::name::{DistinguishedName, EMAIL, text};
 use super::super::oid;
-use super::super::scheme::KeyType;
+use super::super::revocation::{Points, Serial};
 use super::super::sets::{TOO_LARGE, sets_are_small};
+use super::super::signed::{Signed, SubjectKey, value_of};
 use super::presented::{Presented, presented};
 
 #[derive(Clone)]
 pub(super) struct Parsed {
-    /// The signed bytes, the AlgorithmIdentifier without its header, and the signature.
-    pub(super) signed: Vec<u8>,
-    pub(super) algorithm: Vec<u8>,
-    pub(super) signature: Vec<u8>,
+    pub(super) signed: Signed,
+    pub(super) serial: Serial,
     pub(super) subject: DistinguishedName,
     pub(super) issuer: DistinguishedName,
     pub(super) key: SubjectKey,
@@ -41,13 +38,6 @@ pub(super) struct Parsed {
     pub(super) extensions: Extensions,
     /// The names that name constraints apply to. It is `None` if one of the names is malformed.
     pub(super) names: Option<Vec<Presented>>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct SubjectKey {
-    /// The AlgorithmIdentifier without its header.
-    pub(super) algorithm: Vec<u8>,
-    pub(super) bits: Vec<u8>,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +52,7 @@ pub(super) struct Extensions {
     pub(super) require_explicit_policy: Option<u32>,
     pub(super) inhibit_policy_mapping: Option<u32>,
     pub(super) inhibit_any_policy: Option<u32>,
+    pub(super) points: Points,
     /// The first critical extension that is not processed.
     pub(super) unknown_critical: Option<ObjectIdentifier>,
 }
@@ -73,12 +64,13 @@ impl Parsed {
         if !sets_are_small(der) {
             return Err(TOO_LARGE.to_owned());
         }
-        let (signed, algorithm, signature) = split(der).map_err(text)?;
-        let tbs = TbsCertificate::from_der(signed).map_err(text)?;
+        let signed = Signed::from_der(der).map_err(text)?;
+        let tbs = TbsCertificate::from_der(&signed.content).map_err(text)?;
         let inner = tbs.signature.to_der().map_err(text)?;
-        if inner != algorithm {
+        if value_of(&inner).map_err(text)? != signed.algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
+        let serial = tbs.serial_number.to_der().map_err(text)?;
         let name =
             |name| DistinguishedName::from_rdns(name).ok_or_else(|| "malformed name".to_owned());
         let subject = name(&tbs.subject)?;
@@ -86,9 +78,8 @@ impl Parsed {
         let attributes = tbs.subject.0.iter().flat_map(|rdn| rdn.0.iter());
         let emails = attributes.filter_map(email);
         Ok(Self {
-            signed: signed.to_vec(),
-            algorithm: content(algorithm).map_err(text)?,
-            signature,
+            signed,
+            serial: Serial::from_der(&serial).ok_or("its serial number is too long")?,
             names: presented(&subject, emails, &extensions.alternative_names),
             subject,
             issuer: name(&tbs.issuer)?,
@@ -112,63 +103,6 @@ impl Parsed {
         let mut all = others.chain([Identity::Dn(self.subject.clone())]);
         all.any(|own| name.accepts(&own))
     }
-}
-
-impl SubjectKey {
-    fn new(spki: &SubjectPublicKeyInfoOwned) -> x509_cert::der::Result<Self> {
-        Ok(Self {
-            algorithm: content(&spki.algorithm.to_der()?)?,
-            bits: spki.subject_public_key.raw_bytes().to_vec(),
-        })
-    }
-
-    /// The type and the size in bits, or `None` if a key of this type cannot sign here.
-    pub(super) fn strength(&self) -> Option<(KeyType, u32)> {
-        let fixed = [
-            (alg_id::ECDSA_P256, (KeyType::P256, 256)),
-            (alg_id::ECDSA_P384, (KeyType::P384, 384)),
-            (alg_id::ECDSA_P521, (KeyType::P521, 521)),
-            (alg_id::ED25519, (KeyType::Ed25519, 255)),
-        ];
-        if self.is_for(alg_id::RSA_ENCRYPTION) {
-            return Some((KeyType::Rsa, modulus_bits(&self.bits)?));
-        }
-        let found = fixed
-            .into_iter()
-            .find(|(algorithm, _)| self.is_for(*algorithm));
-        found.map(|(_, strength)| strength)
-    }
-
-    pub(super) fn is_for(&self, algorithm: alg_id::AlgorithmIdentifier) -> bool {
-        self.algorithm == algorithm.as_ref()
-    }
-}
-
-/// The size of an RSAPublicKey (RFC 8017 appendix A.1.1).
-fn modulus_bits(key: &[u8]) -> Option<u32> {
-    let sequence = AnyRef::from_der(key).ok()?;
-    let mut reader = SliceReader::new(sequence.value()).ok()?;
-    let modulus = UintRef::decode(&mut reader).ok()?;
-    let (first, rest) = modulus.as_bytes().split_first()?;
-    let rest = u32::try_from(rest.len()).ok()?;
-    rest.checked_mul(8)?
-        .checked_add(u8::BITS - first.leading_zeros())
-}
-
-/// The three parts of a certificate. The first two are with their headers.
-fn split(der: &[u8]) -> x509_cert::der::Result<(&[u8], &[u8], Vec<u8>)> {
-    let outer = AnyRef::from_der(der)?;
-    outer.tag().assert_eq(Tag::Sequence)?;
-    let mut reader = SliceReader::new(outer.value())?;
-    let signed = reader.tlv_bytes()?;
-    let algorithm = reader.tlv_bytes()?;
-    let signature: BitString = reader.decode()?;
-    let signature = signature.as_bytes().unwrap_or_default().to_vec();
-    reader.finish((signed, algorithm, signature))
-}
-
-fn content(der: &[u8]) -> x509_cert::der::Result<Vec<u8>> {
-    Ok(AnyRef::from_der(der)?.value().to_vec())
 }
 
 /// An email address in the subject, which RFC 822 constraints apply to too (RFC 5280 §4.2.1.10).
@@ -233,7 +167,7 @@ impl Extensions {
             InhibitAnyPolicy::OID => {
                 self.inhibit_any_policy = Some(InhibitAnyPolicy::from_der(value)?.0);
             }
-            _ => return Ok(false),
+            id => return Ok(self.points.read(id, value)),
         }
         Ok(true)
     }

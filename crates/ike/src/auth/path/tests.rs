@@ -1,20 +1,33 @@
 //! The verdicts of OpenSSL on generated paths, and those of NIST on PKITS.
 
+use std::sync::Arc;
+
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::Value;
 
 use super::super::rules::KeyPurposes;
 use super::*;
+use crate::auth::{Crl, CrlStore};
 
+fn der(file: &Value, kind: &str, label: &Value) -> Vec<u8> {
+    let text = &file[kind][label.as_str().unwrap()];
+    let text = text.as_str().unwrap();
+    // The label says nothing about what is inside.
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .unwrap()
+        .to_vec()
+}
+
+/// A file with CRLs wants a CRL for every certificate.
 fn check(text: &str) -> usize {
     let file: Value = serde_json::from_str(text).unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(file["now"].as_u64().unwrap()));
-    let der = |label: &Value| {
-        let text = &file["certificates"][label.as_str().unwrap()];
-        let text = text.as_str().unwrap();
-        let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
-        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    let der = |label: &Value| der(&file, "certificates", label);
+    let policy = match file.get("crls") {
+        Some(_) => RevocationPolicy::Strict,
+        None => RevocationPolicy::Relaxed,
     };
     let rules = CertificateRules {
         purposes: KeyPurposes::Ike,
@@ -28,9 +41,21 @@ fn check(text: &str) -> usize {
             let chain: Vec<_> = chain.iter().map(AsRef::as_ref).collect();
             let root = der(&case["root"]);
             let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
+            let labels = case
+                .get("crls")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            // A CRL that cannot be read is as good as none.
+            let crls =
+                labels.filter_map(|label| Crl::from_der(&self::der(&file, "crls", label)).ok());
+            let crls = &CrlStore::new(crls.map(Arc::new).collect());
             let chain = Chain::new(chain[0], &chain[1..]).map_err(PeerAuthError::Malformed);
-            let result = chain.and_then(|mut chain| anchors.verify(&mut chain, now, &rules));
-            let valid = case.get("valid").unwrap_or(&case["openssl"]);
+            let revocation = Revocation { policy, crls };
+            let result =
+                chain.and_then(|mut chain| anchors.verify(&mut chain, now, &rules, &revocation));
+            let published = case.get("nist").unwrap_or(&case["openssl"]);
+            let valid = case.get("valid").unwrap_or(published);
             (valid.as_bool() != Some(result.is_ok()))
                 .then(|| format!("{}: {result:?}, {}", case["name"], case["openssl_says"]))
         })
@@ -45,14 +70,93 @@ fn check(text: &str) -> usize {
     cases.len()
 }
 
+// RFC 5280 R2, R11, R12, R14, R15, R16, R17, R18, R19, R20
 #[test]
 fn paths_are_judged_as_openssl_does() {
     let count = check(include_str!("../../../../../vectors/paths/openssl.json"));
     assert!(count > 200);
 }
 
+// RFC 5280 R2, R11, R12, R14, R15, R16, R17, R18, R19, R20
 #[test]
 fn paths_are_judged_as_nist_does() {
     let count = check(include_str!("../../../../../vectors/paths/pkits.json"));
     assert!(count > 100);
+}
+
+// RFC 5280 R1, R3, R4, R5, R7, R8, R9, R10, R13, R21, R22, R23, R24, R25, R26, R27, R28, R29, R30, R31, R32
+#[test]
+fn crls_are_judged_as_nist_does() {
+    let count = check(include_str!("../../../../../vectors/paths/pkits-crls.json"));
+    assert_eq!(count, 70);
+}
+
+// RFC 5280 R5, R7, R8, R9, R13, R21, R23, R24, R25, R26, R27, R28, R29, R30, R31, R32
+#[test]
+fn policies_say_what_crls_are_needed() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/revocation.json")).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(file["now"].as_u64().unwrap()));
+    let labels = |case: &Value, key: &str| -> Vec<Value> {
+        let list = case.get(key).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+    let root = der(&file, "certificates", &"root".into());
+    let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
+    let cases = file["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 49);
+    for case in cases {
+        let name = case["name"].as_str().unwrap();
+        let crls = labels(case, "crls");
+        let crls = crls.iter().map(|label| der(&file, "crls", label));
+        let crls = crls.map(|der| Arc::new(Crl::from_der(&der).unwrap()));
+        let mut crls = CrlStore::new(crls.collect());
+        let chain = labels(case, "chain");
+        let chain: Vec<_> = (chain.iter())
+            .map(|label| der(&file, "certificates", label))
+            .collect();
+        let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
+        for authority in labels(case, "expects") {
+            let authority = der(&file, "certificates", &authority);
+            crls.expect(&Parsed::from_der(&authority).unwrap().subject);
+        }
+        for (key, policy) in [
+            ("strict", RevocationPolicy::Strict),
+            ("ifuri", RevocationPolicy::IfUri),
+            ("relaxed", RevocationPolicy::Relaxed),
+        ] {
+            let revocation = Revocation {
+                policy,
+                crls: &crls,
+            };
+            let mut chain = Chain::new(chain[0], &chain[1..]).unwrap();
+            let rules = CertificateRules::default();
+            let result = anchors.verify(&mut chain, now, &rules, &revocation);
+            assert_eq!(
+                case[key].as_bool(),
+                Some(result.is_ok()),
+                "{name}: {key}: {result:?}"
+            );
+            let Err(refusal) = result else { continue };
+            let is_revoked = matches!(refusal, PeerAuthError::Revoked { .. });
+            assert_eq!(
+                is_revoked,
+                case["relaxed"] == false,
+                "{name}: {key}: {refusal}"
+            );
+            let says = case.get("says").and_then(Value::as_str).unwrap_or_default();
+            assert!(refusal.to_string().contains(says), "{name}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn crls_that_are_not_whole_are_refused() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/revocation.json")).unwrap();
+    let whole = der(&file, "crls", &"lists".into());
+    assert_eq!(Crl::from_der(&whole).unwrap().entries(), 201);
+    for len in 0..whole.len() {
+        assert!(Crl::from_der(&whole[..len]).is_err(), "{len} bytes");
+    }
 }

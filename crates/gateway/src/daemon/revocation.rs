@@ -1,0 +1,20 @@
+//! Warns of connections whose peers can use certificates that have been revoked.
+
+use esplanade_ike::config::{RemoteMethod, RevocationPolicy};
+
+use crate::config::Loaded;
+
+/// Returns the warning and its remedy, if a connection authenticates by certificates and nothing says which of them have
+/// been revoked.
+pub fn missing(loaded: &Loaded) -> Option<(&'static str, &'static str)> {
+    let is_relaxed = |method: &RemoteMethod| match method {
+        RemoteMethod::Certificate { revocation, .. } => *revocation == RevocationPolicy::Relaxed,
+        RemoteMethod::Psk => false,
+    };
+    let mut connections = loaded.ike.connections.iter();
+    let relaxed = connections.any(|connection| is_relaxed(&connection.remote.method));
+    (relaxed && loaded.ike.crls.is_empty()).then_some((
+        "without a CRL, a peer's certificate that has been revoked is still accepted",
+        "put the CRLs of the authorities into x509crl/ beside the configuration, or name them in `crl_uris`",
+    ))
+}

@@ -1,0 +1,210 @@
+//! Revocation (RFC 5280 §6.3): is a certificate of a path revoked, good, or of unknown status?
+//!
+//! The CRLs of [`CrlStore`] are those that the administrator gives. Their issuer is the issuer of the certificates.
+//! Indirect CRLs of other issuers are not used.
+//!
+//! A listed certificate is revoked, also if the CRL that lists it has expired: its issuer has said so. That a
+//! certificate is good follows only from current CRLs for all reasons.
+
+mod crl;
+mod points;
+mod serial;
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use x509_cert::ext::pkix::crl::CrlReason;
+
+use super::date::rfc3339;
+use super::name::DistinguishedName;
+use super::signed::SubjectKey;
+use points::Reasons;
+
+pub use crl::{Crl, CrlError};
+pub(super) use crl::{Revoked, Subject};
+pub(super) use points::Points;
+pub(super) use serial::Serial;
+
+/// The certificates of a path that are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RevocationPolicy {
+    /// All that are not known to be good.
+    Strict,
+    /// Those that are revoked, and those whose status is unknown although a CRL or a responder exists for them.
+    IfUri,
+    /// Those that are revoked.
+    #[default]
+    Relaxed,
+}
+
+/// The CRLs of all authorities.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CrlStore {
+    crls: Vec<Arc<Crl>>,
+    /// The authorities for which the configuration has a URI.
+    with_uri: Vec<DistinguishedName>,
+}
+
+/// The policy and the CRLs by which the certificates of a path are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Revocation<'a> {
+    pub policy: RevocationPolicy,
+    pub crls: &'a CrlStore,
+}
+
+/// The status of a certificate.
+pub(super) enum Status {
+    Good,
+    Revoked(Revoked),
+    /// The text says why.
+    Unknown(String),
+}
+
+impl CrlStore {
+    pub const fn new(crls: Vec<Arc<Crl>>) -> Self {
+        let with_uri = Vec::new();
+        Self { crls, with_uri }
+    }
+
+    /// Notes that the configuration has a URI for the CRLs of an authority.
+    pub fn expect(&mut self, authority: &DistinguishedName) {
+        self.with_uri.push(authority.clone());
+    }
+
+    pub fn crls(&self) -> &[Arc<Crl>] {
+        &self.crls
+    }
+
+    /// Says whether there is no information about revocation at all.
+    pub fn is_empty(&self) -> bool {
+        self.crls.is_empty() && self.with_uri.is_empty()
+    }
+
+    /// Says whether a CRL should exist for the certificates of this authority: there is a URI or an old CRL.
+    pub(super) fn expects(&self, issuer: &DistinguishedName) -> bool {
+        self.with_uri.contains(issuer) || self.crls.iter().any(|crl| crl.issuer() == issuer)
+    }
+
+    /// Returns the status of a certificate of `issuer`, by the CRLs that one of the keys `signers` has signed.
+    pub(super) fn status(
+        &self,
+        subject: &Subject<'_>,
+        issuer: &DistinguishedName,
+        signers: &[&SubjectKey],
+        now: u64,
+    ) -> Status {
+        let own: Vec<&Crl> = (self.crls.iter().map(AsRef::as_ref))
+            .filter(|crl| crl.issuer() == issuer)
+            .collect();
+        let signed = |crl: &&Crl| signers.iter().any(|key| crl.is_signed_by(key));
+        let usable: Vec<&Crl> = (own.iter().copied())
+            .filter(|crl| crl.unusable().is_none())
+            .filter(signed)
+            .collect();
+        let mut covered = Reasons::NONE;
+        for (index, first) in usable.iter().enumerate() {
+            // Each scope is looked at once.
+            if usable[..index].iter().any(|crl| crl.has_scope_of(first)) {
+                continue;
+            }
+            let scope: Vec<&Crl> = (usable.iter().copied())
+                .filter(|crl| crl.has_scope_of(first))
+                .collect();
+            match status_by(&scope, subject, now) {
+                ScopeStatus::Listed(revoked) => return Status::Revoked(revoked),
+                ScopeStatus::NotListed(reasons) => covered = covered.or(reasons),
+            }
+        }
+        match covered == Reasons::ALL {
+            true => Status::Good,
+            false => Status::Unknown(why_unknown(issuer, &own, &usable, now)),
+        }
+    }
+}
+
+/// The status of a certificate by CRLs of one scope.
+enum ScopeStatus {
+    Listed(Revoked),
+    /// The certificate is good, for these reasons.
+    NotListed(Reasons),
+}
+
+/// Looks at the newest complete CRL of a scope and at the newest delta (RFC 5280 §6.3.3 (i) to (k)). A CRL that is made
+/// later than now is not the newest, but what it lists counts.
+fn status_by(scope: &[&Crl], subject: &Subject<'_>, now: u64) -> ScopeStatus {
+    let listed = |crls: &[&Crl]| {
+        let mut entries = crls.iter().filter_map(|crl| crl.entry(subject.serial));
+        entries.find(|entry| entry.reason != CrlReason::RemoveFromCRL)
+    };
+    let (early, made): (Vec<&Crl>, Vec<&Crl>) =
+        (scope.iter().copied()).partition(|crl| crl.this_update() > now);
+    let (deltas, complete): (Vec<&Crl>, Vec<&Crl>) =
+        made.into_iter().partition(|crl| crl.is_delta());
+    let complete = newest(complete);
+    let mut deltas = newest(deltas);
+    deltas.retain(|delta| complete.iter().all(|crl| delta.edition() >= crl.edition()));
+    // A delta whose base is missing says what it lists, and nothing else.
+    if let Some(revoked) = listed(&early).or(listed(&deltas)) {
+        return ScopeStatus::Listed(revoked);
+    }
+    deltas.retain(|delta| delta.is_current(now) && complete.iter().all(|crl| delta.continues(crl)));
+    let removed = deltas
+        .iter()
+        .any(|delta| delta.entry(subject.serial).is_some());
+    if !removed && let Some(revoked) = listed(&complete) {
+        return ScopeStatus::Listed(revoked);
+    }
+    let current = (complete.iter()).find(|crl| crl.is_current(now) || !deltas.is_empty());
+    ScopeStatus::NotListed(current.map_or(Reasons::NONE, |crl| crl.reasons_of(subject)))
+}
+
+/// Returns the newest CRL, and others that are as new.
+fn newest(mut crls: Vec<&Crl>) -> Vec<&Crl> {
+    let newest = crls.iter().map(|crl| crl.edition()).max();
+    crls.retain(|crl| Some(crl.edition()) == newest);
+    crls
+}
+
+fn why_unknown(issuer: &DistinguishedName, own: &[&Crl], usable: &[&Crl], now: u64) -> String {
+    let complete = || usable.iter().filter(|crl| !crl.is_delta());
+    if own.is_empty() {
+        return format!("there is no CRL of \"{issuer}\"");
+    }
+    if let Some(why) = own.iter().find_map(|crl| crl.unusable()) {
+        return format!("the CRL of \"{issuer}\" cannot be used: {why}");
+    }
+    if usable.is_empty() {
+        return format!(
+            "no CRL of \"{issuer}\" has a signature of an authority that may sign CRLs"
+        );
+    }
+    if complete().next().is_none() {
+        return format!("there is only a delta CRL of \"{issuer}\"");
+    }
+    if complete().all(|crl| !crl.is_current(now)) {
+        let last = complete().max_by_key(|crl| crl.edition());
+        let mut text = format!("the CRL of \"{issuer}\" is not current");
+        if let Some(next) = last.and_then(|crl| crl.next_update()) {
+            // Writing to a String does not fail.
+            let _ = write!(text, " (next update {})", rfc3339(next));
+        }
+        return text;
+    }
+    format!("no current CRL of \"{issuer}\" is about it, for all reasons")
+}
+
+/// The name of a reason, as RFC 5280 §5.3.1 has it.
+pub(super) fn reason(reason: CrlReason) -> &'static str {
+    match reason {
+        CrlReason::Unspecified => "unspecified",
+        CrlReason::KeyCompromise => "keyCompromise",
+        CrlReason::CaCompromise => "cACompromise",
+        CrlReason::AffiliationChanged => "affiliationChanged",
+        CrlReason::Superseded => "superseded",
+        CrlReason::CessationOfOperation => "cessationOfOperation",
+        CrlReason::CertificateHold => "certificateHold",
+        CrlReason::RemoveFromCRL => "removeFromCRL",
+        CrlReason::PrivilegeWithdrawn => "privilegeWithdrawn",
+        CrlReason::AaCompromise => "aACompromise",
+    }
+}

@@ -1,0 +1,151 @@
+//! Distribution points: which CRLs are for a certificate, and where information about its revocation is to be had.
+
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::oid::AssociatedOid;
+use x509_cert::der::{Decode, Encode};
+use x509_cert::ext::pkix::AuthorityInfoAccessSyntax;
+use x509_cert::ext::pkix::crl::CrlDistributionPoints;
+use x509_cert::ext::pkix::crl::dp::DistributionPoint;
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
+use x509_cert::name::RdnSequence;
+
+use super::super::name::DistinguishedName;
+use super::super::sets::sets_are_small;
+
+/// OCSP as an access method (RFC 5280 §4.2.2.1).
+const OCSP: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1");
+
+/// The reasons for which a certificate can be revoked, as bits of ReasonFlags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reasons(u16);
+
+impl Reasons {
+    pub(super) const NONE: Self = Self(0);
+    /// Bits 1 to 8 of ReasonFlags (RFC 5280 §4.2.1.13).
+    pub(super) const ALL: Self = Self(0x1fe);
+
+    pub(super) fn new(flags: Option<u16>) -> Self {
+        flags.map_or(Self::ALL, |flags| Self(flags & Self::ALL.0))
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// One name of a distribution point.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum PointName {
+    Directory(DistinguishedName),
+    /// A name of another kind, in DER.
+    Other(Vec<u8>),
+}
+
+/// The information about its own revocation that a certificate points to.
+#[derive(Clone, Default)]
+pub(in crate::auth) struct Points {
+    crls: Vec<DistributionPoint>,
+    /// There is a URI of a CRL or of an OCSP responder.
+    has_uri: bool,
+}
+
+impl Points {
+    /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read.
+    pub(in crate::auth) fn read(&mut self, id: ObjectIdentifier, value: &[u8]) -> bool {
+        let is_uri = |name: &GeneralName| matches!(name, GeneralName::UniformResourceIdentifier(_));
+        match id {
+            CrlDistributionPoints::OID if sets_are_small(value) => {
+                let Ok(CrlDistributionPoints(points)) = CrlDistributionPoints::from_der(value)
+                else {
+                    return false;
+                };
+                self.has_uri |= points.iter().any(|point| match &point.distribution_point {
+                    Some(DistributionPointName::FullName(names)) => names.iter().any(is_uri),
+                    _ => false,
+                });
+                self.crls = points;
+                true
+            }
+            AuthorityInfoAccessSyntax::OID if sets_are_small(value) => {
+                let Ok(AuthorityInfoAccessSyntax(list)) =
+                    AuthorityInfoAccessSyntax::from_der(value)
+                else {
+                    return false;
+                };
+                self.has_uri |= list
+                    .iter()
+                    .any(|access| access.access_method == OCSP && is_uri(&access.access_location));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(in crate::auth) fn has_uri(&self) -> bool {
+        self.has_uri
+    }
+
+    /// Returns the reasons that a CRL with these names covers for a certificate of `issuer` (RFC 5280 §6.3.3 (b)). No
+    /// names: the CRL is for all of its issuer's certificates.
+    pub(super) fn reasons_of(
+        &self,
+        names: Option<&[PointName]>,
+        issuer: &DistinguishedName,
+    ) -> Reasons {
+        let Some(names) = names else {
+            return Reasons::ALL;
+        };
+        // A CRL that no point names counts as one at a point with the issuer's name (RFC 5280 §6.3.3).
+        if names.contains(&PointName::Directory(issuer.clone())) {
+            return Reasons::ALL;
+        }
+        let of_issuer = |point: &&DistributionPoint| {
+            let names = point
+                .crl_issuer
+                .as_ref()
+                .and_then(|names| point_names(names));
+            point.crl_issuer.is_none()
+                || names.is_some_and(|names| names.contains(&PointName::Directory(issuer.clone())))
+        };
+        self.crls
+            .iter()
+            .filter(of_issuer)
+            .filter(|point| {
+                let own = point.distribution_point.as_ref();
+                let own = own.and_then(|name| names_of(name, issuer));
+                own.is_some_and(|own| own.iter().any(|name| names.contains(name)))
+            })
+            .map(|point| Reasons::new(point.reasons.map(|reasons| reasons.bits())))
+            .fold(Reasons::NONE, Reasons::or)
+    }
+}
+
+/// Returns the names of a distribution point. Returns `None` if one of them is malformed.
+pub(super) fn names_of(
+    name: &DistributionPointName,
+    issuer: &DistinguishedName,
+) -> Option<Vec<PointName>> {
+    match name {
+        DistributionPointName::FullName(names) => point_names(names),
+        DistributionPointName::NameRelativeToCRLIssuer(rdn) => {
+            let mut whole = RdnSequence::from_der(issuer.der()).ok()?;
+            whole.0.push(rdn.clone());
+            let name = DistinguishedName::from_rdns(&whole)?;
+            Some(vec![PointName::Directory(name)])
+        }
+    }
+}
+
+pub(super) fn point_names(names: &[GeneralName]) -> Option<Vec<PointName>> {
+    let point_name = |name: &GeneralName| match name {
+        GeneralName::DirectoryName(name) => {
+            DistinguishedName::from_rdns(name).map(PointName::Directory)
+        }
+        other => other.to_der().ok().map(PointName::Other),
+    };
+    names.iter().map(point_name).collect()
+}
