@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::config::{Limits, Unique};
+use esplanade_ike::config::{Fragmentation, Limits, Unique};
 use esplanade_ike::{ChildSaId, Config, Transmit};
 use esplanade_testkit::net::{Conditions, Network};
 
@@ -14,7 +14,7 @@ use esplanade_testkit::net::{Conditions, Network};
 #[path = "../../crates/ike/tests/common/mod.rs"]
 mod common;
 mod ephemeral;
-use common::{A, B, Pair, Side, config, default_configs};
+use common::{A, B, Pair, Side, change_connection, config, default_configs};
 use ephemeral::Repeatable;
 
 const STEPS_MAX: usize = 200;
@@ -34,7 +34,7 @@ const CONFIGURED_IKE_SAS_MAX: usize = 8;
 const IKE_SAS_MAX: usize = 2 * CONFIGURED_IKE_SAS_MAX;
 const SPIS_MAX: usize = IKE_SAS_MAX * (CHILDREN_MAX + QUEUED_MAX);
 
-/// Byte 0 chooses the configuration. A script follows (see [`Run::step`]).
+/// Bytes 0 and 1 choose the configuration. A script follows (see [`Run::step`]).
 pub fn ike_endpoint(data: &[u8]) {
     if let Some(mut run) = Run::play(data) {
         run.pair.assert_clean_end();
@@ -77,7 +77,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(options: u8) -> Self {
+    fn new(options: u16) -> Self {
         let (a, b) = configs(options);
         let start = Instant::now();
         let side = |name, address, config, seed| {
@@ -104,8 +104,8 @@ impl Run {
     }
 
     fn play(data: &[u8]) -> Option<Self> {
-        let (&options, script) = data.split_first()?;
-        let mut run = Self::new(options);
+        let (options, script) = data.split_first_chunk()?;
+        let mut run = Self::new(u16::from_le_bytes(*options));
         let mut script = Script(script);
         for _ in 0..STEPS_MAX {
             let Some(step) = script.byte() else { break };
@@ -324,8 +324,8 @@ impl Run {
 }
 
 /// The default pair of configurations, in which each bit of `options` changes one thing.
-fn configs(options: u8) -> (Config, Config) {
-    let has = |bit: u8| options & (1 << bit) != 0;
+fn configs(options: u16) -> (Config, Config) {
+    let has = |bit: u16| options & (1 << bit) != 0;
     let (mut a, mut b) = default_configs();
     for connection in [&mut a, &mut b] {
         connection.encap = has(0);
@@ -364,6 +364,18 @@ fn configs(options: u8) -> (Config, Config) {
             queued_tasks_max: QUEUED_MAX,
             ..Limits::default()
         };
+    }
+    if has(8) {
+        // IKE_AUTH and CREATE_CHILD_SA go in some fragments.
+        (a.fragment_size, b.fragment_size) = (200, 200);
+    }
+    for (bit, config, fragmentation) in [
+        (9, &mut a, Fragmentation::Accept),
+        (10, &mut b, Fragmentation::No),
+    ] {
+        if has(bit) {
+            change_connection(config, |one| one.fragmentation = fragmentation);
+        }
     }
     if has(7) {
         a.secrets[0].key = Arc::new(Secret::from(b"another secret".as_slice()));
@@ -404,6 +416,10 @@ mod tests {
         }
         let down = play(include_bytes!("../corpus/ike_endpoint/up-and-down"));
         assert_eq!((down.b.installed.len(), down.b.up.len()), (2, 0));
+        let fragmented = play(include_bytes!("../corpus/ike_endpoint/fragments"));
+        let counters = fragmented.b.endpoint.counters();
+        assert!(counters.messages_reassembled > 1, "{counters:?}");
+        fragmented.assert_same();
         let refused = play(include_bytes!("../corpus/ike_endpoint/wrong-key"));
         assert!(refused.a.installed.is_empty() && refused.b.installed.is_empty());
     }

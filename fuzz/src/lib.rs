@@ -75,6 +75,12 @@ pub fn ike_sk_open(data: &[u8]) {
         "opened a message that nobody sealed"
     );
 
+    let opened = session.opener.open_fragment(rest);
+    assert!(
+        !matches!(opened, Ok(_) | Err(OpenError::Inner { .. })),
+        "opened a fragment that nobody sealed"
+    );
+
     let datagram = session.seal(PayloadType(first), rest);
     match session.opener.open(&datagram) {
         Ok(message) => session.check_round_trip(message, PayloadType(first), rest),

@@ -283,7 +283,7 @@ mod step {
 }
 
 fn script(options: u8, before: &[u8], after: &[u8]) -> Vec<u8> {
-    [&[options], before, after].concat()
+    [&[options, 0], before, after].concat()
 }
 
 const UP: [u8; 3] = [step::COMMAND_A, step::INITIATE, step::ALL];
@@ -341,6 +341,16 @@ fn scripts() -> Seeds {
             ),
         ),
         ("wrong-group", seed(0x20, &up, &[])),
+        // IKE_AUTH loses a fragment, gets copies and a damaged one, and comes again.
+        (
+            "fragments",
+            [
+                &[0, 1, COMMAND_A, INITIATE, FIRST, FIRST][..],
+                &[LOSE, COPY, SECOND, COPY, FLIP, 60, 1, WAIT_16_S, ALL],
+                &[REPLAY, 0, REPLAY, 1, ALL, CHILD_B, REKEY, ALL],
+            ]
+            .concat(),
+        ),
         ("cookie", seed(0x60, &up, &[])),
         ("wrong-key", seed(0x80, &up, &[WAIT_131_S, ALL])),
         (
