@@ -3,8 +3,9 @@
 import copy
 
 import pytest
-from ends import every_end, ids, start
+from ends import ENDS, every_end, ids, start
 from harness.pki import Identity
+from harness.process import wait_until
 from harness.settings import ID_A, ID_B, PSK, Settings, pair
 from harness.traffic import assert_ping
 
@@ -165,3 +166,37 @@ def test_a_monitor_asks(ends, topology, daemon):
     a.load(settings_a)
     a.wait_installed()
     assert a.command("status", "--check").returncode == 0
+
+
+# Who begins the IKE SA without a child: A's value, B's value, and whether IKE_AUTH is then without one.
+CHILDLESS = [
+    ("prefer", "allow", True), ("force", "allow", True), ("prefer", "never", False),
+    ("allow", "prefer", False), ("prefer", "force", True), ("force", "force", True),
+    ("force", "never", None), ("allow", "force", None),
+]
+
+
+# charon 5.9.8 does not know `prefer`.
+KNOWN = [(ends, *case) for ends in ENDS for case in CHILDLESS if ("charon", "prefer") not in zip(ends, case)]
+
+
+@pytest.mark.parametrize("ends, own, peers, childless", KNOWN)
+def test_childless(ends, own, peers, childless, topology, daemon):
+    """The child comes up by CREATE_CHILD_SA, or by IKE_AUTH; or the two values do not go together."""
+    settings = pair(topology, inner=4)
+    for one, value in zip(settings, (own, peers)):
+        one.connections["site"]["childless"] = value
+    settings[0].connections["site"]["keyingtries"] = 1
+    a, b = start(daemon, ends, settings)
+    if childless is None:
+        assert a.up(check=False).returncode != 0
+        for one in (a, b):
+            states = lambda: [sa["state"] for sas in one.sas().values() for sa in sas]
+            wait_until(f"no IKE SA at {one.name}", lambda: "ESTABLISHED" not in states())
+        return
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)
+    for one in (a, b):
+        if one.kind == "charon":
+            assert ("CREATE_CHILD_SA request" in one.logs()) == childless

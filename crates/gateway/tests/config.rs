@@ -302,8 +302,8 @@ fn keys_of_strongswan_are_named_as_such() {
             "`vips` in a connection is not supported yet",
         ),
         (
-            site("childless = allow", ""),
-            "`childless` in a connection is not supported yet",
+            site("ppk_required = yes", ""),
+            "`ppk_required` in a connection is not supported yet",
         ),
         (
             site("", "interface = eth0"),

@@ -168,6 +168,7 @@ pub struct Connection {
     /// Encapsulates ESP in UDP even without a NAT, by sending a false NAT detection hash.
     pub encap: bool,
     pub fragmentation: Fragmentation,
+    pub childless: Childless,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
     /// The hard lifetime of the IKE SA is `rekey_time` plus this time. Zero stands for a tenth of `rekey_time`.
@@ -250,6 +251,19 @@ pub enum Fragmentation {
     Accept,
     #[default]
     Yes,
+}
+
+/// The use of IKE_AUTH without a child SA (RFC 6023). CREATE_CHILD_SA then makes all children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Childless {
+    /// We accept it, and do not ask for it.
+    #[default]
+    Allow,
+    /// We accept it, and ask for it where the peer announces it.
+    Prefer,
+    /// An IKE SA comes up in no other way, whoever initiates.
+    Force,
+    Never,
 }
 
 /// Retransmission timing (RFC 7296 §2.4). The n-th time-out is `timeout * base^n`.

@@ -38,6 +38,10 @@ pub enum DownReason {
     InitialContact,
     #[error("the peer refuses: {0}")]
     PeerRefused(NotifyType),
+    #[error(
+        "the peer does not announce IKE SAs without a child, which `childless = force` demands"
+    )]
+    NotChildless,
     #[error("no proposal of ours was chosen; we offered {offered}")]
     NoProposalChosen { offered: String },
     #[error("authentication failed: {0}")]
@@ -120,6 +124,10 @@ pub enum AuthFailure {
     MissingPayload,
     #[error("no child SA is proposed")]
     NoChildSa,
+    #[error(
+        "a child SA is proposed, and `childless = force` wants the IKE SA to begin without one"
+    )]
+    ChildSaProposed,
     #[error("no local identity")]
     NoLocalIdentity,
     #[error(transparent)]

@@ -80,7 +80,7 @@ struct Test {
 type Citations = BTreeMap<(u32, u32), BTreeSet<Test>>;
 
 fn rfcs() -> Vec<Rfc> {
-    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303, 5280, 6290, 7296, 7383]
+    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303, 5280, 6023, 6290, 7296, 7383]
         .iter()
         .map(|number| {
             let path = root().join(format!("docs/rfc/{number}.json"));

@@ -9,8 +9,8 @@ use esplanade_ike::auth::{
     SchemeRules,
 };
 use esplanade_ike::config::{
-    AddressMatch, Child, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod, Ports,
-    RemoteAuth, RemoteMethod, RevocationPolicy, StartAction, Unique,
+    AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
+    Ports, RemoteAuth, RemoteMethod, RevocationPolicy, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -97,6 +97,7 @@ pub(super) fn connection(
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
     let proposals = proposal::connection(node, legacy, d);
     let fragmentation = read(node, "fragmentation", d, fragmentation);
+    let childless = read(node, "childless", d, childless);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let dpd_timeout = read(node, "dpd_timeout", d, time);
     let unique = read(node, "unique", d, unique);
@@ -120,6 +121,7 @@ pub(super) fn connection(
         legacy,
         encap,
         fragmentation: fragmentation.unwrap_or_default(),
+        childless: childless.unwrap_or_default(),
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
@@ -248,6 +250,16 @@ fn fragmentation(text: &str) -> ValueResult<Fragmentation> {
         // It forces the first message of IKEv1 only.
         ("force", Fragmentation::Yes),
         ("no", Fragmentation::No),
+    ];
+    word(text, &words)
+}
+
+fn childless(text: &str) -> ValueResult<Childless> {
+    let words = [
+        ("allow", Childless::Allow),
+        ("prefer", Childless::Prefer),
+        ("force", Childless::Force),
+        ("never", Childless::Never),
     ];
     word(text, &words)
 }

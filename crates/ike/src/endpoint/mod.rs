@@ -396,8 +396,8 @@ mod tests {
 
     use super::*;
     use crate::config::{
-        AddressMatch, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth, LocalMethod,
-        RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
+        AddressMatch, Childless, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth,
+        LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
     };
     use crate::host::{EspSpiAllocator, Routes};
 
@@ -459,6 +459,7 @@ mod tests {
             dpd_by_traffic: false,
             dpd_timeout: Duration::ZERO,
             fragmentation: Fragmentation::default(),
+            childless: Childless::default(),
             unique: Unique::No,
             keyingtries: 1,
             retransmission: Retransmission::default(),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::authenticator::{self, AuthenticatedPeer, Authenticator, Proof, PskPeer, RoundOutcome};
 use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::connection_choice::{AuthTraits, PeerTraits, candidates};
-use super::error_reply::{child_failure, error_of, notify};
+use super::error_reply::{child_failure, error_of, fatal_error, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
 use super::refusal_report::auth_refusal;
-use crate::config::{Connection, Identity, RemoteMethod, Unique};
+use crate::config::{Childless, Connection, Identity, RemoteMethod, Unique};
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
 use crate::failure::{
@@ -32,7 +32,7 @@ const REPORTED_MAX: usize = 8;
 /// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
 fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
     match failure {
-        AuthFailure::MissingPayload | AuthFailure::NoChildSa => {
+        AuthFailure::MissingPayload | AuthFailure::NoChildSa | AuthFailure::ChildSaProposed => {
             (Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
         }
         AuthFailure::NoConnection(_) => (Refusal::NoConnection, NotifyType::AUTHENTICATION_FAILED),
@@ -46,7 +46,7 @@ fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
 }
 
 impl IkeSaCommon {
-    /// Proves, as the initiator, who we are, and proposes the first child SA.
+    /// Proves, as the initiator, who we are, and proposes the first child SA, unless the IKE SA begins without one.
     pub(super) fn send_auth(
         &mut self,
         ctx: &mut Context<'_>,
@@ -54,29 +54,16 @@ impl IkeSaCommon {
         init: InitTranscript,
         mut requests: Vec<ChildRequest>,
     ) -> Phase {
-        let mut proposed = Err(DownReason::Configuration(ConfigurationFault::NoChild));
-        // A child that cannot be proposed, as transport mode through a NAT, does not keep the next one down.
-        while proposed.is_err() && !requests.is_empty() {
-            let first = requests.remove(0);
-            let name = first.config.name.clone();
-            proposed = self
-                .propose_child(ctx, ChildExchange::IkeAuth, first, None, None)
-                .map_err(|failure| {
-                    let reason = match &failure {
-                        ChildFailure::Resources(shortage) => DownReason::Resources(*shortage),
-                        other => DownReason::Configuration(ConfigurationFault::Child(Box::new(
-                            other.clone(),
-                        ))),
-                    };
-                    self.child_failed(ctx, &name, failure);
-                    reason
-                });
-        }
+        let connection = self.connection.clone();
+        let proposed = match (connection.childless, init.childless) {
+            (Childless::Force, false) => Err(DownReason::NotChildless),
+            (Childless::Force | Childless::Prefer, true) => Ok(None),
+            _ => self.propose_first_child(ctx, &mut requests).map(Some),
+        };
         let child = match proposed {
             Ok(child) => child,
             Err(reason) => return self.abandon(ctx, reason),
         };
-        let connection = self.connection.clone();
         let local_id = authenticator::local_id(&connection, self.local.ip());
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
@@ -88,10 +75,12 @@ impl IkeSaCommon {
             role: Role::Initiator,
             local_id: &local_id,
         };
-        let payloads = match self.auth_payloads(ctx, &authenticator, &child) {
+        let payloads = match self.auth_payloads(ctx, &authenticator, child.as_ref()) {
             Ok(payloads) => payloads,
             Err(failure) => {
-                ctx.spis.release(child.spi_in);
+                if let Some(child) = child {
+                    ctx.spis.release(child.spi_in);
+                }
                 let fault = ConfigurationFault::Authentication(failure);
                 return self.abandon(ctx, DownReason::Configuration(fault));
             }
@@ -113,6 +102,33 @@ impl IkeSaCommon {
         }
     }
 
+    /// Proposes the first child that can be proposed. A child that cannot, as transport mode through a NAT, does not
+    /// keep the next one down.
+    fn propose_first_child(
+        &self,
+        ctx: &mut Context<'_>,
+        requests: &mut Vec<ChildRequest>,
+    ) -> Result<PendingChild, DownReason> {
+        let mut proposed = Err(DownReason::Configuration(ConfigurationFault::NoChild));
+        while proposed.is_err() && !requests.is_empty() {
+            let first = requests.remove(0);
+            let name = first.config.name.clone();
+            proposed = self
+                .propose_child(ctx, ChildExchange::IkeAuth, first, None, None)
+                .map_err(|failure| {
+                    let reason = match &failure {
+                        ChildFailure::Resources(shortage) => DownReason::Resources(*shortage),
+                        other => DownReason::Configuration(ConfigurationFault::Child(Box::new(
+                            other.clone(),
+                        ))),
+                    };
+                    self.child_failed(ctx, &name, failure);
+                    reason
+                });
+        }
+        proposed
+    }
+
     /// Gives the SA up. The peer forgets its half-open SA by itself.
     fn abandon(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> Phase {
         self.connect_failed(ctx, reason);
@@ -123,7 +139,7 @@ impl IkeSaCommon {
         &self,
         ctx: &Context<'_>,
         authenticator: &Authenticator<'_>,
-        child: &PendingChild,
+        child: Option<&PendingChild>,
     ) -> Result<Vec<Payload>, AuthFailure> {
         let connection = authenticator.connection;
         let local_id = authenticator.local_id;
@@ -161,10 +177,12 @@ impl IkeSaCommon {
         );
         payloads.push(auth);
         payloads.extend(self.token(ctx));
-        payloads.extend(child.notifies());
-        payloads.push(Payload::Sa(child.offer.clone()));
-        payloads.push(Payload::TsI(child.local_ts.clone()));
-        payloads.push(Payload::TsR(child.remote_ts.clone()));
+        if let Some(child) = child {
+            payloads.extend(child.notifies());
+            payloads.push(Payload::Sa(child.offer.clone()));
+            payloads.push(Payload::TsI(child.local_ts.clone()));
+            payloads.push(Payload::TsR(child.remote_ts.clone()));
+        }
         Ok(payloads)
     }
 
@@ -205,7 +223,11 @@ impl AuthSent {
         }
         sa.window.response_accepted();
         match self.authenticate(sa, ctx, message) {
-            Ok(remote_id) => self.complete(sa, ctx, remote_id, message),
+            Ok(remote_id) => match fatal_error(message) {
+                // The responder has ended the SA, although it proves who it is (RFC 7296 §2.21.2).
+                Some(reason) => Phase::AuthSent(self).close(sa, ctx, reason),
+                None => self.complete(sa, ctx, remote_id, message),
+            },
             Err(reason @ DownReason::PeerRefused(_)) => {
                 Phase::AuthSent(self).close(sa, ctx, reason)
             }
@@ -270,7 +292,7 @@ impl AuthSent {
         message: &Message,
     ) -> Phase {
         let connection = sa.connection.clone();
-        let (init, pending) = (self.init, self.child);
+        let init = self.init;
         let established =
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
@@ -286,6 +308,9 @@ impl AuthSent {
         for request in self.requests {
             established.queue(ctx, Task::CreateChild(request));
         }
+        let Some(pending) = self.child else {
+            return Phase::Established(established);
+        };
         match (ChildPayloads::find(message), error_of(message)) {
             (Some(theirs), _) => {
                 let accepted =
@@ -325,7 +350,8 @@ struct AcceptedInitiator<'a> {
     remote_id: Identity,
     /// Our own ID, CERT and AUTH payloads.
     proof: Vec<Payload>,
-    child: ChildPayloads<'a>,
+    /// `None` if the IKE SA begins without a child SA (RFC 6023).
+    child: Option<ChildPayloads<'a>>,
 }
 
 impl InitResponded {
@@ -390,7 +416,7 @@ impl InitResponded {
                 false => AuthFailure::MissingPayload,
             });
         };
-        let child = ChildPayloads::find(message).ok_or(AuthFailure::NoChildSa)?;
+        let child = self.proposed_child(message)?;
         let identity = |id| Identity::from_payload(id).map_err(AuthFailure::InvalidIdentity);
         let remote_id = identity(theirs.id)?;
         let responder_id = theirs.responder_id.map(identity).transpose()?;
@@ -411,6 +437,11 @@ impl InitResponded {
         let mut proof = Proof::new(theirs.auth, &theirs.certificates, octets);
         let (connection, local_id, peer) =
             self.choose(ctx, candidates, received.local.ip(), &remote_id, &mut proof)?;
+        match (connection.childless, &child) {
+            (Childless::Never, None) => return Err(AuthFailure::NoChildSa),
+            (Childless::Force, Some(_)) => return Err(AuthFailure::ChildSaProposed),
+            _ => {}
+        }
         let remote_id = peer.into_identity();
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
@@ -436,6 +467,20 @@ impl InitResponded {
             proof,
             child,
         })
+    }
+
+    /// The child SA that the initiator proposes. It may propose none where we have announced that.
+    fn proposed_child<'a>(
+        &self,
+        message: &'a Message,
+    ) -> Result<Option<ChildPayloads<'a>>, AuthFailure> {
+        let mut kinds = message.payloads.iter().map(Payload::kind);
+        let of_child = [PayloadType::SA, PayloadType::TSI, PayloadType::TSR];
+        match ChildPayloads::find(message) {
+            None if kinds.any(|kind| of_child.contains(&kind)) => Err(AuthFailure::MissingPayload),
+            None if !self.init.childless => Err(AuthFailure::NoChildSa),
+            child => Ok(child),
+        }
     }
 
     fn authenticator<'a>(
@@ -494,7 +539,8 @@ impl InitResponded {
         })
     }
 
-    /// The initiator is authenticated. The IKE SA stands without the child SA if that is refused (RFC 7296 §1.2).
+    /// The initiator is authenticated. The IKE SA stands without the child SA if that is refused (RFC 7296 §1.2), or not
+    /// proposed.
     fn complete(
         self,
         sa: &mut IkeSaCommon,
@@ -529,12 +575,14 @@ impl InitResponded {
             nonces: self.init.nonces(),
             replaces: None,
         };
-        match established.answer_child(sa, ctx, &theirs, &terms) {
-            Ok((child, answer)) => {
+        let answer = theirs.map(|theirs| established.answer_child(sa, ctx, &theirs, &terms));
+        match answer {
+            None => {}
+            Some(Ok((child, answer))) => {
                 established.add_child(sa, ctx, child, false);
                 payloads.extend(answer);
             }
-            Err(reply) => {
+            Some(Err(reply)) => {
                 established.report_refusal(sa, ctx, received, message, &reply);
                 payloads.push(reply.into_payload(ctx.counters));
             }

@@ -9,7 +9,7 @@ use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange::{self, CompletionError};
 use super::payloads::InitPayloads;
 use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Authorities, Connection, Fragmentation, RemoteMethod};
+use crate::config::{Authorities, Childless, Connection, Fragmentation, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
@@ -24,7 +24,9 @@ use crate::sa::{
 use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
 use crate::text;
 use crate::transport::{ReceivedMessage, RequestStatus, Window};
-use crate::wire::{ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload};
+use crate::wire::{
+    ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload, ProtocolId,
+};
 
 /// The number of times that the initiator begins anew, for a cookie or another key exchange method.
 const RESTARTS_MAX: u8 = 6;
@@ -61,6 +63,17 @@ fn fragmentation_notify(announced: bool) -> Option<Payload> {
 fn takes_fragments(message: &Message) -> bool {
     let announced = NotifyType::IKEV2_FRAGMENTATION_SUPPORTED;
     message.notification(announced).is_some()
+}
+
+/// Our announcement that IKE_AUTH may come without a child SA (RFC 6023 §3).
+fn childless_notify(announced: bool) -> Option<Payload> {
+    let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
+    announced.then(|| {
+        Payload::Notify(Notify {
+            protocol: ProtocolId::IKE,
+            ..Notify::new(kind, Vec::new())
+        })
+    })
 }
 
 impl IkeSa {
@@ -345,6 +358,9 @@ impl InitSent {
             nonce_i: self.nonce,
             nonce_r: accepted.nonce_r.to_vec(),
             peer_hashes: peer_hashes(message),
+            childless: message
+                .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
+                .is_some(),
         };
         let channel = ProtectedChannel::new(keys, Role::Initiator);
         sa.send_auth(ctx, channel, init, self.requests)
@@ -404,6 +420,8 @@ pub(crate) fn respond(
     payloads.extend(auth_hints(candidates, &keys.suite()));
     let fragmentation = announces_fragmentation(&connection) && takes_fragments(message);
     payloads.extend(fragmentation_notify(fragmentation));
+    let childless = connection.childless != Childless::Never;
+    payloads.extend(childless_notify(childless));
     let header = Header {
         responder_spi: spi_r,
         from_initiator: false,
@@ -457,6 +475,7 @@ pub(crate) fn respond(
             nonce_i: theirs.nonce.to_vec(),
             nonce_r: nonce,
             peer_hashes: peer_hashes(message),
+            childless,
         },
         deadline: ctx.now + ctx.config.limits.half_open_timeout,
     };

@@ -129,7 +129,9 @@ impl Phase {
 
 impl AuthSent {
     fn release(self, ctx: &mut Context<'_>) -> ProtectedChannel {
-        ctx.spis.release(self.child.spi_in);
+        if let Some(child) = &self.child {
+            ctx.spis.release(child.spi_in);
+        }
         self.channel
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct InitTranscript {
     pub(crate) nonce_r: Vec<u8>,
     /// The peer's SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4).
     pub(crate) peer_hashes: Vec<HashAlgorithm>,
+    /// The responder has announced that IKE_AUTH may come without a child SA (RFC 6023 §3).
+    pub(crate) childless: bool,
 }
 
 impl InitTranscript {
@@ -76,13 +78,14 @@ pub(crate) struct InitResponded {
     pub(crate) deadline: Instant,
 }
 
-/// The initiator's phase in which our proof and the proposal of our first child SA are sent.
+/// The initiator's phase in which our proof is sent, with the proposal of our first child SA or without it.
 #[derive(Debug)]
 pub(crate) struct AuthSent {
     pub(crate) channel: ProtectedChannel,
     pub(crate) init: InitTranscript,
     pub(crate) local_id: Identity,
-    pub(crate) child: PendingChild,
+    /// `None` if the IKE SA begins without a child SA (RFC 6023).
+    pub(crate) child: Option<PendingChild>,
     /// The other children, which CREATE_CHILD_SA establishes.
     pub(crate) requests: Vec<ChildRequest>,
     /// The reason why the SA is deleted as soon as it is up. It is `None` if the SA stays.
@@ -92,11 +95,14 @@ pub(crate) struct AuthSent {
 impl AuthSent {
     pub(crate) fn withdraw_child(&mut self, child: &str) {
         self.requests.retain(|other| other.config.name != child);
-        self.child.withdrawn |= self.child.config().name == child;
+        if let Some(pending) = &mut self.child {
+            pending.withdrawn |= pending.config().name == child;
+        }
     }
 
     pub(crate) fn will_establish(&self, request: &ChildRequest) -> bool {
-        (request.is_for(self.child.config()) && !self.child.withdrawn)
+        let proposed = self.child.as_ref();
+        proposed.is_some_and(|child| request.is_for(child.config()) && !child.withdrawn)
             || self
                 .requests
                 .iter()

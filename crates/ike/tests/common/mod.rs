@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{
-    AddressMatch, Child, Connection, EspProposal, Fragmentation, Identity, IkeProposal, Lifetime,
-    LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
+    AddressMatch, Child, Childless, Connection, EspProposal, Fragmentation, Identity, IkeProposal,
+    Lifetime, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector,
+    Unique,
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
@@ -132,6 +133,7 @@ pub fn connection(
         legacy: false,
         encap: false,
         fragmentation: Fragmentation::Yes,
+        childless: Childless::Allow,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
