@@ -1,7 +1,7 @@
 //! The runner: a process that runs updown scripts for the gateway.
 //!
-//! Gateway and runner share a socket. The gateway writes a [`Registration`] and then a [`Request`] at a time, the runner
-//! answers each with a [`Report`]. All are JSON, a line each.
+//! Gateway and runner share a socket. The gateway writes a `Registration` and then a `Request` at a time, the runner
+//! answers each with a `Report`. All are JSON, a line each.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
