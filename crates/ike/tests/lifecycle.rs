@@ -732,3 +732,16 @@ fn both_ends_that_start_at_once_end_with_one_ike_sa() {
         pair.assert_clean_end();
     }
 }
+
+/// The first request of one end was lost, and comes again when the other end's IKE SA is up. That end leaves both IKE SAs
+/// as they are.
+#[test]
+fn a_request_that_comes_late_ends_with_one_ike_sa_too() {
+    let mut pair = Pair::with(|_, b| b.unique = Unique::Never);
+    pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.network.clear();
+    pair.initiate();
+    pair.run(20 * SECOND);
+    pair.assert_agreed(1, 1);
+}

@@ -140,7 +140,8 @@ impl Endpoint {
             };
             let redundant = match unique {
                 Unique::Replace => true,
-                Unique::No => crossing && !forgotten && self.is_covered(goes, stays),
+                // Without INITIAL_CONTACT the peer knows the other SA too, whenever its request came here.
+                Unique::No => crossing && self.is_covered(goes, stays),
                 Unique::Never | Unique::Keep => false,
             };
             if redundant {
