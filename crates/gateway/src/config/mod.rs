@@ -75,11 +75,16 @@ impl Loaded {
         format!("{}:{}", source::printable(&path), at.line)
     }
 
+    /// Returns the policy of a child.
+    pub(crate) fn policy(&self, connection: &str, child: &str) -> Option<&Policy> {
+        let mut policies = self.policies.iter();
+        policies.find(|policy| policy.connection == connection && policy.child == child)
+    }
+
     /// Returns the place of the policy `connection/child`, formatted by `place`.
     pub(crate) fn place_of(&self, policy: &str) -> Option<String> {
         let (connection, child) = policy.split_once('/')?;
-        let mut policies = self.policies.iter();
-        let found = policies.find(|p| p.connection == connection && p.child == child)?;
+        let found = self.policy(connection, child)?;
         Some(self.place(&found.at))
     }
 

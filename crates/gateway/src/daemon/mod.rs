@@ -530,10 +530,10 @@ impl Daemon {
 
     /// Lets the child's updown script know of an SA that has come up.
     fn tell_script(&mut self, sa: &esplanade_ike::ChildSaInstalled) {
-        let policies = &self.loaded.policies;
-        let policy = policies
-            .iter()
-            .find(|policy| policy.connection == sa.connection && policy.child == sa.name);
+        if !self.updown.has_scripts() {
+            return;
+        }
+        let policy = self.loaded.policy(&sa.connection, &sa.name);
         let status = self.endpoint.status_around(sa.child);
         let (Some(policy), Some(status)) = (policy, status) else {
             return;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use esplanade_crypto::transform::Protocol;
 use esplanade_ike::ChildSaInstalled;
 use esplanade_ike::text::clean;
 use esplanade_ike::wire::TrafficSelector;
+use esplanade_ipsec::selector::AddressRange;
 
 use crate::config::Policy;
 
@@ -125,22 +126,19 @@ struct Network<'a>(&'a TrafficSelector);
 impl Display for Network<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let TrafficSelector { start, end, .. } = *self.0;
-        match (start, end) {
+        let bits = match (start, end) {
             (IpAddr::V4(start), IpAddr::V4(end)) => {
-                let bits = (start.to_bits() ^ end.to_bits()).leading_zeros();
-                let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-                let first = Ipv4Addr::from(start.to_bits() & mask);
-                write!(f, "{first}/{bits}")
+                (start.to_bits() ^ end.to_bits()).leading_zeros()
             }
             (IpAddr::V6(start), IpAddr::V6(end)) => {
-                let bits = (start.to_bits() ^ end.to_bits()).leading_zeros();
-                let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-                let first = Ipv6Addr::from(start.to_bits() & mask);
-                write!(f, "{first}/{bits}")
+                (start.to_bits() ^ end.to_bits()).leading_zeros()
             }
             // A selector has addresses of one IP version.
-            _ => write!(f, "{start}"),
-        }
+            _ => 0,
+        };
+        let network = AddressRange::from_prefix(start, bits as u8);
+        let first = network.map_or(start, |network| network.first());
+        write!(f, "{first}/{bits}")
     }
 }
 

@@ -63,6 +63,11 @@ impl UpdownScripts {
         })
     }
 
+    /// Tells whether there is any script that could be called.
+    pub fn has_scripts(&self) -> bool {
+        !self.scripts.is_empty()
+    }
+
     /// Tells whether a script was there when the gateway started. Only such scripts can be called.
     pub fn knows(&self, script: &str) -> bool {
         self.scripts.iter().any(|known| known == script)
