@@ -47,6 +47,7 @@ fn main() -> std::io::Result<()> {
     auth::write(&corpus)?;
     others::write(&corpus)?;
     revocation::write(&corpus)?;
+    revocation::write_ocsp(&corpus)?;
     walks::write(&corpus)
 }
 

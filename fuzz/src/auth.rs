@@ -1,12 +1,13 @@
 //! Fuzzes the proofs of a peer's identity: identities, certificates, signatures.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificateRules, Credential, CrlStore, DistinguishedName, Identity,
-    PeerAuthError, PeerCertificates, Revocation, RevocationPolicy, UnixTime, VerifiedPeer,
+    Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity,
+    PeerAuthError, PeerCertificates, Revocation, RevocationPolicy, RevocationStore, UnixTime,
+    VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -20,11 +21,15 @@ macro_rules! file {
 
 /// The time of the checks: 2026-06-01.
 pub(crate) const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_780_272_000));
-static NO_CRLS: CrlStore = CrlStore::new(Vec::new());
-const RELAXED: Revocation<'_> = Revocation {
-    policy: RevocationPolicy::Relaxed,
-    crls: &NO_CRLS,
-};
+static NOTHING_KNOWN: LazyLock<RevocationStore> = LazyLock::new(RevocationStore::default);
+
+fn relaxed() -> Revocation<'static> {
+    Revocation {
+        policy: RevocationPolicy::Relaxed,
+        store: &NOTHING_KNOWN,
+    }
+}
+
 /// The most certificates of an input. No order of so few certificates needs more signature checks than the validator
 /// allows.
 const CERTIFICATES_MAX: usize = 4;
@@ -354,7 +359,7 @@ impl World {
                     &moon,
                     NOW,
                     &CertificateRules::default(),
-                    &RELAXED,
+                    &relaxed(),
                 )
                 .expect("moon's")
         };
@@ -390,7 +395,7 @@ impl World {
             identity,
             NOW,
             &CertificateRules::default(),
-            &RELAXED,
+            &relaxed(),
         ) {
             Ok(peer) => {
                 assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));

@@ -25,7 +25,7 @@ pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
 pub use packets::{fragments, inbound_frames, ip_packet};
-pub use revocation::revocation;
+pub use revocation::{ocsp, revocation};
 pub use walks::walks;
 
 /// A fuzz target. Only its input decides what it does.
@@ -44,6 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ike_sk_open", ike_sk_open),
     ("inbound_frames", inbound_frames),
     ("ip_packet", ip_packet),
+    ("ocsp", ocsp),
     ("revocation", revocation),
     ("tun_gso", tun_gso),
     ("vici_packet", vici_packet),

@@ -1,17 +1,19 @@
-//! Fuzzes CRLs, and the status of a certificate that follows from them.
+//! Fuzzes CRLs and OCSP responses, and the status of a certificate that follows from them.
 
 use std::sync::{Arc, OnceLock};
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificateRules, Credential, Crl, CrlStore, Identity, PeerAuthError,
-    PeerCertificates, Revocation, RevocationPolicy,
+    Authorities, Certificate, CertificateRules, Credential, Crl, Identity, OcspAnswer,
+    PeerAuthError, PeerCertificates, Revocation, RevocationPolicy, RevocationStore,
 };
 use esplanade_ike::wire::{Cert, CertEncoding};
 
-use crate::auth::{AUTHORITY, NOW, issue, issuer, signed, signed_part};
+use crate::auth::{AUTHORITY, NOW, der, issue, issuer, signed, signed_part};
 
-/// The most CRLs of an input.
+/// The most CRLs, or OCSP responses, of an input.
 const CRLS_MAX: usize = 4;
+/// id-pkix-ocsp-basic (RFC 6960 §4.2.1).
+const BASIC_RESPONSE: &[u8] = b"\x06\x09\x2b\x06\x01\x05\x05\x07\x30\x01\x01";
 /// The peer whose certificate is checked. Its serial number is 1.
 const PEER: &str = "CN=peer";
 
@@ -43,17 +45,16 @@ impl World {
     }
 
     /// Checks the peer under each policy. Says which of them accept it: `strict`, `ifuri`, `relaxed`.
-    fn verify(&self, crls: &[Arc<Crl>]) -> [bool; 3] {
-        let store = CrlStore::new(crls.to_vec());
+    fn verify(&self, store: &RevocationStore, responses: &[Cert]) -> [bool; 3] {
         let accepted = [
             RevocationPolicy::Strict,
             RevocationPolicy::IfUri,
             RevocationPolicy::Relaxed,
         ]
         .map(|policy| {
-            let crls = &store;
-            let revocation = Revocation { policy, crls };
-            let mut sent = PeerCertificates::new(&[&self.peer]);
+            let revocation = Revocation { policy, store };
+            let payloads: Vec<&Cert> = std::iter::once(&self.peer).chain(responses).collect();
+            let mut sent = PeerCertificates::new(&payloads);
             let rules = CertificateRules::default();
             let peer =
                 (self.authorities).verify(&mut sent, &self.identity, NOW, &rules, &revocation);
@@ -95,8 +96,75 @@ pub fn revocation(data: &[u8]) {
         }
     }
     for mut crls in [given, made] {
-        let accepted = world.verify(&crls);
+        let accepted = world.verify(&RevocationStore::new(crls.clone()), &[]);
         crls.reverse();
-        assert_eq!(world.verify(&crls), accepted, "the order counts");
+        let again = world.verify(&RevocationStore::new(crls), &[]);
+        assert_eq!(again, accepted, "the order counts");
+    }
+}
+
+/// OCSP responses, or the data that a responder signs, each behind two bytes of length. The peer sends them, and then
+/// the gateway has them.
+pub fn ocsp(data: &[u8]) {
+    let world = World::get();
+    let (mut rest, mut responses) = (data, Vec::new());
+    while responses.len() < CRLS_MAX
+        && let Some(piece) = crate::packets::next_packet(&mut rest)
+    {
+        let made = signed(&world.issuer, piece).map(|basic| response(&basic));
+        responses.extend(made);
+        responses.push(piece.to_vec());
+    }
+    let mut sent: Vec<Cert> = responses
+        .into_iter()
+        .map(|data| Cert {
+            encoding: CertEncoding::OCSP,
+            data,
+        })
+        .collect();
+    let accepted = world.verify(&RevocationStore::default(), &sent);
+    sent.reverse();
+    let again = world.verify(&RevocationStore::default(), &sent);
+    assert_eq!(again, accepted, "the order counts");
+    let mut store = RevocationStore::default();
+    for response in &sent {
+        if let Ok(answer) = OcspAnswer::from_der(&response.data) {
+            let _ = answer.usable_until();
+            store.add_answer(Arc::new(answer));
+        }
+    }
+    assert_eq!(world.verify(&store, &[]), accepted, "who sends them counts");
+}
+
+/// An OCSPResponse with a BasicOCSPResponse.
+fn response(basic: &[u8]) -> Vec<u8> {
+    let bytes = der(0x30, &[BASIC_RESPONSE, &der(4, &[basic])]);
+    der(0x30, &[b"\x0a\x01\x00", &der(0xa0, &[&bytes])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_of_responses_count() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/ocsp");
+        for (seed, accepted) in [
+            ("good", [true; 3]),
+            ("no-end", [true; 3]),
+            ("revoked", [false; 3]),
+            ("revoked-since", [false; 3]),
+            ("unknown", [false, true, true]),
+        ] {
+            let data = std::fs::read(folder.join(seed)).unwrap();
+            let mut rest = data.as_slice();
+            let mut store = RevocationStore::default();
+            while let Some(piece) = crate::packets::next_packet(&mut rest) {
+                let basic = signed(&World::get().issuer, piece).unwrap();
+                let answer = OcspAnswer::from_der(&response(&basic)).unwrap();
+                store.add_answer(Arc::new(answer));
+            }
+            assert_eq!(World::get().verify(&store, &[]), accepted, "{seed}");
+        }
     }
 }

@@ -50,7 +50,8 @@ class Esplanade(Control):
         for number, key in enumerate(settings.keys):
             secrets[f"private-{number}"] = {"file": str(key)}
         self.config.write_text(render({"gateway": self.gateway | settings.gateway,
-                                       "connections": settings.connections, "secrets": secrets}))
+                                       "connections": settings.connections, "secrets": secrets,
+                                       "authorities": settings.status_sources}))
         self.config.chmod(0o600)
         folder = self.folder / "x509crl"
         shutil.rmtree(folder, ignore_errors=True)

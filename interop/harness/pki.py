@@ -37,7 +37,7 @@ class Authority:
         self.folder, self.kind, self.name, self.issuer = folder, kind, name, issuer
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
-        self._identities: dict[str, Identity] = {}
+        self._identities: dict[tuple[str, str], Identity] = {}
         self._crls = 0
         if issuer:
             issuer.issue(self._key, name, self.certificate, "keyUsage=keyCertSign,cRLSign\n"
@@ -60,17 +60,31 @@ class Authority:
         """The certificates of the intermediate authorities from this one up, without the root's."""
         return [self.certificate, *self.issuer.chain()] if self.issuer else []
 
-    def identity(self, name: str) -> Identity:
+    def identity(self, name: str, extensions: str = "") -> Identity:
         """The certificate of a gateway for the DNS name, with the intermediate ones behind it. It is made once."""
-        if name not in self._identities:
-            stem = f"{self.name}-{name}"
+        if (name, extensions) not in self._identities:
+            stem = f"{self.name}-{name}-{len(self._identities)}"
             key, certificate = self.folder / f"{stem}.key", self.folder / f"{stem}.crt"
             self.issue(key, name, certificate, f"subjectAltName=DNS:{name}\nkeyUsage=digitalSignature\n"
-                                               "basicConstraints=critical,CA:FALSE\n", self.kind)
+                                               f"basicConstraints=critical,CA:FALSE\n{extensions}", self.kind)
             with certificate.open("a") as file:
                 file.writelines(above.read_text() for above in self.chain())
-            self._identities[name] = Identity(name, certificate, key)
-        return self._identities[name]
+            self._identities[name, extensions] = Identity(name, certificate, key)
+        return self._identities[name, extensions]
+
+    def responder(self, good: list[Identity], revoked: list[Identity], port: int) -> list[str]:
+        """The command of an OCSP responder that knows these certificates."""
+        index = self.folder / f"{self.name}-{port}-ocsp.index"
+        lines = [f"V\t491231235959Z\t\t{self._serial(one)}\tunknown\t/CN={one.name}\n" for one in good]
+        lines += [f"R\t491231235959Z\t260101000000Z,keyCompromise\t{self._serial(one)}\tunknown\t/CN={one.name}\n"
+                  for one in revoked]
+        index.write_text("".join(lines))
+        return ["openssl", "ocsp", "-index", str(index), "-port", str(port), "-rsigner", str(self.certificate),
+                "-rkey", str(self._key), "-CA", str(self.certificate), "-nmin", "5", "-ignore_err"]
+
+    @staticmethod
+    def _serial(identity: Identity) -> str:
+        return run(["openssl", "x509", "-in", identity.certificate, "-noout", "-serial"]).stdout.strip().split("=")[1]
 
     def crl(self, *revoked: Identity) -> Path:
         """A new CRL that lists these."""

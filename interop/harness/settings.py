@@ -36,6 +36,8 @@ class Settings:
     """The configuration of one end, and the files that it names."""
     connections: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Any] = field(default_factory=dict)
+    # The section `authorities`.
+    status_sources: dict[str, Any] = field(default_factory=dict)
     # Esplanade's own section, which other daemons do not get.
     gateway: dict[str, Any] = field(default_factory=dict)
     certificates: list[Path] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Settings:
     keys: list[Path] = field(default_factory=list)
 
     def text(self) -> str:
-        return render({"connections": self.connections, "secrets": self.secrets})
+        return render({"connections": self.connections, "secrets": self.secrets, "authorities": self.status_sources})
 
     def copy(self) -> Settings:
         return copy.deepcopy(self)

@@ -10,6 +10,8 @@ pub mod daemon;
 pub mod demo;
 pub mod explain;
 pub mod failure;
+pub mod fetch;
+pub mod helper_process;
 pub mod io;
 pub mod join;
 pub mod log;

@@ -214,13 +214,13 @@ fn crls_come_from_the_folder_and_from_uris() {
         load(&path)
     };
     let numbers = |loaded: &Loaded| -> Vec<_> {
-        let crls = loaded.ike.crls.crls().iter();
+        let crls = loaded.ike.revocation.crls().iter();
         crls.map(|crl| (crl.number().unwrap(), crl.entries()))
             .collect()
     };
     fs::create_dir(at.join("x509crl")).unwrap();
     let before = read("").unwrap();
-    assert!(before.ike.crls.is_empty());
+    assert!(before.ike.revocation.is_empty());
     make_crl(at, "x509crl/ca.pem");
     make_crl(at, "other.pem");
     openssl(at, "crl -in other.pem -outform DER -out other.crl");
@@ -231,6 +231,9 @@ fn crls_come_from_the_folder_and_from_uris() {
         numbers(&named),
         [("0b".to_owned(), 1), ("0a".to_owned(), 1)]
     );
+    let web = "crl_uris = http://ca/crl\n ocsp_uris = http://ocsp/, http://ocsp2/";
+    let web = read(&format!("ca {{ cacert = ca.pem\n {web}\n }}")).unwrap();
+    assert!(web.ike.revocation.fetches() && !web.ike.revocation.is_empty());
     assert!(before.diff(&named).others().eq(["crls"]));
     assert!(
         named
@@ -250,15 +253,15 @@ fn crls_come_from_the_folder_and_from_uris() {
         ("cacert = ca.pem\n crl_uris = ca.crl", "is no URI"),
         (
             "cacert = ca.pem\n crl_uris = ldap://ca/crl",
-            "has another scheme",
+            "has a scheme that is not supported",
         ),
         (
             "cacert = ca.pem\n crl_uris = file:///etc/passwd",
             "no CRL in the file",
         ),
         (
-            "cacert = ca.pem\n ocsp_uris = http://ca/",
-            "OCSP is not supported yet",
+            "cacert = ca.pem\n ocsp_uris = https://ca/",
+            "has a scheme that is not supported",
         ),
         (
             "cacert = ca.pem\n cert_uri_base = http://ca/",

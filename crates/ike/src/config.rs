@@ -18,8 +18,8 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 pub mod generators;
 
 pub use crate::auth::{
-    Authorities, Certificate, CertificateRules, Credential, Crl, CrlStore, Identity,
-    RevocationPolicy,
+    Authorities, AuthoritySources, Certificate, CertificateRules, Credential, Crl, Identity,
+    OcspAnswer, RevocationPolicy, RevocationStore, StatusSource,
 };
 pub use crate::ts::{Selector, SelectorAddresses};
 
@@ -31,8 +31,8 @@ pub struct Config {
     pub connections: Vec<Arc<Connection>>,
     /// Pre-shared keys.
     pub secrets: Vec<Secret>,
-    /// The CRLs by which certificates of peers are judged.
-    pub crls: Arc<CrlStore>,
+    /// The information by which the status of peers' certificates is judged.
+    pub revocation: Arc<RevocationStore>,
     pub ports: Ports,
     pub limits: Limits,
     /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
@@ -63,7 +63,7 @@ impl Default for Config {
         Self {
             connections: Vec::new(),
             secrets: Vec::new(),
-            crls: Arc::default(),
+            revocation: Arc::default(),
             ports: Ports::default(),
             limits: Limits::default(),
             fragment_size: 1280,

@@ -8,7 +8,7 @@ use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
-use crate::config::{EndAction, Identity, Mode};
+use crate::config::{EndAction, Identity, Mode, StatusSource};
 use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
@@ -110,6 +110,10 @@ pub enum Event {
         connection: String,
         reason: ChildFailure,
     },
+    /// The status of a peer's certificates is not known. The embedder asks these places and calls
+    /// [`crate::Endpoint::set_revocation`], with the outcome of each in the store. Until then the peer is neither accepted nor
+    /// refused.
+    StatusNeeded(Vec<StatusSource>),
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
     /// A message was sent or accepted. These events make a readable trace of the negotiation.

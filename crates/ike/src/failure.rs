@@ -3,7 +3,7 @@
 
 use esplanade_crypto::iana::Group;
 
-use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError};
+use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError, StatusSource};
 use crate::id::ChildSaId;
 use crate::wire::{
     AuthMethod, DecodeError, EncodeError, ExchangeType, NotifyType, TrafficSelector,
@@ -164,6 +164,19 @@ pub enum AuthFailure {
     Certificate(Box<PeerAuthError>),
     #[error(transparent)]
     Credential(Box<CredentialError>),
+}
+
+impl AuthFailure {
+    /// Returns the places to ask before a proof of identity can be decided on. Returns `None` if it failed.
+    pub(crate) fn status_needed(&self) -> Option<&[StatusSource]> {
+        match self {
+            Self::Certificate(error) => match &**error {
+                PeerAuthError::StatusNeeded(sources) => Some(sources),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 fn each_reason(refused: &[(String, AuthFailure)]) -> String {

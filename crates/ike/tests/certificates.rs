@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use common::*;
 use esplanade_ike::config::{
-    Authorities, Certificate, Credential, Crl, CrlStore, LocalMethod, RemoteMethod,
-    RevocationPolicy,
+    Authorities, Certificate, Credential, Crl, LocalMethod, RemoteMethod, RevocationPolicy,
+    RevocationStore, StatusSource,
 };
 use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
@@ -131,12 +131,12 @@ fn revocation_file(kind: &str, label: &str) -> Vec<u8> {
     format!("-----BEGIN {word}-----\n{base64}\n-----END {word}-----\n").into_bytes()
 }
 
-fn store(labels: &[&str]) -> Arc<CrlStore> {
+fn store(labels: &[&str]) -> Arc<RevocationStore> {
     let crls = labels.iter().flat_map(|label| {
         let file = revocation_file("crls", label);
         Crl::from_file_content(&file).unwrap()
     });
-    Arc::new(CrlStore::new(crls.map(Arc::new).collect()))
+    Arc::new(RevocationStore::new(crls.map(Arc::new).collect()))
 }
 
 /// The configuration of B, which trusts the root and has these CRLs.
@@ -151,20 +151,32 @@ fn judge(crls: &[&str], policy: RevocationPolicy) -> Config {
         revocation: policy,
     };
     let mut config = config(b);
-    config.crls = store(crls);
+    config.revocation = store(crls);
     config
 }
 
 /// A has a certificate below an intermediate authority.
 fn revocable(crls: &[&str], policy: RevocationPolicy) -> Pair {
+    revocable_leaf("leaf", crls, policy)
+}
+
+fn revocable_leaf(leaf: &str, crls: &[&str], policy: RevocationPolicy) -> Pair {
     let text = include_str!("../../../vectors/paths/revocation.json");
     let file: serde_json::Value = serde_json::from_str(text).unwrap();
     let key = file["leaf_key"].as_str().unwrap();
-    let chain = ["leaf", "ca"].map(|label| revocation_file("certificates", label));
+    let chain = [leaf, "ca"].map(|label| revocation_file("certificates", label));
     let root = revocation_file("certificates", "root");
     let mut pair = pair(key.as_bytes(), &chain.concat(), &root);
     pair.b.endpoint.set_config(judge(crls, policy));
     pair
+}
+
+fn refusal_of(pair: &Pair) -> Option<String> {
+    pair.b.events.iter().find_map(|event| match event {
+        Event::Refused(refused) => Some(refused.why.clone()),
+        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    })
 }
 
 /// The reason why B refuses A, if it does.
@@ -176,11 +188,7 @@ fn refusal(mut pair: Pair, initiator_is_a: bool) -> Option<String> {
     side.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(Duration::from_secs(1));
-    let why = pair.b.events.iter().find_map(|event| match event {
-        Event::Refused(refused) => Some(refused.why.clone()),
-        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
-        _ => None,
-    });
+    let why = refusal_of(&pair);
     if why.is_none() {
         pair.assert_agreed(1, 1);
     }
@@ -229,6 +237,135 @@ fn new_crls_count_from_the_next_authentication_on() {
     pair.run(Duration::from_secs(1));
     pair.initiate();
     pair.run(Duration::from_secs(1));
+    assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+    pair.assert_clean_end();
+}
+
+/// A's certificate names a CRL that B can have fetched. B knows the CRL of the root.
+fn fetching(policy: RevocationPolicy) -> Pair {
+    let mut pair = revocable_leaf("leaf-crl", &["root"], policy);
+    let mut config = judge(&["root"], policy);
+    let mut store = RevocationStore::clone(&config.revocation);
+    store.set_fetches();
+    config.revocation = Arc::new(store);
+    pair.b.endpoint.set_config(config);
+    pair
+}
+
+/// The places that B has been told to ask, in the order of the events.
+fn asked(pair: &Pair) -> Vec<&[StatusSource]> {
+    let asked = pair.b.events.iter().filter_map(|event| match event {
+        Event::StatusNeeded(sources) => Some(sources.as_slice()),
+        _ => None,
+    });
+    asked.collect()
+}
+
+/// All places that B awaits have been asked, and these CRLs came of it.
+fn fetched(pair: &mut Pair, crls: &[&str]) {
+    let mut fetched = RevocationStore::clone(&store(crls));
+    fetched.set_fetches();
+    let later = NOW + Duration::from_secs(3600);
+    for source in asked(pair).concat() {
+        fetched.note_tried(source, later.as_secs());
+    }
+    pair.b.endpoint.set_revocation(pair.now, Arc::new(fetched));
+    pair.flush();
+}
+
+#[test]
+fn a_proof_waits_for_what_is_fetched() {
+    use RevocationPolicy::{IfUri, Relaxed, Strict};
+    let uri = "http://crl.example.org/ca.crl".to_owned();
+    let place = [StatusSource::Crl { uri }];
+    for initiator_is_a in [true, false] {
+        for (policy, crls, refused) in [
+            (Strict, &["root", "empty"][..], None),
+            (Relaxed, &["root", "empty"], None),
+            (Relaxed, &["root", "lists"], Some("was revoked at")),
+            (Relaxed, &["root"], None),
+            (IfUri, &["root"], Some("there is no CRL")),
+        ] {
+            let mut pair = fetching(policy);
+            let side = match initiator_is_a {
+                true => &mut pair.a,
+                false => &mut pair.b,
+            };
+            side.endpoint.initiate(pair.now, "site", None).unwrap();
+            pair.flush();
+            // Long enough for some retransmissions, which change nothing.
+            pair.run(Duration::from_secs(15));
+            assert_eq!(asked(&pair), [&place], "{policy:?}: once");
+            assert!(pair.b.up.is_empty() && pair.b.children.is_empty());
+            assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 0);
+            fetched(&mut pair, crls);
+            pair.run(Duration::from_secs(1));
+            let why = refusal_of(&pair);
+            match refused {
+                None => pair.assert_agreed(1, 1),
+                Some(said) => assert!(why.is_some_and(|why| why.contains(said))),
+            }
+            pair.assert_clean_end();
+        }
+    }
+}
+
+#[test]
+fn other_news_do_not_decide() {
+    let mut pair = fetching(RevocationPolicy::Relaxed);
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    let mut unrelated = RevocationStore::clone(&store(&["root"]));
+    unrelated.set_fetches();
+    let unrelated = Arc::new(unrelated);
+    for _ in 0..3 {
+        pair.b.endpoint.set_revocation(pair.now, unrelated.clone());
+        pair.flush();
+        pair.run(Duration::from_secs(1));
+        assert!(pair.b.up.is_empty());
+    }
+    assert_eq!(asked(&pair).len(), 1);
+    fetched(&mut pair, &["root", "lists"]);
+    pair.run(Duration::from_secs(1));
+    assert!(refusal_of(&pair).is_some_and(|why| why.contains("was revoked")));
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_held_proof_ends_with_its_half_open_sa() {
+    for initiator_is_a in [true, false] {
+        let mut pair = fetching(RevocationPolicy::Relaxed);
+        let side = match initiator_is_a {
+            true => &mut pair.a,
+            false => &mut pair.b,
+        };
+        side.endpoint.initiate(pair.now, "site", None).unwrap();
+        pair.flush();
+        // Nobody fetches.
+        pair.run(Duration::from_secs(900));
+        assert!(pair.b.up.is_empty());
+        assert!(pair.b.endpoint.status().is_empty());
+        fetched(&mut pair, &["root", "empty"]);
+        pair.assert_clean_end();
+    }
+}
+
+#[test]
+fn nothing_is_fetched_for_a_peer_that_is_refused_anyway() {
+    let mut pair = fetching(RevocationPolicy::Strict);
+    let mut config = judge(&["root"], RevocationPolicy::Strict);
+    let mut fetches = RevocationStore::clone(&config.revocation);
+    fetches.set_fetches();
+    config.revocation = Arc::new(fetches);
+    change_connection(&mut config, |connection| {
+        if let RemoteMethod::Certificate { pinned, .. } = &mut connection.remote.method {
+            *pinned = load(file!("moon-ecdsa256.pem"));
+        }
+    });
+    pair.b.endpoint.set_config(config);
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    assert!(asked(&pair).is_empty());
     assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
     pair.assert_clean_end();
 }

@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use esplanade_crypto::Tier;
 
+use crate::fetch::fetcher;
 use crate::{config, demo, log, updown};
 
 /// An IPsec gateway: IKEv2 and ESP
@@ -95,6 +96,9 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands
     Man { command: Option<String> },
+    /// Fetch information about revocation for the gateway that has started this process
+    #[command(name = fetcher::COMMAND, hide = true)]
+    RevocationFetcher,
     /// Run updown scripts for the gateway that has started this process
     #[command(name = updown::runner::COMMAND, hide = true)]
     UpdownRunner,

@@ -6,7 +6,7 @@ mod control;
 mod explain;
 
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ pub use args::{Cli, Command, Control, Guard, RunOptions};
 
 use crate::config::{self, Loaded};
 use crate::failure::{Exit, Failure};
+use crate::fetch::fetcher;
 use crate::io::signals::ignore_meaningless;
 use crate::{confine, daemon, demo, log, updown};
 
@@ -74,13 +75,16 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             print(&script)
         }
         Command::Man { command } => man(command.as_deref()),
-        Command::UpdownRunner => {
-            let socket = std::io::stdin().as_fd().try_clone_to_owned();
-            let served = socket.and_then(updown::runner::serve);
-            served
-                .map_err(|error| Failure::runtime(format!("the runner of updown scripts: {error}")))
-        }
+        Command::RevocationFetcher => serve("the fetcher", fetcher::serve),
+        Command::UpdownRunner => serve("the runner of updown scripts", updown::runner::serve),
     }
+}
+
+/// Lets this process serve the gateway that has started it. The socket is the standard input.
+fn serve(who: &str, serve: fn(OwnedFd) -> std::io::Result<()>) -> Result<(), Failure> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let served = socket.and_then(serve);
+    served.map_err(|error| Failure::runtime(format!("{who}: {error}")))
 }
 
 fn run(options: RunOptions) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
-//! Reads the section `authorities`, and the CRLs that it and the folder `x509crl` hold. It does not
-//! check signatures; `ike` does when a peer's certificate needs it.
+//! Reads the section `authorities`, the CRLs that it and the folder `x509crl` hold, and the OCSP responders that the
+//! folder `x509ocsp` trusts. It does not check signatures; `ike` does when a peer's certificate needs it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::auth::{Crl, CrlStore};
+use esplanade_ike::auth::{AuthoritySources, Crl, RevocationStore};
 
-use super::credentials::{CredentialStore, all_in};
+use super::credentials::{CredentialStore, all_in, certificates_of};
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::include::read_bytes;
 use super::schema;
@@ -15,6 +15,8 @@ use super::value::{ValueError, ValueResult, given, parts, read_list, report};
 
 /// The largest file with CRLs. The CRLs of large public authorities have a few MiB.
 const CRL_FILE_BYTES_MAX: u64 = 16 << 20;
+/// The most characters of a URI.
+const URI_LEN_MAX: usize = 1024;
 /// The most bytes in all files with CRLs.
 const CRL_BYTES_MAX: u64 = 128 << 20;
 
@@ -25,15 +27,15 @@ struct CrlReader<'a> {
     bytes_left: u64,
 }
 
-/// Reads the authorities and all CRLs. The CRLs are needed if a connection authenticates its peer
-/// by certificate.
-pub(super) fn crls(
+/// Reads the authorities, all CRLs, and the trusted responders. They are needed if a connection
+/// authenticates its peer by certificate.
+pub(super) fn revocation(
     node: &SectionNode,
     base: &Path,
     store: &CredentialStore,
     needed: bool,
     d: &mut Diagnostics,
-) -> CrlStore {
+) -> RevocationStore {
     let mut reader = CrlReader {
         base,
         crls: Vec::new(),
@@ -42,11 +44,24 @@ pub(super) fn crls(
     let mut with_uri = Vec::new();
     schema::check(node, &schema::AUTHORITIES, false, d);
     for section in node.sections() {
-        if let Some(certificate) = authority(section, &mut reader, store, d) {
-            with_uri.push(certificate);
+        if let Some(sources) = authority(section, &mut reader, store, d) {
+            with_uri.push(sources);
         }
     }
+    let mut responders = Vec::new();
     if needed {
+        for path in all_in(base, "x509ocsp", d) {
+            match certificates_of(&path) {
+                Ok(certificates) => responders.extend(certificates),
+                Err((what, help)) => {
+                    let what = format!(
+                        "OCSP responder {}: {what}",
+                        quoted(&path.display().to_string())
+                    );
+                    d.push(Diagnostic::warning(what).help(help));
+                }
+            }
+        }
         for path in all_in(base, "x509crl", d) {
             // As in x509ca, a file of another kind does not stop the gateway.
             if let Err((what, help)) = reader.read(&path, d) {
@@ -55,20 +70,26 @@ pub(super) fn crls(
             }
         }
     }
-    let mut store = CrlStore::new(reader.crls);
-    for subject in &with_uri {
-        store.expect(subject);
+    let mut store = RevocationStore::new(reader.crls);
+    for sources in with_uri {
+        store.expect(sources);
+    }
+    for responder in &responders {
+        if let Err(what) = store.trust_responder(responder.der()) {
+            let what = format!("OCSP responder \"{}\": {what}", responder.subject());
+            d.push(Diagnostic::warning(what).help("its key must be of a kind that signs answers"));
+        }
     }
     store
 }
 
-/// Reads one authority. Returns its name if it has a URI.
+/// Reads one authority. Returns the places where the status of its certificates is to be had, if it names any.
 fn authority(
     node: &SectionNode,
     reader: &mut CrlReader<'_>,
     store: &CredentialStore,
     d: &mut Diagnostics,
-) -> Option<esplanade_ike::auth::DistinguishedName> {
+) -> Option<AuthoritySources> {
     schema::check(node, &schema::AUTHORITY, false, d);
     for (key, help) in [
         (
@@ -93,10 +114,6 @@ fn authority(
             report(key, bad, entry.value.at, d);
         }
     }
-    if let Some(entry) = given(node, "ocsp_uris") {
-        let bad = ValueError::new("OCSP is not supported yet", "use `crl_uris` with `file:`");
-        report("ocsp_uris", bad, entry.value.at, d);
-    }
     let Some(entry) = given(node, "cacert") else {
         let what = format!("the authority {} has no `cacert`", quoted(&node.name.value));
         let help = "name the file with its certificate, which lies in x509ca/";
@@ -109,15 +126,70 @@ fn authority(
         return None;
     };
     let certificates = store.certificates("x509ca", file, entry.value.at, d);
-    let paths = read_list(node, "crl_uris", d, crl_path).unwrap_or_default();
-    let at = given(node, "crl_uris")?.value.at;
-    for path in &paths {
-        if let Err((what, help)) = reader.read(path, d) {
+    let places = read_list(node, "crl_uris", d, crl_place);
+    let responders = read_list(node, "ocsp_uris", d, http_uri);
+    if places.is_none() && responders.is_none() {
+        return None;
+    }
+    let mut uris = Vec::new();
+    for place in places.unwrap_or_default() {
+        let path = match place {
+            CrlPlace::Uri(uri) => {
+                uris.push(uri);
+                continue;
+            }
+            CrlPlace::File(path) => path,
+        };
+        if let Err((what, help)) = reader.read(&path, d) {
             let what = format!("{}: {what}", quoted(&path.display().to_string()));
+            let at = given(node, "crl_uris")?.value.at;
             report("crl_uris", ValueError::new(what, help), at, d);
         }
     }
-    Some(certificates.first()?.subject().clone())
+    Some(AuthoritySources {
+        authority: certificates.first()?.subject().clone(),
+        crls: uris,
+        responders: responders.unwrap_or_default(),
+    })
+}
+
+/// The place of a CRL.
+#[derive(Debug, PartialEq, Eq)]
+enum CrlPlace {
+    File(PathBuf),
+    Uri(String),
+}
+
+fn crl_place(text: &str) -> ValueResult<CrlPlace> {
+    match text.starts_with("file:") {
+        true => crl_path(text).map(CrlPlace::File),
+        false => http_uri(text).map(CrlPlace::Uri),
+    }
+}
+
+/// Reads a URI of the scheme `http` (RFC 9110 §4.2.1). What it gives is signed, so that it needs no TLS.
+fn http_uri(text: &str) -> ValueResult<String> {
+    let bad =
+        |what: &str, help: &str| Err(ValueError::new(format!("{} {what}", quoted(text)), help));
+    let example = "write it as http://ca.example.org/ca.crl";
+    let (scheme, rest) = match text.split_once(':') {
+        Some(parts) => parts,
+        None => return bad("is no URI", example),
+    };
+    if !scheme.eq_ignore_ascii_case("http") {
+        return bad(
+            "has a scheme that is not supported",
+            "use `http:`, or `file:` for a CRL: what they give is signed, so that it needs no TLS",
+        );
+    }
+    let host = rest
+        .strip_prefix("//")
+        .and_then(|rest| rest.split('/').next());
+    let plain = text.len() <= URI_LEN_MAX && text.chars().all(|c| c.is_ascii_graphic());
+    match host.is_some_and(|host| !host.is_empty()) && plain {
+        true => Ok(text.to_owned()),
+        false => bad("is no URI of a web server", example),
+    }
 }
 
 impl CrlReader<'_> {
@@ -142,15 +214,7 @@ fn crl_path(text: &str) -> ValueResult<PathBuf> {
     let bad =
         |what: &str, help: &str| Err(ValueError::new(format!("{} {what}", quoted(text)), help));
     let example = "write it as file:///etc/esplanade/ca.crl";
-    let Some(rest) = text.strip_prefix("file:") else {
-        return match text.contains(':') {
-            true => bad(
-                "has another scheme than `file`, which is not supported yet",
-                example,
-            ),
-            false => bad("is no URI", example),
-        };
-    };
+    let rest = text.strip_prefix("file:").unwrap_or(text);
     let path = match rest.strip_prefix("//") {
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
         None => rest,
@@ -193,6 +257,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn uris_of_web_servers() {
+        let long = format!("http://crl.example.org/{}", "a".repeat(1024));
+        for (text, right) in [
+            ("http://crl.example.org/ca.crl", true),
+            ("HTTP://[2001:db8::1]:8080/?a=b", true),
+            ("https://crl.example.org/ca.crl", false),
+            ("ldap://crl.example.org/", false),
+            ("http:crl.example.org", false),
+            ("http:///ca.crl", false),
+            ("http://crl.example.org/a b", false),
+            (&long, false),
+        ] {
+            let uri = right.then(|| CrlPlace::Uri(text.to_owned()));
+            assert_eq!(crl_place(text).ok(), uri, "{text}");
+        }
+    }
+
+    #[test]
     fn uris_of_files() {
         for (text, path) in [
             ("file:///etc/ca.crl", Some("/etc/ca.crl")),
@@ -206,7 +288,8 @@ mod tests {
             ("ftp://crl.example.org/ca.crl", None),
             ("/etc/ca.crl", None),
         ] {
-            assert_eq!(crl_path(text).ok(), path.map(PathBuf::from), "{text}");
+            let place = path.map(|path| CrlPlace::File(PathBuf::from(path)));
+            assert_eq!(crl_place(text).ok(), place, "{text}");
         }
     }
 }

@@ -259,7 +259,7 @@ pub(super) fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<Path
 
 type FileRefusal = (String, &'static str);
 
-fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
+pub(super) fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))

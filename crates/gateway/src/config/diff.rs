@@ -207,7 +207,7 @@ impl Loaded {
                 .iter()
                 .zip(new_secrets)
                 .any(|(old, new)| old.owners != new.owners || old.key.expose() != new.key.expose());
-        diff.crls = self.ike.crls != new.ike.crls;
+        diff.crls = self.ike.revocation != new.ike.revocation;
         diff.policies = self.policies != new.policies;
         diff.gateway = self.gateway != new.gateway;
         diff

@@ -76,6 +76,8 @@ pub struct GatewayConfig {
     pub nat_keepalive: Duration,
     /// Give peers tokens that show a crash of this gateway, and take theirs (RFC 6290).
     pub quick_crash_detection: bool,
+    /// CRLs and answers of OCSP responders are fetched where certificates or authorities name them.
+    pub fetch_revocation: bool,
     /// The folder for files that outlive the gateway. `None` means that of the service manager, if there is one.
     pub state_directory: Option<PathBuf>,
     pub retransmission: Retransmission,
@@ -127,6 +129,7 @@ impl Default for GatewayConfig {
             fragment_size: 1280,
             nat_keepalive: Duration::from_secs(20),
             quick_crash_detection: true,
+            fetch_revocation: true,
             state_directory: None,
             retransmission: Retransmission::default(),
             limits: Limits::default(),
@@ -215,6 +218,8 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),
         quick_crash_detection: read(node, "quick_crash_detection", d, switch)
             .unwrap_or(standard.quick_crash_detection),
+        fetch_revocation: read(node, "fetch_revocation", d, switch)
+            .unwrap_or(standard.fetch_revocation),
         state_directory: read(node, "state_directory", d, absolute),
         retransmission: Retransmission {
             tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))

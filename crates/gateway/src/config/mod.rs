@@ -176,7 +176,12 @@ fn build(
         .any(|connection| matches!(connection.remote.method, RemoteMethod::Certificate { .. }));
     let authorities = resolved.section("authorities").unwrap_or(&nothing);
     let store = &context.store;
-    ike.crls = authorities::crls(authorities, base, store, needed, context.diagnostics).into();
+    let mut revocation =
+        authorities::revocation(authorities, base, store, needed, context.diagnostics);
+    if needed && gateway.fetch_revocation {
+        revocation.set_fetches();
+    }
+    ike.revocation = revocation.into();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;
 

@@ -74,6 +74,7 @@ pub const GATEWAY: Schema = Schema {
         "fragment_size",
         "nat_keepalive",
         "quick_crash_detection",
+        "fetch_revocation",
         "state_directory",
         "retransmit_tries",
         "retransmit_timeout",

@@ -56,6 +56,18 @@ impl FileRules {
         )
     }
 
+    /// Permits to read every file. Names are looked up by libraries and files that the system's administrator chooses.
+    pub fn reading() -> Result<Self, RulesetError> {
+        let ruleset = Ruleset::default()
+            .handle_access(AccessFs::from_all(KNOWN))?
+            .handle_access(AccessNet::BindTcp)?
+            .scope(Scope::Signal)?
+            .create()?;
+        let open = Vec::new();
+        let files = Self { ruleset, open };
+        files.with(Path::new("/"), AccessFs::ReadFile | AccessFs::ReadDir)
+    }
+
     /// Permits what the control thread uses: `read` for reloads, and the folder from which it
     /// removes `socket`.
     pub fn control(read: &[PathBuf], socket: &Path) -> Result<Self, RulesetError> {

@@ -98,6 +98,15 @@ pub fn writing() -> io::Result<()> {
     keep(CapabilitySet::empty())
 }
 
+/// Confines a process that looks up names and opens TCP connections. It reads files, and writes none. Call it before the
+/// process starts another thread.
+pub fn fetching() -> io::Result<()> {
+    hide()?;
+    set_no_new_privs(true)?;
+    restrict(FileRules::reading)?;
+    keep(CapabilitySet::empty())
+}
+
 /// The parts of the confinement that the kernel enforces, besides capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InForce {

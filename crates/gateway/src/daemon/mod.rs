@@ -14,6 +14,7 @@ mod keeper;
 mod keys;
 mod links;
 mod load;
+mod log_lines;
 mod plane;
 mod policies;
 pub mod preview;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant, SystemTime};
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::Endpoint;
+use esplanade_ike::auth::StatusSource;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, DownReason, Event};
 use esplanade_ipsec::lifetime::LifetimeEvent;
@@ -44,6 +46,7 @@ use tokio::sync::mpsc;
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
+use crate::fetch::StatusFetcher;
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
 use crate::updown::runner::Runner;
@@ -54,6 +57,7 @@ use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use keys::KeyFile;
+use log_lines::{log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
@@ -99,12 +103,25 @@ pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Resu
                     "cannot reach the runner of updown scripts: {error}"
                 ))
             })?;
-        let (mut daemon, inputs) = Daemon::start(loaded, options, updown).await?;
+        let fetcher = match loaded.ike.revocation.fetches() {
+            true => StatusFetcher::start()
+                .map_err(|error| Failure::runtime(format!("cannot start the fetcher: {error}")))?,
+            false => StatusFetcher::default(),
+        };
+        let helpers = Helpers { updown, fetcher };
+        let (mut daemon, inputs) = Daemon::start(loaded, options, helpers).await?;
         daemon.confined =
             confine::controlling(&daemon.options.config, &read, &daemon.loaded.gateway)
                 .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
         daemon.serve(inputs).await
     })
+}
+
+/// The connections to processes that help the gateway.
+#[derive(Debug)]
+struct Helpers {
+    updown: UpdownScripts,
+    fetcher: StatusFetcher,
 }
 
 #[derive(Debug)]
@@ -131,6 +148,7 @@ struct Daemon {
     shield_next: Instant,
     next_tick: Instant,
     updown: UpdownScripts,
+    fetcher: StatusFetcher,
     confined: InForce,
 }
 
@@ -171,6 +189,10 @@ impl Daemon {
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
                 () = tokio::time::sleep_until(deadline.into()) => {}
                 () = self.updown.proceed() => {}
+                report = self.fetcher.report() => {
+                    self.fetcher.take(report);
+                    self.renew_revocation(Instant::now());
+                }
                 () = inputs.plane.watch.changed() => self.repair_at = Some(Instant::now()),
                 asked = inputs.signals.asked() => match asked {
                     Asked::Stop => break Ok(()),
@@ -299,6 +321,18 @@ impl Daemon {
             self.shield_next = now + SHIELD_PAUSE;
             self.plane.shield(&self.join.shielded(), now);
         }
+    }
+
+    fn ask_for_status(&mut self, sources: &[StatusSource], now: Instant) {
+        if self.fetcher.ask(sources) {
+            self.renew_revocation(now);
+        }
+    }
+
+    /// Tells the endpoint what is known about revocation now.
+    fn renew_revocation(&mut self, now: Instant) {
+        let store = self.fetcher.added_to(&self.loaded.ike.revocation);
+        self.endpoint.set_revocation(now, store);
     }
 
     fn on_datagram(&mut self, datagram: &IkeDatagram, now: Instant) {
@@ -442,6 +476,7 @@ impl Daemon {
                     self.emit("child-updown", &deleted.connection, None);
                 }
             }
+            Event::StatusNeeded(sources) => self.ask_for_status(&sources, now),
             Event::PeerMoved {
                 ike_sa,
                 children,
@@ -622,6 +657,7 @@ impl Daemon {
         }
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
+        self.renew_revocation(now);
         self.join.configure(configured);
         self.shield_at = Some(now);
         self.refused.clear();
@@ -710,63 +746,4 @@ fn settle_ike(loaded: &mut Loaded, key_log: bool, token_secret: Option<Arc<Secre
     loaded.ike.key_log = key_log;
     loaded.ike.token_secret = token_secret;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
-}
-
-/// Makes a text safe for the log. Reasons and identities contain what peers have sent.
-fn plain(text: &impl ToString) -> String {
-    esplanade_ike::text::clean(&text.to_string())
-}
-
-fn log_up(up: &esplanade_ike::IkeSaUp) {
-    tracing::info!(
-        connection = up.connection,
-        ike_sa = %up.ike_sa,
-        local = %up.local,
-        remote = %up.remote,
-        local_id = %plain(&up.local_id),
-        remote_id = %plain(&up.remote_id),
-        suite = up.suite,
-        "IKE SA established"
-    );
-}
-
-/// Logs that a peer was refused. The endpoint limits these events by source and in all, because strangers can cause
-/// them.
-fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
-    let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
-    tracing::warn!(
-        connection = refused.connection.as_deref().unwrap_or("none yet"),
-        local = %refused.local,
-        remote = %refused.remote,
-        local_id = id(&refused.local_id),
-        remote_id = id(&refused.remote_id),
-        reason = refused.refusal.name(),
-        offered = refused.offered,
-        configured = refused.configured,
-        untold = refused.unreported,
-        "refused a peer: {}",
-        refused.why
-    );
-}
-
-/// Logs a message of a negotiation. The level is TRACE, because a stranger can cause such a line with a single packet.
-fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
-    let kind = if trace.response {
-        "response"
-    } else {
-        "request"
-    };
-    tracing::trace!(
-        connection = trace.connection,
-        ike_sa = %trace.ike_sa,
-        direction = ?trace.direction,
-        local = %trace.local,
-        remote = %trace.remote,
-        exchange = trace.exchange,
-        kind,
-        message_id = trace.message_id,
-        len = trace.len,
-        payloads = trace.payloads,
-        "IKE message"
-    );
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, CrlStore, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
-    SelectorAddresses, StartAction,
+    AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, RevocationStore,
+    Selector, SelectorAddresses, StartAction,
 };
 use esplanade_ike::status::{
     ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaStatus, Refusal,
@@ -221,7 +221,7 @@ pub fn output(report: output::OutputReport) -> OutputCounters {
 }
 
 /// Reports the CRLs.
-pub fn crls(store: &CrlStore) -> Named<ListedCrl> {
+pub fn crls(store: &RevocationStore) -> Named<ListedCrl> {
     let listed = store.crls().iter().enumerate().map(|(index, crl)| {
         let listed = ListedCrl {
             issuer: crl.issuer().to_string(),

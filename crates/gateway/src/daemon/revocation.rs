@@ -13,8 +13,12 @@ pub fn missing(loaded: &Loaded) -> Option<(&'static str, &'static str)> {
     };
     let mut connections = loaded.ike.connections.iter();
     let relaxed = connections.any(|connection| is_relaxed(&connection.remote.method));
-    (relaxed && loaded.ike.crls.is_empty()).then_some((
-        "without a CRL, a peer's certificate that has been revoked is still accepted",
+    let store = &loaded.ike.revocation;
+    (relaxed && store.is_empty()).then_some((
+        match store.fetches() {
+            true => "a peer's certificate that has been revoked is still accepted, if it names no CRL and no OCSP responder",
+            false => "without a CRL, a peer's certificate that has been revoked is still accepted",
+        },
         "put the CRLs of the authorities into x509crl/ beside the configuration, or name them in `crl_uris`",
     ))
 }

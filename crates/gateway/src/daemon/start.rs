@@ -14,14 +14,13 @@ use super::keys::KeyFile;
 use super::plane::{self, Plane};
 use super::signals::Signals;
 use super::{
-    Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier, token_secret,
-    warn_of_missing,
+    Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
+    token_secret, warn_of_missing,
 };
 use crate::config::Loaded;
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::join::{ChildSaDevice, Join};
-use crate::updown::UpdownScripts;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -34,14 +33,14 @@ struct Begun {
     database: Arc<Database>,
     join: Join,
     guards: crate::net::Result<Guards>,
-    updown: UpdownScripts,
+    helpers: Helpers,
 }
 
 impl Daemon {
     pub(super) async fn start(
         loaded: Loaded,
         options: Options,
-        updown: UpdownScripts,
+        helpers: Helpers,
     ) -> Result<(Self, Inputs), Failure> {
         // A second gateway, started by mistake, stops here, before it touches anything.
         let socket = match Socket::bind(&loaded.gateway.socket) {
@@ -63,7 +62,7 @@ impl Daemon {
             database,
             join,
             guards,
-            updown,
+            helpers,
         };
         let result = Self::start_guarded(loaded, options, begun).await;
         if result.is_err() && stand {
@@ -86,7 +85,7 @@ impl Daemon {
             database,
             mut join,
             guards,
-            updown,
+            helpers: Helpers { updown, fetcher },
         } = begun;
         let signals = Signals::watch()?;
         let keys = match &options.export_keys {
@@ -127,6 +126,7 @@ impl Daemon {
             shield_next: started,
             next_tick: started + TICK,
             updown,
+            fetcher,
             confined: InForce::default(),
         };
         warn_of_missing(&daemon.loaded);

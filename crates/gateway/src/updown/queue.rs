@@ -11,6 +11,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::environment::{ChildFacts, Environment, SelectorPair, selector_pairs};
 use super::runner::{LINE_MAX, Outcome, Registration, Report, Request, Runner};
+use crate::helper_process::line;
 
 /// Calls that can wait. A call that finds no place is lost, with a line in the log.
 const WAITING_MAX: usize = 4096;
@@ -190,12 +191,6 @@ impl Connection {
             }
         }
     }
-}
-
-fn line(message: &impl serde::Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    Ok(line)
 }
 
 fn log(call: &ScriptCall, report: &Report) {

@@ -4,7 +4,7 @@
 //! answers each with a `Report`. All are JSON, a line each.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::io::{self, BufReader, PipeReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
+
+use crate::helper_process::{self, line, next_line};
 
 /// The hidden command of `esplanade` that is the runner. Its socket is its standard input.
 pub const COMMAND: &str = "updown-runner";
@@ -69,14 +71,7 @@ pub struct Runner(UnixStream);
 impl Runner {
     /// Starts the runner. It ends when this end of the socket is closed.
     pub fn spawn() -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
-        // Nobody waits for the process: it ends with the gateway.
-        Command::new("/proc/self/exe")
-            .arg(COMMAND)
-            .stdin(OwnedFd::from(theirs))
-            .process_group(0)
-            .spawn()?;
-        Ok(Self(ours))
+        helper_process::spawn(COMMAND).map(Self)
     }
 
     pub(super) fn into_stream(self) -> io::Result<UnixStream> {
@@ -89,12 +84,12 @@ impl Runner {
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
     let mut writer = UnixStream::from(socket);
     let mut reader = BufReader::new(writer.try_clone()?);
-    let Some(registration) = next_line(&mut reader)? else {
+    let Some(registration) = next_line(&mut reader, LINE_MAX)? else {
         return Ok(());
     };
     let Registration { scripts } = serde_json::from_slice(&registration)?;
-    while let Some(line) = next_line(&mut reader)? {
-        let request: ReceivedRequest = serde_json::from_slice(&line)?;
+    while let Some(text) = next_line(&mut reader, LINE_MAX)? {
+        let request: ReceivedRequest = serde_json::from_slice(&text)?;
         let report = match scripts.contains(&request.script) {
             true => run(&request, TIME_MAX),
             false => Report {
@@ -102,17 +97,9 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
                 output: String::new(),
             },
         };
-        let mut line = serde_json::to_vec(&report)?;
-        line.push(b'\n');
-        writer.write_all(&line)?;
+        writer.write_all(&line(&report)?)?;
     }
     Ok(())
-}
-
-fn next_line(reader: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    reader.take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
-    Ok(line.ends_with(b"\n").then_some(line))
 }
 
 /// Runs one script. A shell reads it, as in strongSwan, so that it can have arguments. The values are in variables only:
@@ -267,7 +254,7 @@ mod tests {
         let mut reader = BufReader::new(gateway.try_clone().unwrap());
         let mut ask = |line: &str| {
             gateway.write_all(line.as_bytes()).unwrap();
-            let report = next_line(&mut reader).unwrap().unwrap();
+            let report = next_line(&mut reader, LINE_MAX).unwrap().unwrap();
             serde_json::from_slice::<Report>(&report).unwrap().outcome
         };
         let registration = "{\"scripts\": [\"true\"]}\n";

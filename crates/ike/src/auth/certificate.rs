@@ -14,7 +14,7 @@ use super::identity::Identity;
 use super::name::DistinguishedName;
 use super::oid;
 use super::path::{Anchors, Chain};
-use super::revocation::Revocation;
+use super::revocation::{OcspAnswer, Revocation, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
 use super::scheme::{Hash, KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
@@ -22,6 +22,8 @@ use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
 const CERTIFICATES_MAX: usize = 32;
+/// Answers of OCSP responders that are taken from a message.
+const ANSWERS_MAX: usize = 8;
 
 /// Authorities that the response to IKE_SA_INIT names. It must fit one datagram.
 const AUTHORITIES_ASKED_MAX: usize = 24;
@@ -210,7 +212,13 @@ impl PeerCertificates {
             .split_first()
             .ok_or(PeerAuthError::NoCertificate)?;
         let certificate = Certificate::parse(own).map_err(PeerAuthError::Malformed)?;
-        let chain = Chain::new(own, intermediates).map_err(PeerAuthError::Malformed)?;
+        let answers = payloads
+            .iter()
+            .filter(|cert| cert.encoding == CertEncoding::OCSP)
+            .take(ANSWERS_MAX)
+            .filter_map(|cert| OcspAnswer::from_der(&cert.data).ok());
+        let chain = Chain::new(own, intermediates, answers.collect());
+        let chain = chain.map_err(PeerAuthError::Malformed)?;
         Ok((certificate, chain))
     }
 }
@@ -269,7 +277,8 @@ impl Authorities {
     }
 
     /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now`, keeps the
-    /// rules and has no revoked certificate, and the peer's own must name `identity`.
+    /// rules and has no revoked certificate, and the peer's own must name `identity`. [`VerifiedPeer::check_status`] says
+    /// whether the status of a certificate is still to be had.
     pub fn verify(
         &self,
         peer: &mut PeerCertificates,
@@ -285,7 +294,7 @@ impl Authorities {
             Ok((certificate, chain)) => (&*certificate, chain),
             Err(error) => return Err(error.clone()),
         };
-        self.anchors.verify(chain, now, rules, revocation)?;
+        let sources = self.anchors.verify(chain, now, rules, revocation)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);
         }
@@ -299,7 +308,10 @@ impl Authorities {
             });
         }
         let certificate = certificate.clone();
-        Ok(VerifiedPeer { certificate })
+        Ok(VerifiedPeer {
+            certificate,
+            sources,
+        })
     }
 }
 
@@ -313,11 +325,20 @@ impl std::fmt::Debug for Authorities {
 #[derive(Clone, Debug)]
 pub struct VerifiedPeer {
     certificate: Certificate,
+    sources: Vec<StatusSource>,
 }
 
 impl VerifiedPeer {
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
+    }
+
+    /// Returns an error while the status of a certificate is still to be had. It names the places to ask.
+    pub fn check_status(&self) -> Result<(), PeerAuthError> {
+        match self.sources.is_empty() {
+            true => Ok(()),
+            false => Err(PeerAuthError::StatusNeeded(self.sources.clone())),
+        }
     }
 
     /// Checks the signature scheme of AUTH. RSA by RFC 7296 names no hash, so that rules refuse it.

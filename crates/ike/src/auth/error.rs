@@ -1,6 +1,7 @@
 //! The errors in our own credentials, and in the peer's proof of identity.
 
 use super::identity::Identity;
+use super::revocation::StatusSource;
 use crate::wire::{AuthMethod, HashAlgorithm, IdType};
 
 /// Our own credentials cannot be used.
@@ -66,6 +67,9 @@ pub enum PeerAuthError {
     },
     #[error("nobody says whether certificate \"{subject}\" is revoked: {why}")]
     UnknownStatus { subject: String, why: String },
+    /// The places to ask before the path can be accepted.
+    #[error("the status of a certificate is still to be had")]
+    StatusNeeded(Vec<StatusSource>),
     #[error("the certificate path is not valid: {0}")]
     Path(String),
     #[error("certificate \"{subject}\" is not for identity {identity}")]

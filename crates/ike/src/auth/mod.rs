@@ -8,7 +8,8 @@
 //!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the
 //!   AUTH payload.
 //!
-//! - Revocation: [`CrlStore`] has the CRLs, and [`RevocationPolicy`] says what an unknown status means.
+//! - Revocation: [`RevocationStore`] has the CRLs and the answers of OCSP responders. [`RevocationPolicy`] says what an
+//!   unknown status means. [`StatusSource`] is a place where the status is to be had.
 //!
 //! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
@@ -42,7 +43,10 @@ pub use error::{CredentialError, PeerAuthError};
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
-pub use revocation::{Crl, CrlError, CrlStore, Revocation, RevocationPolicy};
+pub use revocation::{
+    AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationPolicy,
+    RevocationStore, StatusSource,
+};
 pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SchemeRules};
 pub use rustls_pki_types::UnixTime;
 pub use scheme::SIGNATURE_HASHES;

@@ -1,4 +1,5 @@
-//! The outer form that certificates and CRLs share (RFC 5280 §4.1.1 and §5.1.1): content, algorithm and signature.
+//! The outer form that certificates, CRLs and OCSP responses share (RFC 5280 §4.1.1 and §5.1.1): content, algorithm and
+//! signature.
 
 use rustls_pki_types::alg_id;
 use x509_cert::der::asn1::{BitString, UintRef};
@@ -68,11 +69,16 @@ fn modulus_bits(key: &[u8]) -> Option<u32> {
 impl Signed {
     pub(super) fn from_der(der: &[u8]) -> x509_cert::der::Result<Self> {
         let mut reader = reader_of(der, Tag::Sequence)?;
+        let signed = Self::read(&mut reader)?;
+        reader.finish(signed)
+    }
+
+    /// Reads the three elements. Others may follow.
+    pub(super) fn read(reader: &mut SliceReader<'_>) -> x509_cert::der::Result<Self> {
         let content = reader.tlv_bytes()?;
         let algorithm = reader.tlv_bytes()?;
         let signature: BitString = reader.decode()?;
         let signature = signature.as_bytes().unwrap_or_default().to_vec();
-        reader.finish(())?;
         Ok(Self {
             content: content.to_vec(),
             algorithm: value_of(algorithm)?.to_vec(),

@@ -1,5 +1,6 @@
 //! Certificates and signatures of `vectors/ike`, and identities as text.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,11 +17,14 @@ macro_rules! file {
 /// 2026-06-01.
 const NOW: u64 = 1_780_272_000;
 
-static NO_CRLS: CrlStore = CrlStore::new(Vec::new());
-const RELAXED: Revocation<'_> = Revocation {
-    policy: RevocationPolicy::Relaxed,
-    crls: &NO_CRLS,
-};
+static NOTHING_KNOWN: LazyLock<RevocationStore> = LazyLock::new(RevocationStore::default);
+
+fn relaxed() -> Revocation<'static> {
+    Revocation {
+        policy: RevocationPolicy::Relaxed,
+        store: &NOTHING_KNOWN,
+    }
+}
 
 fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(NOW))
@@ -56,7 +60,7 @@ fn verify_by(
     pems: &[&[u8]],
     identity: &Identity,
 ) -> Result<VerifiedPeer, PeerAuthError> {
-    authorities().verify(&mut sent(pems), identity, now(), rules, &RELAXED)
+    authorities().verify(&mut sent(pems), identity, now(), rules, &relaxed())
 }
 
 fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
@@ -386,7 +390,7 @@ fn paths_are_checked() {
                 &moon(),
                 now(),
                 &rules,
-                &RELAXED
+                &relaxed()
             )
             .unwrap_err(),
         PeerAuthError::UnknownIssuer
@@ -398,7 +402,7 @@ fn paths_are_checked() {
             &moon(),
             now(),
             &rules,
-            &RELAXED
+            &relaxed()
         )
         .is_err()
     );
@@ -415,7 +419,7 @@ fn every_truncated_certificate_is_refused() {
         let mut cut = PeerCertificates::new(&[&cut]);
         let rules = CertificateRules::default();
         let refused = authorities()
-            .verify(&mut cut, &moon(), now(), &rules, &RELAXED)
+            .verify(&mut cut, &moon(), now(), &rules, &relaxed())
             .unwrap_err();
         assert!(matches!(refused, PeerAuthError::Malformed(_)), "{refused}");
     }
@@ -702,7 +706,7 @@ fn patterns_accept_what_they_cover() {
 fn a_key_that_may_not_sign_proves_nothing() {
     let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
     let rules = CertificateRules::default();
-    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now(), &rules, &RELAXED);
+    let verify = |pem| authorities.verify(&mut sent(&[pem]), &moon(), now(), &rules, &relaxed());
     assert!(verify(file!("usage-digital-signature.pem")).is_ok());
     assert!(verify(file!("usage-content-commitment.pem")).is_ok());
     assert_eq!(

@@ -57,6 +57,9 @@ impl Endpoint {
             Effect::ConnectFailed { connection, reason } => {
                 self.connect_failed(now, &connection, reason);
             }
+            Effect::AwaitStatus { ike_sa } => {
+                self.awaiting_status.insert(ike_sa);
+            }
             Effect::CheckLiveness { child } => self.check_liveness(now, child),
             Effect::ChildAbandoned { connection, child } => {
                 self.goals.abandoned(&connection, &child);

@@ -10,13 +10,13 @@ mod receive;
 mod snapshot;
 mod table;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::claims::Claims;
-use crate::config::{Child, Config, Connection};
+use crate::config::{Child, Config, Connection, RevocationStore};
 use crate::cookie::Cookies;
 use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
@@ -80,6 +80,8 @@ pub struct Endpoint {
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
     effects: Vec<Effect>,
+    /// IKE SAs with a proof that waits for the status of certificates.
+    awaiting_status: HashSet<IkeSaId>,
     last_id: u64,
 }
 
@@ -114,6 +116,7 @@ impl Endpoint {
             transmits: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: Vec::new(),
+            awaiting_status: HashSet::new(),
             last_id: 0,
         }
     }
@@ -136,6 +139,15 @@ impl Endpoint {
         self.goals.configure(by_name);
         self.claims.configure(&self.config);
         self.table.half_open.configure(&self.config);
+    }
+
+    /// Replaces the information about revocation, and decides on the peers that have waited for it.
+    pub fn set_revocation(&mut self, now: Instant, store: Arc<RevocationStore>) {
+        self.config.revocation = store;
+        for id in std::mem::take(&mut self.awaiting_status) {
+            self.with(now, id, |sa, ctx| sa.decide_held(ctx));
+        }
+        self.settle(now);
     }
 
     /// Takes one UDP payload. On the NAT-T port, which `local.port()` tells, it begins with the non-ESP marker.

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::auth::{CrlStore, PeerAuthError, PeerCertificates, Revocation, UnixTime, VerifiedPeer};
+use crate::auth::{
+    PeerAuthError, PeerCertificates, Revocation, RevocationStore, UnixTime, VerifiedPeer,
+};
 use crate::config::{
     self, Authorities, CertificateRules, Connection, Identity, LocalMethod, RemoteMethod,
 };
@@ -21,6 +23,11 @@ pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
         (Identity::Any, LocalMethod::Psk) => Identity::Ip(local),
         (id, _) => id.clone(),
     }
+}
+
+pub(super) fn unix_time(time: SystemTime) -> UnixTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    UnixTime::since_unix_epoch(since.unwrap_or(Duration::ZERO))
 }
 
 /// The peer that a pre-shared key is looked up for.
@@ -93,7 +100,7 @@ impl<'a> Proof<'a> {
 /// Authenticates both ends of one IKE SA, under one connection.
 pub(super) struct Authenticator<'a> {
     pub(super) secrets: &'a [config::Secret],
-    pub(super) crls: &'a CrlStore,
+    pub(super) revocation: &'a RevocationStore,
     /// For the validity of certificates.
     pub(super) wall_clock: SystemTime,
     pub(super) connection: &'a Connection,
@@ -132,7 +139,7 @@ impl Authenticator<'_> {
             } => {
                 let revocation = Revocation {
                     policy: *revocation,
-                    crls: self.crls,
+                    store: self.revocation,
                 };
                 self.check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
                     .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
@@ -152,18 +159,15 @@ impl Authenticator<'_> {
         if proof.auth.method == AuthMethod::SHARED_KEY {
             return Err(PeerAuthError::Method(proof.auth.method));
         }
-        let now = self
-            .wall_clock
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let now = UnixTime::since_unix_epoch(now);
+        let now = unix_time(self.wall_clock);
         let peer = authorities.verify(&mut proof.certificates, identity, now, rules, revocation)?;
         let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
         if !pinned.is_empty() && !pinned.iter().any(is_peers) {
             return Err(PeerAuthError::NotPinned);
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;
-        proof.check_signature(&peer, self.connection.legacy)
+        proof.check_signature(&peer, self.connection.legacy)?;
+        peer.check_status()
     }
 
     /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`.

@@ -9,7 +9,7 @@ use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
 use super::refusal_report::auth_refusal;
-use crate::config::{Childless, Connection, Identity, RemoteMethod, Unique};
+use crate::config::{Childless, Connection, Identity, RemoteMethod, StatusSource, Unique};
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
 use crate::failure::{
@@ -19,8 +19,8 @@ use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon, InitResponded,
-    InitTranscript, PendingChild, Phase, Task,
+    AuthSent, ChildRequest, Context, Effect, Ending, Established, HeldProof, IkeSaCommon,
+    InitResponded, InitTranscript, PendingChild, Phase, Task,
 };
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
@@ -67,7 +67,7 @@ impl IkeSaCommon {
         let local_id = authenticator::local_id(&connection, self.local.ip());
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
-            crls: &ctx.config.crls,
+            revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection: &connection,
             keys: channel.keys(),
@@ -93,6 +93,7 @@ impl IkeSaCommon {
             child,
             requests,
             delete_when_up: None,
+            held: None,
         });
         let sent = self.send_request(ctx, &mut state.channel, ExchangeType::IKE_AUTH, &payloads);
         let phase = Phase::AuthSent(state);
@@ -192,6 +193,19 @@ impl IkeSaCommon {
         Some(crash_token::payload(secret, self.spi_i, self.spi_r))
     }
 
+    /// Keeps a proof that cannot be decided on before these places have been asked.
+    fn hold(
+        &self,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+        sources: &[StatusSource],
+    ) -> Box<HeldProof> {
+        ctx.events.push_back(Event::StatusNeeded(sources.to_vec()));
+        ctx.effects.push(Effect::AwaitStatus { ike_sa: self.id });
+        Box::new(HeldProof::new(received, message, sources.to_vec()))
+    }
+
     fn report_up(&self, ctx: &mut Context<'_>, state: &Established) {
         ctx.counters.ike_sas_established += 1;
         ctx.events.push_back(Event::IkeSaUp(IkeSaUp {
@@ -221,8 +235,29 @@ impl AuthSent {
             sa.refuse_exchange(ctx, received, "IKE_AUTH sent");
             return Phase::AuthSent(self);
         }
+        if self.held.is_some() {
+            // The same response again.
+            return Phase::AuthSent(self);
+        }
+        self.decide(sa, ctx, received, message)
+    }
+
+    pub(super) fn decide(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        let outcome = self.authenticate(sa, ctx, message);
+        if let Err(DownReason::AuthenticationFailed(failure)) = &outcome
+            && let Some(sources) = failure.status_needed()
+        {
+            self.held = Some(sa.hold(ctx, received, message, sources));
+            return Phase::AuthSent(self);
+        }
         sa.window.response_accepted();
-        match self.authenticate(sa, ctx, message) {
+        match outcome {
             Ok(remote_id) => match fatal_error(message) {
                 // The responder has ended the SA, although it proves who it is (RFC 7296 §2.21.2).
                 Some(reason) => Phase::AuthSent(self).close(sa, ctx, reason),
@@ -256,7 +291,7 @@ impl AuthSent {
         };
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
-            crls: &ctx.config.crls,
+            revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection: &sa.connection,
             keys: self.channel.keys(),
@@ -373,10 +408,30 @@ impl InitResponded {
         if sa.nat.udp_encap() || same_hosts {
             (sa.local, sa.remote) = (received.local, received.remote);
         }
+        if self.held.is_some() {
+            // The same request again.
+            return Phase::InitResponded(self);
+        }
         sa.log_keys(ctx, self.channel.keys());
+        self.decide(sa, ctx, received, message)
+    }
+
+    pub(super) fn decide(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
         match self.authenticate(ctx, received, message) {
             Ok(accepted) => self.complete(sa, ctx, received, message, accepted),
-            Err(failure) => self.refuse(sa, ctx, received, message, failure),
+            Err(failure) => match failure.status_needed() {
+                Some(sources) => {
+                    self.held = Some(sa.hold(ctx, received, message, sources));
+                    Phase::InitResponded(self)
+                }
+                None => self.refuse(sa, ctx, received, message, failure),
+            },
         }
     }
 
@@ -491,7 +546,7 @@ impl InitResponded {
     ) -> Authenticator<'a> {
         Authenticator {
             secrets: &ctx.config.secrets,
-            crls: &ctx.config.crls,
+            revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection,
             keys: self.channel.keys(),
@@ -526,6 +581,7 @@ impl InitResponded {
             };
             match outcome {
                 Ok(RoundOutcome::Authenticated(peer)) => return Ok((connection, local_id, peer)),
+                Err(why) if why.status_needed().is_some() => return Err(why),
                 Err(why) if refused.len() < REPORTED_MAX => {
                     refused.push((connection.name.clone(), why));
                 }

@@ -467,18 +467,17 @@ pub(crate) fn respond(
     let mut kept = OutgoingMessage::whole(datagram.clone());
     ctx.transmit_message(local, remote, &mut kept);
     common.window.response_sent(received.datagram, kept);
-    let state = InitResponded {
-        channel: ProtectedChannel::new(keys, Role::Responder),
-        init: InitTranscript {
-            request: received.datagram.to_vec(),
-            response: datagram,
-            nonce_i: theirs.nonce.to_vec(),
-            nonce_r: nonce,
-            peer_hashes: peer_hashes(message),
-            childless,
-        },
-        deadline: ctx.now + ctx.config.limits.half_open_timeout,
+    let init = InitTranscript {
+        request: received.datagram.to_vec(),
+        response: datagram,
+        nonce_i: theirs.nonce.to_vec(),
+        nonce_r: nonce,
+        peer_hashes: peer_hashes(message),
+        childless,
     };
+    let deadline = ctx.now + ctx.config.limits.half_open_timeout;
+    let channel = ProtectedChannel::new(keys, Role::Responder);
+    let state = InitResponded::new(channel, init, deadline);
     Ok(IkeSa {
         common,
         phase: Phase::InitResponded(Box::new(state)),

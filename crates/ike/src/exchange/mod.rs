@@ -42,7 +42,8 @@ use crate::id::ChildSaId;
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
-    Context, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task, send_again,
+    Context, Effect, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task,
+    send_again,
 };
 use crate::suite::OpenError;
 use crate::transport::{
@@ -66,6 +67,11 @@ impl IkeSa {
 
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context<'_>) {
         self.advance(|phase, sa| phase.handle_timeout(sa, ctx));
+    }
+
+    /// Decides on a held proof, if all that it waits for has been asked.
+    pub(crate) fn decide_held(&mut self, ctx: &mut Context<'_>) {
+        self.advance(|phase, sa| phase.decide_held(sa, ctx));
     }
 }
 
@@ -289,6 +295,28 @@ impl Phase {
             }
             other => other,
         }
+    }
+
+    fn decide_held(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        let store = ctx.config.revocation.clone();
+        let now = authenticator::unix_time(ctx.wall_clock).as_secs();
+        let mut awaited = self.held().into_iter().flat_map(|held| &held.sources);
+        if awaited.any(|source| store.is_awaited(source, now)) {
+            ctx.effects.push(Effect::AwaitStatus { ike_sa: sa.id });
+            return self;
+        }
+        let next = match self {
+            Self::InitResponded(mut state) => match state.held.take() {
+                Some(held) => state.decide(sa, ctx, &held.received(), &held.message),
+                None => Self::InitResponded(state),
+            },
+            Self::AuthSent(mut state) => match state.held.take() {
+                Some(held) => state.decide(sa, ctx, &held.received(), &held.message),
+                None => Self::AuthSent(state),
+            },
+            other => other,
+        };
+        next.run_tasks(sa, ctx)
     }
 
     fn handle_timeout(mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {

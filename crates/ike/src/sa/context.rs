@@ -67,6 +67,8 @@ pub(crate) enum Effect {
     },
     /// The IKE SA ended while it was about to establish the child.
     ChildAbandoned { connection: String, child: String },
+    /// A proof of the peer waits for the status of the peer's certificates.
+    AwaitStatus { ike_sa: IkeSaId },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
     CheckLiveness { child: ChildSaId },
 }

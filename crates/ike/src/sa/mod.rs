@@ -12,6 +12,7 @@ mod child_sa;
 mod context;
 mod ending;
 mod established;
+mod held_proof;
 mod ike_sa;
 mod lifetimes;
 mod phase;
@@ -26,6 +27,7 @@ pub(crate) use child_sa::{ChildRequest, ChildSa, ChildState};
 pub(crate) use context::{Context, Effect, Retirement};
 pub(crate) use ending::Ending;
 pub(crate) use established::Established;
+pub(crate) use held_proof::HeldProof;
 pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
 pub(crate) use phase::{
     AuthSent, Closing, InitResponded, InitSent, InitTranscript, Phase, Rekeyed,

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::child_sa::ChildRequest;
 use super::established::Established;
+use super::held_proof::HeldProof;
 use super::task::PendingChild;
 use crate::config::Identity;
 use crate::failure::DownReason;
@@ -76,6 +77,19 @@ pub(crate) struct InitResponded {
     pub(crate) channel: ProtectedChannel,
     pub(crate) init: InitTranscript,
     pub(crate) deadline: Instant,
+    /// The request that is not decided on yet.
+    pub(crate) held: Option<Box<HeldProof>>,
+}
+
+impl InitResponded {
+    pub(crate) fn new(channel: ProtectedChannel, init: InitTranscript, deadline: Instant) -> Self {
+        Self {
+            channel,
+            init,
+            deadline,
+            held: None,
+        }
+    }
 }
 
 /// The initiator's phase in which our proof is sent, with the proposal of our first child SA or without it.
@@ -90,6 +104,8 @@ pub(crate) struct AuthSent {
     pub(crate) requests: Vec<ChildRequest>,
     /// The reason why the SA is deleted as soon as it is up. It is `None` if the SA stays.
     pub(crate) delete_when_up: Option<DownReason>,
+    /// The response that is not decided on yet.
+    pub(crate) held: Option<Box<HeldProof>>,
 }
 
 impl AuthSent {
@@ -158,6 +174,15 @@ impl Phase {
     pub(crate) fn established(&self) -> Option<&Established> {
         match self {
             Self::Established(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// The proof of the peer that is not decided on yet.
+    pub(crate) fn held(&self) -> Option<&HeldProof> {
+        match self {
+            Self::InitResponded(state) => state.held.as_deref(),
+            Self::AuthSent(state) => state.held.as_deref(),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ mod constraints;
 mod parsed;
 mod policy;
 mod presented;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -21,10 +22,9 @@ use x509_cert::certificate::Version;
 use self::constraints::Constraints;
 use self::parsed::Parsed;
 use self::policy::Policies;
-use super::date::rfc3339;
 use super::error::PeerAuthError;
 use super::oid;
-use super::revocation::{self, Revocation, RevocationPolicy, Revoked, Status, Subject};
+use super::revocation::{OcspAnswer, Revocation, StatusSource};
 use super::rules::CertificateRules;
 use super::scheme::Scheme;
 
@@ -50,17 +50,19 @@ impl Anchors {
         self.0.len()
     }
 
-    /// Looks for a valid path that keeps the rules.
+    /// Looks for a valid path that keeps the rules. If the status of its certificates is still to be had, returns the
+    /// places to ask.
     pub(super) fn verify(
         &self,
         chain: &mut Chain,
         now: UnixTime,
         rules: &CertificateRules,
         revocation: &Revocation<'_>,
-    ) -> Result<(), PeerAuthError> {
+    ) -> Result<Vec<StatusSource>, PeerAuthError> {
         let Chain {
             end_entity,
             intermediates,
+            answers,
             budget,
         } = chain;
         if !self.issued_any(end_entity, intermediates, budget)? {
@@ -73,11 +75,13 @@ impl Anchors {
             budget,
             rules,
             revocation,
+            answers,
+            sources: None,
             failure: PeerAuthError::UnknownIssuer,
         };
         match search.extend(&mut vec![end_entity]) {
-            true => Ok(()),
-            false => Err(search.failure),
+            true => Ok(Vec::new()),
+            false => search.sources.ok_or(search.failure),
         }
     }
 
@@ -98,10 +102,11 @@ impl Anchors {
     }
 }
 
-/// The certificates of a peer, its own first. They are parsed once. The work of all checks on them has one bound.
+/// The certificates of a peer, its own first, and what it sends about their status. They are parsed once. The work of all checks on them has one bound.
 pub(super) struct Chain {
     end_entity: Parsed,
     intermediates: Vec<Parsed>,
+    answers: Vec<OcspAnswer>,
     budget: Budget,
 }
 
@@ -112,11 +117,16 @@ struct Budget {
 
 impl Chain {
     /// An error says what is malformed in the first certificate. Malformed intermediates are ignored.
-    pub(super) fn new(end_entity: &[u8], intermediates: &[&[u8]]) -> Result<Self, String> {
+    pub(super) fn new(
+        end_entity: &[u8],
+        intermediates: &[&[u8]],
+        answers: Vec<OcspAnswer>,
+    ) -> Result<Self, String> {
         let parsed = |der: &&[u8]| Parsed::from_der(der).ok();
         Ok(Self {
             end_entity: Parsed::from_der(end_entity)?,
             intermediates: intermediates.iter().filter_map(parsed).collect(),
+            answers,
             budget: Budget {
                 signatures: SIGNATURES_MAX,
                 comparisons: NAME_COMPARISONS_MAX,
@@ -132,6 +142,10 @@ struct Search<'a> {
     budget: &'a mut Budget,
     rules: &'a CertificateRules,
     revocation: &'a Revocation<'a>,
+    /// Answers of OCSP responders that the peer has sent.
+    answers: &'a [OcspAnswer],
+    /// The places to ask about the first path that is valid but for the status of its certificates.
+    sources: Option<Vec<StatusSource>>,
     /// The reason why the first path that was found is not valid.
     failure: PeerAuthError,
 }
@@ -149,7 +163,10 @@ impl<'a> Search<'a> {
         {
             let valid = self.validate(anchor, path);
             match valid.and_then(|()| self.check_revocation(anchor, path)) {
-                Ok(()) => return true,
+                Ok(sources) if sources.is_empty() => return true,
+                Ok(sources) => {
+                    self.sources.get_or_insert(sources);
+                }
                 Err(failure) => self.fail(failure),
             }
         }
@@ -244,105 +261,16 @@ impl<'a> Search<'a> {
         Err(PeerAuthError::UnknownIssuer)
     }
 
-    /// Checks that no certificate of a valid path is revoked (RFC 5280 §6.1.3 (a) (3)).
-    fn check_revocation(
-        &mut self,
-        anchor: &'a Parsed,
-        path: &[&'a Parsed],
-    ) -> Result<(), PeerAuthError> {
-        let above: Vec<&Parsed> = path.iter().copied().skip(1).chain([anchor]).collect();
-        // A certificate that is known to be revoked matters more than one of unknown status.
-        let mut unknown = Ok(());
-        for (index, (&certificate, &issuer)) in path.iter().zip(&above).enumerate() {
-            let signers = self.signers(issuer, above.get(index + 1).copied());
-            match self.status(certificate, &signers) {
-                Status::Good => {}
-                Status::Revoked(entry) => return Err(revoked(certificate, entry)),
-                Status::Unknown(why) => {
-                    unknown = unknown.and(self.accept_unknown(certificate, why))
-                }
-            }
-        }
-        // An authority can be trusted below another one. The list of that one counts, if it is trusted too.
-        let is_issuer = |other: &&Parsed| other.subject == anchor.issuer;
-        let issuers: Vec<_> = self.anchors.iter().filter(is_issuer).collect();
-        match self.status(anchor, &issuers) {
-            Status::Revoked(entry) if !anchor.is_self_issued() => Err(revoked(anchor, entry)),
-            _ => unknown,
-        }
-    }
-
-    /// Returns the authorities that can sign CRLs for `issuer`: itself, and others with its name (RFC 5280 §6.3.3 (f)).
-    /// The others are trusted, or certified by it or by its own issuer `parent`.
-    fn signers(&mut self, issuer: &'a Parsed, parent: Option<&'a Parsed>) -> Vec<&'a Parsed> {
-        let has_name = |other: &&Parsed| other.subject == issuer.subject && other.key != issuer.key;
-        let mut signers = vec![issuer];
-        signers.extend(self.anchors.iter().filter(has_name));
-        for candidate in self.intermediates.iter().filter(has_name) {
-            let certifies = |search: &mut Self, above: &'a Parsed| {
-                above.subject == candidate.issuer
-                    && search.check_signature(above, candidate).is_ok()
-                    && search.check_signer(candidate, above).is_ok()
-            };
-            let mut above = [Some(issuer), parent].into_iter().flatten();
-            if above.any(|above| certifies(self, above)) {
-                signers.push(candidate);
-            }
-        }
-        signers
-    }
-
-    /// Checks a certificate that only signs CRLs.
-    fn check_signer(&self, signer: &Parsed, issuer: &Parsed) -> Result<(), PeerAuthError> {
-        self.check_time(signer)?;
-        check_known(signer)?;
-        match self.status(signer, &[issuer]) {
-            Status::Good => Ok(()),
-            Status::Revoked(entry) => Err(revoked(signer, entry)),
-            Status::Unknown(why) => self.accept_unknown(signer, why),
-        }
-    }
-
-    /// Returns the status of a certificate, by the CRLs of these authorities.
-    fn status(&self, certificate: &Parsed, signers: &[&Parsed]) -> Status {
-        let may_sign = |authority: &&&Parsed| {
-            let usage = authority.extensions.key_usage.as_ref();
-            usage.is_none_or(|usage| usage.crl_sign())
-        };
-        let keys: Vec<_> = (signers.iter().filter(may_sign))
-            .map(|authority| &authority.key)
-            .collect();
-        let subject = Subject {
-            serial: &certificate.serial,
-            is_authority: is_authority(certificate),
-            points: &certificate.extensions.points,
-        };
-        let crls = self.revocation.crls;
-        crls.status(&subject, &certificate.issuer, &keys, self.now.as_secs())
-    }
-
-    /// Accepts a certificate of unknown status, if the policy allows it.
-    fn accept_unknown(&self, certificate: &Parsed, why: String) -> Result<(), PeerAuthError> {
-        let refused = match self.revocation.policy {
-            RevocationPolicy::Strict => true,
-            RevocationPolicy::IfUri => {
-                certificate.extensions.points.has_uri()
-                    || self.revocation.crls.expects(&certificate.issuer)
-            }
-            RevocationPolicy::Relaxed => false,
-        };
-        let subject = certificate.subject.to_string();
-        match refused {
-            true => Err(PeerAuthError::UnknownStatus { subject, why }),
-            false => Ok(()),
-        }
-    }
-
     fn check_signature(&mut self, issuer: &Parsed, subject: &Parsed) -> Result<(), PeerAuthError> {
-        let too_many = || PeerAuthError::Path("it takes too many signatures to check".to_owned());
-        self.budget.signatures = self.budget.signatures.checked_sub(1).ok_or_else(too_many)?;
+        self.count_signature()?;
         let verified = subject.signed.verify(&issuer.key);
         verified.map_err(|why| invalid(subject, why))
+    }
+
+    fn count_signature(&mut self) -> Result<(), PeerAuthError> {
+        let too_many = || PeerAuthError::Path("it takes too many signatures to check".to_owned());
+        self.budget.signatures = self.budget.signatures.checked_sub(1).ok_or_else(too_many)?;
+        Ok(())
     }
 
     /// Checks the extended key usage.
@@ -448,15 +376,6 @@ fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
             ))
         }
         None => Ok(()),
-    }
-}
-
-fn revoked(certificate: &Parsed, entry: Revoked) -> PeerAuthError {
-    PeerAuthError::Revoked {
-        subject: certificate.subject.to_string(),
-        serial: certificate.serial.to_string(),
-        since: rfc3339(entry.since),
-        reason: revocation::reason(entry.reason),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The verdicts of OpenSSL on generated paths, and those of NIST on PKITS.
 
+use std::slice;
 use std::sync::Arc;
 
 use rustls_pki_types::pem::PemObject;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::super::rules::KeyPurposes;
 use super::*;
-use crate::auth::{Crl, CrlStore};
+use crate::auth::{AuthoritySources, Crl, OcspAnswer, RevocationPolicy, RevocationStore};
 
 fn der(file: &Value, kind: &str, label: &Value) -> Vec<u8> {
     let text = &file[kind][label.as_str().unwrap()];
@@ -49,9 +50,13 @@ fn check(text: &str) -> usize {
             // A CRL that cannot be read is as good as none.
             let crls =
                 labels.filter_map(|label| Crl::from_der(&self::der(&file, "crls", label)).ok());
-            let crls = &CrlStore::new(crls.map(Arc::new).collect());
-            let chain = Chain::new(chain[0], &chain[1..]).map_err(PeerAuthError::Malformed);
-            let revocation = Revocation { policy, crls };
+            let crls = &RevocationStore::new(crls.map(Arc::new).collect());
+            let chain =
+                Chain::new(chain[0], &chain[1..], Vec::new()).map_err(PeerAuthError::Malformed);
+            let revocation = Revocation {
+                policy,
+                store: crls,
+            };
             let result =
                 chain.and_then(|mut chain| anchors.verify(&mut chain, now, &rules, &revocation));
             let published = case.get("nist").unwrap_or(&case["openssl"]);
@@ -110,7 +115,7 @@ fn policies_say_what_crls_are_needed() {
         let crls = labels(case, "crls");
         let crls = crls.iter().map(|label| der(&file, "crls", label));
         let crls = crls.map(|der| Arc::new(Crl::from_der(&der).unwrap()));
-        let mut crls = CrlStore::new(crls.collect());
+        let mut crls = RevocationStore::new(crls.collect());
         let chain = labels(case, "chain");
         let chain: Vec<_> = (chain.iter())
             .map(|label| der(&file, "certificates", label))
@@ -118,7 +123,11 @@ fn policies_say_what_crls_are_needed() {
         let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
         for authority in labels(case, "expects") {
             let authority = der(&file, "certificates", &authority);
-            crls.expect(&Parsed::from_der(&authority).unwrap().subject);
+            crls.expect(AuthoritySources {
+                authority: Parsed::from_der(&authority).unwrap().subject,
+                crls: Vec::new(),
+                responders: Vec::new(),
+            });
         }
         for (key, policy) in [
             ("strict", RevocationPolicy::Strict),
@@ -127,9 +136,9 @@ fn policies_say_what_crls_are_needed() {
         ] {
             let revocation = Revocation {
                 policy,
-                crls: &crls,
+                store: &crls,
             };
-            let mut chain = Chain::new(chain[0], &chain[1..]).unwrap();
+            let mut chain = Chain::new(chain[0], &chain[1..], Vec::new()).unwrap();
             let rules = CertificateRules::default();
             let result = anchors.verify(&mut chain, now, &rules, &revocation);
             assert_eq!(
@@ -159,4 +168,128 @@ fn crls_that_are_not_whole_are_refused() {
     for len in 0..whole.len() {
         assert!(Crl::from_der(&whole[..len]).is_err(), "{len} bytes");
     }
+}
+
+/// Returns the store and the chain of a case of `ocsp.json`. The peer sends the answers, or the gateway has them.
+fn ocsp_case(file: &Value, case: &Value, sent: bool) -> (RevocationStore, Chain) {
+    let labels = |key: &str| case[key].as_array().cloned().unwrap_or_default();
+    let crls = labels("crls").into_iter();
+    let crls = crls.map(|label| Arc::new(Crl::from_der(&der(file, "crls", &label)).unwrap()));
+    let mut store = RevocationStore::new(crls.collect());
+    if let Some(trusted) = case.get("trusts") {
+        let trusted = der(file, "certificates", trusted);
+        store.trust_responder(&trusted).unwrap();
+    }
+    let answers = labels("answers").into_iter();
+    let mut answers: Vec<_> = answers
+        .map(|label| OcspAnswer::from_der(&der(file, "answers", &label)).unwrap())
+        .collect();
+    if !sent {
+        answers
+            .drain(..)
+            .for_each(|answer| store.add_answer(Arc::new(answer)));
+    }
+    let chain: Vec<_> = ["leaf", "ca"]
+        .map(|label| der(file, "certificates", &label.into()))
+        .into();
+    (store, Chain::new(&chain[0], &[&chain[1]], answers).unwrap())
+}
+
+#[test]
+fn answers_of_responders_count() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/ocsp.json")).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(file["now"].as_u64().unwrap()));
+    let root = der(&file, "certificates", &"root".into());
+    let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
+    let cases = file["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 36);
+    for case in cases {
+        let name = case["name"].as_str().unwrap();
+        for (key, policy) in [
+            ("strict", RevocationPolicy::Strict),
+            ("relaxed", RevocationPolicy::Relaxed),
+        ] {
+            for sent in [true, false] {
+                let (store, mut chain) = ocsp_case(&file, case, sent);
+                let revocation = Revocation {
+                    policy,
+                    store: &store,
+                };
+                let rules = CertificateRules::default();
+                let result = anchors.verify(&mut chain, now, &rules, &revocation);
+                assert_eq!(
+                    case[key].as_bool(),
+                    Some(result.is_ok()),
+                    "{name}: {key}: {result:?}"
+                );
+                let Err(refusal) = result else { continue };
+                let says = case.get("says").and_then(Value::as_str).unwrap_or_default();
+                assert!(refusal.to_string().contains(says), "{name}: {refusal}");
+            }
+        }
+    }
+}
+
+#[test]
+fn places_are_asked_in_order() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/ocsp.json")).unwrap();
+    let now = file["now"].as_u64().unwrap();
+    let root = der(&file, "certificates", &"root".into());
+    let anchors = Anchors::new(std::iter::once(root.as_ref())).unwrap();
+    let case = serde_json::json!({"answers": [], "crls": ["root"]});
+    let (mut store, mut chain) = ocsp_case(&file, &case, true);
+    let mut needed = |store: &RevocationStore, at: u64, policy| {
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(at));
+        let rules = CertificateRules::default();
+        anchors.verify(&mut chain, at, &rules, &Revocation { policy, store })
+    };
+    let strict = RevocationPolicy::Strict;
+    assert!(needed(&store, now, strict).is_err(), "nobody fetches");
+    store.set_fetches();
+    let relaxed = needed(&store, now, RevocationPolicy::Relaxed).unwrap();
+    let first = needed(&store, now, strict).unwrap();
+    assert_eq!(first, relaxed, "each policy asks");
+    let ocsp = StatusSource::Ocsp {
+        uri: "http://ocsp.example.org/".to_owned(),
+        request: der(&file, "requests", &"leaf".into()),
+    };
+    assert_eq!(first, slice::from_ref(&ocsp));
+    store.note_tried(ocsp.clone(), now + 60);
+    let crl = StatusSource::Crl {
+        uri: "http://crl.example.org/ca.crl".to_owned(),
+    };
+    assert_eq!(needed(&store, now, strict).unwrap(), slice::from_ref(&crl));
+    store.note_tried(crl.clone(), now + 60);
+    assert!(needed(&store, now, strict).is_err());
+    assert_eq!(needed(&store, now, RevocationPolicy::Relaxed), Ok(vec![]));
+    assert_eq!(needed(&store, now + 60, strict).unwrap(), [ocsp], "again");
+    let configured = AuthoritySources {
+        authority: Parsed::from_der(&der(&file, "certificates", &"ca".into()))
+            .unwrap()
+            .subject,
+        crls: vec!["http://other.example.org/".to_owned(), crl.uri().to_owned()],
+        responders: vec!["https://ocsp.example.org/".to_owned()],
+    };
+    store.expect(configured);
+    let other = StatusSource::Crl {
+        uri: "http://other.example.org/".to_owned(),
+    };
+    assert_eq!(needed(&store, now, strict).unwrap(), [other]);
+    let answer = OcspAnswer::from_der(&der(&file, "answers", &"good".into())).unwrap();
+    store.add_answer(Arc::new(answer));
+    assert_eq!(needed(&store, now, strict), Ok(vec![]));
+}
+
+#[test]
+fn answers_that_are_not_whole_are_refused() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/ocsp.json")).unwrap();
+    let whole = der(&file, "answers", &"delegated".into());
+    for len in 0..whole.len() {
+        assert!(OcspAnswer::from_der(&whole[..len]).is_err(), "{len} bytes");
+    }
+    let refused = OcspAnswer::from_der(&[0x30, 3, 0x0a, 1, 3]).unwrap_err();
+    assert_eq!(refused.to_string(), "the OCSP responder answers tryLater");
 }

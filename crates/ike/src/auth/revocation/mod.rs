@@ -1,17 +1,19 @@
 //! Revocation (RFC 5280 §6.3): is a certificate of a path revoked, good, or of unknown status?
 //!
-//! The CRLs of [`CrlStore`] are those that the administrator gives. Their issuer is the issuer of the certificates.
-//! Indirect CRLs of other issuers are not used.
+//! The CRLs of [`RevocationStore`] come from the administrator, or from the places that certificates name. Their issuer is
+//! the issuer of the certificates. Indirect CRLs of other issuers are not used. Answers of OCSP responders count beside
+//! CRLs: a certificate is revoked if one of the two says so, and good if one of the two says that.
 //!
 //! A listed certificate is revoked, also if the CRL that lists it has expired: its issuer has said so. That a
 //! certificate is good follows only from current CRLs for all reasons.
 
 mod crl;
+mod ocsp;
 mod points;
 mod serial;
+mod store;
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use x509_cert::ext::pkix::crl::CrlReason;
 
@@ -22,8 +24,11 @@ use points::Reasons;
 
 pub use crl::{Crl, CrlError};
 pub(super) use crl::{Revoked, Subject};
+pub(super) use ocsp::{CertificateName, OcspStatus};
+pub use ocsp::{OcspAnswer, OcspError};
 pub(super) use points::Points;
 pub(super) use serial::Serial;
+pub use store::{AuthoritySources, RevocationStore, StatusSource};
 
 /// The certificates of a path that are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,19 +42,11 @@ pub enum RevocationPolicy {
     Relaxed,
 }
 
-/// The CRLs of all authorities.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CrlStore {
-    crls: Vec<Arc<Crl>>,
-    /// The authorities for which the configuration has a URI.
-    with_uri: Vec<DistinguishedName>,
-}
-
-/// The policy and the CRLs by which the certificates of a path are judged.
+/// The policy, and the information, by which the certificates of a path are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Revocation<'a> {
     pub policy: RevocationPolicy,
-    pub crls: &'a CrlStore,
+    pub store: &'a RevocationStore,
 }
 
 /// The status of a certificate.
@@ -60,40 +57,16 @@ pub(super) enum Status {
     Unknown(String),
 }
 
-impl CrlStore {
-    pub const fn new(crls: Vec<Arc<Crl>>) -> Self {
-        let with_uri = Vec::new();
-        Self { crls, with_uri }
-    }
-
-    /// Notes that the configuration has a URI for the CRLs of an authority.
-    pub fn expect(&mut self, authority: &DistinguishedName) {
-        self.with_uri.push(authority.clone());
-    }
-
-    pub fn crls(&self) -> &[Arc<Crl>] {
-        &self.crls
-    }
-
-    /// Says whether there is no information about revocation at all.
-    pub fn is_empty(&self) -> bool {
-        self.crls.is_empty() && self.with_uri.is_empty()
-    }
-
-    /// Says whether a CRL should exist for the certificates of this authority: there is a URI or an old CRL.
-    pub(super) fn expects(&self, issuer: &DistinguishedName) -> bool {
-        self.with_uri.contains(issuer) || self.crls.iter().any(|crl| crl.issuer() == issuer)
-    }
-
+impl RevocationStore {
     /// Returns the status of a certificate of `issuer`, by the CRLs that one of the keys `signers` has signed.
-    pub(super) fn status(
+    pub(super) fn status_by_crls(
         &self,
         subject: &Subject<'_>,
         issuer: &DistinguishedName,
         signers: &[&SubjectKey],
         now: u64,
     ) -> Status {
-        let own: Vec<&Crl> = (self.crls.iter().map(AsRef::as_ref))
+        let own: Vec<&Crl> = (self.crls().iter().map(AsRef::as_ref))
             .filter(|crl| crl.issuer() == issuer)
             .collect();
         let signed = |crl: &&Crl| signers.iter().any(|key| crl.is_signed_by(key));

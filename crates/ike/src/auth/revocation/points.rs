@@ -49,24 +49,29 @@ pub(super) enum PointName {
 #[derive(Clone, Default)]
 pub(in crate::auth) struct Points {
     crls: Vec<DistributionPoint>,
-    /// There is a URI of a CRL or of an OCSP responder.
-    has_uri: bool,
+    crl_uris: Vec<String>,
+    responder_uris: Vec<String>,
 }
 
 impl Points {
     /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read.
     pub(in crate::auth) fn read(&mut self, id: ObjectIdentifier, value: &[u8]) -> bool {
-        let is_uri = |name: &GeneralName| matches!(name, GeneralName::UniformResourceIdentifier(_));
+        let uri = |name: &GeneralName| match name {
+            GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
+            _ => None,
+        };
         match id {
             CrlDistributionPoints::OID if sets_are_small(value) => {
                 let Ok(CrlDistributionPoints(points)) = CrlDistributionPoints::from_der(value)
                 else {
                     return false;
                 };
-                self.has_uri |= points.iter().any(|point| match &point.distribution_point {
-                    Some(DistributionPointName::FullName(names)) => names.iter().any(is_uri),
-                    _ => false,
-                });
+                for point in &points {
+                    if let Some(DistributionPointName::FullName(names)) = &point.distribution_point
+                    {
+                        self.crl_uris.extend(names.iter().filter_map(uri));
+                    }
+                }
                 self.crls = points;
                 true
             }
@@ -76,17 +81,26 @@ impl Points {
                 else {
                     return false;
                 };
-                self.has_uri |= list
-                    .iter()
-                    .any(|access| access.access_method == OCSP && is_uri(&access.access_location));
+                let ocsp = list.iter().filter(|access| access.access_method == OCSP);
+                let uris = ocsp.filter_map(|access| uri(&access.access_location));
+                self.responder_uris.extend(uris);
                 true
             }
             _ => false,
         }
     }
 
+    /// There is a URI of a CRL or of an OCSP responder.
     pub(in crate::auth) fn has_uri(&self) -> bool {
-        self.has_uri
+        !self.crl_uris.is_empty() || !self.responder_uris.is_empty()
+    }
+
+    pub(super) fn crl_uris(&self) -> &[String] {
+        &self.crl_uris
+    }
+
+    pub(super) fn responder_uris(&self) -> &[String] {
+        &self.responder_uris
     }
 
     /// Returns the reasons that a CRL with these names covers for a certificate of `issuer` (RFC 5280 §6.3.3 (b)). No

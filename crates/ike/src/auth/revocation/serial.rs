@@ -35,6 +35,11 @@ impl Serial {
         Some(Self { len, octets })
     }
 
+    /// The INTEGER with its header.
+    pub(super) fn to_der(self) -> Vec<u8> {
+        [&[2, self.len][..], self.octets()].concat()
+    }
+
     fn octets(&self) -> &[u8] {
         self.octets.get(..self.len.into()).unwrap_or_default()
     }

@@ -1,0 +1,60 @@
+//! Lines of the log about what the endpoint tells.
+
+/// Makes a text safe for the log. Reasons and identities contain what peers have sent.
+pub(super) fn plain(text: &impl ToString) -> String {
+    esplanade_ike::text::clean(&text.to_string())
+}
+
+pub(super) fn log_up(up: &esplanade_ike::IkeSaUp) {
+    tracing::info!(
+        connection = up.connection,
+        ike_sa = %up.ike_sa,
+        local = %up.local,
+        remote = %up.remote,
+        local_id = %plain(&up.local_id),
+        remote_id = %plain(&up.remote_id),
+        suite = up.suite,
+        "IKE SA established"
+    );
+}
+
+/// Logs that a peer was refused. The endpoint limits these events by source and in all, because strangers can cause
+/// them.
+pub(super) fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
+    let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
+    tracing::warn!(
+        connection = refused.connection.as_deref().unwrap_or("none yet"),
+        local = %refused.local,
+        remote = %refused.remote,
+        local_id = id(&refused.local_id),
+        remote_id = id(&refused.remote_id),
+        reason = refused.refusal.name(),
+        offered = refused.offered,
+        configured = refused.configured,
+        untold = refused.unreported,
+        "refused a peer: {}",
+        refused.why
+    );
+}
+
+/// Logs a message of a negotiation. The level is TRACE, because a stranger can cause such a line with a single packet.
+pub(super) fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
+    let kind = if trace.response {
+        "response"
+    } else {
+        "request"
+    };
+    tracing::trace!(
+        connection = trace.connection,
+        ike_sa = %trace.ike_sa,
+        direction = ?trace.direction,
+        local = %trace.local,
+        remote = %trace.remote,
+        exchange = trace.exchange,
+        kind,
+        message_id = trace.message_id,
+        len = trace.len,
+        payloads = trace.payloads,
+        "IKE message"
+    );
+}

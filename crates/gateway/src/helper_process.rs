@@ -1,0 +1,36 @@
+//! Processes of this program that do for the gateway what it gives up the right to do. Each shares a socket with the
+//! gateway, which is its standard input, and ends when the gateway closes its end.
+
+use std::io::{self, BufRead, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// Starts this program with a hidden command. Returns the gateway's end of the socket.
+pub fn spawn(command: &str) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // Nobody waits for the process: it ends with the gateway.
+    Command::new("/proc/self/exe")
+        .arg(command)
+        .stdin(OwnedFd::from(theirs))
+        .process_group(0)
+        .spawn()?;
+    Ok(ours)
+}
+
+/// A message in JSON, on a line of its own.
+pub fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads a line of at most `len_max` bytes. Returns `None` if the other end has closed the socket.
+pub fn next_line(reader: &mut impl BufRead, len_max: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    reader.take(len_max as u64).read_until(b'\n', &mut line)?;
+    Ok(line.ends_with(b"\n").then_some(line))
+}
