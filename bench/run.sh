@@ -12,4 +12,5 @@ cargo build --locked --release -p esplanade
 .venv/bin/python bench/engine.py
 .venv/bin/python bench/path.py
 .venv/bin/python bench/handshake.py
+.venv/bin/python bench/drills.py
 .venv/bin/python bench/tunnel.py "$@"
