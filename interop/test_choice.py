@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from ends import ENDS, every_end, ids, start
+from ends import ENDS, esplanade_pair, establish, every_end, ids, start
 from harness.pki import Identity
 from harness.process import wait_until
 from harness.settings import ID_A, ID_B, PSK, Settings, pair
@@ -200,3 +200,35 @@ def test_childless(ends, own, peers, childless, topology, daemon):
     for one in (a, b):
         if one.kind == "charon":
             assert ("CREATE_CHILD_SA request" in one.logs()) == childless
+
+
+@pytest.mark.parametrize("certificates", [False, True], ids=["psk", "certificates"])
+@every_end
+def test_full_transcript(ends, certificates, topology, daemon, authorities):
+    """Both ends announce it, if both know it."""
+    options = {}
+    if certificates:
+        issuer = authorities("ecdsa")
+        options = {"identities": (issuer.identity(ID_A), issuer.identity(ID_B)), "authority": issuer.certificate}
+    a, b = establish(daemon, ends, pair(topology, inner=4, **options))
+    assert_ping(topology.host_a, topology.b.host4)
+    for one in (a, b):
+        if one.kind == "esplanade":
+            used = one.sas()["site"][0].get("full-transcript", "no")
+            assert used == ("yes" if ends == esplanade_pair else "no")
+
+
+@every_end
+def test_full_transcript_is_required(ends, topology, daemon):
+    settings = pair(topology, inner=4)
+    for one, kind in zip(settings, ends):
+        if kind == "esplanade":
+            one.connections["site"]["full_transcript_auth"] = "require"
+    settings[0].connections["site"]["keyingtries"] = 1
+    if ends == esplanade_pair:
+        establish(daemon, ends, settings)
+        return
+    a, b = start(daemon, ends, settings, retransmit_tries=1)
+    assert a.up(check=False).returncode != 0
+    ours = a if a.kind == "esplanade" else b
+    wait_until("the reason is logged", lambda: "full_transcript_auth = require" in ours.logs())

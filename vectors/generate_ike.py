@@ -318,7 +318,11 @@ def sa_case(suite):
     message, id_body = some(label + "message", 300), b"\x02\0\0\0moon.example.org"
     psk = b"a pre-shared key"
     octets = message + n_r + prf(number, keys["pi"], id_body)
-    auth = prf(number, prf(number, psk, b"Key Pad for IKEv2"), octets)
+    auth = lambda octets: prf(number, prf(number, psk, b"Key Pad for IKEv2"), octets)
+    # draft-ietf-ipsecme-ikev2-downgrade-prevention: each end signs both messages, its own one last.
+    response, zero_prefix = some(label + "response", 200), bytes(8)
+    full_i = zero_prefix + response + message + n_r + prf(number, keys["pi"], id_body)
+    full_r = zero_prefix + message + response + n_i + prf(number, keys["pr"], id_body)
     # A Notify payload: protocol 0, no SPI, type 16384, data.
     data = some(label + "data", 21)
     content = bytes([0, 0]) + (8 + len(data)).to_bytes(2) + bytes([0, 0]) + (16384).to_bytes(2) + data
@@ -336,7 +340,9 @@ def sa_case(suite):
         "child": prf_plus(number, keys["d"], n_i + n_r, 72).hex(),
         "child_pfs": prf_plus(number, keys["d"], shared + n_i + n_r, 200).hex(),
         "message": message.hex(), "id_body": id_body.hex(), "psk": psk.hex(),
-        "signed_octets": octets.hex(), "auth": auth.hex(),
+        "signed_octets": octets.hex(), "auth": auth(octets).hex(),
+        "response": response.hex(), "full_i": full_i.hex(), "full_r": full_r.hex(),
+        "full_auth_i": auth(full_i).hex(), "full_auth_r": auth(full_r).hex(),
         "notify_data": data.hex(), "sealed": sealed.hex(),
     }
 

@@ -284,6 +284,7 @@ fn sa() -> Section {
         .set("encr-alg", "AES_GCM_16")
         .set("encr-keysize", 128)
         .set("prf-alg", "PRF_HMAC_SHA2_256")
+        .set("full-transcript", "yes")
         .set("dh-group", "CURVE_25519")
         .set("established", 65)
         .set("rekey-time", 13000)
@@ -539,7 +540,7 @@ fn security_associations_are_readable() {
 office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
   local   'gw-a.example.org' @ 192.0.2.1[4500]
   remote  'gw-b\u{fffd}[31m.example.org' @ 198.51.100.1[4500]
-  suite   AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519
+  suite   AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519, full transcript
   net: INSTALLED, TUNNEL in UDP, up 1m 05s, rekey in 55m 00s, expires in 1h 04m
     traffic 10.0.0.0/16 <-> 10.1.0.0/16
     suite   ESP AES_GCM_16-128/ESN

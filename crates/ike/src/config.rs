@@ -38,6 +38,9 @@ pub struct Config {
     /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
     /// over IPv6 (RFC 7383 §2.5.1).
     pub fragment_size: u16,
+    /// AUTH covers both messages of IKE_SA_INIT where the peer announces that too
+    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub full_transcript_auth: bool,
     /// A peer's token shows that the peer has lost an IKE SA (RFC 6290).
     pub quick_crash_detection: bool,
     /// The secret of our own tokens. It must be the same after a restart. Without it, peers get no token.
@@ -67,6 +70,7 @@ impl Default for Config {
             ports: Ports::default(),
             limits: Limits::default(),
             fragment_size: 1280,
+            full_transcript_auth: true,
             quick_crash_detection: true,
             token_secret: None,
             nat_keepalive: Duration::from_secs(20),
@@ -169,6 +173,8 @@ pub struct Connection {
     pub encap: bool,
     pub fragmentation: Fragmentation,
     pub childless: Childless,
+    /// The peer must announce that AUTH covers both messages of IKE_SA_INIT.
+    pub full_transcript_required: bool,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
     /// The hard lifetime of the IKE SA is `rekey_time` plus this time. Zero stands for a tenth of `rekey_time`.

@@ -152,6 +152,8 @@ pub struct IkeSaUp {
     pub remote_id: Identity,
     pub nat_local: bool,
     pub nat_remote: bool,
+    /// The ends have proved who they are over both messages of IKE_SA_INIT.
+    pub full_transcript: bool,
     /// The algorithms as text, for example `AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519`.
     pub suite: String,
 }

@@ -74,6 +74,10 @@ pub enum UnusableResponse {
     },
     #[error("its public key is not valid")]
     InvalidKeyExchangeData,
+    #[error(
+        "it does not announce IKE_SA_INIT_FULL_TRANSCRIPT_AUTH, which `full_transcript_auth = require` demands"
+    )]
+    NoFullTranscript,
     #[error("it asks for a cookie again and again")]
     TooManyCookies,
     /// INVALID_KE_PAYLOAD names a method that is in none of our proposals, or names one too often.
@@ -128,6 +132,10 @@ pub enum AuthFailure {
         "a child SA is proposed, and `childless = force` wants the IKE SA to begin without one"
     )]
     ChildSaProposed,
+    #[error(
+        "the peer has not announced IKE_SA_INIT_FULL_TRANSCRIPT_AUTH, which `full_transcript_auth = require` demands"
+    )]
+    NoFullTranscript,
     #[error("no local identity")]
     NoLocalIdentity,
     #[error(transparent)]

@@ -27,6 +27,8 @@ pub struct IkeSaStatus {
     pub nat_remote: bool,
     /// Both ends take fragments of IKE messages (RFC 7383 §2.3).
     pub fragmentation: bool,
+    /// The ends have proved who they are over both messages of IKE_SA_INIT.
+    pub full_transcript: bool,
     /// The suite. It is `None` if no suite is chosen yet.
     pub suite: Option<Suite>,
     pub established: Option<Instant>,

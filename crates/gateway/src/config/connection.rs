@@ -98,6 +98,9 @@ pub(super) fn connection(
     let proposals = proposal::connection(node, legacy, d);
     let fragmentation = read(node, "fragmentation", d, fragmentation);
     let childless = read(node, "childless", d, childless);
+    let full_transcript_required = read(node, "full_transcript_auth", d, |text| {
+        full_transcript_auth(text, context.gateway.full_transcript_auth)
+    });
     let dpd_delay = read(node, "dpd_delay", d, time);
     let dpd_timeout = read(node, "dpd_timeout", d, time);
     let unique = read(node, "unique", d, unique);
@@ -122,6 +125,7 @@ pub(super) fn connection(
         encap,
         fragmentation: fragmentation.unwrap_or_default(),
         childless: childless.unwrap_or_default(),
+        full_transcript_required: full_transcript_required.unwrap_or_default(),
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
@@ -262,6 +266,18 @@ fn childless(text: &str) -> ValueResult<Childless> {
         ("never", Childless::Never),
     ];
     word(text, &words)
+}
+
+/// Returns whether the peer must prove itself over the full transcript.
+fn full_transcript_auth(text: &str, announced: bool) -> ValueResult<bool> {
+    let required = word(text, &[("auto", false), ("require", true)])?;
+    if required && !announced {
+        return Err(ValueError::new(
+            "no peer can do it, because this gateway does not announce it",
+            "remove `full_transcript_auth = no` from the gateway section",
+        ));
+    }
+    Ok(required)
 }
 
 fn unique(text: &str) -> ValueResult<Unique> {

@@ -74,6 +74,8 @@ pub struct GatewayConfig {
     pub fragment_size: u16,
     /// Interval between NAT keepalives. Zero sends none.
     pub nat_keepalive: Duration,
+    /// Prove and check identities over both messages of IKE_SA_INIT, where the peer does so too.
+    pub full_transcript_auth: bool,
     /// Give peers tokens that show a crash of this gateway, and take theirs (RFC 6290).
     pub quick_crash_detection: bool,
     /// CRLs and answers of OCSP responders are fetched where certificates or authorities name them.
@@ -128,6 +130,7 @@ impl Default for GatewayConfig {
             log_level: "info".to_owned(),
             fragment_size: 1280,
             nat_keepalive: Duration::from_secs(20),
+            full_transcript_auth: true,
             quick_crash_detection: true,
             fetch_revocation: true,
             state_directory: None,
@@ -216,6 +219,8 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         fragment_size: read(node, "fragment_size", d, fragment_size)
             .unwrap_or(standard.fragment_size),
         nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),
+        full_transcript_auth: read(node, "full_transcript_auth", d, switch)
+            .unwrap_or(standard.full_transcript_auth),
         quick_crash_detection: read(node, "quick_crash_detection", d, switch)
             .unwrap_or(standard.quick_crash_detection),
         fetch_revocation: read(node, "fetch_revocation", d, switch)

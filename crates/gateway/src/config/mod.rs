@@ -156,6 +156,7 @@ fn build(
         ports: gateway.ports,
         limits: gateway.limits,
         fragment_size: gateway.fragment_size,
+        full_transcript_auth: gateway.full_transcript_auth,
         quick_crash_detection: gateway.quick_crash_detection,
         nat_keepalive: gateway.nat_keepalive,
         ..Config::default()

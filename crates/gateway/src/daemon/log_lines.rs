@@ -14,6 +14,7 @@ pub(super) fn log_up(up: &esplanade_ike::IkeSaUp) {
         local_id = %plain(&up.local_id),
         remote_id = %plain(&up.remote_id),
         suite = up.suite,
+        full_transcript = up.full_transcript,
         "IKE SA established"
     );
 }

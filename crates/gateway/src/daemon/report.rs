@@ -47,6 +47,7 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         nat_local: sa.nat_local,
         nat_remote: sa.nat_remote,
         fragmentation: sa.fragmentation,
+        full_transcript: sa.full_transcript,
         encr_alg: suite.map(|suite| suite.encryption.name().to_owned()),
         encr_keysize: suite.map(|suite| suite.key_bits),
         integ_alg: suite.and_then(|suite| Some(suite.integrity?.name().to_owned())),

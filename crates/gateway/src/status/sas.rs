@@ -40,6 +40,9 @@ pub struct ListedIkeSa {
     /// Both ends take fragments of IKE messages (RFC 7383).
     #[serde(skip_serializing_if = "is_no")]
     pub fragmentation: bool,
+    /// The ends have proved who they are over both messages of IKE_SA_INIT.
+    #[serde(skip_serializing_if = "is_no")]
+    pub full_transcript: bool,
     /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,

@@ -32,7 +32,11 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
         );
     }
     if let Some(suite) = suite(sa) {
-        let _ = writeln!(out, "  {:<8}{suite}", "suite");
+        let full = match sa.text("full-transcript") {
+            Some("yes") => ", full transcript",
+            _ => "",
+        };
+        let _ = writeln!(out, "  {:<8}{suite}{full}", "suite");
     }
     for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Section::sections) {
         render_child(&mut out, unique, child);

@@ -226,6 +226,30 @@ fn fragmentation_is_read_as_strongswan_reads_it() {
 }
 
 #[test]
+fn a_full_transcript_is_required_only_where_the_gateway_announces_it() {
+    let read = |text: &str| {
+        let loaded = good(text);
+        let required = loaded.ike.connections.first();
+        let required = required.map(|site| site.full_transcript_required);
+        (loaded.ike.full_transcript_auth, required)
+    };
+    let require = site("full_transcript_auth = require", "");
+    assert_eq!(read(&site("", "")), (true, Some(false)));
+    assert_eq!(
+        read(&site("full_transcript_auth = auto", "")),
+        (true, Some(false))
+    );
+    assert_eq!(read(&require), (true, Some(true)));
+    let off = "gateway { full_transcript_auth = no\n }\n";
+    assert_eq!(read(off), (false, None));
+    let rendered = refusal(&format!("{off}{require}"));
+    assert!(rendered.contains("does not announce it"), "{rendered}");
+    assert!(rendered.contains("gateway section"), "{rendered}");
+    let rendered = refusal(&site("full_transcript_auth = yes", ""));
+    assert!(rendered.contains("`require`"), "{rendered}");
+}
+
+#[test]
 fn a_peer_is_asked_by_traffic_unless_a_delay_is_set() {
     let read = |keys: &str| {
         let loaded = good(&site(keys, ""));

@@ -472,6 +472,7 @@ mod tests {
             dpd_timeout: Duration::ZERO,
             fragmentation: Fragmentation::default(),
             childless: Childless::default(),
+            full_transcript_required: false,
             unique: Unique::No,
             keyingtries: 1,
             retransmission: Retransmission::default(),

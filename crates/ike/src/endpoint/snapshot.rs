@@ -73,6 +73,7 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         nat_local: sa.common.nat.local,
         nat_remote: sa.common.nat.remote,
         fragmentation: sa.common.fragmentation,
+        full_transcript: sa.common.full_transcript,
         suite: sa.phase.channel().map(|channel| channel.keys().suite()),
         established: up.map(|state| state.established),
         rekey_at: up.and_then(|state| state.rekey_at),

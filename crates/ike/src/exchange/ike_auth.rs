@@ -218,6 +218,7 @@ impl IkeSaCommon {
             remote_id: state.remote_id.clone(),
             nat_local: self.nat.local,
             nat_remote: self.nat.remote,
+            full_transcript: self.full_transcript,
             suite: state.channel.keys().suite().to_string(),
         }));
     }
@@ -332,6 +333,7 @@ impl AuthSent {
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
         established.keep_token(ctx, message);
+        sa.full_transcript = init.full_transcript;
         sa.report_up(ctx, &established);
         ctx.effects.push(Effect::Established {
             ike_sa: sa.id,
@@ -497,6 +499,10 @@ impl InitResponded {
             (Childless::Force, Some(_)) => return Err(AuthFailure::ChildSaProposed),
             _ => {}
         }
+        // Another connection that accepts the same proof does not take the peer: an attacker would choose the weaker one.
+        if connection.full_transcript_required && !self.init.full_transcript {
+            return Err(AuthFailure::NoFullTranscript);
+        }
         let remote_id = peer.into_identity();
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
@@ -618,6 +624,7 @@ impl InitResponded {
         let mut established = Box::new(established);
         established.keep_token(ctx, message);
         payloads.extend(sa.token(ctx));
+        sa.full_transcript = self.init.full_transcript;
         sa.report_up(ctx, &established);
         let initial_contact = connection.unique != Unique::Never
             && message.notification(NotifyType::INITIAL_CONTACT).is_some();

@@ -76,6 +76,18 @@ fn childless_notify(announced: bool) -> Option<Payload> {
     })
 }
 
+/// Our announcement that AUTH covers both messages of IKE_SA_INIT (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+fn full_transcript_notify(announced: bool) -> Option<Payload> {
+    let kind = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
+    announced.then(|| notify(kind, Vec::new()))
+}
+
+/// Says whether the peer announces the same.
+fn signs_full_transcript(message: &Message) -> bool {
+    let announced = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
+    message.notification(announced).is_some()
+}
+
 impl IkeSa {
     /// An IKE SA that we initiate. [`IkeSa::send_init`] sends its first request.
     pub(crate) fn connect(
@@ -96,6 +108,7 @@ impl IkeSa {
             key_exchange,
             nonce: ctx.nonce(),
             offer: negotiate::ike_offer(&connection.proposals, &[]),
+            full_transcript: ctx.config.full_transcript_auth,
             request: Vec::new(),
             cookie: None,
             restarts: 0,
@@ -116,6 +129,7 @@ impl IkeSa {
             },
             connection,
             fragmentation: false,
+            full_transcript: false,
             narrow_path: None,
             window: Window::default(),
             suspended: false,
@@ -174,6 +188,7 @@ impl InitSent {
         payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
         let announced = announces_fragmentation(&sa.connection);
         payloads.extend(fragmentation_notify(announced));
+        payloads.extend(full_transcript_notify(self.full_transcript));
         let header = sa.header(ExchangeType::IKE_SA_INIT, false, 0);
         let message = Message { header, payloads };
         let datagram = match message.encode() {
@@ -242,6 +257,11 @@ impl InitSent {
             (None, Some(notify)) => return self.handle_error(sa, ctx, notify),
             (None, None) => Err(UnusableResponse::MissingPayload),
             (Some(_), _) if header.responder_spi == 0 => Err(UnusableResponse::ZeroSpi),
+            (Some(_), _)
+                if sa.connection.full_transcript_required && !signs_full_transcript(&message) =>
+            {
+                Err(UnusableResponse::NoFullTranscript)
+            }
             (Some(theirs), _) => self.accept(theirs),
         };
         match accepted {
@@ -361,6 +381,7 @@ impl InitSent {
             childless: message
                 .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
                 .is_some(),
+            full_transcript: self.full_transcript && signs_full_transcript(message),
         };
         let channel = ProtectedChannel::new(keys, Role::Initiator);
         sa.send_auth(ctx, channel, init, self.requests)
@@ -422,6 +443,9 @@ pub(crate) fn respond(
     payloads.extend(fragmentation_notify(fragmentation));
     let childless = connection.childless != Childless::Never;
     payloads.extend(childless_notify(childless));
+    // The responder announces it without being asked. Otherwise nobody would notice who took the notify out of the request.
+    let announced = ctx.config.full_transcript_auth;
+    payloads.extend(full_transcript_notify(announced));
     let header = Header {
         responder_spi: spi_r,
         from_initiator: false,
@@ -444,26 +468,20 @@ pub(crate) fn respond(
         // The initiator did not know our SPI yet.
         nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
         fragmentation,
+        full_transcript: false,
         narrow_path: None,
         window: Window::default(),
         suspended: false,
         last_sent: ctx.now,
         predecessor: None,
     };
-    common.trace(
-        ctx,
-        Direction::Received,
-        &received.header,
-        &message.payloads,
-        received.datagram.len(),
-    );
-    common.trace(
-        ctx,
-        Direction::Sent,
-        &header,
-        &response.payloads,
-        datagram.len(),
-    );
+    let request_len = received.datagram.len();
+    for (direction, one, len) in [
+        (Direction::Received, message, request_len),
+        (Direction::Sent, &response, datagram.len()),
+    ] {
+        common.trace(ctx, direction, &one.header, &one.payloads, len);
+    }
     let mut kept = OutgoingMessage::whole(datagram.clone());
     ctx.transmit_message(local, remote, &mut kept);
     common.window.response_sent(received.datagram, kept);
@@ -474,6 +492,7 @@ pub(crate) fn respond(
         nonce_r: nonce,
         peer_hashes: peer_hashes(message),
         childless,
+        full_transcript: announced && signs_full_transcript(message),
     };
     let deadline = ctx.now + ctx.config.limits.half_open_timeout;
     let channel = ProtectedChannel::new(keys, Role::Responder);

@@ -277,6 +277,7 @@ impl Established {
             hosts: sa.hosts,
             nat: sa.nat,
             fragmentation: sa.fragmentation,
+            full_transcript: sa.full_transcript,
             narrow_path: sa.narrow_path,
             window: Window::default(),
             suspended: false,

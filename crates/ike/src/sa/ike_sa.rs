@@ -39,6 +39,8 @@ pub(crate) struct IkeSaCommon {
     pub(crate) nat: Nat,
     /// Both ends have announced that they take fragments (RFC 7383 §2.3).
     pub(crate) fragmentation: bool,
+    /// The ends have proved who they are over both messages of IKE_SA_INIT. A rekey changes nothing in that.
+    pub(crate) full_transcript: bool,
     /// The length of the longest fragment that the path is believed to take, if that is less than what is configured.
     pub(crate) narrow_path: Option<usize>,
     pub(crate) window: Window,

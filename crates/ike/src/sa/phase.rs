@@ -9,7 +9,7 @@ use super::task::PendingChild;
 use crate::config::Identity;
 use crate::failure::DownReason;
 use crate::protected::ProtectedChannel;
-use crate::suite::{ActiveKeyExchange, IkeSaKeys, Nonces, Role};
+use crate::suite::{ActiveKeyExchange, IkeSaKeys, Nonces, Role, full_transcript};
 use crate::wire::{HashAlgorithm, Id, Proposal};
 
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct InitSent {
     pub(crate) key_exchange: Box<dyn ActiveKeyExchange>,
     pub(crate) nonce: Vec<u8>,
     pub(crate) offer: Vec<Proposal>,
+    /// Every request of the attempt announces the full transcript.
+    pub(crate) full_transcript: bool,
     pub(crate) request: Vec<u8>,
     pub(crate) cookie: Option<Vec<u8>>,
     /// The number of times that the request was begun anew, for a cookie or another key exchange method.
@@ -52,14 +54,21 @@ pub(crate) struct InitTranscript {
     pub(crate) peer_hashes: Vec<HashAlgorithm>,
     /// The responder has announced that IKE_AUTH may come without a child SA (RFC 6023 §3).
     pub(crate) childless: bool,
+    /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.
+    pub(crate) full_transcript: bool,
 }
 
 impl InitTranscript {
     /// Returns the octets that the end with the role `signer` signs (RFC 7296 §2.15).
     pub(crate) fn signed_octets(&self, keys: &IkeSaKeys, signer: Role, id: &Id) -> Vec<u8> {
-        match signer {
-            Role::Initiator => keys.signed_octets(signer, &self.request, &self.nonce_r, id),
-            Role::Responder => keys.signed_octets(signer, &self.response, &self.nonce_i, id),
+        let (own, others, nonce) = match signer {
+            Role::Initiator => (&self.request, &self.response, &self.nonce_r),
+            Role::Responder => (&self.response, &self.request, &self.nonce_i),
+        };
+        if self.full_transcript {
+            keys.signed_octets(signer, &full_transcript(others, own), nonce, id)
+        } else {
+            keys.signed_octets(signer, own, nonce, id)
         }
     }
 

@@ -109,6 +109,14 @@ pub struct Nonces<'a> {
     pub responder: &'a [u8],
 }
 
+/// Returns the octets that an end signs instead of its own first message if both ends have announced
+/// IKE_SA_INIT_FULL_TRANSCRIPT_AUTH (draft-ietf-ipsecme-ikev2-downgrade-prevention): both messages of IKE_SA_INIT, the
+/// own one last. No message begins with the zero prefix, because no initiator's SPI is zero.
+pub fn full_transcript(others: &[u8], own: &[u8]) -> Vec<u8> {
+    const ZERO_PREFIX: [u8; 8] = [0; 8];
+    [&ZERO_PREFIX, others, own].concat()
+}
+
 /// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr of one IKE SA.
 #[derive(Debug)]
 pub struct IkeSaKeys {
@@ -229,7 +237,8 @@ impl IkeSaKeys {
     }
 
     /// Returns the octets that the end with this role signs (RFC 7296 §2.15): its first message, the other end's nonce,
-    /// and `prf(SK_p, RestOfIDPayload)`. `message` is the datagram that was sent, without the non-ESP marker.
+    /// and `prf(SK_p, RestOfIDPayload)`. `message` is the datagram that was sent, without the non-ESP marker, or the
+    /// [`full_transcript`].
     pub fn signed_octets(
         &self,
         signer: Role,

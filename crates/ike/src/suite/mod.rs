@@ -16,7 +16,7 @@ mod key_exchange;
 #[cfg(test)]
 mod tests;
 
-pub use derive::{IkeSaKeys, Nonces, nat_detection_hash, prf, prf_plus};
+pub use derive::{IkeSaKeys, Nonces, full_transcript, nat_detection_hash, prf, prf_plus};
 pub use encrypted::{OpenError, OpenedFragment, Opener, SealError, Sealer};
 pub(crate) use encrypted::{PlainContent, open_chain};
 pub use esplanade_crypto::dh::{DhError, KeyPair, check_public};

@@ -164,6 +164,38 @@ fn psk_auth_known_answers() {
     }
 }
 
+#[test]
+fn psk_auth_known_answers_of_full_transcripts() {
+    for case in sa_cases() {
+        let keys = keys(&case);
+        let body = bytes(&case["id_body"]);
+        let id = Id::new(IdType(body[0]), body[4..].to_vec());
+        let psk = Secret::from(bytes(&case["psk"]));
+        let [request, response] = ["message", "response"].map(|name| bytes(&case[name]));
+        for (signer, message, nonce, octets, auth) in [
+            (
+                Role::Initiator,
+                full_transcript(&response, &request),
+                "n_r",
+                "full_i",
+                "full_auth_i",
+            ),
+            (
+                Role::Responder,
+                full_transcript(&request, &response),
+                "n_i",
+                "full_r",
+                "full_auth_r",
+            ),
+        ] {
+            let signed = keys.signed_octets(signer, &message, &bytes(&case[nonce]), &id);
+            assert_eq!(signed, bytes(&case[octets]));
+            let expected = Secret::from(bytes(&case[auth]));
+            assert_eq!(keys.psk_auth(&psk, &signed), expected);
+        }
+    }
+}
+
 // RFC 7296 R243, R254
 #[test]
 fn opens_and_seals_known_messages() {

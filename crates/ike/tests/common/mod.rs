@@ -134,6 +134,7 @@ pub fn connection(
         encap: false,
         fragmentation: Fragmentation::Yes,
         childless: Childless::Allow,
+        full_transcript_required: false,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
@@ -404,7 +405,11 @@ pub struct Pair {
     pub network: Network,
     /// A NAT in front of A: B sees its address and shifted ports.
     pub nat: Option<(IpAddr, u16)>,
+    /// An attacker on the path, who can change every datagram.
+    pub attacker: Option<Attacker>,
 }
+
+pub type Attacker = Box<dyn FnMut(&mut Datagram)>;
 
 impl Pair {
     pub fn new(a: Config, b: Config, conditions: Conditions, seed: u64) -> Self {
@@ -416,6 +421,7 @@ impl Pair {
             b: Side::new("b", B, b, start, 2 * seed + 1),
             network: Network::new(conditions, seed),
             nat: None,
+            attacker: None,
         }
     }
 
@@ -467,14 +473,12 @@ impl Pair {
                     }
                 }
                 if !side.dead {
-                    self.network.send(
-                        self.now,
-                        Datagram {
-                            from,
-                            to,
-                            payload: transmit.payload,
-                        },
-                    );
+                    let payload = transmit.payload;
+                    let mut datagram = Datagram { from, to, payload };
+                    if let Some(attacker) = &mut self.attacker {
+                        attacker(&mut datagram);
+                    }
+                    self.network.send(self.now, datagram);
                 }
             }
         }

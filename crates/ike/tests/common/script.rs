@@ -27,6 +27,9 @@ pub struct Script {
     key_pair: KeyPair,
     nonce: Vec<u8>,
     request: Vec<u8>,
+    response: Vec<u8>,
+    /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.
+    pub full_transcript: bool,
     session: Option<Session>,
     pub next_id: u32,
 }
@@ -68,6 +71,8 @@ impl Script {
             key_pair: KeyPair::generate(Group::Curve25519).unwrap(),
             nonce: vec![0x17; 32],
             request: Vec::new(),
+            response: Vec::new(),
+            full_transcript: false,
             session: None,
             next_id: 1,
         }
@@ -163,9 +168,15 @@ impl Script {
         payloads: Vec<Payload>,
     ) -> Option<Message> {
         let header = self.header(ExchangeType::IKE_SA_INIT, 0);
-        self.request = Message { header, payloads }.encode().unwrap();
+        let request = Message { header, payloads };
+        self.request = request.encode().unwrap();
         let answer = self.send(side, now, &self.request.clone()).pop()?;
         let message = Message::decode(&answer).unwrap();
+        let announced = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
+        self.full_transcript = [&request, &message]
+            .iter()
+            .all(|message| message.notification(announced).is_some());
+        self.response = answer;
         let (mut public, mut nonce_r) = (None, None);
         for payload in &message.payloads {
             match payload {
@@ -216,26 +227,30 @@ impl Script {
     }
 
     pub fn auth_payloads(&self, psk: &[u8]) -> Vec<Payload> {
-        let session = self.session.as_ref().unwrap();
         let id = self.id.clone();
-        let octets =
-            session
-                .keys
-                .signed_octets(Role::Initiator, &self.request, &session.nonce_r, &id);
-        let data = session
-            .keys
-            .psk_auth(&Secret::from(psk), &octets)
-            .expose()
-            .to_vec();
-        let mut payloads = vec![
-            Payload::IdI(id),
-            Payload::Auth(Auth {
-                method: AuthMethod::SHARED_KEY,
-                data,
-            }),
-        ];
+        let auth = self.psk_auth(Role::Initiator, &id, psk);
+        let mut payloads = vec![Payload::IdI(id), Payload::Auth(auth)];
         payloads.extend(Self::child_payloads());
         payloads
+    }
+
+    /// The AUTH payload of the end with the role `signer`, whose identity is `id`.
+    pub fn psk_auth(&self, signer: Role, id: &Id, psk: &[u8]) -> Auth {
+        let session = self.session.as_ref().unwrap();
+        let (others, own, nonce) = match signer {
+            Role::Initiator => (&self.response, &self.request, &session.nonce_r),
+            Role::Responder => (&self.request, &self.response, &self.nonce),
+        };
+        let message = match self.full_transcript {
+            true => [&[0; 8], &others[..], own].concat(),
+            false => own.clone(),
+        };
+        let octets = session.keys.signed_octets(signer, &message, nonce, id);
+        let data = session.keys.psk_auth(&Secret::from(psk), &octets);
+        Auth {
+            method: AuthMethod::SHARED_KEY,
+            data: data.expose().to_vec(),
+        }
     }
 
     pub fn seal(&mut self, header: &Header, payloads: &[Payload]) -> Vec<u8> {
