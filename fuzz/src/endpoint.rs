@@ -94,6 +94,7 @@ impl Run {
             b: side("b", B, b, 3),
             network: Network::new(LOST, 1),
             nat: None,
+            attacker: None,
         };
         Self {
             pair,
@@ -377,6 +378,10 @@ fn configs(options: u16) -> (Config, Config) {
             change_connection(config, |one| one.fragmentation = fragmentation);
         }
     }
+    (a.full_transcript_auth, b.full_transcript_auth) = (!has(11), !has(12));
+    for (bit, config) in [(13, &mut a), (14, &mut b)] {
+        change_connection(config, |one| one.full_transcript_required = has(bit));
+    }
     if has(7) {
         a.secrets[0].key = Arc::new(Secret::from(b"another secret".as_slice()));
     }
@@ -420,7 +425,23 @@ mod tests {
         let counters = fragmented.b.endpoint.counters();
         assert!(counters.messages_reassembled > 1, "{counters:?}");
         fragmented.assert_same();
-        let refused = play(include_bytes!("../corpus/ike_endpoint/wrong-key"));
-        assert!(refused.a.installed.is_empty() && refused.b.installed.is_empty());
+        for seed in [
+            &include_bytes!("../corpus/ike_endpoint/wrong-key")[..],
+            include_bytes!("../corpus/ike_endpoint/transcript-not-announced-to-a"),
+            include_bytes!("../corpus/ike_endpoint/transcript-not-announced-to-b"),
+        ] {
+            let refused = play(seed);
+            assert!(refused.a.installed.is_empty() && refused.b.installed.is_empty());
+        }
+        for (seed, full) in [
+            (&include_bytes!("../corpus/ike_endpoint/up")[..], true),
+            (
+                include_bytes!("../corpus/ike_endpoint/transcript-half-announced"),
+                false,
+            ),
+        ] {
+            let status = play(seed).b.endpoint.status();
+            assert_eq!(status[0].full_transcript, full);
+        }
     }
 }

@@ -351,6 +351,19 @@ fn scripts() -> Seeds {
             ]
             .concat(),
         ),
+        // One end does not announce the full transcript, or that to an end that requires it.
+        (
+            "transcript-half-announced",
+            [&[0, 0x08][..], &up, &[CHILD_A, REKEY, ALL]].concat(),
+        ),
+        (
+            "transcript-not-announced-to-a",
+            [&[0, 0x30][..], &up, &[WAIT_131_S, ALL]].concat(),
+        ),
+        (
+            "transcript-not-announced-to-b",
+            [&[0, 0x48][..], &up, &[WAIT_131_S, ALL]].concat(),
+        ),
         ("cookie", seed(0x60, &up, &[])),
         ("wrong-key", seed(0x80, &up, &[WAIT_131_S, ALL])),
         (

@@ -258,7 +258,8 @@ impl InitSent {
             (None, None) => Err(UnusableResponse::MissingPayload),
             (Some(_), _) if header.responder_spi == 0 => Err(UnusableResponse::ZeroSpi),
             (Some(_), _)
-                if sa.connection.full_transcript_required && !signs_full_transcript(&message) =>
+                if sa.connection.full_transcript_required
+                    && !self.has_full_transcript(&message) =>
             {
                 Err(UnusableResponse::NoFullTranscript)
             }
@@ -319,6 +320,11 @@ impl InitSent {
         Phase::InitSent(self)
     }
 
+    /// Says whether both ends have announced that AUTH covers both messages.
+    fn has_full_transcript(&self, response: &Message) -> bool {
+        self.full_transcript && signs_full_transcript(response)
+    }
+
     /// Checks the responder's choice, and completes the key exchange.
     fn accept<'a>(&self, theirs: InitPayloads<'a>) -> Result<AcceptedInit<'a>, UnusableResponse> {
         let chosen = negotiate::accept_ike(&self.offer, theirs.proposals)
@@ -354,6 +360,7 @@ impl InitSent {
     ) -> Phase {
         let spi_r = received.header.responder_spi;
         sa.spi_r = spi_r;
+        let full_transcript = self.has_full_transcript(message);
         let nonces = Nonces {
             initiator: &self.nonce,
             responder: accepted.nonce_r,
@@ -381,7 +388,7 @@ impl InitSent {
             childless: message
                 .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
                 .is_some(),
-            full_transcript: self.full_transcript && signs_full_transcript(message),
+            full_transcript,
         };
         let channel = ProtectedChannel::new(keys, Role::Initiator);
         sa.send_auth(ctx, channel, init, self.requests)
