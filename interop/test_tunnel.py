@@ -135,6 +135,20 @@ def test_invalid_ke_retry(ends, topology, daemon, folder, needs_capture):
 
 
 @every_end
+# RFC 7296 R83, R90
+def test_a_cookie_and_another_group_are_demanded(ends, topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["proposals"] = "aes128gcm16-prfsha256-x25519-ecp256"
+    settings[1].connections["site"]["proposals"] = "aes128gcm16-prfsha256-ecp256"
+    settings[1].gateway["cookie_threshold"] = 0
+    _, b = establish(daemon, ends, settings)
+    assert_ping(topology.host_a, topology.b.host4)
+    if b.kind == "esplanade":
+        assert b.counter("cookie-required") >= 1
+        assert b.counter("invalid-ke-payload") == 1
+
+
+@every_end
 # RFC 7296 R113
 def test_narrowed_selectors(ends, topology, daemon):
     """The initiator asks for the whole network, the responder grants a part of it."""

@@ -11,6 +11,7 @@ import ctypes
 import datetime
 import hashlib
 import hmac
+import itertools
 import ipaddress
 import json
 import pathlib
@@ -303,7 +304,7 @@ def seal(suite, e, a, spi_i, spi_r, flags, message_id, first, content, iv, paddi
     return message + hmac.new(a, message, INTEGRITY[integrity][0]).digest()[:icv_len]
 
 
-def sa_case(suite):
+def sa_case(suite, psk):
     cipher, bits, integrity, number = suite
     label = f"sa-{cipher}-{bits}-{number}"
     n_i, n_r = some(label + "ni", 32), some(label + "nr", 24)
@@ -316,7 +317,6 @@ def sa_case(suite):
     skeyseed = prf(number, keys["d"], again["shared"] + again["n_i"] + again["n_r"])
     rekeyed = sa_keys(suite, skeyseed, *(again[name] for name in ("n_i", "n_r", "spi_i", "spi_r")))
     message, id_body = some(label + "message", 300), b"\x02\0\0\0moon.example.org"
-    psk = b"a pre-shared key"
     octets = message + n_r + prf(number, keys["pi"], id_body)
     auth = lambda octets: prf(number, prf(number, psk, b"Key Pad for IKEv2"), octets)
     # draft-ietf-ipsecme-ikev2-downgrade-prevention: each end signs both messages, its own one last.
@@ -349,7 +349,10 @@ def sa_case(suite):
 
 def sas():
     check_prfs()
-    cases = [sa_case((*cipher, number)) for cipher in CIPHERS for number in PRFS]
+    suites = [(*cipher, number) for cipher in CIPHERS for number in PRFS]
+    # As long as a block of SHA-256 or SHA-512, and one byte longer.
+    psks = itertools.cycle([b"a pre-shared key", *(some(f"psk-{length}", length) for length in (64, 65, 128, 129))])
+    cases = [sa_case(suite, psk) for suite, psk in zip(suites, psks)]
     write("sa.json", {"source": SOURCE, "cases": cases})
 
 

@@ -74,6 +74,36 @@ fn every_kind_of_key() {
     }
 }
 
+/// A proves itself by the method that is B's.
+#[test]
+fn the_method_of_the_other_end_is_refused() {
+    let key = (file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem"));
+    let unchanged = || pair(key.0, key.1, file!("root.pem"));
+    let mut psk_for_certificate = unchanged();
+    let mut certificate_for_psk = unchanged();
+    let mut a = config(default_configs().0);
+    change_connection(&mut a, |a| a.local.id = id("moon.example.org"));
+    psk_for_certificate.a.endpoint.set_config(a);
+    let mut b = config(default_configs().1);
+    change_connection(&mut b, |b| b.remote.id = id("moon.example.org"));
+    certificate_for_psk.b.endpoint.set_config(b);
+    for (mut pair, why) in [
+        (psk_for_certificate, "SHARED_KEY"),
+        (certificate_for_psk, "instead of a pre-shared key"),
+    ] {
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        pair.assert_agreed(0, 0);
+        let told = pair.b.events.iter().find_map(|event| match event {
+            Event::Refused(refused) => Some(refused.why.clone()),
+            _ => None,
+        });
+        let told = told.expect("told");
+        assert!(told.contains(why), "{told}");
+        pair.assert_clean_end();
+    }
+}
+
 // RFC 7296 R2, R153
 #[test]
 fn a_stranger_is_refused_by_either_role() {

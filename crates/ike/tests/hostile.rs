@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::script::Script;
 use common::*;
-use esplanade_ike::wire::{ExchangeType, Header, generators};
-use esplanade_testkit::net::Rng;
+use esplanade_ike::wire::{ExchangeType, Header, PayloadType, generators};
+use esplanade_testkit::net::{Conditions, Rng};
 use proptest::prelude::*;
 
 proptest! {
@@ -102,4 +102,39 @@ fn noise_and_mutated_messages_change_nothing() {
     );
     assert_ne!(pair.a.child_spis(), before.1);
     pair.assert_clean_end();
+}
+
+/// Bytes of fragments are changed before the whole fragments come, in a request and in a response.
+// RFC 7383 R19, R20
+#[test]
+fn changed_fragments_change_nothing() {
+    let mut rng = Rng::new(7);
+    for round in 0..200 {
+        let (a, b) = default_configs();
+        let (mut a, mut b) = (config(a), config(b));
+        (a.fragment_size, b.fragment_size) = (200, 200);
+        let mut pair = Pair::new(a, b, Conditions::PERFECT, round);
+        let mut rng = Rng::new(rng.next_u64());
+        pair.attacker = Some(Box::new(move |datagram| {
+            let first = datagram.payload.get(16).copied();
+            let is_fragment = first == Some(PayloadType::SKF.0);
+            if is_fragment && rng.chance(0.3) {
+                let payload = &mut datagram.payload;
+                match rng.below(3) {
+                    0 => payload.truncate(rng.below(payload.len() as u64) as usize),
+                    1 => payload.push(rng.next_u64() as u8),
+                    _ => {
+                        let at = rng.below(payload.len() as u64) as usize;
+                        payload[at] ^= 1 + rng.below(255) as u8;
+                    }
+                }
+            }
+        }));
+        pair.initiate();
+        pair.run(Duration::from_secs(15));
+        pair.attacker = None;
+        pair.run(Duration::from_secs(60));
+        pair.assert_agreed(1, 1);
+        pair.assert_clean_end();
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::script::{Script, error_of};
 use common::*;
 use esplanade_crypto::iana::Integrity;
-use esplanade_ike::config::{Child, Connection, Demand, Mode, Selector};
+use esplanade_ike::config::{Child, Childless, Connection, Demand, Mode, Selector};
 use esplanade_ike::failure::{ConfigurationFault, Shortage, TransportFault};
 use esplanade_ike::wire::{
     Delete, ExchangeType, Message, Notify, NotifyType, Payload, ProtocolId, TrafficSelector,
@@ -329,6 +329,26 @@ fn ask_for(pair: &mut Pair, port: u16) {
     endpoint.acquire(pair.now, "site", "net", &demand).unwrap();
     pair.flush();
     pair.run(SECOND);
+}
+
+/// The IKE SA begins without a child, or with it. Packets ask before and while it comes up.
+#[test]
+fn packets_that_ask_before_the_first_has_its_sa_make_no_more() {
+    for childless in [Childless::Allow, Childless::Prefer] {
+        let mut pair = Pair::with(|a, _| a.childless = childless);
+        for port in 1..=20 {
+            let endpoint = &mut pair.a.endpoint;
+            let _ = endpoint.acquire(pair.now, "site", "net", &demand(port));
+            pair.flush();
+            if port > 10 {
+                pair.step(pair.now + SECOND);
+            }
+        }
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        assert_eq!(pair.a.installed.len(), 1);
+        pair.assert_clean_end();
+    }
 }
 
 // RFC 7296 R114

@@ -564,6 +564,36 @@ fn a_wrong_secret_ends_clearly_on_both_sides() {
 }
 
 #[test]
+fn an_end_without_a_secret_says_so() {
+    for a_lacks in [true, false] {
+        let (a, b) = default_configs();
+        let (mut a, mut b) = (config(a), config(b));
+        let lacking = if a_lacks { &mut a } else { &mut b };
+        lacking.secrets.clear();
+        let mut pair = Pair::new(a, b, esplanade_testkit::net::Conditions::PERFECT, 1);
+        pair.initiate();
+        pair.run(SECOND);
+        let reason = pair.a.events.iter().find_map(|event| match event {
+            Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+            _ => None,
+        });
+        let told = pair.b.events.iter().find_map(|event| match event {
+            Event::Refused(refused) => Some(refused.why.clone()),
+            _ => None,
+        });
+        let why = "no secret for";
+        if a_lacks {
+            assert!(reason.unwrap().contains(why));
+            assert_eq!(told, None);
+        } else {
+            assert_eq!(reason.unwrap(), "the peer refuses: AUTHENTICATION_FAILED");
+            assert!(told.unwrap().contains(why));
+        }
+        pair.assert_clean_end();
+    }
+}
+
+#[test]
 fn two_gateways_with_the_same_configuration_end_clearly() {
     let mut pair = Pair::with(|a, b| {
         b.local.id = a.local.id.clone();
