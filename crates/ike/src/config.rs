@@ -177,9 +177,12 @@ pub struct Connection {
     pub full_transcript_required: bool,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
-    /// The hard lifetime of the IKE SA is `rekey_time` plus this time. Zero stands for a tenth of `rekey_time`.
+    /// Time after which both ends authenticate again, over a new IKE SA. With zero they never do.
+    pub reauth_time: Duration,
+    /// The hard lifetime of the IKE SA is `rekey_time` plus this time, or `reauth_time` plus this time if that is
+    /// earlier. Zero stands for a tenth of the longer of the two.
     pub over_time: Duration,
-    /// A random part of this is subtracted from `rekey_time`.
+    /// A random part of this is subtracted from `rekey_time` and from `reauth_time`.
     pub rand_time: Duration,
     /// Silence of the peer after which we check whether it is alive. With zero we never check.
     pub dpd_delay: Duration,

@@ -34,6 +34,8 @@ pub struct IkeSaStatus {
     pub established: Option<Instant>,
     pub rekey_at: Option<Instant>,
     pub expires_at: Option<Instant>,
+    /// The time at which the peers are to authenticate again.
+    pub reauth_at: Option<Instant>,
     /// The exchange of ours that waits for its response.
     pub task_active: Option<&'static str>,
     pub tasks_queued: Vec<&'static str>,

@@ -127,6 +127,7 @@ pub(super) fn connection(
         childless: childless.unwrap_or_default(),
         full_transcript_required: full_transcript_required.unwrap_or_default(),
         rekey_time: lifetime.rekey,
+        reauth_time: Duration::ZERO,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
         dpd_delay: dpd_delay.unwrap_or(DPD_DELAY),

@@ -94,6 +94,7 @@ impl Endpoint {
         let wanted = ChildRequest {
             config,
             packet: Some(demand.packet),
+            succeeds: None,
         };
         let result = self.establish(now, &connection, vec![wanted]);
         self.settle(now);
@@ -169,8 +170,12 @@ impl Endpoint {
             sa.is_with_initiation_peer() && sa.has_child(&ChildRequest::from(child.clone()))
         };
         let here: Vec<_> = children.filter(of_goal).collect();
+        let successor = self.reauthentication_of(ike_sa);
         if !self.end_ike_sa(now, ike_sa) {
             return Err(CommandError::NoSa);
+        }
+        if let Some(successor) = successor {
+            self.end_ike_sa(now, successor);
         }
         for child in here {
             self.close_goal(&connection, child);

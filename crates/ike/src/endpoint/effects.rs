@@ -8,9 +8,12 @@ use crate::event::Event;
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::sa::{Effect, Retirement, Task};
+use crate::suite::Role;
 
 /// If two IKE SAs of opposite directions were established within this time, both peers have initiated at once.
 const CROSSING: Duration = Duration::from_secs(30);
+/// The time for which an SA stays that the peer has probably replaced to authenticate again.
+const REAUTHENTICATION: Duration = Duration::from_secs(10);
 /// Silence after which a peer is asked whether it is alive, when another peer asks for its traffic.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -54,6 +57,11 @@ impl Endpoint {
                 ike_sa,
                 initial_contact,
             } => self.established(now, ike_sa, initial_contact),
+            Effect::Reauthenticate { ike_sa } => {
+                // It is tried again within the lifetime of the SA.
+                let _ = self.reauthenticate(now, ike_sa);
+            }
+            Effect::Reauthenticated { from, to } => self.reauthenticated(now, from, to),
             Effect::ConnectFailed { connection, reason } => {
                 self.connect_failed(now, &connection, reason);
             }
@@ -90,6 +98,7 @@ impl Endpoint {
         };
         let connection = new.common.connection.name.clone();
         let before = self.table.get(from).and_then(|old| old.common.predecessor);
+        self.follow_rekey(now, from, to);
         let Some(Some((children, tasks))) =
             self.with(now, from, |sa, ctx| sa.hand_over(ctx, retirement))
         else {
@@ -111,9 +120,10 @@ impl Endpoint {
     }
 
     /// Looks for other IKE SAs of the same peer (RFC 7296 §2.4 for INITIAL_CONTACT).
-    fn established(&mut self, now: Instant, id: IkeSaId, initial_contact: bool) {
+    pub(super) fn established(&mut self, now: Instant, id: IkeSaId, initial_contact: bool) {
         let Some(sa) = self.table.get(id) else { return };
         let (role, spi, unique) = (sa.common.role, sa.common.spi_i, sa.common.connection.unique);
+        let (replaces, hosts) = (sa.common.reauthenticates, sa.common.hosts);
         let Some(peer) = self.table.peer_of(id).cloned() else {
             return;
         };
@@ -121,6 +131,9 @@ impl Endpoint {
             let Some(old) = self.table.get(other).filter(|_| other != id) else {
                 continue;
             };
+            if replaces == Some(other) {
+                continue;
+            }
             let young = old
                 .established()
                 .is_some_and(|state| now < state.established + CROSSING);
@@ -147,7 +160,16 @@ impl Endpoint {
                 Unique::No => crossing && self.is_covered(goes, stays),
                 Unique::Never | Unique::Keep => false,
             };
-            if redundant {
+            // The peer may authenticate again. Then it deletes the old SA, when it has all children over the new one.
+            let by_peer = role == Role::Responder && goes == other && !crossing;
+            if redundant && by_peer && old.common.hosts == hosts {
+                let at = now + REAUTHENTICATION;
+                self.with(now, goes, |sa, _| {
+                    if let Some((state, _)) = sa.established_mut() {
+                        state.superseded_at.get_or_insert(at);
+                    }
+                });
+            } else if redundant {
                 self.with(now, goes, |sa, ctx| {
                     sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
                 });

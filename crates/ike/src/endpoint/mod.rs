@@ -6,6 +6,7 @@ mod effects;
 mod goals;
 mod half_open;
 mod pacing;
+mod reauthentication;
 mod receive;
 mod snapshot;
 mod table;
@@ -47,6 +48,8 @@ pub enum CommandError {
         "there is no route to the peer of connection {0:?}, or no local address to initiate from"
     )]
     NoRoute(String),
+    #[error("the peer of connection {0:?} is behind a NAT: only the peer can reauthenticate")]
+    BehindNat(String),
     #[error("limit of {0} reached")]
     Limit(Shortage),
     #[error("child {0:?} is closed by command until `up` opens it")]
@@ -465,6 +468,7 @@ mod tests {
             legacy: false,
             encap: false,
             rekey_time: Duration::ZERO,
+            reauth_time: Duration::ZERO,
             over_time: Duration::ZERO,
             rand_time: Duration::ZERO,
             dpd_delay: Duration::ZERO,

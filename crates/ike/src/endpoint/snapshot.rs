@@ -78,6 +78,7 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         established: up.map(|state| state.established),
         rekey_at: up.and_then(|state| state.rekey_at),
         expires_at: up.and_then(|state| state.expires_at),
+        reauth_at: up.and_then(|state| state.reauth_at),
         task_active: up
             .and_then(|state| state.exchange.as_ref())
             .map(|exchange| exchange.name()),

@@ -158,6 +158,7 @@ impl Established {
             nonces,
             initiator: true,
             replaces: pending.rekeys,
+            succeeds: pending.request.succeeds,
         };
         ChildSa::install(ctx, sa, self, agreed).ok_or(ChildFailure::Resources(Shortage::ChildKeys))
     }
@@ -223,6 +224,7 @@ impl Established {
             nonces: terms.nonces,
             initiator: false,
             replaces: terms.replaces,
+            succeeds: None,
         };
         let Some(child) = ChildSa::install(ctx, sa, self, agreed) else {
             ctx.spis.release(spi_in);

@@ -1,7 +1,9 @@
 //! The effects of commands, the configuration and the data plane on an IKE SA.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use crate::config::Child;
 use crate::failure::DownReason;
 use crate::id::ChildSaId;
 use crate::sa::{
@@ -170,6 +172,20 @@ impl IkeSa {
             state.doubt(sa, ctx);
             self.advance(|phase, sa| phase.run_tasks(sa, ctx));
         }
+    }
+
+    /// `successor` has authenticated the peers again. This SA ends, with the children that are up there.
+    pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, successor: &[Arc<Child>]) {
+        let Some((state, _)) = self.established_mut() else {
+            return;
+        };
+        for child in &mut state.children {
+            let own = ChildRequest::from(child.config.clone());
+            if child.state.is_current() && successor.iter().any(|other| own.is_for(other)) {
+                child.set_rekeyed();
+            }
+        }
+        self.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
     }
 
     /// Gives away the children and the tasks of an SA that another has replaced.

@@ -135,6 +135,7 @@ impl IkeSa {
             suspended: false,
             last_sent: ctx.now,
             predecessor: None,
+            reauthenticates: None,
         };
         Ok(Self {
             common,
@@ -481,6 +482,7 @@ pub(crate) fn respond(
         suspended: false,
         last_sent: ctx.now,
         predecessor: None,
+        reauthenticates: None,
     };
     let request_len = received.datagram.len();
     for (direction, one, len) in [

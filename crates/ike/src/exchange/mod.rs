@@ -291,6 +291,7 @@ impl Phase {
         match self {
             Self::Established(mut state) => {
                 let result = state.start_due_tasks(sa, ctx);
+                state.note_reauthenticated(sa, ctx);
                 state.settle(sa, ctx, result)
             }
             other => other,

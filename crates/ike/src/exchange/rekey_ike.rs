@@ -265,7 +265,8 @@ impl Established {
     ) -> IkeSa {
         let channel = ProtectedChannel::new(keys, role);
         let (local_id, remote_id) = (self.local_id.clone(), self.remote_id.clone());
-        let state = Established::new(ctx, &sa.connection, channel, local_id, remote_id);
+        let mut state = Established::new(ctx, &sa.connection, channel, local_id, remote_id);
+        state.keep_authentication(self);
         let common = IkeSaCommon {
             id: IkeSaId(ctx.next_id()),
             connection: sa.connection.clone(),
@@ -283,6 +284,7 @@ impl Established {
             suspended: false,
             last_sent: ctx.now,
             predecessor: Some(sa.id),
+            reauthenticates: sa.reauthenticates,
         };
         common.log_keys(ctx, state.channel.keys());
         IkeSa {

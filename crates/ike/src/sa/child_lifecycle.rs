@@ -38,6 +38,8 @@ pub(crate) struct AgreedChild<'a> {
     /// We began the exchange.
     pub(crate) initiator: bool,
     pub(crate) replaces: Option<ChildSaId>,
+    /// The SA of another IKE SA that this one takes over from.
+    pub(crate) succeeds: Option<ChildSaId>,
 }
 
 impl ChildSa {
@@ -103,7 +105,7 @@ impl ChildSa {
                 life_time: life.life_time,
                 replay_window: agreed.config.replay_window,
                 peer_replay_window: agreed.config.peer_replay_window,
-                rekeyed_from: agreed.replaces,
+                rekeyed_from: agreed.replaces.or(agreed.succeeds),
             })));
         Some(Self {
             id,

@@ -18,6 +18,8 @@ pub(crate) struct ChildRequest {
     /// The packet's local and remote selector. They come first in the proposed selectors, so that the responder's narrowing
     /// keeps them (RFC 7296 §2.9).
     pub(crate) packet: Option<(TrafficSelector, TrafficSelector)>,
+    /// The SA of another IKE SA that the new one takes over from: the peers authenticate again.
+    pub(crate) succeeds: Option<ChildSaId>,
 }
 
 impl ChildRequest {
@@ -44,6 +46,7 @@ impl From<Arc<Child>> for ChildRequest {
         Self {
             config,
             packet: None,
+            succeeds: None,
         }
     }
 }

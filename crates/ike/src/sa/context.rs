@@ -61,6 +61,10 @@ pub(crate) enum Effect {
         ike_sa: IkeSaId,
         initial_contact: bool,
     },
+    /// It is time for the peers of this IKE SA to authenticate again.
+    Reauthenticate { ike_sa: IkeSaId },
+    /// The peers have authenticated again. The children that `from` had are up over `to`, or refused.
+    Reauthenticated { from: IkeSaId, to: IkeSaId },
     ConnectFailed {
         connection: Arc<Connection>,
         reason: DownReason,

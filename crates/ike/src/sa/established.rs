@@ -10,7 +10,7 @@ use super::deadline;
 use super::task::{PendingExchange, QueuedTask, Task};
 use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
-use crate::id::ChildSaId;
+use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
 use crate::rate::Due;
@@ -49,6 +49,14 @@ pub(crate) struct Established {
     pub(crate) last_id: u64,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
+    /// The time at which the peers are to authenticate again. A rekey does not put it off (RFC 7296 §2.8.3).
+    pub(crate) reauth_at: Option<Instant>,
+    /// The hard end of the SA, unless the peers authenticate again before.
+    pub(crate) reauth_limit: Option<Instant>,
+    /// The IKE SA that was begun last to authenticate again.
+    pub(crate) reauthentication: Option<IkeSaId>,
+    /// The time at which we delete the SA if the peer, which has made another, has not done so.
+    pub(crate) superseded_at: Option<Instant>,
 }
 
 impl Established {
@@ -140,6 +148,41 @@ impl Established {
         self.tasks.iter().any(deletes)
     }
 
+    /// Says whether a new child is being established, or is to be.
+    pub(crate) fn is_establishing_children(&self) -> bool {
+        let creates = |queued: &QueuedTask| matches!(queued.task, Task::CreateChild(_));
+        self.tasks.iter().any(creates)
+            || matches!(&self.exchange, Some(PendingExchange::CreateChild(pending)) if pending.rekeys.is_none())
+    }
+
+    /// The children that are up, and those that are being established.
+    pub(crate) fn wanted_children(&self) -> Vec<ChildRequest> {
+        let current = self.children.iter().filter(|sa| sa.state.is_current());
+        let up = current.map(|sa| ChildRequest {
+            succeeds: Some(sa.id),
+            ..ChildRequest::from(sa.config.clone())
+        });
+        let queued = self.tasks.iter().filter_map(|queued| match &queued.task {
+            Task::CreateChild(request) => Some(request.clone()),
+            _ => None,
+        });
+        let pending = match &self.exchange {
+            Some(PendingExchange::CreateChild(pending))
+                if pending.rekeys.is_none() && !pending.withdrawn =>
+            {
+                Some(pending.request.clone())
+            }
+            _ => None,
+        };
+        let mut wanted: Vec<ChildRequest> = Vec::new();
+        for request in up.chain(pending).chain(queued) {
+            if !wanted.iter().any(|other| other.is_for(&request.config)) {
+                wanted.push(request);
+            }
+        }
+        wanted
+    }
+
     pub(crate) fn is_rekeying_ike(&self) -> bool {
         matches!(self.exchange, Some(PendingExchange::RekeyIke(_)))
     }
@@ -162,7 +205,12 @@ impl Established {
             .children
             .iter()
             .flat_map(|child| [child.rekey_at, child.expires_at, child.idle_at()]);
-        let of_sa = [self.rekey_at, self.expires_at];
+        let of_sa = [
+            self.rekey_at,
+            self.expires_at,
+            self.reauth_at,
+            self.superseded_at,
+        ];
         let liveness = self.ask_at(connection).filter(|_| !window.asks_for_life());
         let tasks = self.tasks.iter().map(|queued| queued.not_before).min();
         let when_idle = tasks.filter(|_| !window.is_busy());

@@ -50,6 +50,8 @@ pub(crate) struct IkeSaCommon {
     pub(crate) last_sent: Instant,
     /// The IKE SA that this one has replaced. It can still exist.
     pub(crate) predecessor: Option<IkeSaId>,
+    /// The IKE SA for which this one authenticates the peers again, until it has the children of that one.
+    pub(crate) reauthenticates: Option<IkeSaId>,
 }
 
 /// The progress of an IKE SA that we initiate.

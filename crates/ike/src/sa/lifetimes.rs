@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::child_sa::ChildState;
-use super::context::Context;
+use super::context::{Context, Effect};
 use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
@@ -19,7 +19,7 @@ use crate::rate::Rate;
 use crate::transport::Urgency;
 use crate::wire::Message;
 
-/// Pause before a rekey that has failed is tried again.
+/// Pause before a rekey or a reauthentication that has failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(30);
 /// The rate at which unauthenticated messages make us ask one peer.
 const DOUBTS: Rate = Rate {
@@ -35,15 +35,21 @@ impl Established {
         local_id: Identity,
         remote_id: Identity,
     ) -> Self {
-        let soft = connection
-            .rekey_time
-            .saturating_sub(ctx.jitter(connection.rand_time));
+        let (rekey, reauth) = (connection.rekey_time, connection.reauth_time);
         let over = if connection.over_time.is_zero() {
-            connection.rekey_time / 10
+            rekey.max(reauth) / 10
         } else {
             connection.over_time
         };
-        let limited = !connection.rekey_time.is_zero();
+        let mut soft = |time: Duration| {
+            let early = time.saturating_sub(ctx.jitter(connection.rand_time));
+            deadline(ctx.now, early.max(Duration::from_secs(1))).filter(|_| !time.is_zero())
+        };
+        let (rekey_at, reauth_at) = (soft(rekey), soft(reauth));
+        let hard = |time: Duration| {
+            deadline(ctx.now, time.saturating_add(over)).filter(|_| !time.is_zero())
+        };
+        let reauth_limit = hard(reauth);
         Self {
             channel,
             peer: PeerKey::new(connection, &local_id, &remote_id),
@@ -61,10 +67,27 @@ impl Established {
             unanswered_since: None,
             established: ctx.now,
             last_id: *ctx.last_id,
-            rekey_at: deadline(ctx.now, soft.max(Duration::from_secs(1))).filter(|_| limited),
-            expires_at: deadline(ctx.now, connection.rekey_time.saturating_add(over))
-                .filter(|_| limited),
+            rekey_at,
+            expires_at: hard(rekey).into_iter().chain(reauth_limit).min(),
+            reauth_at,
+            reauth_limit,
+            reauthentication: None,
+            superseded_at: None,
         }
+    }
+
+    /// A rekey has made this SA from `old`, and authenticates nobody (RFC 7296 §2.8.3).
+    pub(crate) fn keep_authentication(&mut self, old: &Self) {
+        self.superseded_at = old.superseded_at;
+        if old.reauth_limit.is_none() {
+            return;
+        }
+        let of_rekey = self
+            .expires_at
+            .filter(|_| self.expires_at != self.reauth_limit);
+        self.expires_at = of_rekey.into_iter().chain(old.reauth_limit).min();
+        self.reauth_at = old.reauth_at;
+        self.reauth_limit = old.reauth_limit;
     }
 
     /// Keeps the crash token that a protected message brings.
@@ -81,10 +104,19 @@ impl Established {
         if sa.suspended {
             return;
         }
-        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= ctx.now).is_some();
+        let now = ctx.now;
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         let (mut tasks, mut expired) = (Vec::new(), Vec::new());
         if due(&mut self.expires_at) {
             tasks.push(Task::DeleteIke(DownReason::Expired));
+        }
+        if due(&mut self.superseded_at) {
+            tasks.push(Task::DeleteIke(DownReason::Superseded));
+        }
+        if due(&mut self.reauth_at) {
+            // It is tried again later, within the hard lifetime.
+            self.reauth_at = Some(now + REKEY_AGAIN + ctx.jitter(REKEY_AGAIN));
+            ctx.effects.push(Effect::Reauthenticate { ike_sa: sa.id });
         }
         if due(&mut self.rekey_at) {
             tasks.push(Task::RekeyIke);
@@ -168,6 +200,18 @@ impl Established {
     /// Our rekey of the IKE SA has failed. It is tried again later, within the hard lifetime.
     pub(crate) fn ike_rekey_failed(&mut self, ctx: &mut Context<'_>) {
         self.rekey_at = Some(ctx.now + REKEY_AGAIN + ctx.jitter(REKEY_AGAIN));
+    }
+
+    /// Tells when this SA, which is to replace another, has all the children that it can have.
+    pub(crate) fn note_reauthenticated(&self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) {
+        if !sa.suspended
+            && !self.is_ending()
+            && !self.is_establishing_children()
+            && let Some(from) = sa.reauthenticates.take()
+        {
+            let to = sa.id;
+            ctx.effects.push(Effect::Reauthenticated { from, to });
+        }
     }
 
     /// Our rekey of a child SA has failed. It is tried again later, within the hard lifetime.

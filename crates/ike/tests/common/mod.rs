@@ -136,6 +136,7 @@ pub fn connection(
         childless: Childless::Allow,
         full_transcript_required: false,
         rekey_time: Duration::ZERO,
+        reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
         dpd_delay: Duration::ZERO,

@@ -1,0 +1,141 @@
+//! Reauthentication: a new IKE SA with the same children replaces an old one (RFC 7296 §2.8.3).
+//!
+//! The old SA and its children stay until the new ones are up, so that no packet finds a gap.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{CommandError, Endpoint};
+use crate::config::AddressMatch;
+use crate::failure::{DownReason, Shortage};
+use crate::id::IkeSaId;
+use crate::sa::{ChildState, Effect, IkeSa, IkeSaCommon, Task};
+
+impl Endpoint {
+    /// Has the peers of an IKE SA authenticate again, over a new IKE SA with the same children. The old one stays until
+    /// the new one has them.
+    pub fn reauthenticate_ike_sa(
+        &mut self,
+        now: Instant,
+        ike_sa: IkeSaId,
+    ) -> Result<(), CommandError> {
+        let result = self.reauthenticate(now, ike_sa);
+        self.settle(now);
+        result
+    }
+
+    pub(super) fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
+        let sa = self.table.get(id).ok_or(CommandError::NoSa)?;
+        let state = sa.established().filter(|state| !state.is_ending());
+        let mut requests = state.ok_or(CommandError::NoSa)?.wanted_children();
+        if self.reauthentication_of(id).is_some() {
+            return Ok(());
+        }
+        let connection = sa.common.connection.clone();
+        for request in &mut requests {
+            // A child goes on as it is configured now.
+            let mut configured = connection.children.iter();
+            let same = configured.find(|child| child.name == request.config.name);
+            if let Some(child) = same.filter(|child| !child.from_packet) {
+                request.config = Arc::clone(child);
+            }
+        }
+        if requests.is_empty() {
+            // There is nothing to go on with.
+            self.with(now, id, |sa, ctx| {
+                sa.do_task(ctx, Task::DeleteIke(DownReason::Expired))
+            });
+            return Ok(());
+        }
+        if self.table.len() >= self.config.limits.ike_sas_max {
+            return Err(CommandError::Limit(Shortage::IkeSas));
+        }
+        let (local, remote) = self.addresses_again(&sa.common)?;
+        let made = self.in_context(now, |ctx| {
+            IkeSa::connect(ctx, connection.clone(), local, remote, requests)
+        });
+        match made {
+            Ok(mut sa) => {
+                let successor = sa.common.id;
+                sa.common.reauthenticates = Some(id);
+                self.insert(now, Box::new(sa), None);
+                self.link(now, id, successor);
+            }
+            Err(reason) => self
+                .effects
+                .push(Effect::ConnectFailed { connection, reason }),
+        }
+        Ok(())
+    }
+
+    /// The addresses of a new IKE SA between the same two hosts.
+    fn addresses_again(&self, old: &IkeSaCommon) -> Result<(SocketAddr, SocketAddr), CommandError> {
+        let (connection, (local, remote)) = (&old.connection, old.hosts);
+        let mut configured = connection
+            .remote_addrs
+            .iter()
+            .filter_map(AddressMatch::host);
+        if old.nat.remote && !configured.any(|host| host == remote) {
+            return Err(CommandError::BehindNat(connection.name.clone()));
+        }
+        let routes = &self.host.routes;
+        let source = (routes.source(remote, Some(local))).or_else(|| routes.source(remote, None));
+        let source = source.ok_or_else(|| CommandError::NoRoute(connection.name.clone()))?;
+        let port = connection.local_port.unwrap_or(self.config.ports.ike);
+        let to = SocketAddr::new(remote, connection.remote_port);
+        Ok((SocketAddr::new(source, port), to))
+    }
+
+    /// The IKE SA that is about to replace this one.
+    pub(super) fn reauthentication_of(&self, id: IkeSaId) -> Option<IkeSaId> {
+        let successor = self.table.get(id)?.established()?.reauthentication?;
+        let common = &self.table.get(successor)?.common;
+        (common.reauthenticates == Some(id)).then_some(successor)
+    }
+
+    /// Lets the old IKE SA know the new one.
+    fn link(&mut self, now: Instant, old: IkeSaId, successor: IkeSaId) {
+        self.with(now, old, |sa, _| {
+            if let Some((state, _)) = sa.established_mut() {
+                state.reauthentication = Some(successor);
+            }
+        });
+    }
+
+    /// A rekey replaces `from`, which can be the old SA or the new SA of a reauthentication.
+    pub(super) fn follow_rekey(&mut self, now: Instant, from: IkeSaId, to: IkeSaId) {
+        if let Some(successor) = self.reauthentication_of(from) {
+            self.with(now, successor, |sa, _| sa.common.reauthenticates = Some(to));
+            self.link(now, to, successor);
+        }
+        let new = self.table.get(to);
+        if let Some(old) = new.and_then(|new| new.common.reauthenticates) {
+            self.link(now, old, to);
+        }
+    }
+
+    /// The new IKE SA has all the children that it can have. The old one is deleted. If the new one has no child, the
+    /// old one goes on.
+    pub(super) fn reauthenticated(&mut self, now: Instant, from: IkeSaId, to: IkeSaId) {
+        let Some(state) = self.table.get(to).and_then(IkeSa::established) else {
+            return;
+        };
+        let current = (state.children.iter()).filter(|child| child.state.is_current());
+        let children: Vec<_> = current.map(|child| child.config.clone()).collect();
+        let old = self.table.get(from).and_then(IkeSa::established);
+        let needed = |state: &crate::sa::Established| {
+            let mut children = state.children.iter();
+            children.any(|child| child.state != ChildState::Deleting)
+        };
+        if children.is_empty() && old.is_some_and(needed) {
+            self.with(now, to, |sa, ctx| {
+                sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded))
+            });
+            return;
+        }
+        self.with(now, from, |sa, ctx| sa.give_way(ctx, &children));
+        // The peer may have authenticated again at the same time.
+        self.established(now, to, false);
+    }
+}
