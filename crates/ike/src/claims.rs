@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
@@ -238,6 +239,29 @@ impl Claims {
                 self.prefixes.remove(&prefix);
             }
         }
+    }
+
+    /// Says whether a newer SA of the same child carries the peer's traffic of this SA.
+    pub(crate) fn is_taken_over(&self, child: ChildSaId) -> bool {
+        let holder = ClaimHolder::Sa(child);
+        let Some(claim) = self.by_holder.get(&holder) else {
+            return false;
+        };
+        let most = ClaimHolder::Sa(ChildSaId(u64::MAX));
+        let newer = claim.prefixes(holder).flat_map(|prefix| {
+            let until = ClaimPrefix {
+                holder: most,
+                ..prefix
+            };
+            let from = (Bound::Excluded(prefix), Bound::Included(until));
+            self.prefixes.range(from)
+        });
+        let mut newer = newer.filter_map(|prefix| self.by_holder.get(&prefix.holder));
+        newer.any(|other| {
+            other.is_of_same_peer(claim)
+                && other.is_of_same_child(claim)
+                && other.selectors.contain(&claim.selectors)
+        })
     }
 
     /// The claim of another peer that overlaps `claim`, and the child SA that has it, if one does.

@@ -247,7 +247,7 @@ pub struct ChildSaDeleted {
     pub spi_out: u32,
     /// The time for which the inbound half stays, for packets in flight. The data plane frees `spi_in` afterwards.
     pub linger: Duration,
-    /// Another SA has replaced this one.
+    /// Another SA has replaced this one, or carries the same traffic of the peer when the peer deletes this one.
     pub replaced: bool,
     pub reason: DownReason,
     /// `Trap`: the policy stays, so that traffic can ask for a new SA. `Start`: the endpoint establishes a new SA.

@@ -26,8 +26,12 @@ pub enum DownReason {
     PeerBusy,
     #[error("there is no route to the peer, or no local address for it")]
     NoRoute,
+    #[error("the peer is behind a NAT, so that only the peer can reauthenticate")]
+    BehindNat,
     #[error("replaced by a rekey")]
     Rekeyed,
+    #[error("replaced by an IKE SA that authenticates again")]
+    Reauthenticated,
     #[error("no traffic for as long as `inactivity` allows")]
     Inactive,
     #[error("lifetime expired before it was rekeyed")]

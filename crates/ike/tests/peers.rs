@@ -23,6 +23,8 @@ struct Gateway {
     now: Instant,
     peers: u64,
     config: Config,
+    /// The address of the next peer.
+    from: &'static str,
 }
 
 impl Gateway {
@@ -40,6 +42,7 @@ impl Gateway {
             now,
             peers,
             config: kept,
+            from: A,
         }
     }
 
@@ -52,6 +55,7 @@ impl Gateway {
         let mut script = Script::new();
         script.spi_i = SPI + self.peers;
         script.id = id.clone();
+        script.local.set_ip(self.from.parse().unwrap());
         self.peers += 1;
         let payloads = script.init_payloads();
         script.init(&mut self.side, self.now, payloads).unwrap();
@@ -123,9 +127,13 @@ fn another_spelling_is_no_other_peer_for_unique() {
         let change = |connection: &mut Connection| {
             connection.remote.id = id(pattern);
             connection.unique = Unique::Keep;
+            connection.remote_addrs = vec![AddressMatch::Any];
         };
         let mut gateway = Gateway::new(change, |_| {});
         assert_eq!(gateway.connect(&same[0], None), None, "{pattern}");
+        let again = gateway.connect(&same[1], None);
+        assert_eq!(again, None, "it may authenticate again");
+        gateway.from = "192.0.2.2";
         for id in &same {
             let refused = gateway.connect(id, None);
             assert_eq!(refused, Some(NotifyType::AUTHENTICATION_FAILED), "{id:?}");
@@ -138,7 +146,7 @@ fn another_spelling_is_no_other_peer_for_unique() {
             Some(NotifyType::AUTHENTICATION_FAILED)
         );
         let ups = gateway.side.events.iter().filter(|event| up(event));
-        assert_eq!(ups.count(), 2, "another peer may come: {pattern}");
+        assert_eq!(ups.count(), 3, "another peer may come: {pattern}");
     }
 }
 

@@ -79,6 +79,7 @@ fn the_children_move_to_a_new_ike_sa_without_a_gap() {
         (true, Unique::No),
         (true, Unique::Replace),
         (true, Unique::Never),
+        (true, Unique::Keep),
         (false, Unique::No),
         (false, Unique::Replace),
     ] {
@@ -100,21 +101,20 @@ fn the_children_move_to_a_new_ike_sa_without_a_gap() {
             (2, 2),
             "nothing is started beside"
         );
-        // The end that reauthenticates says that its children go on.
+        // Both ends say that the children go on.
+        for event in pair.a.events.iter().chain(&pair.b.events) {
+            if let Event::ChildSaDeleted(deleted) = event {
+                assert!(deleted.replaced);
+                assert_eq!(deleted.then, EndAction::Clear);
+            }
+        }
         let by = if by_a { &pair.a } else { &pair.b };
         for event in &by.events {
-            match event {
-                Event::ChildSaDeleted(deleted) => {
-                    assert!(deleted.replaced);
-                    assert_eq!(deleted.then, EndAction::Clear);
-                }
-                Event::ChildSaInstalled(child) => {
-                    assert_eq!(
-                        child.rekeyed_from.is_some(),
-                        !spis_of(child.spi_in, by_a, &spis)
-                    );
-                }
-                _ => {}
+            if let Event::ChildSaInstalled(child) = event {
+                assert_eq!(
+                    child.rekeyed_from.is_some(),
+                    !spis_of(child.spi_in, by_a, &spis)
+                );
             }
         }
         // It is done again and again.
@@ -247,4 +247,27 @@ fn a_peer_behind_a_nat_is_left_to_reauthenticate() {
     pair.run(Duration::from_secs(20));
     let expired = |event: &&Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::Expired);
     assert_eq!(pair.b.events.iter().filter(expired).count(), 1);
+}
+
+// RFC 7296 R263
+#[test]
+fn an_sa_that_was_just_made_can_be_reauthenticated_by_the_responder() {
+    for unique in [Unique::No, Unique::Replace] {
+        for seed in 0..8 {
+            let mut pair = established(|a, b| (a.unique, b.unique) = (unique, unique));
+            run_without_gap(&mut pair, Duration::from_millis(200 * seed));
+            for both in [false, true] {
+                let id = pair.b.endpoint.status()[0].id;
+                pair.b.endpoint.reauthenticate_ike_sa(pair.now, id).unwrap();
+                if both {
+                    let id = pair.a.endpoint.status()[0].id;
+                    pair.a.endpoint.reauthenticate_ike_sa(pair.now, id).unwrap();
+                }
+                pair.flush();
+                run_without_gap(&mut pair, Duration::from_secs(2));
+            }
+            run_without_gap(&mut pair, Duration::from_secs(20));
+            pair.assert_agreed(1, 3);
+        }
+    }
 }

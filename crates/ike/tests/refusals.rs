@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::script::{Script, error_of, seemingly_sealed};
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group};
-use esplanade_ike::config::{Config, Unique};
+use esplanade_ike::config::{AddressMatch, Config, Unique};
 use esplanade_ike::wire::{
     ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
     TransformType,
@@ -470,12 +470,19 @@ fn fragments() -> Vec<(Refusal, Side)> {
 
 fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     let mut cases = Vec::new();
-    let mut pair = Pair::with(|_, b| b.unique = Unique::Keep);
+    let mut pair = Pair::with(|_, b| {
+        b.unique = Unique::Keep;
+        b.remote_addrs = vec![AddressMatch::Any];
+    });
+    let elsewhere = "192.0.2.2";
     let mut again = config(default_configs().0);
-    change_connection(&mut again, |a| a.unique = Unique::Never);
+    change_connection(&mut again, |a| {
+        a.unique = Unique::Never;
+        a.local_addrs = vec![AddressMatch::Host(elsewhere.parse().unwrap())];
+    });
     pair.initiate();
     pair.run(SECOND);
-    pair.a = Side::new("a", A, again, pair.now, 77);
+    pair.a = Side::new("a", elsewhere, again, pair.now, 77);
     pair.initiate();
     pair.run(SECOND);
     assert!(

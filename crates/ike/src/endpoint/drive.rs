@@ -392,9 +392,11 @@ impl Endpoint {
         });
         match made {
             Ok(sa) => self.insert(now, Box::new(sa), None),
-            Err(reason) => self
-                .effects
-                .push(Effect::ConnectFailed { connection, reason }),
+            Err(reason) => self.effects.push(Effect::ConnectFailed {
+                connection,
+                reason,
+                reauthenticates: None,
+            }),
         }
         Ok(())
     }

@@ -7,13 +7,13 @@ use crate::config::Unique;
 use crate::event::Event;
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
-use crate::sa::{Effect, Retirement, Task};
+use crate::sa::{Effect, IkeSa, Retirement, Task};
 use crate::suite::Role;
 
 /// If two IKE SAs of opposite directions were established within this time, both peers have initiated at once.
 const CROSSING: Duration = Duration::from_secs(30);
-/// The time for which an SA stays that the peer has probably replaced to authenticate again.
-const REAUTHENTICATION: Duration = Duration::from_secs(10);
+/// The time that a peer has to delete an SA that it has replaced by another.
+const REPLACEMENT: Duration = Duration::from_secs(10);
 /// Silence after which a peer is asked whether it is alive, when another peer asks for its traffic.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -57,13 +57,20 @@ impl Endpoint {
                 ike_sa,
                 initial_contact,
             } => self.established(now, ike_sa, initial_contact),
-            Effect::Reauthenticate { ike_sa } => {
-                // It is tried again within the lifetime of the SA.
-                let _ = self.reauthenticate(now, ike_sa);
-            }
+            Effect::Reauthenticate { ike_sa } => self.reauthenticate_in_time(now, ike_sa),
+            Effect::Superseded { ike_sa, by } => self.superseded(now, ike_sa, by),
             Effect::Reauthenticated { from, to } => self.reauthenticated(now, from, to),
-            Effect::ConnectFailed { connection, reason } => {
-                self.connect_failed(now, &connection, reason);
+            Effect::ConnectFailed {
+                connection,
+                reason,
+                reauthenticates,
+            } => {
+                // The children go on over the old SA, as long as there is one.
+                let goes_on = reauthenticates.filter(|old| self.table.get(*old).is_some());
+                match goes_on {
+                    Some(old) => self.not_reauthenticated(now, old, reason),
+                    None => self.connect_failed(now, &connection, reason),
+                }
             }
             Effect::AwaitStatus { ike_sa } => {
                 self.awaiting_status.insert(ike_sa);
@@ -150,9 +157,9 @@ impl Endpoint {
                 });
                 continue;
             }
-            let (stays, goes) = match newer_stays {
-                true => (id, other),
-                false => (other, id),
+            let (stays, goes, role_there) = match newer_stays {
+                true => (id, other, role),
+                false => (other, id, old.common.role),
             };
             let redundant = match unique {
                 Unique::Replace => true,
@@ -160,13 +167,18 @@ impl Endpoint {
                 Unique::No => crossing && self.is_covered(goes, stays),
                 Unique::Never | Unique::Keep => false,
             };
-            // The peer may authenticate again. Then it deletes the old SA, when it has all children over the new one.
-            let by_peer = role == Role::Responder && goes == other && !crossing;
-            if redundant && by_peer && old.common.hosts == hosts {
-                let at = now + REAUTHENTICATION;
+            // The initiator of the SA that stays knows when both ends have it, and deletes the other. But a peer that
+            // authenticates again looks like one whose request came late, or like one that has lost the old SA. It
+            // deletes the old SA itself, when it has all children over the new one.
+            let late = role == Role::Responder && forgotten;
+            let by_peer = match crossing {
+                true => late || role_there == Role::Responder,
+                false => role == Role::Responder && old.common.hosts == hosts,
+            };
+            if redundant && by_peer {
                 self.with(now, goes, |sa, _| {
                     if let Some((state, _)) = sa.established_mut() {
-                        state.superseded_at.get_or_insert(at);
+                        state.superseded = Some((now + REPLACEMENT, stays));
                     }
                 });
             } else if redundant {
@@ -174,6 +186,19 @@ impl Endpoint {
                     sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
                 });
             }
+        }
+    }
+
+    /// The peer has not deleted an SA that `by` makes redundant.
+    fn superseded(&mut self, now: Instant, ike_sa: IkeSaId, by: IkeSaId) {
+        let unique = self.table.get(ike_sa).map(|sa| sa.common.connection.unique);
+        let stays = self.table.get(by).and_then(IkeSa::established);
+        let redundant = stays.is_some_and(|state| !state.is_ending())
+            && (unique != Some(Unique::No) || self.is_covered(ike_sa, by));
+        if redundant {
+            self.with(now, ike_sa, |sa, ctx| {
+                sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
+            });
         }
     }
 

@@ -344,6 +344,7 @@ impl Endpoint {
             last_id: &mut self.last_id,
             by_spi: self.table.by_spi(),
             peers: self.table.peers(),
+            by_remote: self.table.by_remote(),
             report_limit: &mut self.report_limit,
             claims: &mut self.claims,
             effects: &mut self.effects,

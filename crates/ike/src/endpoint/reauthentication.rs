@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::{CommandError, Endpoint};
 use crate::config::AddressMatch;
+use crate::event::Event;
 use crate::failure::{DownReason, Shortage};
 use crate::id::IkeSaId;
 use crate::sa::{ChildState, Effect, IkeSa, IkeSaCommon, Task};
@@ -25,7 +26,29 @@ impl Endpoint {
         result
     }
 
-    pub(super) fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
+    /// The time to reauthenticate an IKE SA has come. If that fails, it is tried again within the lifetime of the SA.
+    pub(super) fn reauthenticate_in_time(&mut self, now: Instant, id: IkeSaId) {
+        let reason = match self.reauthenticate(now, id) {
+            Err(CommandError::NoRoute(_)) => DownReason::NoRoute,
+            Err(CommandError::BehindNat(_)) => DownReason::BehindNat,
+            Err(CommandError::Limit(limit)) => DownReason::Resources(limit),
+            _ => return,
+        };
+        self.not_reauthenticated(now, id, reason);
+    }
+
+    /// The attempt to authenticate the peers of an IKE SA again has failed.
+    pub(super) fn not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
+        let Some(sa) = self.table.get(id) else { return };
+        let next = sa.established().and_then(|state| state.reauth_at);
+        self.events.push_back(Event::ConnectFailed {
+            connection: sa.common.connection.name.clone(),
+            reason,
+            retry_in: next.map(|at| at.saturating_duration_since(now)),
+        });
+    }
+
+    fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
         let sa = self.table.get(id).ok_or(CommandError::NoSa)?;
         let state = sa.established().filter(|state| !state.is_ending());
         let mut requests = state.ok_or(CommandError::NoSa)?.wanted_children();
@@ -62,9 +85,11 @@ impl Endpoint {
                 self.insert(now, Box::new(sa), None);
                 self.link(now, id, successor);
             }
-            Err(reason) => self
-                .effects
-                .push(Effect::ConnectFailed { connection, reason }),
+            Err(reason) => self.effects.push(Effect::ConnectFailed {
+                connection,
+                reason,
+                reauthenticates: Some(id),
+            }),
         }
         Ok(())
     }
@@ -134,6 +159,7 @@ impl Endpoint {
             });
             return;
         }
+        self.counters.ike_reauthentications += 1;
         self.with(now, from, |sa, ctx| sa.give_way(ctx, &children));
         // The peer may have authenticated again at the same time.
         self.established(now, to, false);

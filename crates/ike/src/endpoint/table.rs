@@ -88,6 +88,10 @@ impl IkeSaTable {
         &self.peers
     }
 
+    pub(super) fn by_remote(&self) -> &HashMap<IpAddr, Vec<IkeSaId>> {
+        &self.by_remote
+    }
+
     pub(super) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
         self.entries.get(&id)?.sa.as_deref()
     }

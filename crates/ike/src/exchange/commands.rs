@@ -185,7 +185,7 @@ impl IkeSa {
                 child.set_rekeyed();
             }
         }
-        self.do_task(ctx, Task::DeleteIke(DownReason::Superseded));
+        self.do_task(ctx, Task::DeleteIke(DownReason::Reauthenticated));
     }
 
     /// Gives away the children and the tasks of an SA that another has replaced.

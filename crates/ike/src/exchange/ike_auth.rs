@@ -15,6 +15,7 @@ use crate::event::{Event, IkeSaUp};
 use crate::failure::{
     AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason,
 };
+use crate::id::IkeSaId;
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
@@ -510,11 +511,14 @@ impl InitResponded {
         let others = ctx
             .peers
             .get(&PeerKey::new(&connection, &local_id, &remote_id))
-            .map_or(0, Vec::len);
-        if others >= ctx.config.limits.ike_sas_per_peer_max {
+            .map_or(&[][..], Vec::as_slice);
+        if others.len() >= ctx.config.limits.ike_sas_per_peer_max {
             return Err(AuthFailure::TooManyIkeSas);
         }
-        if connection.unique == Unique::Keep && !initial_contact && others > 0 {
+        // A peer that comes again from its address may authenticate again, and then deletes its old IKE SA.
+        let near = ctx.by_remote.get(&received.remote.ip());
+        let elsewhere = |id: &IkeSaId| !near.is_some_and(|near| near.contains(id));
+        if connection.unique == Unique::Keep && !initial_contact && others.iter().any(elsewhere) {
             return Err(AuthFailure::AlreadyConnected);
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;

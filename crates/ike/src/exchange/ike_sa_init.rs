@@ -437,8 +437,7 @@ pub(crate) fn respond(
         responder: &nonce,
     };
     let keys = IkeSaKeys::derive(chosen.suite, &shared, nonces, spi_i, spi_r);
-    let forced = connection.encap;
-    let (local, remote) = (received.local, received.remote);
+    let (forced, local, remote) = (connection.encap, received.local, received.remote);
 
     let mut payloads = vec![
         Payload::Sa(vec![chosen.proposal]),

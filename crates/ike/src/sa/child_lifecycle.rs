@@ -141,7 +141,10 @@ impl ChildSa {
 
     /// Takes the SA out of the data plane.
     pub(crate) fn uninstall(self, ctx: &mut Context<'_>, sa: &IkeSaCommon, reason: DownReason) {
-        let replaced = self.state == ChildState::Rekeyed;
+        // A peer that authenticates again makes the new SA before it deletes the old IKE SA.
+        let of_peer = matches!(reason, DownReason::PeerDeleted | DownReason::Superseded);
+        let replaced =
+            self.state == ChildState::Rekeyed || of_peer && ctx.claims.is_taken_over(self.id);
         let then = if replaced {
             EndAction::Clear
         } else {

@@ -1,7 +1,7 @@
 //! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -36,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     /// Established IKE SAs by peer.
     pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
+    /// Established IKE SAs by the peer's address.
+    pub(crate) by_remote: &'a HashMap<IpAddr, Vec<IkeSaId>>,
     pub(crate) report_limit: &'a mut ReportLimit,
     pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,
@@ -63,11 +65,15 @@ pub(crate) enum Effect {
     },
     /// It is time for the peers of this IKE SA to authenticate again.
     Reauthenticate { ike_sa: IkeSaId },
+    /// The time is over that the peer had to delete `ike_sa` in favour of `by`.
+    Superseded { ike_sa: IkeSaId, by: IkeSaId },
     /// The peers have authenticated again. The children that `from` had are up over `to`, or refused.
     Reauthenticated { from: IkeSaId, to: IkeSaId },
     ConnectFailed {
         connection: Arc<Connection>,
         reason: DownReason,
+        /// The IKE SA for which the attempt was to authenticate the peers again.
+        reauthenticates: Option<IkeSaId>,
     },
     /// The IKE SA ended while it was about to establish the child.
     ChildAbandoned { connection: String, child: String },

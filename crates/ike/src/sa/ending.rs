@@ -142,6 +142,7 @@ impl IkeSaCommon {
         ctx.effects.push(Effect::ConnectFailed {
             connection: self.connection.clone(),
             reason,
+            reauthenticates: self.reauthenticates,
         });
     }
 

@@ -55,8 +55,8 @@ pub(crate) struct Established {
     pub(crate) reauth_limit: Option<Instant>,
     /// The IKE SA that was begun last to authenticate again.
     pub(crate) reauthentication: Option<IkeSaId>,
-    /// The time at which we delete the SA if the peer, which has made another, has not done so.
-    pub(crate) superseded_at: Option<Instant>,
+    /// The SA that makes this one redundant, and the time that the peer has to delete this one.
+    pub(crate) superseded: Option<(Instant, IkeSaId)>,
 }
 
 impl Established {
@@ -209,7 +209,7 @@ impl Established {
             self.rekey_at,
             self.expires_at,
             self.reauth_at,
-            self.superseded_at,
+            self.superseded.map(|(at, _)| at),
         ];
         let liveness = self.ask_at(connection).filter(|_| !window.asks_for_life());
         let tasks = self.tasks.iter().map(|queued| queued.not_before).min();

@@ -72,13 +72,13 @@ impl Established {
             reauth_at,
             reauth_limit,
             reauthentication: None,
-            superseded_at: None,
+            superseded: None,
         }
     }
 
     /// A rekey has made this SA from `old`, and authenticates nobody (RFC 7296 §2.8.3).
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
-        self.superseded_at = old.superseded_at;
+        self.superseded = old.superseded;
         if old.reauth_limit.is_none() {
             return;
         }
@@ -110,8 +110,9 @@ impl Established {
         if due(&mut self.expires_at) {
             tasks.push(Task::DeleteIke(DownReason::Expired));
         }
-        if due(&mut self.superseded_at) {
-            tasks.push(Task::DeleteIke(DownReason::Superseded));
+        if let Some((_, by)) = self.superseded.take_if(|(at, _)| *at <= now) {
+            let ike_sa = sa.id;
+            ctx.effects.push(Effect::Superseded { ike_sa, by });
         }
         if due(&mut self.reauth_at) {
             // It is tried again later, within the hard lifetime.
