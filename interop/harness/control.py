@@ -31,6 +31,9 @@ class Control:
     def rekey_ike(self, connection: str = "site") -> None:
         self.swanctl("--rekey", "--ike", connection)
 
+    def reauthenticate(self, connection: str = "site") -> None:
+        self.swanctl("--rekey", "--ike", connection, "--reauth")
+
     def session(self) -> vici.Session:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(20)

@@ -70,6 +70,9 @@ pub enum Command {
         control: Control,
         /// A connection, a child, or CONNECTION/CHILD; all connections and children if left out
         name: Option<String>,
+        /// Have the peers authenticate again, over a new IKE SA with the same children
+        #[arg(long)]
+        reauth: bool,
     },
     /// Move a child to another engine, while its packets flow and until the gateway ends
     Engine {

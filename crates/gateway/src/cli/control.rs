@@ -1,5 +1,6 @@
 //! The commands that talk to a running gateway.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::args::Control;
@@ -116,6 +117,28 @@ pub(super) fn rekey(control: &Control, name: Option<&str>) -> Result<(), Failure
     for target in targets {
         command(&mut client, "rekey", naming(&target))?;
         print(format!("{target}: rekeying\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Reauthenticates the connection, or all connections that are up.
+pub(super) fn reauthenticate(control: &Control, name: Option<&str>) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    let sas = list(&mut client, "list-sas", "list-sa")?;
+    let up = (sas.iter().flat_map(Section::sections))
+        .filter(|(_, sa)| sa.text("state") == Some("ESTABLISHED"))
+        .map(|(connection, _)| connection);
+    let chosen = up.filter(|connection| name.is_none_or(|name| *connection == name));
+    let connections: BTreeSet<&str> = chosen.collect();
+    if let Some(name) = name.filter(|_| connections.is_empty()) {
+        let failure = Failure::runtime(format!("no IKE SA is of a connection `{name}`"));
+        return Err(failure.help("name a connection: its children come along"));
+    }
+    for connection in connections {
+        let mut message = Section::new();
+        message.set("ike", connection).set("reauth", "yes");
+        command(&mut client, "rekey", message)?;
+        print(format!("{connection}: reauthenticating\n").as_bytes())?;
     }
     Ok(())
 }

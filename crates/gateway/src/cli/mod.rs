@@ -58,7 +58,16 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         } => control::status(&control, json, check),
         Command::Up { control, name } => control::up(&control, &name),
         Command::Down { control, name } => control::down(&control, &name),
-        Command::Rekey { control, name } => control::rekey(&control, name.as_deref()),
+        Command::Rekey {
+            control,
+            name,
+            reauth: false,
+        } => control::rekey(&control, name.as_deref()),
+        Command::Rekey {
+            control,
+            name,
+            reauth: true,
+        } => control::reauthenticate(&control, name.as_deref()),
         Command::Engine {
             control,
             name,

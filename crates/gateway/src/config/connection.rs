@@ -30,6 +30,8 @@ use super::value::{
 };
 use super::{proposal, schema};
 
+/// The time after which an IKE SA is rekeyed, where nothing is configured.
+const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
 /// Unanswered traffic after which the peer is asked whether it is alive, where nothing else is configured.
 const DPD_DELAY: Duration = Duration::from_secs(30);
 /// The time that the peer then has.
@@ -127,7 +129,7 @@ pub(super) fn connection(
         childless: childless.unwrap_or_default(),
         full_transcript_required: full_transcript_required.unwrap_or_default(),
         rekey_time: lifetime.rekey,
-        reauth_time: Duration::ZERO,
+        reauth_time: lifetime.reauth,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
         dpd_delay: dpd_delay.unwrap_or(DPD_DELAY),
@@ -188,37 +190,40 @@ fn check_encap(child: &SectionNode, d: &mut Diagnostics) {
 
 struct IkeLifetime {
     rekey: Duration,
+    reauth: Duration,
     over: Duration,
     rand: Duration,
 }
 
-/// Reads the lifetime of the IKE SA. By default we rekey after four hours, and the hard limit is a
-/// tenth of that time later.
+/// Reads the lifetime of the IKE SA. By default we rekey after four hours, or never if we reauthenticate. The hard limit
+/// is a tenth of the longer time later.
 fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> IkeLifetime {
-    let rekey = read(node, "rekey_time", d, time).unwrap_or(Duration::from_secs(4 * 3600));
-    let over = read(node, "over_time", d, time).unwrap_or(rekey / 10);
-    let rand = read(node, "rand_time", d, time).unwrap_or(over.min(rekey / 2));
-    if !rekey.is_zero()
-        && rand >= rekey
-        && let Some(entry) = given(node, "rand_time").or(given(node, "rekey_time"))
+    let reauth = read(node, "reauth_time", d, time).unwrap_or_default();
+    let rekey = read(node, "rekey_time", d, time);
+    let rekey = rekey.unwrap_or(match reauth.is_zero() {
+        true => REKEY_TIME,
+        false => Duration::ZERO,
+    });
+    let times = [("rekey_time", rekey), ("reauth_time", reauth)];
+    let set = times.iter().filter(|(_, time)| !time.is_zero());
+    let shortest = set.min_by_key(|(_, time)| *time);
+    let over = read(node, "over_time", d, time).unwrap_or(rekey.max(reauth) / 10);
+    let half = shortest.map_or(Duration::ZERO, |(_, time)| *time / 2);
+    let rand = read(node, "rand_time", d, time).unwrap_or(over.min(half));
+    if let Some((name, shortest)) = shortest
+        && rand >= *shortest
+        && let Some(entry) = given(node, "rand_time").or(given(node, name))
     {
-        let what = "`rand_time` is not smaller than `rekey_time`";
-        let bad = ValueError::new(
-            what,
-            "choose a smaller rand_time: it is subtracted from rekey_time",
-        );
-        report("rand_time", bad, entry.value.at, d);
+        let what = format!("`rand_time` is not smaller than `{name}`");
+        let help = format!("choose a smaller rand_time: it is subtracted from {name}");
+        report("rand_time", ValueError::new(what, help), entry.value.at, d);
     }
-    if let Some(entry) = given(node, "reauth_time")
-        && time(&entry.value.value).map_or(true, |time| !time.is_zero())
-    {
-        let bad = ValueError::new(
-            "reauthentication is not supported yet",
-            "set it to 0; rekey_time gives fresh keys",
-        );
-        report("reauth_time", bad, entry.value.at, d);
+    IkeLifetime {
+        rekey,
+        reauth,
+        over,
+        rand,
     }
-    IkeLifetime { rekey, over, rand }
 }
 
 fn version(text: &str) -> ValueResult<()> {

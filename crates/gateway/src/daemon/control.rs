@@ -300,6 +300,10 @@ impl Daemon {
         if filter.is_empty() {
             return request.fail("rekey needs the name or the id of an SA");
         }
+        let reauth = request.message.text("reauth") == Some("yes");
+        if reauth && filter.wants_children() {
+            return request.fail("only whole IKE SAs can be reauthenticated");
+        }
         let (ike_sas, children) = self.select(&filter);
         let results: Vec<Result<(), CommandError>> = if filter.wants_children() {
             children
@@ -309,7 +313,10 @@ impl Daemon {
         } else {
             ike_sas
                 .iter()
-                .map(|ike_sa| self.endpoint.rekey_ike_sa(now, *ike_sa))
+                .map(|ike_sa| match reauth {
+                    true => self.endpoint.reauthenticate_ike_sa(now, *ike_sa),
+                    false => self.endpoint.rekey_ike_sa(now, *ike_sa),
+                })
                 .collect()
         };
         let matches = results.iter().filter(|result| result.is_ok()).count();

@@ -452,7 +452,9 @@ impl Daemon {
             } => {
                 let why = plain(&reason);
                 match reason {
-                    DownReason::Terminated | DownReason::PeerDeleted => {
+                    DownReason::Terminated
+                    | DownReason::PeerDeleted
+                    | DownReason::Reauthenticated => {
                         tracing::info!(connection, %ike_sa, "IKE SA down: {why}");
                     }
                     _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),

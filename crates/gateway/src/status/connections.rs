@@ -13,7 +13,6 @@ pub struct ListedConnection {
     pub local_addrs: Vec<String>,
     pub remote_addrs: Vec<String>,
     pub version: &'static str,
-    /// This time is always 0: the gateway rekeys IKE SAs and does not authenticate again by itself.
     pub reauth_time: u64,
     pub rekey_time: u64,
     pub unique: String,

@@ -33,6 +33,7 @@ pub struct IkeCounters {
     pub ike_sas_established: u64,
     pub child_sas_installed: u64,
     pub ike_rekeys: u64,
+    pub ike_reauthentications: u64,
     pub child_rekeys: u64,
     pub connect_failures: u64,
     pub peers_timed_out: u64,

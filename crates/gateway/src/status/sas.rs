@@ -61,6 +61,9 @@ pub struct ListedIkeSa {
     /// Time until the SA is rekeyed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rekey_time: Option<u64>,
+    /// Time until the peers authenticate again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reauth_time: Option<u64>,
     /// Exchanges that wait for their turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks_queued: Vec<&'static str>,

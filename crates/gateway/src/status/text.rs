@@ -295,6 +295,9 @@ fn times(out: &mut String, message: &Section, since: &str, word: &str) {
     if let Some(time) = seconds("rekey-time") {
         let _ = write!(out, ", rekey in {time}");
     }
+    if let Some(time) = seconds("reauth-time") {
+        let _ = write!(out, ", reauthentication in {time}");
+    }
     if let Some(time) = seconds("life-time") {
         let _ = write!(out, ", expires in {time}");
     }

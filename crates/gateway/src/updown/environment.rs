@@ -31,6 +31,13 @@ impl SelectorPair {
         environment.insert("PLUTO_VERB", format!("{change}-{}", self.verb));
         environment
     }
+
+    /// The variables that two SAs for the same traffic of the same peer have in common.
+    pub fn meaning(&self) -> Environment {
+        let mut meaning = self.call(true);
+        meaning.remove("PLUTO_UNIQUEID");
+        meaning
+    }
 }
 
 /// The properties of a child SA and its IKE SA that scripts are told.

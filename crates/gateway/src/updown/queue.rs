@@ -32,6 +32,8 @@ pub struct UpdownScripts {
     scripts: Vec<String>,
     /// The calls that child SAs were announced with. Their ends are announced with the same.
     up: HashMap<ChildSaId, (String, Vec<SelectorPair>)>,
+    /// The number of SAs for each thing that scripts were told is up. A peer that authenticates again has two for a while.
+    told: HashMap<(String, Environment), usize>,
     waiting: VecDeque<ScriptCall>,
     running: Option<ScriptCall>,
 }
@@ -74,8 +76,8 @@ impl UpdownScripts {
         self.scripts.iter().any(|known| known == script)
     }
 
-    /// Calls the child's script for an SA that has come up. `replaces` is the SA that it was made for by a rekey: scripts
-    /// do not hear of that.
+    /// Calls the child's script for an SA that has come up. Scripts do not hear of an SA that replaces another, or that
+    /// stands beside one for the same traffic.
     pub fn installed(&mut self, facts: &ChildFacts<'_>) {
         let child = facts.sa.child;
         if let Some(former) = facts.sa.rekeyed_from {
@@ -88,34 +90,47 @@ impl UpdownScripts {
             return;
         };
         let pairs = selector_pairs(facts);
-        self.queue(script, &facts.sa.name, &pairs, true);
+        for pair in &pairs {
+            let told = self.told.entry((script.clone(), pair.meaning()));
+            let sas = told.or_default();
+            *sas += 1;
+            if *sas == 1 {
+                self.queue(script, &facts.sa.name, pair, true);
+            }
+        }
         self.up.insert(child, (script.clone(), pairs));
     }
 
-    /// Calls the child's script for an SA that has ended without a successor.
+    /// Calls the child's script for an SA that has ended, if no other carries its traffic.
     pub fn deleted(&mut self, event: &ChildSaDeleted) {
-        if event.replaced {
+        let Some((script, pairs)) = self.up.remove(&event.child) else {
             return;
-        }
-        if let Some((script, pairs)) = self.up.remove(&event.child) {
-            self.queue(&script, &event.name, &pairs, false);
+        };
+        for pair in &pairs {
+            let told = (script.clone(), pair.meaning());
+            let left = self.told.get_mut(&told).map(|sas| {
+                *sas -= 1;
+                *sas
+            });
+            if left == Some(0) {
+                self.told.remove(&told);
+                self.queue(&script, &event.name, pair, false);
+            }
         }
     }
 
-    fn queue(&mut self, script: &str, child: &str, pairs: &[SelectorPair], up: bool) {
-        for pair in pairs {
-            let environment = pair.call(up);
-            let subject = format!("{child} {}", environment["PLUTO_VERB"]);
-            if self.waiting.len() >= WAITING_MAX || self.connection.is_none() {
-                tracing::error!(subject, "the updown script is not called");
-                continue;
-            }
-            self.waiting.push_back(ScriptCall {
-                script: script.to_owned(),
-                subject,
-                environment,
-            });
+    fn queue(&mut self, script: &str, child: &str, pair: &SelectorPair, up: bool) {
+        let environment = pair.call(up);
+        let subject = format!("{child} {}", environment["PLUTO_VERB"]);
+        if self.waiting.len() >= WAITING_MAX || self.connection.is_none() {
+            tracing::error!(subject, "the updown script is not called");
+            return;
         }
+        self.waiting.push_back(ScriptCall {
+            script: script.to_owned(),
+            subject,
+            environment,
+        });
     }
 
     /// Tells whether calls are under way or wait.

@@ -278,3 +278,29 @@ fn crash_detection_can_be_turned_off() {
     let text = format!("gateway {{ state_directory = here }}\n{}", site("", ""));
     assert!(refusal(&text).contains("no absolute path"));
 }
+
+#[test]
+fn lifetimes_of_an_ike_sa_have_defaults_of_each_other() {
+    for (keys, expected) in [
+        ("", [14_400, 0, 1440, 1440]),
+        ("reauth_time = 3h", [0, 10_800, 1080, 1080]),
+        ("reauth_time = 0", [14_400, 0, 1440, 1440]),
+        ("reauth_time = 1h\n rekey_time = 4m", [240, 3600, 360, 120]),
+        ("reauth_time = 1h\n over_time = 1m", [0, 3600, 60, 60]),
+    ] {
+        let loaded = good(&site(keys, ""));
+        let connection = &loaded.ike.connections[0];
+        let times = [
+            connection.rekey_time,
+            connection.reauth_time,
+            connection.over_time,
+            connection.rand_time,
+        ];
+        assert_eq!(times.map(|time| time.as_secs()), expected, "{keys}");
+    }
+    let bad = refusal(&site("reauth_time = 1h\n rand_time = 2h", ""));
+    assert!(
+        bad.contains("`rand_time` is not smaller than `reauth_time`"),
+        "{bad}"
+    );
+}

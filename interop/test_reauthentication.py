@@ -1,0 +1,143 @@
+"""Both ends authenticate again, over a new IKE SA that takes the children over (RFC 7296 §2.8.3)."""
+
+import time
+
+import pytest
+from ends import ENDS, esplanade_pair, establish, ids
+from harness.process import wait_until
+from harness.settings import pair
+from harness.traffic import assert_ping
+from test_lifecycle import assert_undisturbed, both_ways, carries
+from test_updown import read, recorder
+
+WE_INITIATE = [ends for ends in ENDS if ends[0] == "esplanade"]
+MAKE_BEFORE_BREAK = "make_before_break = yes"
+
+
+def make_before_break(kind):
+    return {"extra": MAKE_BEFORE_BREAK} if kind == "charon" else {}
+
+
+def ike_spi(end):
+    return end.sas()["site"][0]["initiator-spi"]
+
+
+def wait_reauthenticated(ends, old):
+    for end in ends:
+        def only_the_new():
+            sas = end.sas().get("site", [])
+            return len(sas) == 1 and sas[0]["state"] == "ESTABLISHED" and sas[0]["initiator-spi"] != old \
+                and len(end.installed()) == 1
+        wait_until(f"only the new IKE SA at {end.name}", only_the_new)
+        wait_until(f"packets on the new child SA of {end.name}", lambda: carries(end))
+
+
+def assert_nothing_lost(flows, ends, rounds=1):
+    if ends[1] == "esplanade":
+        assert_undisturbed(flows)
+        return
+    # As the responder, charon sends on the new child SA before its response leaves, and we cannot read that yet.
+    time.sleep(0.6)
+    reports = [flow.stop() for flow in flows]
+    assert reports[0].sent > 100 and reports[0].lost == 0, reports
+    assert reports[1].lost <= 40 * rounds, reports
+    assert all(report.duplicates + report.corrupt == 0 for report in reports), reports
+
+
+def with_scripts(settings, folder):
+    recorded = []
+    for one, name in zip(settings, "ab"):
+        script, calls = recorder(folder, name)
+        one.child()["updown"] = script
+        recorded.append(calls)
+    return recorded
+
+
+@pytest.mark.parametrize("ends", WE_INITIATE, ids=ids)
+# RFC 7296 R263
+def test_reauthentication_under_load(ends, topology, daemon, folder):
+    settings = pair(topology, inner=4)
+    calls = with_scripts(settings, folder)
+    a, b = establish(daemon, ends, settings)
+    flows = both_ways(topology)
+    for _ in range(3):
+        old = ike_spi(a)
+        a.reauthenticate()
+        wait_reauthenticated((a, b), old)
+    assert_nothing_lost(flows, ends, rounds=3)
+    # The child goes on, so Esplanade's script hears nothing.
+    ours = calls[:1] if "charon" in ends else calls
+    for one in ours:
+        assert [call["PLUTO_VERB"] for call in read(one)] == ["up-client"]
+    a.down()
+    for one in ours:
+        wait_until("the end is told", lambda: [call["PLUTO_VERB"] for call in read(one)] == ["up-client", "down-client"])
+
+
+@pytest.mark.parametrize("ends", WE_INITIATE, ids=ids)
+# RFC 7296 R263
+def test_reauthentication_by_time(ends, topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"] |= {"reauth_time": "3s", "over_time": "20s", "rand_time": "0s"}
+    a, b = establish(daemon, ends, settings)
+    flows = both_ways(topology)
+    seen = {ike_spi(a)}
+    assert int(a.sas()["site"][0]["reauth-time"]) <= 3
+    wait_until("two reauthentications", lambda: (seen.add(ike_spi(a)), len(seen) >= 3)[1], timeout=20)
+    assert_nothing_lost(flows, ends, rounds=3)
+
+
+@pytest.mark.esplanade_only
+# RFC 7296 R263
+def test_both_ends_reauthenticate_by_time(topology, daemon):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"] |= {"reauth_time": "3s", "over_time": "20s", "rand_time": "0s"}
+    a, b = establish(daemon, esplanade_pair, settings)
+    flows = both_ways(topology)
+    seen = {ike_spi(a)}
+    wait_until("two reauthentications", lambda: (seen.add(ike_spi(a)), len(seen) >= 3)[1], timeout=20)
+    assert_undisturbed(flows)
+
+
+@pytest.mark.parametrize("unique", ["no", "keep", "replace"])
+@pytest.mark.parametrize("ends", ENDS, ids=ids)
+# RFC 7296 R263
+def test_no_setting_of_unique_stands_in_the_way(ends, unique, topology, daemon):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"]["unique"] = unique
+    a, b = (daemon(kind, end, **make_before_break(kind)) for kind, end in zip(ends, "ab"))
+    b.start(settings[1])
+    a.start(settings[0])
+    a.up()
+    a.wait_installed()
+    b.wait_installed()
+    flows = both_ways(topology)
+    old = ike_spi(a)
+    a.reauthenticate()
+    wait_reauthenticated((a, b), old)
+    if ends[0] != "charon":
+        assert_nothing_lost(flows, ends)
+        return
+    # charon can drop what comes on the old child SA while it deletes that one.
+    time.sleep(0.6)
+    reports = [flow.stop() for flow in flows]
+    assert all(report.sent > 100 and report.lost <= 3 and report.corrupt == 0 for report in reports), reports
+
+
+# RFC 7296 R263
+def test_the_peer_breaks_before_it_makes(topology, daemon, folder):
+    """charon's default: it deletes the old IKE SA first."""
+    settings = pair(topology, inner=4)
+    _, calls = with_scripts(settings, folder)
+    a, b = establish(daemon, ("charon", "esplanade"), settings)
+    flows = both_ways(topology)
+    old = ike_spi(a)
+    a.reauthenticate()
+    wait_reauthenticated((a, b), old)
+    for report in [flow.stop() for flow in flows]:
+        assert report.corrupt == 0 and report.received, report
+    assert_ping(topology.host_a, topology.b.host4)
+    wait_until("the scripts hear of the break", lambda: [call["PLUTO_VERB"] for call in read(calls)]
+               == ["up-client", "down-client", "up-client"])
