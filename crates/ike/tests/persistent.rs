@@ -159,13 +159,14 @@ fn a_rekey_and_a_delete_with_an_spi_of_another_length_are_refused() {
     }
 }
 
-/// A peer that comes again, with INITIAL_CONTACT and without.
+/// A peer that comes again from its address, with INITIAL_CONTACT and without. It may authenticate again, so that it has
+/// ten seconds to delete its former SA.
 #[test]
 fn unique_decides_about_a_peer_that_comes_again() {
     for (unique, plain, initial_contact) in [
         (Unique::Never, [true, true], [true, true]),
         (Unique::No, [true, true], [false, true]),
-        (Unique::Keep, [true, false], [false, true]),
+        (Unique::Keep, [true, true], [false, true]),
         (Unique::Replace, [false, true], [false, true]),
     ] {
         for (initial, expected) in [(false, plain), (true, initial_contact)] {
@@ -178,6 +179,7 @@ fn unique_decides_about_a_peer_that_comes_again() {
             let mut payloads = script.auth_payloads(PSK);
             payloads.extend(initial.then(|| notify(NotifyType::INITIAL_CONTACT, &[])));
             script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+            side.endpoint.handle_timeout(now + Duration::from_secs(11));
             let up = side.ike_sas();
             let is_up = |spi| up.iter().any(|(spi_i, _)| *spi_i == spi);
             let found = [is_up(SPI), is_up(SPI + 1)];
