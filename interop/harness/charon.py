@@ -84,7 +84,7 @@ class Charon(Control):
 
     def load(self, settings: Settings) -> None:
         for name, files in (("x509", settings.certificates), ("x509ca", settings.authorities), ("x509crl", settings.crls),
-                            ("private", settings.keys)):
+                            ("private", settings.keys), ("pubkey", settings.public_keys)):
             target = self._settings.parent / name
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)

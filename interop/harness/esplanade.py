@@ -53,11 +53,12 @@ class Esplanade(Control):
                                        "connections": settings.connections, "secrets": secrets,
                                        "authorities": settings.status_sources}))
         self.config.chmod(0o600)
-        folder = self.folder / "x509crl"
-        shutil.rmtree(folder, ignore_errors=True)
-        for file in settings.crls:
-            folder.mkdir(exist_ok=True)
-            shutil.copy(file, folder)
+        for name, files in (("x509ca", settings.authorities), ("x509crl", settings.crls)):
+            folder = self.folder / name
+            shutil.rmtree(folder, ignore_errors=True)
+            for file in files:
+                folder.mkdir(exist_ok=True)
+                shutil.copy(file, folder)
 
     def launch(self, settings: Settings | None = None) -> Process:
         """Starts the daemon and does not wait until it is ready."""

@@ -45,6 +45,8 @@ class Settings:
     # The content of the folder x509crl.
     crls: list[Path] = field(default_factory=list)
     keys: list[Path] = field(default_factory=list)
+    # The content of the folder pubkey.
+    public_keys: list[Path] = field(default_factory=list)
 
     def text(self) -> str:
         return render({"connections": self.connections, "secrets": self.secrets, "authorities": self.status_sources})

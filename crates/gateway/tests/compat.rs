@@ -135,9 +135,10 @@ fn differences(head: &Head<'_>, text: &str, found: &[Diagnostic]) -> Vec<String>
 
 /// Adds the certificates and keys that the files name to the folder of an authority.
 fn add_credentials(at: &Path) {
-    for name in ["rsa", "locked", "pkcs12"] {
+    for name in ["rsa", "locked", "pkcs12", "pubkey"] {
         fs::create_dir(at.join(name)).unwrap();
     }
+    fs::copy(at.join("san"), at.join("moon.san")).unwrap();
     let authority = format!(
         "req -x509 {NEW_ECDSA} -keyout other.key -out x509ca/other.pem -days 30 -subj /O=Example/CN=other"
     );
@@ -169,6 +170,16 @@ fn add_credentials(at: &Path) {
         ),
     ] {
         certify(at, name, &key, certificate);
+    }
+    // The gateway has a second certificate of its name, with a key of another kind.
+    for step in [
+        "req -newkey rsa:2048 -nodes -keyout rsa/moon.pem -out moon-rsa.csr -subj /O=Example/CN=moon-rsa",
+        "x509 -req -in moon-rsa.csr -CA x509ca/other.pem -CAkey other.key -CAserial serial -days 30 \
+         -extfile moon.san -out x509/moon-rsa.pem",
+        "pkey -in private/moon.pem -pubout -out pubkey/moon.pub",
+        "pkey -in sun.key -pubout -out pubkey/sun.pub",
+    ] {
+        openssl(at, step);
     }
     openssl(
         at,

@@ -104,7 +104,7 @@ fn interfaces_that_cannot_be_are_refused() {
     let text = child("if_id_in = 7");
     assert!(text.contains("no interface has the if_id 7"), "{text}");
     assert!(text.contains("test.conf:14"), "{text}");
-    assert!(child("if_id_out = %unique").contains("`%unique` is not supported yet"));
+    assert!(child("if_id_out = %unique").contains("`%unique` is not supported: the gateway makes"));
     assert!(child("if_id_out = +42").contains("is not an interface id"));
     let text = refusal(&with_interfaces("if_id_in = 44", ""));
     assert!(text.contains("no interface has the if_id 44"), "{text}");
@@ -307,7 +307,7 @@ fn keys_of_strongswan_are_named_as_such() {
         ),
         (
             site("", "interface = eth0"),
-            "`interface` in a child is not supported yet",
+            "`interface` in a child is not supported: policies hold",
         ),
         (
             site("", "dpd_delay = 30s"),

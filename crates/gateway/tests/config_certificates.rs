@@ -8,7 +8,7 @@ use std::path::Path;
 
 use certificates::{folder, openssl};
 use esplanade::config::{Diagnostics, Loaded, load};
-use esplanade_ike::auth::KeyPurposes;
+use esplanade_ike::auth::{Identity, KeyPurposes};
 use esplanade_ike::config::{CertificateRules, LocalMethod, RemoteMethod};
 
 fn read(folder: &Path, local: &str, remote: &str, secrets: &str) -> Result<Loaded, Diagnostics> {
@@ -35,10 +35,7 @@ fn keys_are_found_by_the_certificate() {
     )
     .unwrap_or_else(|errors| panic!("{errors}"));
     let connection = &loaded.ike.connections[0];
-    assert!(matches!(
-        connection.local.method,
-        LocalMethod::Certificate(_)
-    ));
+    assert!(matches!(connection.local.method, LocalMethod::Signature(_)));
     assert!(matches!(
         connection.remote.method,
         RemoteMethod::Certificate { .. }
@@ -83,13 +80,11 @@ fn a_pkcs12_file_has_key_and_certificates() {
     for local in ["auth = pubkey", "id = moon.example.org"] {
         let loaded = read(at, local, "cacerts = ca.pem", secrets).unwrap();
         let method = &loaded.ike.connections[0].local.method;
-        let LocalMethod::Certificate(credential) = method else {
+        let LocalMethod::Signature(credentials) = method else {
             panic!("{method:?}")
         };
-        assert_eq!(
-            credential.certificate().subject().to_string(),
-            "O=Example, CN=moon"
-        );
+        let credential = &credentials[0];
+        assert_eq!(credential.identity().to_string(), "O=Example, CN=moon");
         assert_eq!(credential.certificates().count(), 2, "the chain follows");
     }
     let refused = read(at, "id = sun.example.org", "cacerts = ca.pem", secrets).unwrap_err();
@@ -113,7 +108,7 @@ fn demands_on_the_peers_certificate_are_read() {
         let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
         match &loaded.ike.connections[0].remote.method {
             RemoteMethod::Certificate { rules, .. } => (**rules).clone(),
-            RemoteMethod::Psk => panic!("not a certificate"),
+            _ => panic!("not a certificate"),
         }
     };
     assert_eq!(rules("", ""), CertificateRules::default());
@@ -364,4 +359,190 @@ fn what_is_wrong_with_credentials_is_said() {
     assert!(rendered.contains("no passphrase is given"), "{rendered}");
     fs::remove_dir_all(at.join("x509ca")).unwrap();
     assert!(refusal(ok, "", "").contains("trusts no certificate authority"));
+}
+
+/// Makes an intermediate authority, and a certificate for moon below it.
+fn add_intermediate(at: &Path) {
+    fs::write(at.join("authority"), "basicConstraints=critical,CA:TRUE\n").unwrap();
+    for step in [
+        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout between.key -out between.csr \
+         -subj /O=Example/CN=between",
+        "x509 -req -in between.csr -CA x509ca/ca.pem -CAkey ca.key -CAserial serial -days 30 -extfile authority \
+         -out x509ca/between.pem",
+        "req -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -keyout private/moon-384.pem -out moon-384.csr \
+         -subj /O=Example/CN=moon-384",
+        "x509 -req -in moon-384.csr -CA x509ca/between.pem -CAkey between.key -CAserial serial -days 30 \
+         -extfile san -out x509/moon-384.pem",
+    ] {
+        assert!(openssl(at, step));
+    }
+}
+
+fn own_credentials(loaded: &Loaded) -> &[std::sync::Arc<esplanade_ike::config::Credential>] {
+    match &loaded.ike.connections[0].local.method {
+        LocalMethod::Signature(credentials) => credentials,
+        LocalMethod::Psk => panic!("no signature"),
+    }
+}
+
+#[test]
+fn several_certificates_have_their_keys_and_authorities() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    add_intermediate(at);
+    let local = "certs = moon.pem, moon-384.pem\n id = moon.example.org";
+    let loaded = read(at, local, "", "").unwrap_or_else(|errors| panic!("{errors}"));
+    let credentials = own_credentials(&loaded);
+    assert_eq!(credentials[0].chain().len(), 1, "the root is not sent");
+    assert_eq!(credentials[1].chain().len(), 2);
+    let RemoteMethod::Certificate { authorities, .. } = &loaded.ike.connections[0].remote.method
+    else {
+        panic!("no certificate")
+    };
+    for credential in credentials {
+        assert!(credential.satisfies(&authorities.certreq()));
+    }
+    // The authorities of the peer are known too.
+    fs::rename(at.join("x509ca"), at.join("elsewhere")).unwrap();
+    let remote = format!("cacerts = {}", at.join("elsewhere/ca.pem").display());
+    let loaded = read(at, local, &remote, "").unwrap();
+    let credentials = own_credentials(&loaded);
+    assert_eq!(credentials[1].chain().len(), 1, "nobody knows the issuer");
+    let satisfied: Vec<bool> = match &loaded.ike.connections[0].remote.method {
+        RemoteMethod::Certificate { authorities, .. } => credentials
+            .iter()
+            .map(|own| own.satisfies(&authorities.certreq()))
+            .collect(),
+        _ => panic!("no certificate"),
+    };
+    assert_eq!(satisfied, [true, false]);
+}
+
+#[test]
+fn every_certificate_names_the_identity_and_has_a_key() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    add_intermediate(at);
+    let refusal = |local: &str| read(at, local, "", "").unwrap_err().render(false);
+    let both = "certs = moon.pem, moon-384.pem";
+    // Without an identity, the first certificate gives it.
+    let text = refusal(both);
+    assert!(
+        text.contains("O=Example, CN=moon-384 does not name O=Example, CN=moon"),
+        "{text}"
+    );
+    let text = refusal(&format!("{both}\n id = sun.example.org"));
+    assert_eq!(
+        text.matches("does not name sun.example.org").count(),
+        2,
+        "{text}"
+    );
+    let text = refusal(&format!("{both}, none.pem\n id = moon.example.org"));
+    assert!(
+        text.contains("none.pem") && text.contains("it does not exist"),
+        "{text}"
+    );
+    let text = refusal(&format!(
+        "{both}\n id = moon.example.org\n auth = ike:ecdsa-sha384"
+    ));
+    assert!(text.contains("`auth`"), "{text}");
+    fs::remove_file(at.join("private/moon-384.pem")).unwrap();
+    let text = refusal(&format!("{both}\n id = moon.example.org"));
+    assert!(
+        text.contains("no private key belongs to the certificate `O=Example, CN=moon-384`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn public_keys_stand_in_for_certificates() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pubkey")).unwrap();
+    for step in [
+        "pkey -in private/moon.pem -pubout -out pubkey/moon.pub",
+        "pkey -in private/other.pem -pubout -outform DER -out pubkey/other.der",
+        "genpkey -algorithm ed25519 -out sun.key",
+        "pkey -in sun.key -pubout -out pubkey/sun.pub",
+        "genpkey -algorithm x25519 -out agreement.key",
+        "pkey -in agreement.key -pubout -out pubkey/agreement.pub",
+    ] {
+        assert!(openssl(at, step));
+    }
+    let sun = "pubkeys = sun.pub\n id = sun.example.org";
+    let loaded = read(at, "pubkeys = moon.pub, other.der", sun, "");
+    let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+    let credentials = own_credentials(&loaded);
+    assert!(credentials.iter().all(|own| own.chain().is_empty()));
+    assert!(matches!(credentials[0].identity(), Identity::KeyId(id) if id.len() == 20));
+    let RemoteMethod::PublicKey { keys, .. } = &loaded.ike.connections[0].remote.method else {
+        panic!("no key")
+    };
+    assert_eq!(keys.len(), 1);
+    let both = read(at, "pubkeys = moon.pub\n certs = moon.pem", sun, "").unwrap();
+    let chains = own_credentials(&both).iter().map(|own| own.chain().len());
+    assert_eq!(
+        chains.collect::<Vec<_>>(),
+        [1, 0],
+        "certificates come first"
+    );
+
+    for (local, remote, expected) in [
+        (
+            "pubkeys = sun.pub",
+            sun,
+            "`pubkeys`: no private key belongs to",
+        ),
+        ("pubkeys = none.pub", sun, "it does not exist"),
+        (
+            "pubkeys = ../x509/moon.pem",
+            sun,
+            "no public key in the file",
+        ),
+        ("pubkeys = agreement.pub", sun, "is not supported: use RSA"),
+        (
+            "pubkeys = moon.pub",
+            "pubkeys = sun.pub\n id = *.example.org",
+            "`id`: *.example.org is a pattern",
+        ),
+        (
+            "pubkeys = moon.pub",
+            "pubkeys = sun.pub\n cacerts = ca.pem",
+            "`cacerts`: a peer with a key",
+        ),
+        (
+            "pubkeys = moon.pub",
+            "pubkeys = sun.pub\n certs = moon.pem",
+            "`certs`: a peer with a key",
+        ),
+    ] {
+        let text = read(at, local, remote, "").unwrap_err().render(false);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+/// A reload must see that another key or certificate is in a file.
+#[test]
+fn a_new_key_in_a_file_changes_the_connection() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pubkey")).unwrap();
+    let make = |file: &str| {
+        openssl(at, "genpkey -algorithm ed25519 -out peer.key");
+        openssl(at, &format!("pkey -in peer.key -pubout -out pubkey/{file}"));
+    };
+    make("sun.pub");
+    let load = || {
+        read(
+            at,
+            "certs = moon.pem",
+            "pubkeys = sun.pub\n id = sun.example.org",
+            "",
+        )
+        .unwrap()
+    };
+    let before = load();
+    assert!(before.diff(&load()).is_empty());
+    make("sun.pub");
+    assert!(!before.diff(&load()).is_empty());
 }

@@ -19,7 +19,7 @@ pub mod generators;
 
 pub use crate::auth::{
     Authorities, AuthoritySources, Certificate, CertificateRules, Credential, Crl, Identity,
-    OcspAnswer, RevocationPolicy, RevocationStore, StatusSource,
+    OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules, StatusSource,
 };
 pub use crate::ts::{Selector, SelectorAddresses};
 
@@ -175,6 +175,10 @@ pub struct Connection {
     pub childless: Childless,
     /// The peer must announce that AUTH covers both messages of IKE_SA_INIT.
     pub full_transcript_required: bool,
+    /// Sends CERTREQ payloads.
+    pub send_certreq: bool,
+    /// The sending of our own CERT payloads.
+    pub send_cert: SendCert,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
     /// Time after which both ends authenticate again, over a new IKE SA. With zero they never do.
@@ -275,6 +279,17 @@ pub enum Childless {
     Never,
 }
 
+/// The sending of CERT payloads (RFC 7296 §3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SendCert {
+    /// If the peer has sent a CERTREQ.
+    #[default]
+    IfAsked,
+    Always,
+    /// The peer must have our certificate.
+    Never,
+}
+
 /// Retransmission timing (RFC 7296 §2.4). The n-th time-out is `timeout * base^n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retransmission {
@@ -329,7 +344,7 @@ impl Default for Retransmission {
 /// The means by which we prove our identity.
 #[derive(Clone, Debug)]
 pub struct LocalAuth {
-    /// [`Identity::Any`] stands for the subject of the certificate, or for our address.
+    /// [`Identity::Any`] stands for the identity of the first credential, or for our address.
     pub id: Identity,
     pub method: LocalMethod,
 }
@@ -338,7 +353,8 @@ pub struct LocalAuth {
 pub enum LocalMethod {
     /// The key comes from [`Config::secrets`].
     Psk,
-    Certificate(Arc<Credential>),
+    /// The first of these that the peer asks for signs (RFC 7296 §3.7). If it asks for none, the first one does.
+    Signature(Vec<Arc<Credential>>),
 }
 
 /// The proof that the peer must give.
@@ -360,6 +376,12 @@ pub enum RemoteMethod {
         pinned: Vec<Certificate>,
         rules: Arc<CertificateRules>,
         revocation: RevocationPolicy,
+    },
+    /// The peer needs one of these keys, and no certificate. Where [`RemoteAuth::id`] is [`Identity::Any`], it must be
+    /// called by the identifier of its key.
+    PublicKey {
+        keys: Vec<PublicKey>,
+        signatures: SchemeRules,
     },
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 
-use crate::config::{Connection, Identity, RemoteMethod};
+use crate::config::{Connection, Identity, PublicKey, RemoteMethod};
 
 /// The key of one peer. An identity that was proved in another way can belong to another peer, so it gives another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,8 @@ enum Proof {
     /// The SHA-256 of the CERTREQ data that asks for the peer's certificate, and the authority that its path must have.
     /// Two authorities can know different peers by one name.
     Certificate(Vec<u8>, Option<Identity>),
+    /// The SHA-256 of the keys that the connection names.
+    PublicKey(Vec<u8>),
 }
 
 impl PeerKey {
@@ -37,6 +39,11 @@ impl PeerKey {
                 let asked = authorities.certreq();
                 let hash = digest::digest(&digest::SHA256, &asked.data);
                 Proof::Certificate(hash.as_ref().to_vec(), rules.authority.clone())
+            }
+            RemoteMethod::PublicKey { keys, .. } => {
+                let keys: Vec<&[u8]> = keys.iter().map(PublicKey::der).collect();
+                let hash = digest::digest(&digest::SHA256, &keys.concat());
+                Proof::PublicKey(hash.as_ref().to_vec())
             }
         };
         Self(Arc::new(Parts {

@@ -32,7 +32,7 @@ fn pair(key: &[u8], certificate: &[u8], authority: &[u8]) -> Pair {
     let authorities = Arc::new(Authorities::new(&load(authority)).unwrap());
     let mut pair = Pair::with(|a, b| {
         a.local.id = id("moon.example.org");
-        a.local.method = LocalMethod::Certificate(credential);
+        a.local.method = LocalMethod::Signature(vec![credential]);
         b.remote.id = id("*.example.org");
         b.remote.method = RemoteMethod::Certificate {
             authorities,

@@ -210,7 +210,7 @@ fn moon() -> Connection {
     a.local.id = id("moon.example.org");
     let chain = load(file!("moon-ecdsa256.pem"));
     let credential = Credential::new(file!("moon-ecdsa256.key"), chain).unwrap();
-    a.local.method = LocalMethod::Certificate(Arc::new(credential));
+    a.local.method = LocalMethod::Signature(vec![Arc::new(credential)]);
     a
 }
 

@@ -490,7 +490,7 @@ fn prove_a_by_certificate(a: &mut Config, b: &mut Config) {
     let authorities = Arc::new(Authorities::new(&root).unwrap());
     change_connection(a, |a| {
         a.local.id = id("moon.example.org");
-        a.local.method = LocalMethod::Certificate(credential_of_a().into());
+        a.local.method = LocalMethod::Signature(vec![credential_of_a().into()]);
     });
     change_connection(b, |b| {
         b.remote.id = id("moon.example.org");

@@ -219,7 +219,7 @@ fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnos
         dscp: read_list(node, "dscp", d, header::dscp)
             .filter(|list| !list.is_empty())
             .map_or(DscpSet::ALL, DscpSet::from_iter),
-        icmp_errors: read(node, "icmp_errors", d, icmp_errors).unwrap_or_default(),
+        icmp_errors: icmp_errors(node, d),
         class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
         populate: PopulateFromPacket {
             local: populate.contains(&SelectorField::LocalAddress),
@@ -373,7 +373,7 @@ const OF_SAS: [&str; 10] = [
 fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {
     // These keys are errors: with `dscp`, for example, the policy would seem to match fewer packets
     // than it does.
-    for key in ["dscp", "class", "pfp", "icmp_errors", "engine"] {
+    for key in ["dscp", "class", "pfp", "icmp_errors", "icmp", "engine"] {
         if let Some(entry) = given(node, key) {
             let bad = ValueError::new(
                 "pass and drop have no SA, and take every packet of their selectors",
@@ -403,6 +403,10 @@ fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut
 
 fn mode(text: &str) -> ValueResult<ChildMode> {
     match text {
+        "iptfs" => Err(ValueError::new(
+            "IP-TFS (RFC 9347) is not supported: packets are neither joined nor cut",
+            "use `tunnel`; `tfc_padding = mtu` and `tfc_dummies` hide lengths and silence",
+        )),
         "transport_proxy" | "beet" => {
             let what = format!("the mode {} is not supported yet", quoted(text));
             Err(ValueError::new(what, "use `tunnel` or `transport`"))
@@ -476,7 +480,24 @@ fn action(text: &str) -> ValueResult<EndAction> {
     )
 }
 
-fn icmp_errors(text: &str) -> ValueResult<IcmpErrors> {
+/// Reads `icmp_errors`, or `icmp`, which is strongSwan's key for it.
+fn icmp_errors(node: &SectionNode, d: &mut Diagnostics) -> IcmpErrors {
+    let own = read(node, "icmp_errors", d, icmp_errors_word);
+    let forwarded = read(node, "icmp", d, switch).map(|quoted| match quoted {
+        true => IcmpErrors::Quoted,
+        false => IcmpErrors::Header,
+    });
+    if own.is_some() && forwarded.is_some() {
+        let bad = ValueError::new(
+            "`icmp_errors` says the same more exactly",
+            "keep one of the two",
+        );
+        report("icmp", bad, place(node, "icmp"), d);
+    }
+    own.or(forwarded).unwrap_or_default()
+}
+
+fn icmp_errors_word(text: &str) -> ValueResult<IcmpErrors> {
     word(
         text,
         &[

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificatePolicy, CertificateRules, Identity, KeyPurposes,
-    SchemeRules,
+    Authorities, CertificatePolicy, CertificateRules, Identity, KeyPurposes, SchemeRules,
 };
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
-    Ports, RemoteAuth, RemoteMethod, RevocationPolicy, StartAction, Unique,
+    Ports, RemoteAuth, RemoteMethod, RevocationPolicy, SendCert, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -20,9 +19,9 @@ use super::diff::Fingerprint;
 use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
+use super::own_credentials::{ConnectionFiles, own_credentials};
 use super::peers::peers;
 use super::secret::KeyOwners;
-use super::source::Location;
 use super::tree::SectionNode;
 use super::value::{
     ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
@@ -83,9 +82,9 @@ pub(super) fn connection(
         return None;
     }
 
-    let mut certificates = Vec::new();
-    let local = local_auth(node, context, &mut certificates);
-    let remote = remote_auth(node, context, &mut certificates);
+    let mut files = ConnectionFiles::default();
+    let remote = remote_auth(node, context, &mut files);
+    let local = local_auth(node, context, &mut files);
     let d = &mut *context.diagnostics;
     read(node, "version", d, version);
     notes(node, d);
@@ -103,6 +102,8 @@ pub(super) fn connection(
     let full_transcript_required = read(node, "full_transcript_auth", d, |text| {
         full_transcript_auth(text, context.gateway.full_transcript_auth)
     });
+    let send_certreq = read(node, "send_certreq", d, switch);
+    let send_cert = read(node, "send_cert", d, send_cert);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let dpd_timeout = read(node, "dpd_timeout", d, time);
     let unique = read(node, "unique", d, unique);
@@ -128,6 +129,8 @@ pub(super) fn connection(
         fragmentation: fragmentation.unwrap_or_default(),
         childless: childless.unwrap_or_default(),
         full_transcript_required: full_transcript_required.unwrap_or_default(),
+        send_certreq: send_certreq.unwrap_or(true),
+        send_cert: send_cert.unwrap_or_default(),
         rekey_time: lifetime.rekey,
         reauth_time: lifetime.reauth,
         over_time: lifetime.over,
@@ -143,7 +146,7 @@ pub(super) fn connection(
         peers,
         children,
     };
-    Some((connection, Fingerprint::new(node, certificates)))
+    Some((connection, Fingerprint::new(node, files.into_der())))
 }
 
 /// Reads the children. Returns those that need IKE, and the number of the others.
@@ -286,6 +289,15 @@ fn full_transcript_auth(text: &str, announced: bool) -> ValueResult<bool> {
     Ok(required)
 }
 
+fn send_cert(text: &str) -> ValueResult<SendCert> {
+    let words = [
+        ("ifasked", SendCert::IfAsked),
+        ("always", SendCert::Always),
+        ("never", SendCert::Never),
+    ];
+    word(text, &words)
+}
+
 fn unique(text: &str) -> ValueResult<Unique> {
     let words = [
         ("no", Unique::No),
@@ -328,38 +340,6 @@ fn notes(node: &SectionNode, d: &mut Diagnostics) {
         let what = "`mobike`: changes of the peer's address are not followed by MOBIKE yet";
         let help = "nothing else changes; `mobike = no` says so";
         d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
-    }
-    if let Some(sent) = read(node, "send_certreq", d, switch)
-        && !sent
-        && let Some(entry) = given(node, "send_certreq")
-    {
-        let what = "`send_certreq`: certificate requests are sent nevertheless";
-        d.push(
-            Diagnostic::warning(what)
-                .at(entry.value.at)
-                .help("remove it"),
-        );
-    }
-    if let Some(entry) = given(node, "send_cert") {
-        match entry.value.value.as_str() {
-            "ifasked" | "always" => {}
-            "never" => {
-                let bad = ValueError::new(
-                    "leaving certificates out is not supported yet",
-                    "set it to `ifasked`",
-                );
-                report("send_cert", bad, entry.value.at, d);
-            }
-            other => {
-                let what = format!("{} is not known here", quoted(other));
-                report(
-                    "send_cert",
-                    ValueError::new(what, "it takes `ifasked` and `always`"),
-                    entry.value.at,
-                    d,
-                );
-            }
-        }
     }
 }
 
@@ -425,7 +405,7 @@ fn round<'a>(node: &'a SectionNode, prefix: &str, d: &mut Diagnostics) -> Option
 fn local_auth(
     node: &SectionNode,
     context: &mut ConnectionContext<'_>,
-    seen: &mut Vec<Vec<u8>>,
+    files: &mut ConnectionFiles,
 ) -> Option<LocalAuth> {
     let d = &mut *context.diagnostics;
     let Some(section) = round(node, "local", d) else {
@@ -434,85 +414,22 @@ fn local_auth(
     };
     schema::check(section, &schema::LOCAL, false, d);
     let id = read(section, "id", d, own_identity).unwrap_or(Identity::Any);
-    let Method::Certificate(signatures) = method_of(section, d)? else {
-        return Some(LocalAuth {
-            id,
-            method: LocalMethod::Psk,
-        });
-    };
-    let (chain, at) = own_chain(section, &id, &node.name.value, context)?;
-    let d = &mut *context.diagnostics;
-    let end_entity = chain.first()?;
-    if id != Identity::Any && !end_entity.names(&id) {
-        let what = format!("`id`: the certificate does not name {id}");
-        let help = format!(
-            "the peer would refuse it; leave `id` out to be {}",
-            end_entity.subject()
-        );
-        d.push(Diagnostic::error(what).at(place(section, "id")).help(help));
-    }
-    if !end_entity.is_for(KeyPurposes::Ike) {
-        let what = "`certs`: the extended key usage of the certificate does not have ipsecIKE";
-        let help = "peers that follow RFC 4945 strictly refuse it; ask the authority for one with ipsecIKE";
-        d.push(Diagnostic::warning(what).at(at).help(help));
-    }
-    seen.extend(chain.iter().map(|certificate| certificate.der().to_vec()));
-    let credential = context.store.credential(chain, at, d)?;
-    match credential.with_signatures(&signatures) {
-        Ok(credential) => Some(LocalAuth {
-            id,
-            method: LocalMethod::Certificate(Arc::new(credential)),
-        }),
-        Err(error) => {
-            let bad = ValueError::new(
-                error.to_string(),
-                "name a signature of the key, or `pubkey`",
-            );
-            report("auth", bad, place(section, "auth"), d);
-            None
+    let method = match method_of(section, d)? {
+        Method::Psk => LocalMethod::Psk,
+        Method::Certificate(signatures) => {
+            let store = &mut context.store;
+            let credentials =
+                own_credentials(section, &id, &signatures, &node.name.value, store, files, d)?;
+            LocalMethod::Signature(credentials.into_iter().map(Arc::new).collect())
         }
-    }
-}
-
-/// Reads our own certificates: those of `certs`, or those of a PKCS#12 file. Returns their place in the configuration
-/// too.
-fn own_chain(
-    section: &SectionNode,
-    id: &Identity,
-    connection: &str,
-    context: &mut ConnectionContext<'_>,
-) -> Option<(Vec<Certificate>, Location)> {
-    let d = &mut *context.diagnostics;
-    let Some(entry) = given(section, "certs") else {
-        let contained = context.store.contained(id, d);
-        if contained.is_none() {
-            let what = format!(
-                "connection {} has no certificate of its own",
-                quoted(connection)
-            );
-            let help =
-                "add `certs = …` (a file in x509/), a PKCS#12 file to the secrets, or `auth = psk`";
-            d.push(Diagnostic::error(what).at(section.name.at).help(help));
-        }
-        return contained.map(|chain| (chain, section.name.at));
     };
-    let files = parts("certs", entry, d);
-    if files.len() > 1 {
-        let bad = ValueError::new(
-            "a choice of own certificates is not supported yet",
-            "name one file; it may hold the chain",
-        );
-        report("certs", bad, entry.value.at, d);
-    }
-    let at = entry.value.at;
-    let chain = context.store.certificates("x509", files.first()?, at, d);
-    Some((chain, at))
+    Some(LocalAuth { id, method })
 }
 
 fn remote_auth(
     node: &SectionNode,
     context: &mut ConnectionContext<'_>,
-    seen: &mut Vec<Vec<u8>>,
+    files: &mut ConnectionFiles,
 ) -> Option<RemoteAuth> {
     let d = &mut *context.diagnostics;
     let Some(section) = round(node, "remote", d) else {
@@ -534,8 +451,12 @@ fn remote_auth(
         authority: read(section, "ca_id", d, identity),
     };
     let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
+    if given(section, "pubkeys").is_some() {
+        let method = remote_keys(section, &id, rules.signatures, &context.store, files, d)?;
+        return Some(RemoteAuth { id, method });
+    }
     let store = &context.store;
-    let files = |key: &str, folder: &str, d: &mut Diagnostics| {
+    let named = |key: &str, folder: &str, d: &mut Diagnostics| {
         let mut found = Vec::new();
         if let Some(entry) = given(section, key) {
             for file in parts(key, entry, d) {
@@ -544,8 +465,8 @@ fn remote_auth(
         }
         found
     };
-    let pinned = files("certs", "x509", d);
-    let mut authorities = files("cacerts", "x509ca", d);
+    let pinned = named("certs", "x509", d);
+    let mut authorities = named("cacerts", "x509ca", d);
     if given(section, "cacerts").is_none() {
         // As in strongSwan, a connection that names no authority trusts all of them.
         authorities = context.store.authorities(d);
@@ -561,12 +482,8 @@ fn remote_auth(
         }
         return None;
     }
-    seen.extend(
-        authorities
-            .iter()
-            .chain(&pinned)
-            .map(|certificate| certificate.der().to_vec()),
-    );
+    files.certificates.extend(authorities.iter().cloned());
+    files.certificates.extend(pinned.iter().cloned());
     match Authorities::new(&authorities) {
         Ok(authorities) => {
             let method = RemoteMethod::Certificate {
@@ -587,6 +504,42 @@ fn remote_auth(
             None
         }
     }
+}
+
+/// Reads `pubkeys`: the peer needs one of these keys, and no certificate.
+fn remote_keys(
+    section: &SectionNode,
+    id: &Identity,
+    signatures: SchemeRules,
+    store: &CredentialStore,
+    files: &mut ConnectionFiles,
+    d: &mut Diagnostics,
+) -> Option<RemoteMethod> {
+    let errors = d.errors();
+    for key in ["certs", "cacerts", "ca_id", "cert_policy", "eku"] {
+        if let Some(entry) = given(section, key) {
+            let bad = ValueError::new(
+                "a peer with a key of `pubkeys` has no certificate",
+                "remove one of the two, or make two connections",
+            );
+            report(key, bad, entry.value.at, d);
+        }
+    }
+    if *id != Identity::Any && id.precision() < 2 {
+        let bad = ValueError::new(
+            format!("{id} is a pattern, and a key of `pubkeys` belongs to one identity"),
+            "write the whole identity, or leave `id` out: then the peer is called by its key",
+        );
+        report("id", bad, place(section, "id"), d);
+    }
+    let entry = given(section, "pubkeys")?;
+    let mut keys = Vec::new();
+    for file in parts("pubkeys", entry, d) {
+        keys.extend(store.public_key(file, entry.value.at, d));
+    }
+    files.keys.extend(keys.iter().cloned());
+    (errors == d.errors() && !keys.is_empty())
+        .then_some(RemoteMethod::PublicKey { keys, signatures })
 }
 
 /// The extended key usages that a peer's certificate may have.

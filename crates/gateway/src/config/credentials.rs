@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use esplanade_crypto::key_file;
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::auth::{Certificate, Credential, CredentialError, Identity};
+use esplanade_ike::auth::{Certificate, Credential, CredentialError, Identity, PublicKey};
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
@@ -85,6 +85,20 @@ impl CredentialStore {
         }
     }
 
+    /// Reads the public key of a file in the folder `pubkey`. Reports a file that it refuses.
+    pub fn public_key(&self, file: &str, at: Location, d: &mut Diagnostics) -> Option<PublicKey> {
+        let path = self.base.join("pubkey").join(file);
+        d.sources.note_read(&path);
+        match public_key_of(&path) {
+            Ok(key) => Some(key),
+            Err((what, help)) => {
+                let what = format!("public key {}: {what}", quoted(&path.display().to_string()));
+                d.push(Diagnostic::error(what).at(at).help(help));
+                None
+            }
+        }
+    }
+
     /// Reads all certificates in the folder `x509ca`. A file that holds no certificate causes a
     /// warning and is skipped.
     pub fn authorities(&mut self, d: &mut Diagnostics) -> Vec<Certificate> {
@@ -154,6 +168,41 @@ impl CredentialStore {
         at: Location,
         d: &mut Diagnostics,
     ) -> Option<Credential> {
+        let subject = chain.first()?.subject().to_string();
+        let of = format!(
+            "`certs`: no private key belongs to the certificate {}",
+            quoted(&subject)
+        );
+        self.find_key(
+            |key| Credential::new(key, chain.clone()),
+            "certs",
+            of,
+            at,
+            d,
+        )
+    }
+
+    /// Joins a public key with its private key, as [`Self::credential`] does.
+    pub fn credential_of_key(
+        &mut self,
+        public: PublicKey,
+        at: Location,
+        d: &mut Diagnostics,
+    ) -> Option<Credential> {
+        let of = format!("`pubkeys`: no private key belongs to {}", public.identity());
+        let join = |key: &[u8]| Credential::without_certificate(key, public.clone());
+        self.find_key(join, "pubkeys", of, at, d)
+    }
+
+    /// Returns what `join` makes of the first private key that it takes. If none fits, it reports `missing`.
+    fn find_key(
+        &mut self,
+        join: impl Fn(&[u8]) -> Result<Credential, CredentialError>,
+        setting: &str,
+        missing: String,
+        at: Location,
+        d: &mut Diagnostics,
+    ) -> Option<Credential> {
         let keys = match self.keys.take() {
             Some(keys) => keys,
             None => self.read_keys(d),
@@ -164,16 +213,16 @@ impl CredentialStore {
         let mut found = None;
         let contained = self.containers.iter().flatten();
         for key in keys.iter().chain(contained.map(|container| &container.key)) {
-            match Credential::new(&key.content, chain.clone()) {
+            match join(&key.content) {
                 Ok(credential) => {
                     found = Some(credential);
                     break;
                 }
                 Err(error @ CredentialError::KeyType(_)) => {
                     d.push(
-                        Diagnostic::error(format!("`certs`: {error}"))
+                        Diagnostic::error(format!("`{setting}`: {error}"))
                             .at(at)
-                            .help("use another certificate"),
+                            .help("use another one"),
                     );
                     self.keys = Some(keys);
                     return None;
@@ -187,21 +236,13 @@ impl CredentialStore {
         }
         self.keys = Some(keys);
         if found.is_none() {
-            let subject = chain
-                .first()
-                .map(|certificate| certificate.subject().to_string())
-                .unwrap_or_default();
-            let what = format!(
-                "`certs`: no private key belongs to the certificate {}",
-                quoted(&subject)
-            );
             let mut help = "put the key into private/ beside the configuration, or name it in \
                             secrets { private { file = … } }"
                 .to_owned();
             if !reasons.is_empty() {
                 help += &format!("; looked at {}", reasons.join(", "));
             }
-            d.push(Diagnostic::error(what).at(at).help(help));
+            d.push(Diagnostic::error(missing).at(at).help(help));
         }
         found
     }
@@ -263,6 +304,12 @@ pub(super) fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefus
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
+}
+
+fn public_key_of(path: &Path) -> Result<PublicKey, FileRefusal> {
+    let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
+    let help = "write it in PEM (`-----BEGIN PUBLIC KEY-----`) or DER; `openssl pkey -in KEY -pubout` does";
+    PublicKey::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
 }
 
 fn key_of(path: &Path, passphrase: Option<&Secret>) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {

@@ -116,7 +116,8 @@ pub(super) fn if_ids(
                 false => Err(ValueError::new(
                     format!("no interface has the if_id {id}"),
                     format!(
-                        "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section"
+                        "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section; the gateway makes the \
+                         device, which stands in for an interface of the type xfrm"
                     ),
                 )),
             }
@@ -131,8 +132,12 @@ pub(super) fn if_ids(
 
 fn id(text: &str) -> ValueResult<u32> {
     if matches!(text, "%unique" | "%unique-dir") {
-        let what = format!("{} is not supported yet", quoted(text));
-        return Err(ValueError::new(what, "write the if_id of an interface"));
+        let what = format!(
+            "{} is not supported: the gateway makes its devices at start, and none for a single SA",
+            quoted(text)
+        );
+        let help = "give each connection an interface of its own in the gateway section, and write its if_id";
+        return Err(ValueError::new(what, help));
     }
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),

@@ -2,6 +2,7 @@
 //! that it does not support yet. It does not parse values.
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::reasons;
 use super::tree::SectionNode;
 use super::value::given;
 
@@ -18,7 +19,7 @@ pub struct Schema {
     pub section_prefixes: &'static [&'static str],
     /// Sections with any other name are accepted too (connections, children).
     pub named_sections: bool,
-    /// Keys of swanctl.conf that are not supported yet. The listed values change nothing, so they
+    /// Keys of swanctl.conf that are not supported, or not yet. The listed values change nothing, so they
     /// are accepted.
     pub later: &'static [(&'static str, &'static [&'static str])],
     /// Prefixes of sections of swanctl.conf that are not supported yet.
@@ -149,6 +150,7 @@ pub const CONNECTION: Schema = Schema {
         ("aggressive", NO),
         ("pull", &["yes", "true", "enabled", "1"]),
         ("dscp", &["000000"]),
+        ("ocsp", &["never"]),
         ("ppk_id", NONE),
         ("ppk_required", NO),
         ("pools", NONE),
@@ -161,11 +163,10 @@ pub const CONNECTION: Schema = Schema {
 
 pub const LOCAL: Schema = Schema {
     what: "a local section",
-    keys: &["auth", "id", "certs"],
+    keys: &["auth", "id", "certs", "pubkeys"],
     later: &[
         ("round", ZERO),
         ("cert", NONE),
-        ("pubkeys", NONE),
         ("eap_id", NONE),
         ("aaa_id", NONE),
         ("xauth_id", NONE),
@@ -180,6 +181,7 @@ pub const REMOTE: Schema = Schema {
         "auth",
         "id",
         "certs",
+        "pubkeys",
         "cacerts",
         "ca_id",
         "cert_policy",
@@ -190,7 +192,6 @@ pub const REMOTE: Schema = Schema {
         ("round", ZERO),
         ("cert", NONE),
         ("cacert", NONE),
-        ("pubkeys", NONE),
         ("eap_id", NONE),
         ("groups", NONE),
     ],
@@ -245,6 +246,7 @@ pub const CHILD: Schema = Schema {
         "dscp_map",
         "ttl",
         "icmp_errors",
+        "icmp",
         "non_first_fragments",
         "tfc_padding",
         "tfc_dummies",
@@ -369,7 +371,11 @@ pub(super) fn check(
                     Some(value) => format!("remove it, or set it to `{value}`"),
                     None => "remove it".to_owned(),
                 };
-                let what = format!("`{key}` in {} is not supported yet", schema.what);
+                let what = format!("`{key}` in {} is not supported", schema.what);
+                let (what, help) = match reasons::reason(key) {
+                    Some((why, instead)) => (format!("{what}: {why}"), instead.to_owned()),
+                    None => (format!("{what} yet"), help),
+                };
                 push(Diagnostic::error(what).at(entry.key.at).help(help));
             }
             None => {

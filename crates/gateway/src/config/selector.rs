@@ -161,25 +161,33 @@ const ICMPV6: u8 = 58;
 const WITH_PORTS: [u8; 7] = [ICMP, 6, 17, 33, ICMPV6, 132, 136];
 
 /// Parses `type`, `type-type`, `type/code` or `type/code-code`. The type is the high byte of the
-/// port, and the code is the low byte (RFC 7296 §3.13.1).
+/// port, and the code is the low byte (RFC 7296 §3.13.1). As in strongSwan, a number above 255 is
+/// both.
 fn icmp(text: &str) -> ValueResult<(u16, u16)> {
     let bad = || {
-        let help = "write a type (8), a range of types (0-8), or a type and codes (3/4, 3/0-5)";
+        let help = "write a type (8), a range of types (0-8), a type and codes (3/4, 3/0-5), or \
+                    256 times the type plus the code (772)";
         ValueError::new(format!("{} is no ICMP type", quoted(text)), help)
     };
-    let range = |text: &str| -> Option<(u8, u8)> {
+    let edges = |text: &str| {
         let (from, to) = text.split_once('-').unwrap_or((text, text));
-        Some((from.parse().ok()?, to.parse().ok()?))
+        (from.parse::<u16>().ok()).zip(to.parse::<u16>().ok())
     };
-    let (types, codes) = match text.split_once('/') {
-        None => (range(text), Some((0, u8::MAX))),
-        Some((one, codes)) => (one.parse().ok().map(|one| (one, one)), range(codes)),
+    let Some((one, codes)) = text.split_once('/') else {
+        // The first and the last code of a type stand at the two edges.
+        let port = |number: u16, code: u8| match u8::try_from(number) {
+            Ok(kind) => u16::from_be_bytes([kind, code]),
+            Err(_) => number,
+        };
+        let (from, to) = edges(text).ok_or_else(bad)?;
+        return Ok((port(from, 0), port(to, u8::MAX)));
     };
-    let ((first, last), (low, high)) = types.zip(codes).ok_or_else(bad)?;
-    Ok((
-        u16::from_be_bytes([first, low]),
-        u16::from_be_bytes([last, high]),
-    ))
+    let port = |code: u16| {
+        let (kind, code) = one.parse().ok().zip(u8::try_from(code).ok())?;
+        Some(u16::from_be_bytes([kind, code]))
+    };
+    let ports = edges(codes).and_then(|(from, to)| port(from).zip(port(to)));
+    ports.ok_or_else(bad)
 }
 
 fn port(text: &str) -> ValueResult<u16> {
@@ -264,7 +272,10 @@ mod tests {
             "[/53]",
             "10.0.0.1[udp/9-1]",
             "1.1.1.1[/opaque]",
-            "1.1.1.1[icmp/256]",
+            "1.1.1.1[icmp/65536]",
+            "1.1.1.1[icmp/772-771]",
+            "1.1.1.1[icmp/3/256]",
+            "1.1.1.1[icmp/256/1]",
             "1.1.1.1[icmp/8-0]",
             "1.1.1.1[icmp/0-8/0]",
             "1.1.1.1[icmp/3/5-4]",
@@ -283,6 +294,9 @@ mod tests {
         assert_eq!(ports("1.1.1.1[icmp/8]"), (0x0800, 0x08ff));
         assert_eq!(ports("1.1.1.1[icmp/0-8]"), (0x0000, 0x08ff));
         assert_eq!(ports("1.1.1.1[icmp/3/4]"), (0x0304, 0x0304));
+        assert_eq!(ports("1.1.1.1[icmp/772]"), (0x0304, 0x0304));
+        assert_eq!(ports("1.1.1.1[icmp/2048-2303]"), (0x0800, 0x08ff));
+        assert_eq!(ports("1.1.1.1[icmp/0-2303]"), (0x0000, 0x08ff));
         assert_eq!(ports("::1[icmpv6/1/0-4]"), (0x0100, 0x0104));
         assert_eq!(ports("1.1.1.1[udp/opaque]"), (u16::MAX, 0));
     }

@@ -164,14 +164,14 @@ pub fn connection(
         local: ListedAuthentication {
             class: match connection.local.method {
                 LocalMethod::Psk => "pre-shared key",
-                LocalMethod::Certificate(_) => "public key",
+                LocalMethod::Signature(_) => "public key",
             },
             id: connection.local.id.to_string(),
         },
         remote: ListedAuthentication {
             class: match connection.remote.method {
                 RemoteMethod::Psk => "pre-shared key",
-                RemoteMethod::Certificate { .. } => "public key",
+                RemoteMethod::Certificate { .. } | RemoteMethod::PublicKey { .. } => "public key",
             },
             id: connection.remote.id.to_string(),
         },

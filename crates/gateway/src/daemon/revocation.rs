@@ -9,7 +9,7 @@ use crate::config::Loaded;
 pub fn missing(loaded: &Loaded) -> Option<(&'static str, &'static str)> {
     let is_relaxed = |method: &RemoteMethod| match method {
         RemoteMethod::Certificate { revocation, .. } => *revocation == RevocationPolicy::Relaxed,
-        RemoteMethod::Psk => false,
+        RemoteMethod::PublicKey { .. } | RemoteMethod::Psk => false,
     };
     let mut connections = loaded.ike.connections.iter();
     let relaxed = connections.any(|connection| is_relaxed(&connection.remote.method));

@@ -1,24 +1,21 @@
 //! X.509 certificates: loading them, the trusted authorities, and the check of the peer's path and identity.
 
-use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_cert::der::Decode;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
-use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::name::DistinguishedName;
-use super::oid;
-use super::path::{Anchors, Chain};
+use super::path::{Anchors, Chain, has_signed};
+use super::public_key::PublicKey;
 use super::revocation::{OcspAnswer, Revocation, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
-use super::scheme::{Hash, KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
-use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
+use crate::wire::{Auth, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
 const CERTIFICATES_MAX: usize = 32;
@@ -33,22 +30,13 @@ const AUTHORITIES_ASKED_MAX: usize = 24;
 pub struct Certificate {
     der: CertificateDer<'static>,
     subject: DistinguishedName,
+    issuer: DistinguishedName,
     alternative_names: Vec<Identity>,
     /// The key may sign: the KeyUsage extension allows it, or there is none.
     may_sign: bool,
     is_authority: bool,
     purposes: Option<Vec<ObjectIdentifier>>,
     key: PublicKey,
-    key_hash: [u8; 20],
-}
-
-#[derive(Clone)]
-pub(super) struct PublicKey {
-    /// The type of the key. It is `None` if a key of this kind cannot sign here.
-    pub(super) kind: Option<KeyType>,
-    /// The content of the BIT STRING in SubjectPublicKeyInfo.
-    pub(super) bytes: Vec<u8>,
-    algorithm: ObjectIdentifier,
 }
 
 impl Certificate {
@@ -80,6 +68,7 @@ impl Certificate {
         let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
         let subject = DistinguishedName::from_rdns(&tbs.subject).ok_or("subject")?;
+        let issuer = DistinguishedName::from_rdns(&tbs.issuer).ok_or("issuer")?;
         let mut names = (tbs.extensions.iter().flatten())
             .filter(|extension| extension.extn_id == SubjectAltName::OID);
         if !names.all(|names| sets_are_small(names.extn_value.as_bytes())) {
@@ -103,19 +92,16 @@ impl Certificate {
             None => false,
         };
         let purposes = tbs.get::<ExtendedKeyUsage>().map_err(text)?;
-        let spki = tbs.subject_public_key_info.to_der().map_err(text)?;
-        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &spki);
-        let mut key_hash = [0; 20];
-        key_hash.copy_from_slice(hash.as_ref());
+        let key = PublicKey::new(&tbs.subject_public_key_info).map_err(text)?;
         Ok(Self {
             der: CertificateDer::from(der.to_vec()),
             subject,
+            issuer,
             alternative_names,
             may_sign,
             is_authority,
             purposes: purposes.map(|(_, purposes)| purposes.0),
-            key: public_key(&tbs.subject_public_key_info),
-            key_hash,
+            key,
         })
     }
 
@@ -127,6 +113,15 @@ impl Certificate {
         &self.subject
     }
 
+    /// Says whether this authority has signed the other certificate.
+    pub(super) fn has_issued(&self, other: &Self) -> bool {
+        self.is_authority && self.subject == other.issuer && has_signed(self.der(), other.der())
+    }
+
+    pub(super) fn is_self_issued(&self) -> bool {
+        self.subject == self.issuer
+    }
+
     /// Says whether the extended key usage is one of these.
     pub fn is_for(&self, purposes: KeyPurposes) -> bool {
         purposes.accept(self.purposes.as_deref())
@@ -134,7 +129,7 @@ impl Certificate {
 
     /// SHA-1 of the SubjectPublicKeyInfo. CERTREQ names an authority by it (RFC 7296 §3.7).
     pub fn key_hash(&self) -> [u8; 20] {
-        self.key_hash
+        self.key.hash()
     }
 
     /// Says whether the certificate names this identity (RFC 4945 §3.1). The subject names a distinguished name, and
@@ -147,7 +142,7 @@ impl Certificate {
         }
     }
 
-    pub(super) fn public_key(&self) -> &PublicKey {
+    pub fn public_key(&self) -> &PublicKey {
         &self.key
     }
 }
@@ -155,40 +150,6 @@ impl Certificate {
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Certificate({})", self.subject)
-    }
-}
-
-impl PublicKey {
-    pub(super) fn describe(&self) -> String {
-        match self.kind {
-            Some(kind) => kind.to_string(),
-            None => self.algorithm.to_string(),
-        }
-    }
-}
-
-fn public_key(spki: &SubjectPublicKeyInfoOwned) -> PublicKey {
-    const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
-    const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
-    const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
-    const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
-    const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
-    const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-    let algorithm = spki.algorithm.oid;
-    let curve =
-        || -> Option<ObjectIdentifier> { spki.algorithm.parameters.as_ref()?.decode_as().ok() };
-    let kind = match algorithm {
-        RSA => Some(KeyType::Rsa),
-        ED25519 => Some(KeyType::Ed25519),
-        EC if curve() == Some(P256) => Some(KeyType::P256),
-        EC if curve() == Some(P384) => Some(KeyType::P384),
-        EC if curve() == Some(P521) => Some(KeyType::P521),
-        _ => None,
-    };
-    PublicKey {
-        kind,
-        bytes: spki.subject_public_key.raw_bytes().to_vec(),
-        algorithm,
     }
 }
 
@@ -220,6 +181,20 @@ impl PeerCertificates {
         let chain = Chain::new(own, intermediates, answers.collect());
         let chain = chain.map_err(PeerAuthError::Malformed)?;
         Ok((certificate, chain))
+    }
+}
+
+impl PeerCertificates {
+    /// The peer sends no certificate, and this is its own. The others can be those of its issuers.
+    pub(crate) fn known(own: &Certificate, others: &[Certificate]) -> Self {
+        let others: Vec<&[u8]> = others.iter().map(Certificate::der).collect();
+        let chain = Chain::new(own.der(), &others, Vec::new()).map_err(PeerAuthError::Malformed);
+        Self(chain.map(|chain| (own.clone(), chain)))
+    }
+
+    /// The peer has sent none.
+    pub(crate) fn are_missing(&self) -> bool {
+        matches!(self.0, Err(PeerAuthError::NoCertificate))
     }
 }
 
@@ -266,14 +241,6 @@ impl Authorities {
             }
         }
         any.then(|| CertReq::x509(&hashes))
-    }
-
-    /// Says whether a CERTREQ payload of the peer names one of these authorities.
-    pub fn is_requested_by(&self, request: &CertReq) -> bool {
-        request.encoding == CertEncoding::X509_SIGNATURE
-            && request
-                .ca_key_hashes()
-                .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
     }
 
     /// Checks the peer's certificates. There must be a path to one of the authorities that is valid at `now`, keeps the
@@ -341,105 +308,18 @@ impl VerifiedPeer {
         }
     }
 
-    /// Checks the signature scheme of AUTH. RSA by RFC 7296 names no hash, so that rules refuse it.
+    /// As [`PublicKey::check_scheme`].
     pub fn check_scheme(&self, auth: &Auth, rules: &SchemeRules) -> Result<(), PeerAuthError> {
-        let scheme = match auth.method {
-            AuthMethod::DIGITAL_SIGNATURE => Some(split_digital_signature(&auth.data)?.0),
-            AuthMethod::ECDSA_SHA2_256_P256 => Some(Scheme::Ecdsa(Hash::Sha256)),
-            AuthMethod::ECDSA_SHA2_384_P384 => Some(Scheme::Ecdsa(Hash::Sha384)),
-            AuthMethod::ECDSA_SHA2_512_P521 => Some(Scheme::Ecdsa(Hash::Sha512)),
-            _ => None,
-        };
-        let accepted = rules.allow_in_ike(scheme);
-        accepted.then_some(()).ok_or(PeerAuthError::Scheme)
+        self.certificate.key.check_scheme(auth, rules)
     }
 
-    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by
-    /// RFC 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
+    /// As [`PublicKey::check_auth`], with the key of the certificate.
     pub fn check_auth(
         &self,
         auth: &Auth,
         signed_octets: &[u8],
         legacy: bool,
     ) -> Result<(), PeerAuthError> {
-        let key = &self.certificate.key;
-        let unsuitable = || PeerAuthError::KeyType(key.describe());
-        let kind = key.kind.ok_or_else(unsuitable)?;
-        let (algorithm, value): (&dyn signature::VerificationAlgorithm, &[u8]) =
-            match (auth.method, kind) {
-                (AuthMethod::DIGITAL_SIGNATURE, _) => {
-                    let (scheme, value) = split_digital_signature(&auth.data)?;
-                    (scheme.verification(kind).ok_or_else(unsuitable)?, value)
-                }
-                (AuthMethod::ECDSA_SHA2_256_P256, KeyType::P256) => {
-                    (&signature::ECDSA_P256_SHA256_FIXED, &auth.data)
-                }
-                (AuthMethod::ECDSA_SHA2_384_P384, KeyType::P384) => {
-                    (&signature::ECDSA_P384_SHA384_FIXED, &auth.data)
-                }
-                (AuthMethod::ECDSA_SHA2_512_P521, KeyType::P521) => {
-                    (&signature::ECDSA_P521_SHA512_FIXED, &auth.data)
-                }
-                (AuthMethod::RSA_SIGNATURE, KeyType::Rsa) => {
-                    return check_rsa(&key.bytes, &auth.data, signed_octets, legacy);
-                }
-                (
-                    AuthMethod::ECDSA_SHA2_256_P256
-                    | AuthMethod::ECDSA_SHA2_384_P384
-                    | AuthMethod::ECDSA_SHA2_512_P521
-                    | AuthMethod::RSA_SIGNATURE,
-                    _,
-                ) => return Err(unsuitable()),
-                (other, _) => return Err(PeerAuthError::Method(other)),
-            };
-        signature::UnparsedPublicKey::new(algorithm, &key.bytes)
-            .verify(signed_octets, value)
-            .map_err(|_| PeerAuthError::BadSignature)
-    }
-}
-
-/// The method names no hash, so that each is tried (RFC 7296 §3.8).
-fn check_rsa(
-    key: &[u8],
-    value: &[u8],
-    signed_octets: &[u8],
-    legacy: bool,
-) -> Result<(), PeerAuthError> {
-    let verifies = |algorithm: &'static signature::RsaParameters| {
-        signature::UnparsedPublicKey::new(algorithm, key)
-            .verify(signed_octets, value)
-            .is_ok()
-    };
-    if verifies(&signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY) {
-        return legacy.then_some(()).ok_or(PeerAuthError::Sha1);
-    }
-    let sha2 = [
-        &signature::RSA_PKCS1_2048_8192_SHA256,
-        &signature::RSA_PKCS1_2048_8192_SHA384,
-        &signature::RSA_PKCS1_2048_8192_SHA512,
-    ];
-    match sha2.into_iter().any(verifies) {
-        true => Ok(()),
-        false => Err(PeerAuthError::BadSignature),
-    }
-}
-
-/// Splits the value of AUTH (RFC 7427 §3): one byte of length, the AlgorithmIdentifier, the signature.
-fn split_digital_signature(data: &[u8]) -> Result<(Scheme, &[u8]), PeerAuthError> {
-    let (&len, rest) = data.split_first().ok_or(PeerAuthError::SignatureSyntax)?;
-    let (identifier, value) = rest
-        .split_at_checked(len.into())
-        .ok_or(PeerAuthError::SignatureSyntax)?;
-    match Scheme::from_identifier(identifier) {
-        Some(scheme) => Ok((scheme, value)),
-        None => Err(PeerAuthError::SignatureAlgorithm(describe(identifier))),
-    }
-}
-
-fn describe(identifier: &[u8]) -> String {
-    use x509_cert::spki::AlgorithmIdentifierOwned;
-    match AlgorithmIdentifierOwned::from_der(identifier) {
-        Ok(algorithm) => oid::dotted(&algorithm.oid),
-        Err(_) => "(malformed)".to_owned(),
+        self.certificate.key.check_auth(auth, signed_octets, legacy)
     }
 }

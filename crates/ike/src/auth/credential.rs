@@ -10,14 +10,23 @@ use rustls_pki_types::pem::PemObject;
 
 use super::certificate::Certificate;
 use super::error::CredentialError;
+use super::identity::Identity;
+use super::public_key::PublicKey;
 use super::rules::SchemeRules;
 use super::scheme::{Hash, KeyType, Scheme};
-use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
 
-/// A private key and its certificate chain, our own certificate first.
+/// Authorities above a certificate. No sane path is longer.
+const AUTHORITIES_MAX: usize = 9;
+
+/// A private key with its certificate chain, our own certificate first, or with its raw public key.
 pub struct Credential {
     key: PrivateKey,
+    public: PublicKey,
+    /// Empty if the key has no certificate.
     chain: Vec<Certificate>,
+    /// The hashes of the keys of all authorities above our certificate, as CERTREQ has them.
+    issuers: Vec<[u8; 20]>,
     /// Digital signatures (RFC 7427) that we make, best first. An empty list leaves the choice to the key.
     schemes: Vec<Scheme>,
 }
@@ -43,27 +52,58 @@ impl Credential {
     /// key.
     pub fn new(key: &[u8], chain: Vec<Certificate>) -> Result<Self, CredentialError> {
         let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
-        let public = end_entity.public_key();
-        let kind = public
-            .kind
-            .ok_or_else(|| CredentialError::KeyType(public.describe()))?;
-        let der = if key.first() == Some(&0x30) {
-            PrivateKeyDer::Pkcs8(key.into())
-        } else {
-            PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
-                rustls_pki_types::pem::Error::NoItemsFound => CredentialError::NoPrivateKey,
-                error => CredentialError::Pem(error.to_string()),
-            })?
-        };
+        let public = end_entity.public_key().clone();
+        let key = PrivateKey::from_file_content(key, &public)?;
         let mismatch = || CredentialError::Mismatch {
             subject: end_entity.subject().to_string(),
         };
-        let key = PrivateKey::load(kind, &der, &public.bytes)?.ok_or_else(mismatch)?;
-        Ok(Self {
+        let key = key.ok_or_else(mismatch)?;
+        let credential = Self {
             key,
+            public,
             chain,
+            issuers: Vec::new(),
+            schemes: Vec::new(),
+        };
+        Ok(credential.with_authorities(&[]))
+    }
+
+    /// A key without a certificate. The file is as for [`Self::new`].
+    pub fn without_certificate(key: &[u8], public: PublicKey) -> Result<Self, CredentialError> {
+        let loaded = PrivateKey::from_file_content(key, &public)?;
+        let mismatch = || CredentialError::Mismatch {
+            subject: public.identity().to_string(),
+        };
+        Ok(Self {
+            key: loaded.ok_or_else(mismatch)?,
+            public,
+            chain: Vec::new(),
+            issuers: Vec::new(),
             schemes: Vec::new(),
         })
+    }
+
+    /// Takes what lacks between our certificate and a root from these authorities. The root is not sent.
+    pub fn with_authorities(mut self, authorities: &[Certificate]) -> Self {
+        self.issuers.clear();
+        let mut above = self.chain.first().cloned();
+        while let Some(last) = above.take()
+            && self.issuers.len() < AUTHORITIES_MAX
+        {
+            let mut known = self.chain.iter().skip(1).chain(authorities);
+            let Some(issuer) = known.find(|one| one.has_issued(&last)).cloned() else {
+                break;
+            };
+            self.issuers.push(issuer.key_hash());
+            if issuer.is_self_issued() {
+                break;
+            }
+            if !self.chain.iter().any(|one| one.der() == issuer.der()) {
+                self.chain.push(issuer.clone());
+            }
+            above = Some(issuer);
+        }
+        self
     }
 
     /// Makes only digital signatures that the rules name, in their order.
@@ -75,17 +115,53 @@ impl Credential {
         }
     }
 
-    pub fn certificate(&self) -> &Certificate {
-        // `new` refuses an empty chain.
-        &self.chain[0]
+    /// The identity that the credential proves where no other is configured: the subject of the certificate, or the
+    /// identifier of the key.
+    pub fn identity(&self) -> Identity {
+        match self.chain.first() {
+            Some(own) => Identity::Dn(own.subject().clone()),
+            None => self.public.identity(),
+        }
     }
 
-    /// The CERT payloads to send, our own certificate first.
+    /// The certificates that are sent. They are none if the key has no certificate.
+    pub fn chain(&self) -> &[Certificate] {
+        &self.chain
+    }
+
+    /// The CERT payloads to send: our own certificate first, or the raw public key (RFC 7670 §3).
     pub fn certificates(&self) -> impl Iterator<Item = Cert> {
-        self.chain.iter().map(|certificate| Cert {
+        let x509 = self.chain.iter().map(|certificate| Cert {
             encoding: CertEncoding::X509_SIGNATURE,
             data: certificate.der().to_vec(),
-        })
+        });
+        let raw = self.chain.is_empty().then(|| Cert {
+            encoding: CertEncoding::RAW_PUBLIC_KEY,
+            data: self.public.der().to_vec(),
+        });
+        x509.chain(raw)
+    }
+
+    /// Says whether the peer asks for our kind of CERT payloads, below whatever authority.
+    pub fn is_asked_for(&self, request: &CertReq) -> bool {
+        match self.chain.is_empty() {
+            true => request.encoding == CertEncoding::RAW_PUBLIC_KEY,
+            // As in strongSwan, a request for certificates in another form is a request for ours too.
+            false => request.encoding != CertEncoding::OCSP,
+        }
+    }
+
+    /// Says whether the peer asks for a certificate below an authority of ours (RFC 7296 §3.7), or for a raw key where
+    /// we have one.
+    pub fn satisfies(&self, request: &CertReq) -> bool {
+        match request.encoding {
+            CertEncoding::X509_SIGNATURE => {
+                let mut hashes = request.ca_key_hashes();
+                hashes.any(|hash| self.issuers.iter().any(|ours| ours == hash))
+            }
+            CertEncoding::RAW_PUBLIC_KEY => self.chain.is_empty(),
+            _ => false,
+        }
     }
 
     /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. A peer that has announced no
@@ -144,12 +220,30 @@ impl Credential {
 
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Credential({})", self.certificate().subject())
+        write!(f, "Credential({})", self.identity())
     }
 }
 
 impl PrivateKey {
-    /// Loads the private key. Returns `None` if the key is usable, but is not that of the certificate.
+    /// Loads the private key of a file. Returns `None` if the key is usable, but is not that of the public key.
+    fn from_file_content(
+        content: &[u8],
+        public: &PublicKey,
+    ) -> Result<Option<Self>, CredentialError> {
+        let kind = public
+            .kind
+            .ok_or_else(|| CredentialError::KeyType(public.describe()))?;
+        let der = if content.first() == Some(&0x30) {
+            PrivateKeyDer::Pkcs8(content.into())
+        } else {
+            PrivateKeyDer::from_pem_slice(content).map_err(|error| match error {
+                rustls_pki_types::pem::Error::NoItemsFound => CredentialError::NoPrivateKey,
+                error => CredentialError::Pem(error.to_string()),
+            })?
+        };
+        Self::load(kind, &der, &public.bytes)
+    }
+
     fn load(
         kind: KeyType,
         der: &PrivateKeyDer<'_>,

@@ -13,11 +13,15 @@ pub enum CredentialError {
     Pem(String),
     #[error("malformed certificate: {0}")]
     Certificate(String),
+    #[error("no public key in the file")]
+    NoPublicKey,
+    #[error("malformed public key: {0}")]
+    PublicKey(String),
     #[error("no private key in the file (encrypted keys are not supported)")]
     NoPrivateKey,
     #[error("the private key cannot be used: {0}")]
     PrivateKey(String),
-    #[error("the private key does not belong to certificate \"{subject}\"")]
+    #[error("the private key does not belong to \"{subject}\"")]
     Mismatch { subject: String },
     #[error(
         "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519"
@@ -76,6 +80,12 @@ pub enum PeerAuthError {
     IdentityMismatch { subject: String, identity: Identity },
     #[error("not one of the certificates that are configured for the peer")]
     NotPinned,
+    #[error("not one of the public keys that are configured for the peer")]
+    UnknownKey,
+    #[error("identity {0} is not the identifier of the peer's public key")]
+    NotKeyIdentity(Identity),
+    #[error("it takes too many keys to check")]
+    TooManyKeys,
     #[error("identity type {0} cannot be proved with a certificate")]
     IdentityType(IdType),
     #[error("authentication method {0} is not supported")]

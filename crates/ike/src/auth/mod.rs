@@ -6,7 +6,7 @@
 //! - The peer's: [`Authorities::new`] takes the trusted CA certificates, and [`Authorities::certreq`] asks for
 //!   certificates below them. [`Authorities::verify`] checks the CERT payloads, as [`PeerCertificates`],
 //!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the
-//!   AUTH payload.
+//!   AUTH payload. A raw key has no path, and [`PublicKey::check_auth`] does the same.
 //!
 //! - Revocation: [`RevocationStore`] has the CRLs and the answers of OCSP responders. [`RevocationPolicy`] says what an
 //!   unknown status means. [`StatusSource`] is a place where the status is to be had.
@@ -28,6 +28,7 @@ mod name;
 mod octets;
 mod oid;
 mod path;
+mod public_key;
 mod revocation;
 mod rules;
 mod scheme;
@@ -43,6 +44,7 @@ pub use error::{CredentialError, PeerAuthError};
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
+pub use public_key::PublicKey;
 pub use revocation::{
     AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationPolicy,
     RevocationStore, StatusSource,

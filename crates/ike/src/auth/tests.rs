@@ -592,9 +592,8 @@ fn certificate_requests_name_the_authority() {
     let request = authorities().certreq();
     let expected = include_str!("../../../../vectors/ike/certs/root.sha1");
     assert_eq!(hex::encode(&request.data), expected.trim());
-    assert!(authorities().is_requested_by(&request));
     let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
-    assert!(!other.is_requested_by(&request));
+    assert_ne!(other.certreq(), request);
 }
 
 // RFC 4301 R26; RFC 7296 R230

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
     use crate::config::{
         AddressMatch, Childless, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth,
-        LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
+        LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, SendCert, Unique,
     };
     use crate::host::{EspSpiAllocator, Routes};
 
@@ -478,6 +478,8 @@ mod tests {
             fragmentation: Fragmentation::default(),
             childless: Childless::default(),
             full_transcript_required: false,
+            send_certreq: true,
+            send_cert: SendCert::default(),
             unique: Unique::No,
             keyingtries: 1,
             retransmission: Retransmission::default(),

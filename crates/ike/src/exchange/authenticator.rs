@@ -1,27 +1,31 @@
 //! Proofs of identity in IKE_AUTH (RFC 7296 §2.15): ours, and the check of the peer's.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::auth::{
-    PeerAuthError, PeerCertificates, Revocation, RevocationStore, UnixTime, VerifiedPeer,
+    CredentialError, PeerAuthError, PeerCertificates, Revocation, RevocationStore, UnixTime,
+    VerifiedPeer,
 };
 use crate::config::{
-    self, Authorities, CertificateRules, Connection, Identity, LocalMethod, RemoteMethod,
+    self, Authorities, CertificateRules, Connection, Credential, Identity, LocalMethod, PublicKey,
+    RemoteMethod, SchemeRules, SendCert,
 };
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
 use crate::suite::{IkeSaKeys, Role, Secret};
-use crate::wire::{Auth, AuthMethod, Cert, Id, Payload};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, Id, Payload};
 
 /// Returns the identity that we claim.
 pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
-    match (&connection.local.id, &connection.local.method) {
-        (Identity::Any, LocalMethod::Certificate(credential)) => {
-            Identity::Dn(credential.certificate().subject().clone())
-        }
-        (Identity::Any, LocalMethod::Psk) => Identity::Ip(local),
-        (id, _) => id.clone(),
+    let proved = match &connection.local.method {
+        LocalMethod::Signature(credentials) => credentials.first().map(|own| own.identity()),
+        LocalMethod::Psk => None,
+    };
+    match &connection.local.id {
+        Identity::Any => proved.unwrap_or(Identity::Ip(local)),
+        id => id.clone(),
     }
 }
 
@@ -58,6 +62,8 @@ impl AuthenticatedPeer {
 
 /// Connections with pre-shared keys on which one proof is tried.
 const PSKS_MAX: usize = 16;
+/// Public keys that the configuration has, and with which the signature of one proof is tried.
+const KEYS_MAX: usize = 16;
 
 /// The payloads of a message that prove the peer's identity. A responder tries them on several connections, and the
 /// proof bounds the work of all tries.
@@ -66,19 +72,27 @@ pub(super) struct Proof<'a> {
     /// The octets that the peer has signed.
     octets: Vec<u8>,
     certificates: PeerCertificates,
+    /// The SubjectPublicKeyInfo that the peer sends instead of certificates (RFC 7670 §3).
+    raw_key: Option<&'a [u8]>,
     /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
     signature: [Option<Result<(), PeerAuthError>>; 2],
     psks_left: usize,
+    keys_left: usize,
 }
 
 impl<'a> Proof<'a> {
-    pub(super) fn new(auth: &'a Auth, certificates: &[&Cert], octets: Vec<u8>) -> Self {
+    pub(super) fn new(auth: &'a Auth, certificates: &[&'a Cert], octets: Vec<u8>) -> Self {
         Self {
             auth,
             octets,
             certificates: PeerCertificates::new(certificates),
+            raw_key: certificates
+                .iter()
+                .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
+                .map(|cert| cert.data.as_slice()),
             signature: [None, None],
             psks_left: PSKS_MAX,
+            keys_left: KEYS_MAX,
         }
     }
 
@@ -94,6 +108,13 @@ impl<'a> Proof<'a> {
         self.signature[usize::from(legacy)]
             .get_or_insert_with(|| peer.check_auth(auth, octets, legacy))
             .clone()
+    }
+
+    /// Checks the signature with a key that the configuration has.
+    fn check_known_key(&mut self, key: &PublicKey, legacy: bool) -> Result<(), PeerAuthError> {
+        let left = self.keys_left.checked_sub(1);
+        self.keys_left = left.ok_or(PeerAuthError::TooManyKeys)?;
+        key.check_auth(self.auth, &self.octets, legacy)
     }
 }
 
@@ -144,6 +165,10 @@ impl Authenticator<'_> {
                 self.check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
                     .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
             }
+            RemoteMethod::PublicKey { keys, signatures } => {
+                self.check_public_key(&identity, proof, keys, signatures)
+                    .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
+            }
         }
         Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
     }
@@ -160,6 +185,13 @@ impl Authenticator<'_> {
             return Err(PeerAuthError::Method(proof.auth.method));
         }
         let now = unix_time(self.wall_clock);
+        if proof.certificates.are_missing() && !pinned.is_empty() {
+            let pin = self.find_unsent(identity, proof, pinned)?;
+            let mut known = PeerCertificates::known(pin, pinned);
+            let peer = authorities.verify(&mut known, identity, now, rules, revocation)?;
+            peer.check_scheme(proof.auth, &rules.signatures)?;
+            return peer.check_status();
+        }
         let peer = authorities.verify(&mut proof.certificates, identity, now, rules, revocation)?;
         let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
         if !pinned.is_empty() && !pinned.iter().any(is_peers) {
@@ -170,11 +202,57 @@ impl Authenticator<'_> {
         peer.check_status()
     }
 
-    /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`.
+    /// Finds the certificate of a peer that sends none, by its signature.
+    fn find_unsent<'c>(
+        &self,
+        identity: &Identity,
+        proof: &mut Proof<'_>,
+        pinned: &'c [config::Certificate],
+    ) -> Result<&'c config::Certificate, PeerAuthError> {
+        let mut failure = PeerAuthError::NoCertificate;
+        for pin in pinned.iter().filter(|pin| pin.names(identity)) {
+            match proof.check_known_key(pin.public_key(), self.connection.legacy) {
+                Ok(()) => return Ok(pin),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Checks a signature with a key that the configuration has for the peer. CERT payloads with certificates say
+    /// nothing about it.
+    fn check_public_key(
+        &self,
+        identity: &Identity,
+        proof: &mut Proof<'_>,
+        keys: &[PublicKey],
+        signatures: &SchemeRules,
+    ) -> Result<(), PeerAuthError> {
+        let sent = proof.raw_key;
+        let mut failure = PeerAuthError::UnknownKey;
+        for key in keys
+            .iter()
+            .filter(|key| sent.is_none_or(|sent| sent == key.der()))
+        {
+            let checked = proof
+                .check_known_key(key, self.connection.legacy)
+                .and_then(|()| key.check_scheme(proof.auth, signatures));
+            match checked {
+                Ok(()) if self.connection.remote.id != Identity::Any => return Ok(()),
+                Ok(()) if *identity == key.identity() => return Ok(()),
+                Ok(()) => failure = PeerAuthError::NotKeyIdentity(identity.clone()),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`. `certreqs` are the peer's.
     pub(super) fn prove(
         &self,
         id: &Id,
         peer: PskPeer<'_>,
+        certreqs: &[&CertReq],
     ) -> Result<(Vec<Payload>, Payload), AuthFailure> {
         let octets = self.init.signed_octets(self.keys, self.role, id);
         match &self.connection.local.method {
@@ -186,14 +264,39 @@ impl Authenticator<'_> {
                 };
                 Ok((Vec::new(), Payload::Auth(auth)))
             }
-            LocalMethod::Certificate(credential) => {
-                let auth = credential
-                    .sign(&self.init.peer_hashes, &octets, self.connection.legacy)
+            LocalMethod::Signature(credentials) => {
+                let (credential, auth) = self
+                    .sign(credentials, certreqs, &octets)
                     .map_err(|error| AuthFailure::Credential(Box::new(error)))?;
-                let certificates = credential.certificates().map(Payload::Cert).collect();
-                Ok((certificates, Payload::Auth(auth)))
+                let sent = match self.connection.send_cert {
+                    SendCert::Always => true,
+                    SendCert::IfAsked => certreqs.iter().any(|one| credential.is_asked_for(one)),
+                    SendCert::Never => false,
+                };
+                let certificates = sent.then(|| credential.certificates());
+                let certificates = certificates.into_iter().flatten().map(Payload::Cert);
+                Ok((certificates.collect(), Payload::Auth(auth)))
             }
         }
+    }
+
+    /// Signs with the first credential that the peer asks for, or else with the first that can sign for it.
+    fn sign<'c>(
+        &self,
+        credentials: &'c [Arc<Credential>],
+        certreqs: &[&CertReq],
+        octets: &[u8],
+    ) -> Result<(&'c Credential, Auth), CredentialError> {
+        let is_wanted = |own: &Credential| certreqs.iter().any(|one| own.satisfies(one));
+        let (wanted, others): (Vec<_>, Vec<_>) = credentials.iter().partition(|own| is_wanted(own));
+        let mut failure = None;
+        for own in wanted.into_iter().chain(others) {
+            match own.sign(&self.init.peer_hashes, octets, self.connection.legacy) {
+                Ok(auth) => return Ok((own, auth)),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.unwrap_or(CredentialError::NoCertificate))
     }
 
     /// Returns the pre-shared key of the two identities. If several keys fit, a key that names the peer is preferred,

@@ -41,7 +41,7 @@ pub(crate) struct AuthTraits<'a> {
 }
 
 /// Returns the connections that the peer can mean. The connection that names the peer most exactly comes first: by its
-/// address, then by our address, then by its identity, then by its certificate. So IKE_AUTH prefers the connection that
+/// address, then by our address, then by its identity, then by its certificate or key. So IKE_AUTH prefers the connection that
 /// IKE_SA_INIT preferred. Equal connections keep the order of the configuration.
 pub(crate) fn candidates(
     connections: &[Arc<Connection>],
@@ -73,12 +73,13 @@ fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<Rank> {
     let meant = connection.remote.id.accepts(auth.id_i)
         && auth.id_r.is_none_or(|id_r| own.accepts(id_r))
         && negotiate::allows(&connection.proposals, auth.suite);
-    let names_certificate = match &connection.remote.method {
+    let names_key = match &connection.remote.method {
         RemoteMethod::Certificate { pinned, .. } => !pinned.is_empty(),
+        RemoteMethod::PublicKey { .. } => true,
         RemoteMethod::Psk => false,
     };
     let identity = connection.remote.id.precision();
-    meant.then_some((remote, local, identity, names_certificate))
+    meant.then_some((remote, local, identity, names_key))
 }
 
 /// Returns how exactly a list names an address: 0 for any address, more for a longer prefix, most for a single address.

@@ -9,7 +9,9 @@ use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
 use super::refusal_report::auth_refusal;
-use crate::config::{Childless, Connection, Identity, RemoteMethod, StatusSource, Unique};
+use crate::config::{
+    Childless, Connection, Identity, PublicKey, RemoteMethod, StatusSource, Unique,
+};
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
 use crate::failure::{
@@ -25,7 +27,7 @@ use crate::sa::{
 };
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
-use crate::wire::{ExchangeType, Message, NotifyType, Payload, PayloadType};
+use crate::wire::{CertReq, ExchangeType, Message, NotifyType, Payload, PayloadType};
 
 /// Connections whose reasons are reported when none accepts a peer.
 const REPORTED_MAX: usize = 8;
@@ -157,7 +159,8 @@ impl IkeSaCommon {
         } else {
             PskPeer::MayBe(&remote_id)
         };
-        let (certificates, auth) = authenticator.prove(&id, peer)?;
+        let certreqs: Vec<&CertReq> = authenticator.init.certreqs.iter().collect();
+        let (certificates, auth) = authenticator.prove(&id, peer, &certreqs)?;
         let mut payloads = vec![Payload::IdI(id)];
         payloads.extend(certificates);
         let known = ctx
@@ -168,9 +171,13 @@ impl IkeSaCommon {
         if !known && connection.unique != Unique::Never {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }
-        if let RemoteMethod::Certificate { authorities, .. } = &connection.remote.method {
-            payloads.push(Payload::CertReq(authorities.certreq()));
-        }
+        let certreq = match &connection.remote.method {
+            RemoteMethod::Certificate { authorities, .. } => Some(authorities.certreq()),
+            RemoteMethod::PublicKey { .. } => Some(PublicKey::certreq()),
+            RemoteMethod::Psk => None,
+        };
+        let certreq = certreq.filter(|_| connection.send_certreq);
+        payloads.extend(certreq.map(Payload::CertReq));
         payloads.extend(
             connection
                 .remote
@@ -523,7 +530,8 @@ impl InitResponded {
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
         let authenticator = self.authenticator(ctx, &connection, &local_id);
-        let (certificates, auth) = authenticator.prove(&id, PskPeer::Is(&remote_id))?;
+        let (certificates, auth) =
+            authenticator.prove(&id, PskPeer::Is(&remote_id), &theirs.certreqs)?;
         let mut proof = vec![Payload::IdR(id)];
         proof.extend(certificates);
         proof.push(auth);

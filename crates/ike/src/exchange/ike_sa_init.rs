@@ -9,7 +9,7 @@ use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange::{self, CompletionError};
 use super::payloads::InitPayloads;
 use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Authorities, Childless, Connection, Fragmentation, RemoteMethod};
+use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
@@ -25,7 +25,7 @@ use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
 use crate::text;
 use crate::transport::{ReceivedMessage, RequestStatus, Window};
 use crate::wire::{
-    ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload, ProtocolId,
+    CertReq, ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload, ProtocolId,
 };
 
 /// The number of times that the initiator begins anew, for a cookie or another key exchange method.
@@ -47,6 +47,14 @@ fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
         .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
         .map(Notify::as_signature_hashes)
         .unwrap_or_default()
+}
+
+fn certreqs(message: &Message) -> Vec<CertReq> {
+    let all = message.payloads.iter().filter_map(|payload| match payload {
+        Payload::CertReq(certreq) => Some(certreq.clone()),
+        _ => None,
+    });
+    all.collect()
 }
 
 /// Says whether we tell the peer that we take fragments (RFC 7383 §2.3).
@@ -386,6 +394,7 @@ impl InitSent {
             nonce_i: self.nonce,
             nonce_r: accepted.nonce_r.to_vec(),
             peer_hashes: peer_hashes(message),
+            certreqs: certreqs(message),
             childless: message
                 .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
                 .is_some(),
@@ -397,18 +406,26 @@ impl InitSent {
 }
 
 /// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures. It does
-/// not know yet which of the connections the initiator means.
+/// not know yet which of the connections the initiator means. Connections that send no CERTREQ are left out.
 fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<Item = Payload> {
     let possible = connections
         .iter()
         .filter(|connection| negotiate::allows(&connection.proposals, suite));
-    let trusted = possible.filter_map(|connection| match &connection.remote.method {
+    let asking: Vec<_> = possible
+        .filter(|connection| connection.send_certreq)
+        .map(|connection| &connection.remote.method)
+        .collect();
+    let trusted = asking.iter().filter_map(|method| match method {
         RemoteMethod::Certificate { authorities, .. } => Some(&**authorities),
-        RemoteMethod::Psk => None,
+        RemoteMethod::PublicKey { .. } | RemoteMethod::Psk => None,
     });
-    let certreq = Authorities::certreq_of_all(trusted).map(Payload::CertReq);
+    let x509 = Authorities::certreq_of_all(trusted);
+    let mut methods = asking.iter();
+    let raw = methods.any(|method| matches!(method, RemoteMethod::PublicKey { .. }));
+    let raw = raw.then(PublicKey::certreq);
     let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
-    certreq.into_iter().chain([hashes])
+    let certreqs = x509.into_iter().chain(raw).map(Payload::CertReq);
+    certreqs.chain([hashes])
 }
 
 /// Answers a request for which there is a connection, and makes the half-open SA. A request that is not granted leaves
@@ -460,9 +477,8 @@ pub(crate) fn respond(
         ..received.header
     };
     let response = Message { header, payloads };
-    let datagram = response
-        .encode()
-        .map_err(|_| ErrorReply::no_proposal_chosen())?;
+    let refused = |_| ErrorReply::no_proposal_chosen();
+    let datagram = response.encode().map_err(refused)?;
     let mut common = IkeSaCommon {
         id: IkeSaId(ctx.next_id()),
         connection,
@@ -499,6 +515,7 @@ pub(crate) fn respond(
         nonce_i: theirs.nonce.to_vec(),
         nonce_r: nonce,
         peer_hashes: peer_hashes(message),
+        certreqs: Vec::new(),
         childless,
         full_transcript: announced && signs_full_transcript(message),
     };

@@ -4,7 +4,8 @@
 //! a message with two payloads of a type that may come once.
 
 use crate::wire::{
-    Auth, Cert, Delete, Id, KePayload, Message, NotifyType, Payload, Proposal, TrafficSelector,
+    Auth, Cert, CertReq, Delete, Id, KePayload, Message, NotifyType, Payload, Proposal,
+    TrafficSelector,
 };
 
 /// The number of times that a payload of type `T` may come. `&T` or a slice stands for once, [`Option`] for once at
@@ -84,6 +85,7 @@ payload_set! {
         /// The identity that the initiator wants to talk to.
         responder_id: Option<&'a Id> = IdR,
         certificates: Vec<&'a Cert> = Cert,
+        certreqs: Vec<&'a CertReq> = CertReq,
         auth: &'a Auth = Auth,
     }
 }

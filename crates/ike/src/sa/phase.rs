@@ -10,7 +10,7 @@ use crate::config::Identity;
 use crate::failure::DownReason;
 use crate::protected::ProtectedChannel;
 use crate::suite::{ActiveKeyExchange, IkeSaKeys, Nonces, Role, full_transcript};
-use crate::wire::{HashAlgorithm, Id, Proposal};
+use crate::wire::{CertReq, HashAlgorithm, Id, Proposal};
 
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -52,6 +52,8 @@ pub(crate) struct InitTranscript {
     pub(crate) nonce_r: Vec<u8>,
     /// The peer's SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4).
     pub(crate) peer_hashes: Vec<HashAlgorithm>,
+    /// The responder's CERTREQ payloads. The initiator's come in IKE_AUTH.
+    pub(crate) certreqs: Vec<CertReq>,
     /// The responder has announced that IKE_AUTH may come without a child SA (RFC 6023 §3).
     pub(crate) childless: bool,
     /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.

@@ -13,7 +13,7 @@ use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EspProposal, Fragmentation, Identity, IkeProposal,
     Lifetime, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector,
-    Unique,
+    SendCert, Unique,
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
@@ -135,6 +135,8 @@ pub fn connection(
         fragmentation: Fragmentation::Yes,
         childless: Childless::Allow,
         full_transcript_required: false,
+        send_certreq: true,
+        send_cert: SendCert::IfAsked,
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,

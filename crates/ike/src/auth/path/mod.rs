@@ -135,6 +135,12 @@ impl Chain {
     }
 }
 
+/// Says whether the key of the first certificate has made the signature of the other one.
+pub(super) fn has_signed(issuer: &[u8], subject: &[u8]) -> bool {
+    let parsed = Parsed::from_der(issuer).and_then(|one| Ok((one, Parsed::from_der(subject)?)));
+    parsed.is_ok_and(|(issuer, subject)| subject.signed.verify(&issuer.key).is_ok())
+}
+
 struct Search<'a> {
     anchors: &'a [Parsed],
     intermediates: &'a [Parsed],

@@ -1,0 +1,414 @@
+//! CERT and CERTREQ payloads: who asks, who sends, which of several credentials signs, and keys without certificates.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use common::*;
+use esplanade_ike::config::{
+    Authorities, Certificate, Connection, Credential, Identity, LocalMethod, PublicKey,
+    RemoteMethod, RevocationPolicy, SendCert,
+};
+use esplanade_ike::{Config, Event};
+use esplanade_testkit::net::Conditions;
+
+/// 2026-06-01.
+const NOW: Duration = Duration::from_secs(1_780_272_000);
+
+macro_rules! file {
+    ($name:expr) => {
+        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
+    };
+}
+
+fn load(pem: &[u8]) -> Vec<Certificate> {
+    Certificate::from_file_content(pem).unwrap()
+}
+
+/// A certificate of `vectors/paths/revocation.json`. The leaf is moon's too, below an intermediate authority.
+fn other(label: &str) -> Certificate {
+    let base64 = other_vectors()["certificates"][label]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n");
+    load(pem.as_bytes()).remove(0)
+}
+
+fn other_vectors() -> serde_json::Value {
+    serde_json::from_str(include_str!("../../../vectors/paths/revocation.json")).unwrap()
+}
+
+fn credential(key: &[u8], chain: Vec<Certificate>) -> Credential {
+    Credential::new(key, chain).unwrap()
+}
+
+/// Moon's credential below the root of `vectors/ike/certs`.
+fn first() -> Credential {
+    let own = credential(file!("moon-ecdsa256.key"), load(file!("moon-ecdsa256.pem")));
+    own.with_authorities(&load(file!("root.pem")))
+}
+
+/// Moon's credential below the other root. Only the leaf comes from the file of the certificate.
+fn second() -> Credential {
+    let key = other_vectors()["leaf_key"].as_str().unwrap().to_owned();
+    let own = credential(key.as_bytes(), vec![other("leaf")]);
+    own.with_authorities(&[other("root"), other("ca")])
+}
+
+fn raw(key: &[u8], certificate: &[u8]) -> Credential {
+    let public = load(certificate).remove(0).public_key().clone();
+    Credential::without_certificate(key, public).unwrap()
+}
+
+fn trusts(authorities: &[Certificate], pinned: Vec<Certificate>) -> RemoteMethod {
+    RemoteMethod::Certificate {
+        authorities: Arc::new(Authorities::new(authorities).unwrap()),
+        pinned,
+        rules: Arc::default(),
+        revocation: RevocationPolicy::Relaxed,
+    }
+}
+
+fn knows(keys: &[&[u8]]) -> RemoteMethod {
+    let key = |pem: &&[u8]| load(pem).remove(0).public_key().clone();
+    RemoteMethod::PublicKey {
+        keys: keys.iter().map(key).collect(),
+        signatures: "pubkey".parse().unwrap(),
+    }
+}
+
+/// A signs with one of these, and B checks it.
+fn pair(
+    own: Vec<Credential>,
+    method: RemoteMethod,
+    change: impl Fn(&mut Connection, &mut Connection),
+) -> Pair {
+    let (mut a, mut b) = default_configs();
+    a.local.id = id("moon.example.org");
+    a.local.method = LocalMethod::Signature(own.into_iter().map(Arc::new).collect());
+    b.remote.id = id("moon.example.org");
+    b.remote.method = method;
+    change(&mut a, &mut b);
+    let traced = |connection| Config {
+        trace_messages: true,
+        ..config(connection)
+    };
+    let mut pair = Pair::new(traced(a), traced(b), Conditions::PERFECT, 1);
+    for side in [&mut pair.a, &mut pair.b] {
+        let clock = SystemTime::UNIX_EPOCH + NOW;
+        side.endpoint.set_wall_clock(pair.start, clock);
+    }
+    pair
+}
+
+/// The outcome for one of the initiators.
+struct Outcome {
+    /// B's reason to refuse A.
+    refused: Option<String>,
+    /// The payloads of the message in which A proves who it is.
+    proof: Vec<String>,
+    /// The payloads of the message that asks A.
+    asked: Vec<String>,
+}
+
+impl Outcome {
+    fn certs(&self) -> usize {
+        self.proof.iter().filter(|name| *name == "CERT").count()
+    }
+
+    fn certreqs(&self) -> usize {
+        self.asked.iter().filter(|name| *name == "CERTREQ").count()
+    }
+}
+
+fn outcome(mut pair: Pair, initiator_is_a: bool) -> Outcome {
+    let side = match initiator_is_a {
+        true => &mut pair.a,
+        false => &mut pair.b,
+    };
+    side.endpoint.initiate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+    let refused = pair.b.events.iter().find_map(|event| match event {
+        Event::Refused(refused) => Some(refused.why.clone()),
+        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    });
+    let payloads = |exchange: &str, response: bool| {
+        let named = |event: &Event| match event {
+            Event::Message(m) if m.exchange == exchange && m.response == response => {
+                Some(m.payloads.split(' ').map(str::to_owned).collect())
+            }
+            _ => None,
+        };
+        pair.b.events.iter().find_map(named).unwrap_or_default()
+    };
+    let outcome = Outcome {
+        proof: payloads("IKE_AUTH", !initiator_is_a),
+        asked: match initiator_is_a {
+            true => payloads("IKE_SA_INIT", true),
+            false => payloads("IKE_AUTH", false),
+        },
+        refused,
+    };
+    if outcome.refused.is_none() {
+        pair.assert_agreed(1, 1);
+    }
+    pair.assert_clean_end();
+    outcome
+}
+
+fn both_ways(
+    own: impl Fn() -> Vec<Credential>,
+    method: impl Fn() -> RemoteMethod,
+    change: impl Fn(&mut Connection, &mut Connection),
+    check: impl Fn(Outcome),
+) {
+    for initiator_is_a in [true, false] {
+        check(outcome(pair(own(), method(), &change), initiator_is_a));
+    }
+}
+
+// RFC 7296 R233
+#[test]
+fn certificates_are_sent_to_those_who_ask() {
+    let root = || load(file!("root.pem"));
+    for (send_cert, asks, certs) in [
+        (SendCert::IfAsked, true, 1),
+        (SendCert::IfAsked, false, 0),
+        (SendCert::Always, true, 1),
+        (SendCert::Always, false, 1),
+        (SendCert::Never, true, 0),
+        (SendCert::Never, false, 0),
+    ] {
+        let change = |a: &mut Connection, b: &mut Connection| {
+            a.send_cert = send_cert;
+            b.send_certreq = asks;
+        };
+        both_ways(
+            || vec![first()],
+            || trusts(&root(), vec![]),
+            change,
+            |outcome| {
+                assert_eq!(outcome.certreqs(), usize::from(asks), "{send_cert:?}");
+                assert_eq!(outcome.certs(), certs, "{send_cert:?}");
+                let missing = |why: &String| why.contains("no X.509 certificate received");
+                assert_eq!(outcome.refused.as_ref().is_some_and(missing), certs == 0);
+            },
+        );
+    }
+}
+
+/// The peer sends no certificate, and the configuration has it.
+#[test]
+fn a_certificate_that_is_configured_need_not_be_sent() {
+    let never = |a: &mut Connection, _: &mut Connection| a.send_cert = SendCert::Never;
+    let root = || load(file!("root.pem"));
+    let own = || vec![first()];
+    let pinned = || {
+        [
+            load(file!("moon-rsa.pem")),
+            load(file!("moon-ecdsa256.pem")),
+        ]
+        .concat()
+    };
+    let good = |outcome: Outcome| assert_eq!((outcome.refused.clone(), outcome.certs()), (None, 0));
+    both_ways(own, || trusts(&root(), pinned()), never, good);
+    let why = |text: &'static str| {
+        move |outcome: Outcome| {
+            let why = outcome.refused.unwrap_or_default();
+            assert!(why.contains(text), "{why}");
+        }
+    };
+    let wrong_key = || trusts(&root(), load(file!("moon-ed25519.pem")));
+    both_ways(own, wrong_key, never, why("does not suit the Ed25519 key"));
+    let other_root = || trusts(&load(file!("other-root.pem")), pinned());
+    both_ways(own, other_root, never, why("no trusted authority issued"));
+    let other_name = || trusts(&root(), load(file!("sun.pem")));
+    both_ways(own, other_name, never, why("no X.509 certificate received"));
+    let expired = || trusts(&root(), load(file!("expired.pem")));
+    let expired_key = |outcome: Outcome| assert!(outcome.refused.is_some());
+    both_ways(own, expired, never, expired_key);
+    // The intermediate authority comes from the configuration too.
+    let chain = || trusts(&[other("root")], vec![other("leaf"), other("ca")]);
+    both_ways(|| vec![second()], chain, never, good);
+}
+
+// RFC 7296 R234, R238
+#[test]
+fn the_request_chooses_among_several_certificates() {
+    let roots = [
+        load(file!("root.pem")),
+        vec![other("root")],
+        vec![other("ca")],
+    ];
+    for (root, certs) in roots.iter().zip([1, 2, 2]) {
+        for reversed in [false, true] {
+            let own = || {
+                let mut own = vec![first(), second()];
+                own[..].rotate_left(usize::from(reversed));
+                own
+            };
+            both_ways(
+                own,
+                || trusts(root, vec![]),
+                |_, _| {},
+                |outcome| {
+                    assert_eq!(outcome.refused, None);
+                    assert_eq!(outcome.certs(), certs);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn without_a_request_that_fits_the_first_certificate_is_sent() {
+    for asks in [true, false] {
+        let unfit = |a: &mut Connection, b: &mut Connection| {
+            a.send_cert = SendCert::Always;
+            b.send_certreq = asks;
+        };
+        let unknown = || trusts(&load(file!("other-root.pem")), vec![]);
+        both_ways(
+            || vec![second(), first()],
+            unknown,
+            unfit,
+            |outcome| {
+                assert!(outcome.refused.is_some());
+                assert_eq!(outcome.certs(), 2, "the leaf and its authority");
+            },
+        );
+    }
+}
+
+// RFC 7296 R236
+#[test]
+fn keys_without_certificates() {
+    let keys = [
+        (file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem")),
+        (file!("moon-ed25519.key"), file!("moon-ed25519.pem")),
+        (file!("moon-rsa.key"), file!("moon-rsa.pem")),
+    ];
+    for (key, certificate) in keys {
+        for (asks, certs) in [(true, 1), (false, 0)] {
+            let change = |_: &mut Connection, b: &mut Connection| b.send_certreq = asks;
+            both_ways(
+                || vec![raw(key, certificate)],
+                || knows(&[file!("sun.pem"), certificate]),
+                change,
+                |outcome| {
+                    assert_eq!(outcome.refused, None);
+                    assert_eq!((outcome.certs(), outcome.certreqs()), (certs, certs));
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn another_key_or_name_is_refused() {
+    let own = || vec![raw(file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem"))];
+    let refused = |text: &'static str| {
+        move |outcome: Outcome| {
+            let why = outcome.refused.unwrap_or_default();
+            assert!(why.contains(text), "{why}");
+        }
+    };
+    let nothing = |_: &mut Connection, _: &mut Connection| {};
+    let silent = |_: &mut Connection, b: &mut Connection| b.send_certreq = false;
+    let sun = || knows(&[file!("sun.pem")]);
+    both_ways(own, sun, nothing, refused("not one of the public keys"));
+    both_ways(own, sun, silent, refused("the signature does not verify"));
+    let other_id = |a: &mut Connection, _: &mut Connection| a.local.id = id("mars.example.org");
+    let moon = || knows(&[file!("moon-ecdsa256.pem")]);
+    both_ways(own, moon, other_id, |outcome| {
+        assert!(outcome.refused.is_some())
+    });
+    // Somebody who is not called by name is called by the key.
+    let any = |_: &mut Connection, b: &mut Connection| b.remote.id = Identity::Any;
+    both_ways(
+        own,
+        moon,
+        any,
+        refused("is not the identifier of the peer's public key"),
+    );
+    let by_key = |a: &mut Connection, b: &mut Connection| {
+        a.local.id = Identity::Any;
+        b.remote.id = Identity::Any;
+    };
+    both_ways(own, moon, by_key, |outcome| {
+        assert_eq!(outcome.refused, None)
+    });
+    let weak = || RemoteMethod::PublicKey {
+        keys: vec![load(file!("moon-ecdsa256.pem"))[0].public_key().clone()],
+        signatures: "ecdsa-sha384".parse().unwrap(),
+    };
+    both_ways(
+        own,
+        weak,
+        nothing,
+        refused("does not accept the signature scheme"),
+    );
+}
+
+/// The holder of a certificate with a key that is configured may prove the key.
+#[test]
+fn a_certificate_with_the_key_proves_the_key() {
+    let moon = || knows(&[file!("moon-ecdsa256.pem")]);
+    let always = |a: &mut Connection, _: &mut Connection| a.send_cert = SendCert::Always;
+    both_ways(
+        || vec![first()],
+        moon,
+        always,
+        |outcome| {
+            assert_eq!((outcome.refused.clone(), outcome.certs()), (None, 1));
+        },
+    );
+}
+
+/// Guesses at keys have a bound for one message, over all connections.
+#[test]
+fn few_keys_are_tried() {
+    let own = || vec![raw(file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem"))];
+    let many = |others: usize| {
+        let mut keys = vec![file!("sun.pem"); others];
+        keys.push(file!("moon-ecdsa256.pem"));
+        knows(&keys)
+    };
+    let silent = |_: &mut Connection, b: &mut Connection| b.send_certreq = false;
+    let good = outcome(pair(own(), many(15), silent), true);
+    assert_eq!(good.refused, None);
+    let bad = outcome(pair(own(), many(16), silent), true).refused;
+    assert!(bad.is_some_and(|why| why.contains("too many keys")));
+    // The key that is sent says which one is meant.
+    let asked = outcome(pair(own(), many(16), |_, _| {}), true);
+    assert_eq!(asked.refused, None);
+}
+
+// RFC 7296 R236
+#[test]
+fn public_keys_are_read_in_pem_and_der() {
+    let key = load(file!("moon-rsa.pem")).remove(0).public_key().clone();
+    assert_eq!(PublicKey::from_file_content(key.der()).unwrap(), key);
+    for bad in [
+        &b""[..],
+        b"\x30\x00",
+        &key.der()[..key.der().len() - 1],
+        file!("moon-rsa.pem"),
+        file!("moon-rsa.key"),
+        load(file!("secp256k1.pem"))[0].public_key().der(),
+        b"-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n",
+    ] {
+        assert!(PublicKey::from_file_content(bad).is_err());
+    }
+    assert!(
+        raw(file!("moon-rsa.key"), file!("moon-rsa.pem"))
+            .chain()
+            .is_empty()
+    );
+    let other = Credential::without_certificate(file!("moon-ed25519.key"), key);
+    assert!(other.is_err());
+}
