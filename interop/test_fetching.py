@@ -155,3 +155,27 @@ def test_the_fetcher_has_no_rights(topology, daemon, authority):
 
     wait_until("the fetcher has no capabilities", lambda: fetcher() and int(fetcher()["CapPrm"], 16) == 0)
     assert fetcher()["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("revoked", [False, True], ids=["good", "revoked"])
+def test_a_responder_is_asked_for_the_peer(revoked, topology, daemon, folder, authority):
+    """RFC 4806: A asks its own responder, and sends the answer to B, which fetches nothing."""
+    identities = of(authority, NAMES_OCSP)
+    lists = ([], [identities[0]]) if revoked else ([identities[0]], [])
+    responder = Server(topology, authority.responder(*lists, OCSP_PORT), OCSP_PORT, folder / "ocsp.log")
+    settings = pair_and_second(topology, identities=identities, authority=authority.certificate)
+    settings[1].connections["site"]["remote"]["revocation"] = "strict"
+    settings[1].connections["site"].update(ocsp="request", send_certreq="yes")
+    settings[1].gateway["fetch_revocation"] = "no"
+    # B initiates, so that A waits for its answer.
+    a, b, flow = good_tunnel(topology, daemon, esplanade_pair, settings)
+    came = b.up(check=False)
+    if revoked:
+        assert came.returncode == 1 and "was revoked at" in came.stderr + came.stdout
+        assert not b.installed("site")
+    else:
+        assert came.returncode == 0, came
+        b.wait_installed()
+    assert "an OCSP responder has answered" in a.logs() and "OCSP" not in b.logs()
+    assert flow.stop().lost == 0
+    assert responder.process.returncode is None

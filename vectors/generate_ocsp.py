@@ -191,6 +191,7 @@ for kind, things in (("certificates", encoded), ("answers", answers), ("crls", c
                      ("requests", {"leaf": request.public_bytes(DER)})):
     texts = (f'  {json.dumps(label)}: "{base64.b64encode(thing).decode()}"' for label, thing in things.items())
     lines += [f' "{kind}": {{', ",\n".join(texts), " },"]
-lines += [' "cases": [', ",\n".join(f"  {json.dumps(one)}" for one in cases), " ]", "}"]
+secret = keys["leaf"].private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+lines += [f' "leaf_key": {json.dumps(secret.decode())},', ' "cases": [', ",\n".join(f"  {json.dumps(one)}" for one in cases), " ]", "}"]
 OUT.write_text("\n".join(lines) + "\n")
 print(len(cases))

@@ -179,6 +179,8 @@ pub struct Connection {
     pub send_certreq: bool,
     /// The sending of our own CERT payloads.
     pub send_cert: SendCert,
+    /// Answers of OCSP responders in CERT payloads.
+    pub ocsp: OcspInIke,
     /// Soft lifetime of the IKE SA, after which it is rekeyed. With zero it is never rekeyed.
     pub rekey_time: Duration,
     /// Time after which both ends authenticate again, over a new IKE SA. With zero they never do.
@@ -277,6 +279,24 @@ pub enum Childless {
     /// An IKE SA comes up in no other way, whoever initiates.
     Force,
     Never,
+}
+
+/// Answers of OCSP responders in CERT payloads (RFC 4806).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OcspInIke {
+    /// Asks the peer for answers about its certificates.
+    pub request: bool,
+    /// Sends answers about our certificates to a peer that asks.
+    pub reply: bool,
+}
+
+impl Default for OcspInIke {
+    fn default() -> Self {
+        Self {
+            request: false,
+            reply: true,
+        }
+    }
 }
 
 /// The sending of CERT payloads (RFC 7296 §3.6).

@@ -9,7 +9,7 @@ use esplanade_ike::auth::{
 };
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
-    Ports, RemoteAuth, RemoteMethod, RevocationPolicy, SendCert, StartAction, Unique,
+    OcspInIke, Ports, RemoteAuth, RemoteMethod, RevocationPolicy, SendCert, StartAction, Unique,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -104,17 +104,13 @@ pub(super) fn connection(
     });
     let send_certreq = read(node, "send_certreq", d, switch);
     let send_cert = read(node, "send_cert", d, send_cert);
+    let ocsp = read(node, "ocsp", d, ocsp);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let dpd_timeout = read(node, "dpd_timeout", d, time);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
-    // A connection that must stay up is retried without limit.
-    let restarts = children.iter().any(|child| {
-        child.start_action != StartAction::None
-            || [child.dpd_action, child.close_action].contains(&EndAction::Start)
-    });
     let peers = peers(node, &remote.id, context.diagnostics);
     warn_of_one_identity(node, &local, &remote, context.diagnostics);
     let connection = Connection {
@@ -130,6 +126,7 @@ pub(super) fn connection(
         childless: childless.unwrap_or_default(),
         full_transcript_required: full_transcript_required.unwrap_or_default(),
         send_certreq: send_certreq.unwrap_or(true),
+        ocsp: ocsp.unwrap_or_default(),
         send_cert: send_cert.unwrap_or_default(),
         rekey_time: lifetime.rekey,
         reauth_time: lifetime.reauth,
@@ -139,7 +136,7 @@ pub(super) fn connection(
         dpd_by_traffic: dpd_delay.is_none(),
         dpd_timeout: dpd_timeout.unwrap_or(DPD_TIMEOUT),
         unique: unique.unwrap_or_default(),
-        keyingtries: keyingtries.unwrap_or(if restarts { 0 } else { 1 }),
+        keyingtries: keyingtries.unwrap_or_else(|| default_tries(&children)),
         retransmission: context.gateway.retransmission,
         local,
         remote,
@@ -147,6 +144,15 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, files.into_der())))
+}
+
+/// A connection that must stay up is retried without limit.
+fn default_tries(children: &[Arc<Child>]) -> u32 {
+    let must_stay_up = children.iter().any(|child| {
+        child.start_action != StartAction::None
+            || [child.dpd_action, child.close_action].contains(&EndAction::Start)
+    });
+    if must_stay_up { 0 } else { 1 }
 }
 
 /// Reads the children. Returns those that need IKE, and the number of the others.
@@ -287,6 +293,17 @@ fn full_transcript_auth(text: &str, announced: bool) -> ValueResult<bool> {
         ));
     }
     Ok(required)
+}
+
+fn ocsp(text: &str) -> ValueResult<OcspInIke> {
+    let when = |request, reply| OcspInIke { request, reply };
+    let words = [
+        ("reply", when(false, true)),
+        ("request", when(true, false)),
+        ("both", when(true, true)),
+        ("never", when(false, false)),
+    ];
+    word(text, &words)
 }
 
 fn send_cert(text: &str) -> ValueResult<SendCert> {

@@ -123,6 +123,34 @@ impl CredentialStore {
         found
     }
 
+    /// Returns the certificates of the files in the folder `x509` that are for `id`, and have a private key here. The first
+    /// certificate of a file is the own one.
+    pub fn own_in_folder(&mut self, id: &Identity, d: &mut Diagnostics) -> Vec<Vec<Certificate>> {
+        let mut found = Vec::new();
+        for path in all_in(&self.base, "x509", d) {
+            let Ok(chain) = certificates_of(&path) else {
+                continue;
+            };
+            let is_for = |own: &Certificate| *id != Identity::Any && own.names(id);
+            if chain.first().is_some_and(is_for) && self.has_key(&chain, d) {
+                d.sources.note_read(&path);
+                found.push(chain);
+            }
+        }
+        found
+    }
+
+    fn has_key(&mut self, chain: &[Certificate], d: &mut Diagnostics) -> bool {
+        let keys = match self.keys.take() {
+            Some(keys) => keys,
+            None => self.read_keys(d),
+        };
+        let fits = |key: &KeyFile| Credential::new(&key.content, chain.to_vec()).is_ok();
+        let has = keys.iter().any(fits);
+        self.keys = Some(keys);
+        has
+    }
+
     /// Returns the certificates of the PKCS#12 file that is for `id`, its own certificate first.
     /// With [`Identity::Any`] it is the first file.
     pub fn contained(&mut self, id: &Identity, d: &mut Diagnostics) -> Option<Vec<Certificate>> {

@@ -32,8 +32,8 @@ enum Own {
     Key(PublicKey, Location),
 }
 
-/// Reads all credentials of the section: those of `certs`, then those of `pubkeys`. Without either it takes a PKCS#12
-/// file of the secrets. Returns `None` if there is none, or if one was refused. Adds what was read to `files`.
+/// Reads all credentials of the section: those of `certs`, then those of `pubkeys`. Without either it takes the
+/// certificates in x509/ that name the identity, or else a PKCS#12 file of the secrets. Returns `None` if there is none, or if one was refused. Adds what was read to `files`.
 pub(super) fn own_credentials(
     section: &SectionNode,
     id: &Identity,
@@ -101,14 +101,19 @@ fn find(
     }
     if given(section, "certs").is_none() && given(section, "pubkeys").is_none() {
         let at = section.name.at;
+        let in_folder = store.own_in_folder(id, d);
+        own.extend(in_folder.into_iter().map(|chain| Own::Chain(chain, at)));
+        if !own.is_empty() {
+            return own;
+        }
         let contained = store.contained(id, d);
         if contained.is_none() {
             let what = format!(
                 "connection {} has no certificate of its own",
                 quoted(connection)
             );
-            let help = "add `certs = …` (a file in x509/), `pubkeys = …` (a file in pubkey/), a PKCS#12 file to the \
-                        secrets, or `auth = psk`";
+            let help = "add `certs = …` (a file in x509/) or an `id` that a certificate in x509/ names, `pubkeys = …` (a \
+                        file in pubkey/), a PKCS#12 file to the secrets, or `auth = psk`";
             d.push(Diagnostic::error(what).at(at).help(help));
         }
         own.extend(contained.map(|chain| Own::Chain(chain, at)));

@@ -55,11 +55,6 @@ const REASONS: &[Reason] = &[
         "set it to `no`, and use IKEv2 at the peer",
     ),
     (
-        "ocsp",
-        "the status of certificates is neither asked for nor sent in IKE (RFC 4806)",
-        "set it to `never`; the gateway reads CRLs and asks OCSP responders itself",
-    ),
-    (
         "groups",
         "only attribute certificates or EAP could prove a membership, and neither is supported",
         "remove it; ask for what the certificates of the members have in common, by a pattern in `id`, `ca_id`, \

@@ -6,12 +6,15 @@ use aws_lc_rs::signature::{
 };
 use esplanade_crypto::rsa_sha1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;
 
 use super::certificate::Certificate;
 use super::error::CredentialError;
 use super::identity::Identity;
+use super::path::OwnStatus;
 use super::public_key::PublicKey;
+use super::revocation::{RevocationStore, StatusSource};
 use super::rules::SchemeRules;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
@@ -27,6 +30,7 @@ pub struct Credential {
     chain: Vec<Certificate>,
     /// The hashes of the keys of all authorities above our certificate, as CERTREQ has them.
     issuers: Vec<[u8; 20]>,
+    status: OwnStatus,
     /// Digital signatures (RFC 7427) that we make, best first. An empty list leaves the choice to the key.
     schemes: Vec<Scheme>,
 }
@@ -63,6 +67,7 @@ impl Credential {
             public,
             chain,
             issuers: Vec::new(),
+            status: OwnStatus::default(),
             schemes: Vec::new(),
         };
         Ok(credential.with_authorities(&[]))
@@ -79,6 +84,7 @@ impl Credential {
             public,
             chain: Vec::new(),
             issuers: Vec::new(),
+            status: OwnStatus::default(),
             schemes: Vec::new(),
         })
     }
@@ -86,6 +92,7 @@ impl Credential {
     /// Takes what lacks between our certificate and a root from these authorities. The root is not sent.
     pub fn with_authorities(mut self, authorities: &[Certificate]) -> Self {
         self.issuers.clear();
+        let mut path: Vec<Certificate> = self.chain.first().cloned().into_iter().collect();
         let mut above = self.chain.first().cloned();
         while let Some(last) = above.take()
             && self.issuers.len() < AUTHORITIES_MAX
@@ -95,6 +102,7 @@ impl Credential {
                 break;
             };
             self.issuers.push(issuer.key_hash());
+            path.push(issuer.clone());
             if issuer.is_self_issued() {
                 break;
             }
@@ -103,7 +111,26 @@ impl Credential {
             }
             above = Some(issuer);
         }
+        self.status = OwnStatus::new(path.iter().map(Certificate::der));
         self
+    }
+
+    /// The CERT payloads with current answers of OCSP responders about our certificates (RFC 4806 §3.1).
+    pub(crate) fn ocsp_answers(
+        &self,
+        store: &RevocationStore,
+        now: UnixTime,
+    ) -> impl Iterator<Item = Cert> {
+        let answers = self.status.answers(store, now.as_secs());
+        answers.into_iter().map(|data| Cert {
+            encoding: CertEncoding::OCSP,
+            data,
+        })
+    }
+
+    /// The responders to ask about our certificates where there is no current answer.
+    pub(crate) fn ocsp_sources(&self, store: &RevocationStore, now: UnixTime) -> Vec<StatusSource> {
+        self.status.sources(store, now.as_secs())
     }
 
     /// Makes only digital signatures that the rules name, in their order.

@@ -413,7 +413,8 @@ mod tests {
     use super::*;
     use crate::config::{
         AddressMatch, Childless, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth,
-        LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, SendCert, Unique,
+        LocalMethod, OcspInIke, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector,
+        SendCert, Unique,
     };
     use crate::host::{EspSpiAllocator, Routes};
 
@@ -480,6 +481,7 @@ mod tests {
             full_transcript_required: false,
             send_certreq: true,
             send_cert: SendCert::default(),
+            ocsp: OcspInIke::default(),
             unique: Unique::No,
             keyingtries: 1,
             retransmission: Retransmission::default(),

@@ -10,7 +10,7 @@ use crate::auth::{
 };
 use crate::config::{
     self, Authorities, CertificateRules, Connection, Credential, Identity, LocalMethod, PublicKey,
-    RemoteMethod, SchemeRules, SendCert,
+    RemoteMethod, SchemeRules, SendCert, StatusSource,
 };
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
@@ -247,7 +247,28 @@ impl Authenticator<'_> {
         Err(failure)
     }
 
-    /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`. `certreqs` are the peer's.
+    fn is_asked_for_ocsp<'c>(&self, mut certreqs: impl Iterator<Item = &'c CertReq>) -> bool {
+        self.connection.ocsp.reply && certreqs.any(|one| one.encoding == CertEncoding::OCSP)
+    }
+
+    /// Returns the responders to ask about the certificates that this end sends, if the peer asks for their status. An
+    /// initiator does not wait for the answers: it has them the next time.
+    pub(super) fn own_sources(&self, certreqs: &[CertReq]) -> Vec<StatusSource> {
+        let LocalMethod::Signature(credentials) = &self.connection.local.method else {
+            return Vec::new();
+        };
+        if !self.is_asked_for_ocsp(certreqs.iter()) {
+            return Vec::new();
+        }
+        let now = unix_time(self.wall_clock);
+        let sources = credentials
+            .iter()
+            .flat_map(|own| own.ocsp_sources(self.revocation, now));
+        sources.collect()
+    }
+
+    /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`. `certreqs` are the peer's. A
+    /// responder first asks for the status of its certificates, if the peer wants it.
     pub(super) fn prove(
         &self,
         id: &Id,
@@ -274,7 +295,17 @@ impl Authenticator<'_> {
                     SendCert::Never => false,
                 };
                 let certificates = sent.then(|| credential.certificates());
-                let certificates = certificates.into_iter().flatten().map(Payload::Cert);
+                let mut certificates: Vec<Cert> = certificates.into_iter().flatten().collect();
+                if sent && self.is_asked_for_ocsp(certreqs.iter().copied()) {
+                    let now = unix_time(self.wall_clock);
+                    let sources = credential.ocsp_sources(self.revocation, now);
+                    if self.role == Role::Responder && !sources.is_empty() {
+                        let needed = PeerAuthError::StatusNeeded(sources);
+                        return Err(AuthFailure::Certificate(Box::new(needed)));
+                    }
+                    certificates.extend(credential.ocsp_answers(self.revocation, now));
+                }
+                let certificates = certificates.into_iter().map(Payload::Cert);
                 Ok((certificates.collect(), Payload::Auth(auth)))
             }
         }

@@ -88,6 +88,10 @@ impl IkeSaCommon {
                 return self.abandon(ctx, DownReason::Configuration(fault));
             }
         };
+        let sources = authenticator.own_sources(&init.certreqs);
+        if !sources.is_empty() {
+            ctx.events.push_back(Event::StatusNeeded(sources));
+        }
         self.log_keys(ctx, channel.keys());
         let mut state = Box::new(AuthSent {
             channel,
@@ -177,7 +181,12 @@ impl IkeSaCommon {
             RemoteMethod::Psk => None,
         };
         let certreq = certreq.filter(|_| connection.send_certreq);
+        let ocsp = certreq.as_ref().map(|_| CertReq::ocsp());
         payloads.extend(certreq.map(Payload::CertReq));
+        payloads.extend(
+            ocsp.filter(|_| connection.ocsp.request)
+                .map(Payload::CertReq),
+        );
         payloads.extend(
             connection
                 .remote

@@ -411,8 +411,10 @@ fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<I
     let possible = connections
         .iter()
         .filter(|connection| negotiate::allows(&connection.proposals, suite));
-    let asking: Vec<_> = possible
+    let possible: Vec<_> = possible
         .filter(|connection| connection.send_certreq)
+        .collect();
+    let asking: Vec<_> = (possible.iter())
         .map(|connection| &connection.remote.method)
         .collect();
     let trusted = asking.iter().filter_map(|method| match method {
@@ -424,7 +426,10 @@ fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<I
     let raw = methods.any(|method| matches!(method, RemoteMethod::PublicKey { .. }));
     let raw = raw.then(PublicKey::certreq);
     let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
-    let certreqs = x509.into_iter().chain(raw).map(Payload::CertReq);
+    let ocsp = possible.iter().any(|connection| connection.ocsp.request);
+    let ocsp = (ocsp && x509.is_some()).then(CertReq::ocsp);
+    let certreqs = x509.into_iter().chain(raw).chain(ocsp);
+    let certreqs = certreqs.map(Payload::CertReq);
     certreqs.chain([hashes])
 }
 

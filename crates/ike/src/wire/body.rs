@@ -70,6 +70,14 @@ impl CertReq {
         }
     }
 
+    /// Asks for answers of OCSP responders, whoever signs them (RFC 4806 §3.2).
+    pub fn ocsp() -> Self {
+        Self {
+            encoding: CertEncoding::OCSP,
+            data: Vec::new(),
+        }
+    }
+
     /// The SHA-1 hashes of trusted CA keys. An incomplete hash at the end is ignored.
     pub fn ca_key_hashes(&self) -> impl Iterator<Item = &[u8]> {
         self.data.chunks_exact(CA_HASH_LEN)

@@ -12,8 +12,8 @@ use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EspProposal, Fragmentation, Identity, IkeProposal,
-    Lifetime, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector,
-    SendCert, Unique,
+    Lifetime, LocalAuth, LocalMethod, OcspInIke, RemoteAuth, RemoteMethod, Retransmission, Secret,
+    Selector, SendCert, Unique,
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
@@ -137,6 +137,7 @@ pub fn connection(
         full_transcript_required: false,
         send_certreq: true,
         send_cert: SendCert::IfAsked,
+        ocsp: OcspInIke::default(),
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,

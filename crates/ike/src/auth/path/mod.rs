@@ -7,6 +7,7 @@
 //! certificates with a valid path make us check the signatures of CRLs.
 
 mod constraints;
+mod own_status;
 mod parsed;
 mod policy;
 mod presented;
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 use x509_cert::certificate::Version;
+
+pub(super) use self::own_status::OwnStatus;
 
 use self::constraints::Constraints;
 use self::parsed::Parsed;

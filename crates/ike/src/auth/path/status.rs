@@ -188,7 +188,7 @@ impl<'a> Search<'a> {
     }
 }
 
-fn name_of<'a>(certificate: &'a Parsed, issuer: &'a Parsed) -> CertificateName<'a> {
+pub(super) fn name_of<'a>(certificate: &'a Parsed, issuer: &'a Parsed) -> CertificateName<'a> {
     CertificateName {
         issuer: &certificate.issuer,
         issuer_key: &issuer.key,

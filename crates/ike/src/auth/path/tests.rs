@@ -283,6 +283,35 @@ fn places_are_asked_in_order() {
 }
 
 #[test]
+fn our_own_status_is_asked_for_and_sent() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../../vectors/paths/ocsp.json")).unwrap();
+    let now = file["now"].as_u64().unwrap();
+    let path = ["leaf", "ca", "root"].map(|label| der(&file, "certificates", &label.into()));
+    let own = OwnStatus::new(path.iter().map(Vec::as_slice));
+    let answer = |label: &str| der(&file, "answers", &label.into());
+    let mut store = RevocationStore::default();
+    store.set_fetches();
+    let asked = own.sources(&store, now);
+    assert_eq!(asked.len(), 1, "the authority above names no responder");
+    assert_eq!(asked[0].uri(), "http://ocsp.example.org/");
+    for useless in ["unknown", "stale", "about-other"] {
+        let useless = OcspAnswer::from_der(&answer(useless)).unwrap();
+        store.add_answer(Arc::new(useless));
+    }
+    assert_eq!(own.sources(&store, now), asked);
+    assert!(own.answers(&store, now).is_empty());
+    for label in ["good", "good-newest", "good-older"] {
+        let good = OcspAnswer::from_der(&answer(label)).unwrap();
+        store.add_answer(Arc::new(good));
+    }
+    assert!(own.sources(&store, now).is_empty());
+    assert_eq!(own.answers(&store, now), [answer("good-newest")]);
+    store.note_tried(asked[0].clone(), now + 60);
+    assert!(OwnStatus::default().answers(&store, now).is_empty());
+}
+
+#[test]
 fn answers_that_are_not_whole_are_refused() {
     let file: Value =
         serde_json::from_str(include_str!("../../../../../vectors/paths/ocsp.json")).unwrap();

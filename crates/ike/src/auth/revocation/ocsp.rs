@@ -51,6 +51,7 @@ pub enum OcspError {
 /// A parsed response. Nobody has checked its signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OcspAnswer {
+    der: Vec<u8>,
     signed: Signed,
     singles: Vec<SingleAnswer>,
     /// The certificates of responders in DER.
@@ -111,10 +112,11 @@ impl OcspAnswer {
         let basic = response.response_bytes;
         let basic = basic.filter(|bytes| bytes.response_type == BASIC_RESPONSE);
         let basic = basic.ok_or_else(|| OcspError::Malformed("no basic response".to_owned()))?;
-        Self::from_basic(basic.response.as_bytes()).map_err(OcspError::Malformed)
+        Self::from_basic(der.to_vec(), basic.response.as_bytes()).map_err(OcspError::Malformed)
     }
 
-    fn from_basic(der: &[u8]) -> Result<Self, String> {
+    /// `whole` is the OCSPResponse, and `der` the BasicOCSPResponse in it.
+    fn from_basic(whole: Vec<u8>, der: &[u8]) -> Result<Self, String> {
         let text = |error: x509_cert::der::Error| error.to_string();
         let mut reader = reader_of(der, Tag::Sequence).map_err(text)?;
         let signed = Signed::read(&mut reader).map_err(text)?;
@@ -148,10 +150,16 @@ impl OcspAnswer {
             next_update: single.next_update.map(seconds),
         });
         Ok(Self {
+            der: whole,
             singles: singles.collect(),
             signed,
             certificates,
         })
+    }
+
+    /// The OCSPResponse.
+    pub fn der(&self) -> &[u8] {
+        &self.der
     }
 
     /// Returns when the answer about this certificate was made, and the status that it gives. Returns `None` if it is

@@ -8,7 +8,7 @@ use x509_cert::der::Decode;
 use super::super::name::DistinguishedName;
 use super::super::signed::SubjectKey;
 use super::crl::Crl;
-use super::ocsp::{CertificateName, OcspAnswer};
+use super::ocsp::{CertificateName, OcspAnswer, OcspStatus};
 use super::points::Points;
 
 /// Places of one kind that are asked about one certificate.
@@ -140,45 +140,51 @@ impl RevocationStore {
         points: &Points,
         now: u64,
     ) -> Vec<StatusSource> {
-        if !self.fetches {
+        let responders = self.responders(certificate, points, now);
+        if !responders.is_empty() || !self.fetches {
+            return responders;
+        }
+        let configured = self.of(certificate.issuer).flat_map(|one| &one.crls);
+        let uris = http_uris(configured.chain(points.crl_uris()));
+        let sources = uris.into_iter().map(|uri| StatusSource::Crl { uri });
+        sources
+            .filter(|source| self.is_awaited(source, now))
+            .collect()
+    }
+
+    /// Returns the OCSP responders to ask about a certificate.
+    pub(in crate::auth) fn responders(
+        &self,
+        certificate: &CertificateName<'_>,
+        points: &Points,
+        now: u64,
+    ) -> Vec<StatusSource> {
+        let Some(request) = certificate.request().filter(|_| self.fetches) else {
             return Vec::new();
-        }
-        let configured: Vec<_> = self.of(certificate.issuer).collect();
-        let uris = |own: &[String], configured: Vec<&Vec<String>>| -> Vec<String> {
-            let mut uris: Vec<String> = Vec::new();
-            for uri in configured.into_iter().flatten().chain(own) {
-                if is_http(uri) && uris.len() < SOURCES_MAX && !uris.contains(uri) {
-                    uris.push(uri.clone());
-                }
-            }
-            uris
         };
-        let responders = uris(
-            points.responder_uris(),
-            configured
-                .iter()
-                .map(|sources| &sources.responders)
-                .collect(),
-        );
-        let ocsp = certificate.request().map(|request| {
-            let source = move |uri| StatusSource::Ocsp {
-                uri,
-                request: request.clone(),
-            };
-            responders.into_iter().map(source).collect::<Vec<_>>()
+        let configured = self.of(certificate.issuer).flat_map(|one| &one.responders);
+        let uris = http_uris(configured.chain(points.responder_uris()));
+        let sources = uris.into_iter().map(|uri| StatusSource::Ocsp {
+            uri,
+            request: request.clone(),
         });
-        let crls = uris(
-            points.crl_uris(),
-            configured.iter().map(|sources| &sources.crls).collect(),
-        );
-        let crls = crls.into_iter().map(|uri| StatusSource::Crl { uri });
-        for mut group in [ocsp.unwrap_or_default(), crls.collect()] {
-            group.retain(|source| self.is_awaited(source, now));
-            if !group.is_empty() {
-                return group;
-            }
-        }
-        Vec::new()
+        sources
+            .filter(|source| self.is_awaited(source, now))
+            .collect()
+    }
+
+    /// Returns the newest answer that tells the status of a certificate now. Nobody has checked its signature.
+    pub(in crate::auth) fn current_answer(
+        &self,
+        certificate: &CertificateName<'_>,
+        now: u64,
+    ) -> Option<&OcspAnswer> {
+        let tells = |answer: &&OcspAnswer| {
+            let about = answer.about(certificate, now);
+            about.is_some_and(|(_, status)| status != OcspStatus::Nothing)
+        };
+        let made = |answer: &&OcspAnswer| answer.about(certificate, now).map(|(made, _)| made);
+        self.answers().filter(tells).max_by_key(made)
     }
 
     /// Says whether a place was not asked lately.
@@ -194,6 +200,17 @@ impl std::fmt::Debug for RevocationStore {
             .field("answers", &self.answers)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the first few URIs that can be fetched, each once.
+fn http_uris<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut uris: Vec<String> = Vec::new();
+    for uri in all {
+        if is_http(uri) && uris.len() < SOURCES_MAX && !uris.contains(uri) {
+            uris.push(uri.clone());
+        }
+    }
+    uris
 }
 
 /// Other schemes, as LDAP, are not fetched.

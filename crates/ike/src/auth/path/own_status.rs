@@ -1,0 +1,42 @@
+//! The status of our own certificates, which we can send to peers (RFC 4806).
+
+use super::parsed::Parsed;
+use super::status::name_of;
+use crate::auth::revocation::{RevocationStore, StatusSource};
+
+/// Our certificate and the authorities above it. OCSP names each of them by its issuer.
+#[derive(Clone, Default)]
+pub(in crate::auth) struct OwnStatus(Vec<Parsed>);
+
+impl OwnStatus {
+    /// `path` has our own certificate first, and behind each certificate its issuer.
+    pub(in crate::auth) fn new<'a>(path: impl Iterator<Item = &'a [u8]>) -> Self {
+        let parsed = path.map_while(|der| Parsed::from_der(der).ok());
+        Self(parsed.collect())
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&Parsed, &Parsed)> {
+        self.0.iter().zip(self.0.iter().skip(1))
+    }
+
+    /// Returns current answers of responders, as OCSPResponse in DER.
+    pub(in crate::auth) fn answers(&self, store: &RevocationStore, now: u64) -> Vec<Vec<u8>> {
+        let answers = self.pairs().filter_map(|(certificate, issuer)| {
+            let answer = store.current_answer(&name_of(certificate, issuer), now)?;
+            Some(answer.der().to_vec())
+        });
+        answers.collect()
+    }
+
+    /// Returns the responders to ask where there is no current answer.
+    pub(in crate::auth) fn sources(&self, store: &RevocationStore, now: u64) -> Vec<StatusSource> {
+        let mut sources = Vec::new();
+        for (certificate, issuer) in self.pairs() {
+            let name = name_of(certificate, issuer);
+            if store.current_answer(&name, now).is_none() {
+                sources.extend(store.responders(&name, &certificate.extensions.points, now));
+            }
+        }
+        sources
+    }
+}

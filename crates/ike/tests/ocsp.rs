@@ -1,0 +1,168 @@
+//! Answers of OCSP responders in CERT payloads (RFC 4806).
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use common::*;
+use esplanade_ike::config::{
+    Authorities, Certificate, Credential, Crl, LocalMethod, OcspAnswer, OcspInIke, RemoteMethod,
+    RevocationPolicy, RevocationStore, StatusSource,
+};
+use esplanade_ike::{Config, Event};
+use esplanade_testkit::net::Conditions;
+
+const REQUEST: OcspInIke = OcspInIke {
+    request: true,
+    reply: false,
+};
+
+fn vectors() -> serde_json::Value {
+    serde_json::from_str(include_str!("../../../vectors/paths/ocsp.json")).unwrap()
+}
+
+fn now() -> Duration {
+    Duration::from_secs(vectors()["now"].as_u64().unwrap())
+}
+
+fn pem(kind: &str, label: &str) -> Vec<u8> {
+    let file = vectors();
+    let base64 = file[kind][label].as_str().unwrap();
+    let word = match kind {
+        "crls" => "X509 CRL",
+        // What is inside is not a certificate if it is an answer.
+        _ => "CERTIFICATE",
+    };
+    format!("-----BEGIN {word}-----\n{base64}\n-----END {word}-----\n").into_bytes()
+}
+
+fn answer(label: &str) -> Arc<OcspAnswer> {
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject;
+    let der = CertificateDer::from_pem_slice(&pem("answers", label)).unwrap();
+    Arc::new(OcspAnswer::from_der(&der).unwrap())
+}
+
+fn load(labels: &[&str]) -> Vec<Certificate> {
+    let files = labels.iter().map(|label| pem("certificates", label));
+    Certificate::from_file_content(&files.collect::<Vec<_>>().concat()).unwrap()
+}
+
+/// A has the leaf's certificate. B demands its status, and knows the CRL of the root alone.
+fn pair(asks: OcspInIke, answers: OcspInIke) -> Pair {
+    let file = vectors();
+    let key = file["leaf_key"].as_str().unwrap().as_bytes();
+    let credential = Credential::new(key, load(&["leaf", "ca"])).unwrap();
+    let credential = credential.with_authorities(&load(&["root"]));
+    let (mut a, mut b) = default_configs();
+    a.local.id = id("moon.example.org");
+    a.local.method = LocalMethod::Signature(vec![Arc::new(credential)]);
+    a.ocsp = answers;
+    b.remote.id = id("moon.example.org");
+    b.remote.method = RemoteMethod::Certificate {
+        authorities: Arc::new(Authorities::new(&load(&["root"])).unwrap()),
+        pinned: vec![],
+        rules: Arc::default(),
+        revocation: RevocationPolicy::Strict,
+    };
+    b.ocsp = asks;
+    let (mut a, mut b) = (config(a), config(b));
+    let crls = Crl::from_file_content(&pem("crls", "root")).unwrap();
+    b.revocation = Arc::new(RevocationStore::new(
+        crls.into_iter().map(Arc::new).collect(),
+    ));
+    let mut fetches = RevocationStore::default();
+    fetches.set_fetches();
+    a.revocation = Arc::new(fetches);
+    pair_of(a, b)
+}
+
+fn pair_of(a: Config, b: Config) -> Pair {
+    let mut pair = Pair::new(a, b, Conditions::PERFECT, 1);
+    for side in [&mut pair.a, &mut pair.b] {
+        side.endpoint
+            .set_wall_clock(pair.start, SystemTime::UNIX_EPOCH + now());
+    }
+    pair
+}
+
+fn asked(side: &Side) -> Vec<StatusSource> {
+    let asked = side.events.iter().filter_map(|event| match event {
+        Event::StatusNeeded(sources) => Some(sources.clone()),
+        _ => None,
+    });
+    asked.flatten().collect()
+}
+
+/// The responder has been asked on behalf of A, and this came of it.
+fn fetched(pair: &mut Pair, label: Option<&str>) {
+    let mut store = RevocationStore::default();
+    store.set_fetches();
+    for source in asked(&pair.a) {
+        store.note_tried(source, now().as_secs() + 3600);
+    }
+    if let Some(label) = label {
+        store.add_answer(answer(label));
+    }
+    pair.a.endpoint.set_revocation(pair.now, Arc::new(store));
+    pair.flush();
+}
+
+fn initiate(pair: &mut Pair, by_a: bool) {
+    let side = if by_a { &mut pair.a } else { &mut pair.b };
+    side.endpoint.initiate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+}
+
+#[test]
+fn a_responder_sends_what_it_fetches_while_the_peer_waits() {
+    for (label, up) in [(Some("good"), true), (Some("lists"), false), (None, false)] {
+        let mut pair = pair(REQUEST, OcspInIke::default());
+        initiate(&mut pair, false);
+        let uris: Vec<_> = asked(&pair.a)
+            .iter()
+            .map(|source| source.uri().to_owned())
+            .collect();
+        assert_eq!(uris, ["http://ocsp.example.org/"]);
+        assert!(pair.a.up.is_empty(), "the peer waits");
+        fetched(&mut pair, label);
+        pair.run(Duration::from_secs(1));
+        match up {
+            true => pair.assert_agreed(1, 1),
+            false => assert!(pair.b.up.is_empty(), "{label:?}"),
+        }
+        pair.assert_clean_end();
+    }
+}
+
+#[test]
+fn an_initiator_has_an_answer_the_second_time() {
+    let mut pair = pair(REQUEST, OcspInIke::default());
+    initiate(&mut pair, true);
+    assert!(pair.a.up.is_empty(), "it does not wait");
+    assert_eq!(asked(&pair.a).len(), 1);
+    fetched(&mut pair, Some("good"));
+    initiate(&mut pair, true);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn answers_go_only_to_peers_that_ask_and_only_if_configured() {
+    let never = OcspInIke {
+        request: false,
+        reply: false,
+    };
+    for (asks, answers) in [(never, OcspInIke::default()), (REQUEST, never)] {
+        for by_a in [true, false] {
+            let mut pair = pair(asks, answers);
+            fetched(&mut pair, Some("good"));
+            initiate(&mut pair, by_a);
+            assert!(pair.b.up.is_empty());
+            assert!(asked(&pair.a).is_empty());
+            pair.assert_clean_end();
+        }
+    }
+}
