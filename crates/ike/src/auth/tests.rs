@@ -254,8 +254,10 @@ fn one_signature_a_key_for_peers_that_announce_nothing() {
             "moon-ecdsa384" => AuthMethod::ECDSA_SHA2_384_P384,
             "moon-ecdsa521" => AuthMethod::ECDSA_SHA2_512_P521,
             _ => {
-                let error = credential.sign(&[], b"octets", true).unwrap_err();
-                assert!(matches!(error, CredentialError::NoCommonHash { .. }));
+                for announced in [&[][..], &[HashAlgorithm::SHA2_256]] {
+                    let error = credential.sign(announced, b"octets", true).unwrap_err();
+                    assert!(matches!(error, CredentialError::NoCommonHash { .. }));
+                }
                 continue;
             }
         };
@@ -285,6 +287,10 @@ fn malformed_and_foreign_auth_payloads_are_told_apart() {
     let digital = AuthMethod::DIGITAL_SIGNATURE;
     assert_eq!(check(digital, &[]), PeerAuthError::SignatureSyntax);
     assert_eq!(check(digital, &[15, 0x30]), PeerAuthError::SignatureSyntax);
+    let longer = [identifier("pkcs1-sha256"), vec![0]].concat();
+    let longer = digital_signature(&longer, &[0; 256]).data;
+    let malformed = PeerAuthError::SignatureAlgorithm("(malformed)".into());
+    assert_eq!(check(digital, &longer), malformed);
     let sha1 = hex::decode("0f300d06092a864886f70d0101050500").unwrap();
     assert_eq!(
         check(digital, &sha1),
