@@ -1,7 +1,7 @@
 //! The output of an [`crate::Endpoint`]: datagrams to send, and events for the data plane and the administrator.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
@@ -84,6 +84,13 @@ pub enum Event {
         children: Vec<ChildSaId>,
         local: SocketAddr,
         remote: SocketAddr,
+    },
+    /// The IKE SA's own address is gone. It goes on from `local`, by a new IKE SA, or ends.
+    AddressGone {
+        ike_sa: IkeSaId,
+        connection: String,
+        gone: IpAddr,
+        local: IpAddr,
     },
     /// Nothing was sent to the peer for a while. The embedder sends the one-octet keepalive (RFC 3948 §4) from the
     /// IKE socket, unless ESP went the same way within the interval.

@@ -28,6 +28,8 @@ pub enum DownReason {
     NoRoute,
     #[error("the peer is behind a NAT, so that only the peer can reauthenticate")]
     BehindNat,
+    #[error("our address is gone")]
+    AddressGone,
     #[error("replaced by a rekey")]
     Rekeyed,
     #[error("replaced by an IKE SA that authenticates again")]

@@ -193,7 +193,11 @@ impl Daemon {
                     self.fetcher.take(report);
                     self.renew_revocation(Instant::now());
                 }
-                () = inputs.plane.watch.changed() => self.repair_at = Some(Instant::now()),
+                () = inputs.plane.watch.changed() => {
+                    let now = Instant::now();
+                    self.repair_at = Some(now);
+                    self.endpoint.addresses_changed(now);
+                }
                 asked = inputs.signals.asked() => match asked {
                     Asked::Stop => break Ok(()),
                     Asked::Reload => if let Err(error) = self.reload(Instant::now()) {
@@ -487,6 +491,14 @@ impl Daemon {
             } => {
                 tracing::info!(%ike_sa, %remote, "the peer has moved");
                 self.join.peer_moved(&children, local, remote);
+            }
+            Event::AddressGone {
+                ike_sa,
+                connection,
+                gone,
+                local,
+            } => {
+                tracing::warn!(connection, %ike_sa, %gone, %local, "our address is gone");
             }
             Event::NatKeepalive { local, remote } => {
                 // RFC 3948 §2.3: one octet of 0xff.

@@ -401,6 +401,19 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Our address when we initiate to this one: the first of `local_addrs` that can be used.
+    pub(super) fn source_for(&self, connection: &Connection, remote: IpAddr) -> Option<IpAddr> {
+        let locals = connection.local_addrs.iter().filter_map(AddressMatch::host);
+        let mut alike = locals
+            .filter(|local| local.is_ipv4() == remote.is_ipv4())
+            .peekable();
+        let routes = &self.host.routes;
+        match alike.peek() {
+            Some(_) => alike.find_map(|local| routes.source(remote, Some(local))),
+            None => routes.source(remote, None),
+        }
+    }
+
     /// Our address and the peer's when we initiate: the first pair between which there is a route now.
     fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let name = || connection.name.clone();
@@ -411,20 +424,11 @@ impl Endpoint {
         if remotes.is_empty() {
             return Err(CommandError::NoRemoteAddress(name()));
         }
-        let locals = hosts(&connection.local_addrs);
-        let source = |remote: IpAddr| {
-            let alike = |local: &&IpAddr| local.is_ipv4() == remote.is_ipv4();
-            match locals.iter().any(|local| alike(&local)) {
-                true => (locals.iter().filter(alike))
-                    .find_map(|local| self.host.routes.source(remote, Some(*local))),
-                false => self.host.routes.source(remote, None),
-            }
-        };
         let port = connection.local_port.unwrap_or(self.config.ports.ike);
         remotes
             .into_iter()
             .find_map(|remote| {
-                let local = SocketAddr::new(source(remote)?, port);
+                let local = SocketAddr::new(self.source_for(connection, remote)?, port);
                 Some((local, SocketAddr::new(remote, connection.remote_port)))
             })
             .ok_or_else(|| CommandError::NoRoute(name()))

@@ -5,6 +5,7 @@ mod drive;
 mod effects;
 mod goals;
 mod half_open;
+mod own_addresses;
 mod pacing;
 mod reauthentication;
 mod receive;
@@ -30,6 +31,7 @@ use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
+use own_addresses::AddressWatch;
 use pacing::Pacing;
 use table::IkeSaTable;
 
@@ -73,6 +75,7 @@ pub struct Endpoint {
     table: IkeSaTable,
     claims: Claims,
     goals: Goals,
+    address_watch: AddressWatch,
     pacing: Pacing,
     cookies: Cookies,
     answers: Answers,
@@ -113,6 +116,7 @@ impl Endpoint {
             table,
             claims,
             goals: Goals::default(),
+            address_watch: AddressWatch::default(),
             pacing: Pacing::default(),
             cookies,
             events: VecDeque::new(),
@@ -170,6 +174,7 @@ impl Endpoint {
             self.with(now, id, |sa, ctx| sa.handle_timeout(ctx));
         }
         self.settle(now);
+        self.look_at_addresses(now);
         self.pursue(now);
         self.settle(now);
     }
@@ -183,7 +188,8 @@ impl Endpoint {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.table.next_timeout(), self.goals.next_timeout()]
+        let watch = self.address_watch.next_timeout();
+        [self.table.next_timeout(), self.goals.next_timeout(), watch]
             .into_iter()
             .flatten()
             .min()

@@ -46,9 +46,10 @@ impl Endpoint {
             reason,
             retry_in: next.map(|at| at.saturating_duration_since(now)),
         });
+        self.end_where_address_is_gone(now, id);
     }
 
-    fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
+    pub(super) fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
         let sa = self.table.get(id).ok_or(CommandError::NoSa)?;
         let state = sa.established().filter(|state| !state.is_ending());
         let mut requests = state.ok_or(CommandError::NoSa)?.wanted_children();
@@ -105,7 +106,8 @@ impl Endpoint {
             return Err(CommandError::BehindNat(connection.name.clone()));
         }
         let routes = &self.host.routes;
-        let source = (routes.source(remote, Some(local))).or_else(|| routes.source(remote, None));
+        let source = routes.source(remote, Some(local));
+        let source = source.or_else(|| self.source_for(connection, remote));
         let source = source.ok_or_else(|| CommandError::NoRoute(connection.name.clone()))?;
         let port = connection.local_port.unwrap_or(self.config.ports.ike);
         let to = SocketAddr::new(remote, connection.remote_port);

@@ -154,6 +154,7 @@ impl ChildSa {
                 | DownReason::PeerBusy
                 | DownReason::UnusableResponse(_)
                 | DownReason::Expired
+                | DownReason::AddressGone
                 | DownReason::PeerMisbehaved(_) => self.config.dpd_action,
                 DownReason::PeerDeleted => self.config.close_action,
                 _ => EndAction::Clear,
