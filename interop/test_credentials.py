@@ -2,7 +2,7 @@
 
 import pytest
 from ends import establish, every_end, start
-from harness.pki import make_key
+from harness.pki import Identity, make_key
 from harness.process import run
 from harness.settings import ID_A, ID_B, pair
 from harness.traffic import assert_ping
@@ -135,3 +135,24 @@ def test_a_raw_public_key_of_somebody_else(ends, topology, daemon, tmp_path):
     a, b = start(daemon, ends, RawKeys(tmp_path, "ecdsa").settings(topology, accepted="c"))
     assert a.up(check=False).returncode != 0
     assert not b.installed()
+
+
+@every_end
+@pytest.mark.parametrize("send_cert", ["ifasked", "never"])
+def test_self_signed_certificates(ends, send_cert, topology, daemon, tmp_path):
+    """Each end knows the certificate of the other, and there is no authority."""
+    identities = []
+    for name in (ID_A, ID_B):
+        key, certificate = tmp_path / f"{name}.key", tmp_path / f"{name}.pem"
+        make_key("ecdsa", key)
+        run(["openssl", "req", "-x509", "-new", "-key", key, "-subj", f"/CN={name}", "-days", "2",
+             "-addext", f"subjectAltName=DNS:{name}", "-out", certificate])
+        identities.append(Identity(name, certificate, key))
+    settings = pair(topology, inner=4, identities=tuple(identities))
+    know_each_other(settings)
+    for each in settings:
+        each.connections["site"]["send_cert"] = send_cert
+        each.authorities = []
+        each.certificates = [one.certificate for one in identities]
+    establish(daemon, ends, settings)
+    assert_ping(topology.host_a, topology.b.host4)

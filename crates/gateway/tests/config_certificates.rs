@@ -118,6 +118,7 @@ fn demands_on_the_peers_certificate_are_read() {
         signatures: "rsa-3072-sha384".parse().unwrap(),
         policies: vec!["1.2.3.4".parse().unwrap(), "1.2.3.5".parse().unwrap()],
         authority: Some("O=Example, CN=*".parse().unwrap()),
+        known_need_no_path: false,
     };
     let text = "auth = rsa-3072-sha384\n eku = strict\n cert_policy = 1.2.3.4, 1.2.3.5\n \
                 ca_id = \"O=Example, CN=*\"";
@@ -545,4 +546,27 @@ fn a_new_key_in_a_file_changes_the_connection() {
     assert!(before.diff(&load()).is_empty());
     make("sun.pub");
     assert!(!before.diff(&load()).is_empty());
+}
+
+#[test]
+fn a_certificate_that_is_named_needs_an_authority_only_if_one_is_demanded() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    let step = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout sun.key -out x509/sun.pem -days 30 \
+                -subj /CN=sun -addext subjectAltName=DNS:sun.example.org";
+    assert!(openssl(at, step));
+    let needs_none = |remote: &str| {
+        let loaded = read(at, "certs = moon.pem", remote, "").unwrap();
+        match &loaded.ike.connections[0].remote.method {
+            RemoteMethod::Certificate { rules, .. } => rules.known_need_no_path,
+            _ => panic!("not a certificate"),
+        }
+    };
+    assert!(needs_none("certs = sun.pem"));
+    assert!(!needs_none(""));
+    for demand in ["cacerts = ca.pem", "ca_id = CN=ca", "cert_policy = 1.2.3.4"] {
+        assert!(!needs_none(&format!("certs = sun.pem\n {demand}")));
+    }
+    fs::remove_dir_all(at.join("x509ca")).unwrap();
+    assert!(needs_none("certs = sun.pem"));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 
-use crate::config::{Connection, Identity, PublicKey, RemoteMethod};
+use crate::config::{Certificate, Connection, Identity, PublicKey, RemoteMethod};
 
 /// The key of one peer. An identity that was proved in another way can belong to another peer, so it gives another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,8 @@ struct Parts {
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Proof {
     Psk,
-    /// The SHA-256 of the CERTREQ data that asks for the peer's certificate, and the authority that its path must have.
+    /// The SHA-256 of the CERTREQ data that asks for the peer's certificate, with the keys that need no path, and the
+    /// authority that its path must have.
     /// Two authorities can know different peers by one name.
     Certificate(Vec<u8>, Option<Identity>),
     /// The SHA-256 of the keys that the connection names.
@@ -34,10 +35,16 @@ impl PeerKey {
         let proof = match &connection.remote.method {
             RemoteMethod::Psk => Proof::Psk,
             RemoteMethod::Certificate {
-                authorities, rules, ..
+                authorities,
+                rules,
+                pinned,
+                ..
             } => {
-                let asked = authorities.certreq();
-                let hash = digest::digest(&digest::SHA256, &asked.data);
+                let mut known = authorities.certreq().data;
+                if rules.known_need_no_path {
+                    known.extend(pinned.iter().flat_map(Certificate::key_hash));
+                }
+                let hash = digest::digest(&digest::SHA256, &known);
                 Proof::Certificate(hash.as_ref().to_vec(), rules.authority.clone())
             }
             RemoteMethod::PublicKey { keys, .. } => {

@@ -412,3 +412,48 @@ fn public_keys_are_read_in_pem_and_der() {
     let other = Credential::without_certificate(file!("moon-ed25519.key"), key);
     assert!(other.is_err());
 }
+
+/// The configuration vouches for a certificate of an unknown issuer.
+#[test]
+fn a_certificate_that_is_configured_needs_no_authority() {
+    let method = |demanded: bool, revocation: RevocationPolicy, pinned: &[u8]| {
+        let mut method = trusts(&[], load(pinned));
+        if let RemoteMethod::Certificate {
+            rules,
+            revocation: policy,
+            ..
+        } = &mut method
+        {
+            Arc::make_mut(rules).known_need_no_path = !demanded;
+            *policy = revocation;
+        }
+        method
+    };
+    use RevocationPolicy::{IfUri, Relaxed, Strict};
+    let moon = file!("moon-ecdsa256.pem");
+    for (demanded, revocation, pinned, expected) in [
+        (false, Relaxed, moon, None),
+        (false, IfUri, moon, None),
+        (false, Strict, moon, Some("its issuer is not known")),
+        (true, Relaxed, moon, Some("no trusted authority issued")),
+        (false, Relaxed, file!("moon-rsa.pem"), Some("")),
+        (false, Relaxed, file!("sun.pem"), Some("")),
+    ] {
+        for send_cert in [SendCert::Always, SendCert::Never] {
+            both_ways(
+                || vec![first()],
+                || method(demanded, revocation, pinned),
+                |a, _| a.send_cert = send_cert,
+                |outcome| match (expected, outcome.refused) {
+                    (None, None) => {}
+                    (Some(text), Some(why)) if why.contains(text) => {}
+                    (_, why) => panic!("{why:?} in place of {expected:?}"),
+                },
+            );
+        }
+    }
+    let moon = || method(false, Relaxed, moon);
+    let other_id = |a: &mut Connection, _: &mut Connection| a.local.id = id("mars.example.org");
+    let refused = |outcome: Outcome| assert!(outcome.refused.is_some());
+    both_ways(|| vec![first()], moon, other_id, refused);
+}

@@ -461,11 +461,12 @@ fn remote_auth(
             method: RemoteMethod::Psk,
         });
     };
-    let rules = CertificateRules {
+    let mut rules = CertificateRules {
         purposes: read(section, "eku", d, key_purposes).unwrap_or_default(),
         signatures,
         policies: read_list(section, "cert_policy", d, policy).unwrap_or_default(),
         authority: read(section, "ca_id", d, identity),
+        known_need_no_path: false,
     };
     let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
     if given(section, "pubkeys").is_some() {
@@ -483,12 +484,16 @@ fn remote_auth(
         found
     };
     let pinned = named("certs", "x509", d);
+    // As in strongSwan, a certificate that the file names needs no authority, unless the file names that too.
+    let demands = ["cacerts", "ca_id", "cert_policy"];
+    let demands = demands.iter().any(|key| given(section, key).is_some());
+    rules.known_need_no_path = !pinned.is_empty() && !demands;
     let mut authorities = named("cacerts", "x509ca", d);
     if given(section, "cacerts").is_none() {
         // As in strongSwan, a connection that names no authority trusts all of them.
         authorities = context.store.authorities(d);
     }
-    if authorities.is_empty() {
+    if authorities.is_empty() && !rules.known_need_no_path {
         if given(section, "cacerts").is_none() {
             let what = format!(
                 "connection {} trusts no certificate authority",

@@ -142,6 +142,20 @@ impl Certificate {
         }
     }
 
+    /// Checks that the key may sign for this identity.
+    fn check_use(&self, identity: &Identity) -> Result<(), PeerAuthError> {
+        if !self.may_sign {
+            return Err(PeerAuthError::KeyUsage);
+        }
+        match self.names(identity) {
+            true => Ok(()),
+            false => Err(PeerAuthError::IdentityMismatch {
+                subject: self.subject.to_string(),
+                identity: identity.clone(),
+            }),
+        }
+    }
+
     pub fn public_key(&self) -> &PublicKey {
         &self.key
     }
@@ -190,6 +204,33 @@ impl PeerCertificates {
         let others: Vec<&[u8]> = others.iter().map(Certificate::der).collect();
         let chain = Chain::new(own.der(), &others, Vec::new()).map_err(PeerAuthError::Malformed);
         Self(chain.map(|chain| (own.clone(), chain)))
+    }
+
+    /// Checks the peer's own certificate, for which the configuration vouches in place of an authority. Self-signed
+    /// certificates often are those of an authority.
+    pub(crate) fn verify_alone(
+        &mut self,
+        identity: &Identity,
+        now: UnixTime,
+        rules: &CertificateRules,
+        revocation: &Revocation<'_>,
+    ) -> Result<VerifiedPeer, PeerAuthError> {
+        let (certificate, chain) = match &mut self.0 {
+            Ok((certificate, chain)) => (&*certificate, chain),
+            Err(error) => return Err(error.clone()),
+        };
+        chain.verify_alone(now, rules, revocation)?;
+        certificate.check_use(identity)?;
+        Ok(VerifiedPeer {
+            certificate: certificate.clone(),
+            sources: Vec::new(),
+        })
+    }
+
+    /// Says whether the peer's own certificate is one of these.
+    pub(crate) fn are_of_one_of(&self, known: &[Certificate]) -> bool {
+        let own = self.0.as_ref();
+        own.is_ok_and(|(own, _)| known.iter().any(|one| one.der() == own.der()))
     }
 
     /// The peer has sent none.
@@ -265,15 +306,7 @@ impl Authorities {
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);
         }
-        if !certificate.may_sign {
-            return Err(PeerAuthError::KeyUsage);
-        }
-        if !certificate.names(identity) {
-            return Err(PeerAuthError::IdentityMismatch {
-                subject: certificate.subject.to_string(),
-                identity: identity.clone(),
-            });
-        }
+        certificate.check_use(identity)?;
         let certificate = certificate.clone();
         Ok(VerifiedPeer {
             certificate,

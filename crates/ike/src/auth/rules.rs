@@ -17,6 +17,9 @@ pub struct CertificateRules {
     pub policies: Vec<CertificatePolicy>,
     /// An authority of the path has this name, as subject or as subjectAltName.
     pub authority: Option<Identity>,
+    /// A certificate that the configuration has for the peer needs no path, where no authority is known that has issued
+    /// it.
+    pub known_need_no_path: bool,
 }
 
 const IKE: [ObjectIdentifier; 3] = [

@@ -185,16 +185,26 @@ impl Authenticator<'_> {
             return Err(PeerAuthError::Method(proof.auth.method));
         }
         let now = unix_time(self.wall_clock);
+        let verify = |sent: &mut PeerCertificates| {
+            let checked = authorities.verify(sent, identity, now, rules, revocation);
+            match checked {
+                Err(PeerAuthError::UnknownIssuer)
+                    if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
+                {
+                    sent.verify_alone(identity, now, rules, revocation)
+                }
+                checked => checked,
+            }
+        };
         if proof.certificates.are_missing() && !pinned.is_empty() {
             let pin = self.find_unsent(identity, proof, pinned)?;
             let mut known = PeerCertificates::known(pin, pinned);
-            let peer = authorities.verify(&mut known, identity, now, rules, revocation)?;
+            let peer = verify(&mut known)?;
             peer.check_scheme(proof.auth, &rules.signatures)?;
             return peer.check_status();
         }
-        let peer = authorities.verify(&mut proof.certificates, identity, now, rules, revocation)?;
-        let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
-        if !pinned.is_empty() && !pinned.iter().any(is_peers) {
+        let peer = verify(&mut proof.certificates)?;
+        if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
             return Err(PeerAuthError::NotPinned);
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;

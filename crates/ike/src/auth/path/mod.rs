@@ -62,26 +62,10 @@ impl Anchors {
         rules: &CertificateRules,
         revocation: &Revocation<'_>,
     ) -> Result<Vec<StatusSource>, PeerAuthError> {
-        let Chain {
-            end_entity,
-            intermediates,
-            answers,
-            budget,
-        } = chain;
-        if !self.issued_any(end_entity, intermediates, budget)? {
+        if !self.issued_any(&chain.end_entity, &chain.intermediates, &mut chain.budget)? {
             return Err(PeerAuthError::UnknownIssuer);
         }
-        let mut search = Search {
-            anchors: &self.0,
-            intermediates,
-            now: Duration::from_secs(now.as_secs()),
-            budget,
-            rules,
-            revocation,
-            answers,
-            sources: None,
-            failure: PeerAuthError::UnknownIssuer,
-        };
+        let (end_entity, mut search) = chain.search(&self.0, now, rules, revocation);
         match search.extend(&mut vec![end_entity]) {
             true => Ok(Vec::new()),
             false => search.sources.ok_or(search.failure),
@@ -135,6 +119,44 @@ impl Chain {
                 comparisons: NAME_COMPARISONS_MAX,
             },
         })
+    }
+
+    fn search<'a>(
+        &'a mut self,
+        anchors: &'a [Parsed],
+        now: UnixTime,
+        rules: &'a CertificateRules,
+        revocation: &'a Revocation<'a>,
+    ) -> (&'a Parsed, Search<'a>) {
+        let search = Search {
+            anchors,
+            intermediates: &self.intermediates,
+            now: Duration::from_secs(now.as_secs()),
+            budget: &mut self.budget,
+            rules,
+            revocation,
+            answers: &self.answers,
+            sources: None,
+            failure: PeerAuthError::UnknownIssuer,
+        };
+        (&self.end_entity, search)
+    }
+
+    /// Checks what holds for the peer's own certificate without a path. Nobody known can say whether it is revoked.
+    pub(super) fn verify_alone(
+        &mut self,
+        now: UnixTime,
+        rules: &CertificateRules,
+        revocation: &Revocation<'_>,
+    ) -> Result<(), PeerAuthError> {
+        let (own, search) = self.search(&[], now, rules, revocation);
+        search.check_time(own)?;
+        search.check_purpose(own)?;
+        check_known(own)?;
+        if !rules.signatures.allow_key(own.key.strength()) {
+            return Err(invalid(own, "`auth` does not accept its key"));
+        }
+        search.accept_unknown(own, "its issuer is not known".to_owned())
     }
 }
 

@@ -171,7 +171,11 @@ impl<'a> Search<'a> {
     }
 
     /// Accepts a certificate of unknown status, if the policy allows it.
-    fn accept_unknown(&self, certificate: &Parsed, why: String) -> Result<(), PeerAuthError> {
+    pub(super) fn accept_unknown(
+        &self,
+        certificate: &Parsed,
+        why: String,
+    ) -> Result<(), PeerAuthError> {
         let refused = match self.revocation.policy {
             RevocationPolicy::Strict => true,
             RevocationPolicy::IfUri => {
