@@ -202,3 +202,18 @@ def test_a_route_that_takes_the_tunnel_into_itself_does_no_harm(encap, topology,
     # In the gateway's own table such a route is harmless.
     topology.gw_a.run(["ip", "route", "add", "default", "dev", NAME, "table", "220"])
     assert_ping(topology.gw_a, topology.b.host4)
+
+
+@with_peer
+@pytest.mark.parametrize("if_id", [str(IF_ID), "%unique"])
+def test_an_interface_is_made_for_a_number(ends, if_id, topology, daemon):
+    """strongSwan's own way to write it, without a section for the interface."""
+    settings = pair(topology, inner=4)
+    at, space = ends.index("esplanade"), (topology.gw_a, topology.gw_b)[ends.index("esplanade")]
+    settings[at].connections["site"].update(if_id_in=if_id, if_id_out=if_id)
+    a, b = establish(daemon, ends, settings)
+    device = f"esp{int((a, b)[at].installed()[0]['if-id-out'], 16)}"
+    # Nothing is led there yet.
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    route(space, (topology.b, topology.a)[at].lan4, device)
+    assert_ping(topology.host_a, topology.b.host4)

@@ -195,8 +195,7 @@ fn updown(node: &SectionNode, d: &mut Diagnostics) -> Option<String> {
 }
 
 fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnostics) -> SaOptions {
-    let interfaces = &parent.gateway.interfaces;
-    let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
+    let if_ids = interface::if_ids(node, parent.if_ids, d);
     // An inner packet is at most as long as the MTU of the TUN device.
     let tun_mtu = parent.gateway.interface_mtu(if_ids.outbound);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();

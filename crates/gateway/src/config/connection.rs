@@ -68,8 +68,7 @@ pub(super) fn connection(
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
     let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
-    let interfaces = &context.gateway.interfaces;
-    let if_ids = interface::if_ids(node, IfIds::default(), interfaces, context.diagnostics);
+    let if_ids = interface::if_ids(node, IfIds::default(), context.diagnostics);
     let parent = ParentConnection {
         connection: &name,
         reachable,

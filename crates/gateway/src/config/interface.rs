@@ -102,26 +102,9 @@ pub(super) fn interfaces(
 
 /// Reads `if_id_in` and `if_id_out` of a connection or a child. A key that is 0 or absent inherits
 /// its value.
-pub(super) fn if_ids(
-    node: &SectionNode,
-    inherited: IfIds,
-    interfaces: &[InterfaceConfig],
-    d: &mut Diagnostics,
-) -> IfIds {
+pub(super) fn if_ids(node: &SectionNode, inherited: IfIds, d: &mut Diagnostics) -> IfIds {
     let mut one = |key: &str, inherited: u32| {
-        let given = read(node, key, d, |text| {
-            let id = id(text)?;
-            match id == 0 || interfaces.iter().any(|interface| interface.if_id == id) {
-                true => Ok(id),
-                false => Err(ValueError::new(
-                    format!("no interface has the if_id {id}"),
-                    format!(
-                        "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section; the gateway makes the \
-                         device, which stands in for an interface of the type xfrm"
-                    ),
-                )),
-            }
-        });
+        let given = read(node, key, d, id);
         given.filter(|id| *id != 0).unwrap_or(inherited)
     };
     IfIds {
@@ -130,15 +113,7 @@ pub(super) fn if_ids(
     }
 }
 
-fn id(text: &str) -> ValueResult<u32> {
-    if matches!(text, "%unique" | "%unique-dir") {
-        let what = format!(
-            "{} is not supported: the gateway makes its devices at start, and none for a single SA",
-            quoted(text)
-        );
-        let help = "give each connection an interface of its own in the gateway section, and write its if_id";
-        return Err(ValueError::new(what, help));
-    }
+pub(super) fn id(text: &str) -> ValueResult<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
@@ -146,7 +121,7 @@ fn id(text: &str) -> ValueResult<u32> {
     let bad = || {
         ValueError::new(
             format!("{} is not an interface id", quoted(text)),
-            "write a 32-bit number",
+            "write a 32-bit number, `%unique` or `%unique-dir`",
         )
     };
     parsed.filter(|_| !text.contains('+')).ok_or_else(bad)

@@ -17,6 +17,7 @@ mod include;
 mod interface;
 mod keywords;
 mod lexer;
+mod made_interfaces;
 mod own_credentials;
 mod peers;
 mod proposal;
@@ -142,10 +143,12 @@ fn build(
     check_top(root, &resolved, d);
 
     let nothing = SectionNode::new(root.name.clone());
-    let gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
+    let mut gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
     let secrets = secret::secrets(resolved.section("secrets").unwrap_or(&nothing), d);
 
-    let connections = resolved.section("connections").unwrap_or(&nothing);
+    let mut connections = resolved.section("connections").unwrap_or(&nothing).clone();
+    made_interfaces::add_interfaces(&mut connections, &mut gateway, d);
+    let connections = &connections;
     schema::check(connections, &schema::CONNECTIONS, false, d);
     let store = credentials::CredentialStore::new(base, secrets.private, secrets.pkcs12);
     let mut context = connection::ConnectionContext {

@@ -1,5 +1,7 @@
 //! Lines of the log about what the endpoint tells.
 
+use esplanade_ike::event::{ChildSaDeleted, DownReason, IkeSaId};
+
 /// Makes a text safe for the log. Reasons and identities contain what peers have sent.
 pub(super) fn plain(text: &impl ToString) -> String {
     esplanade_ike::text::clean(&text.to_string())
@@ -16,6 +18,27 @@ pub(super) fn log_up(up: &esplanade_ike::IkeSaUp) {
         suite = up.suite,
         full_transcript = up.full_transcript,
         "IKE SA established"
+    );
+}
+
+pub(super) fn log_down(ike_sa: IkeSaId, connection: &str, reason: &DownReason) {
+    let why = plain(reason);
+    match reason {
+        DownReason::Terminated | DownReason::PeerDeleted | DownReason::Reauthenticated => {
+            tracing::info!(connection, %ike_sa, "IKE SA down: {why}");
+        }
+        _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),
+    }
+}
+
+pub(super) fn log_deleted(deleted: &ChildSaDeleted) {
+    tracing::info!(
+        connection = deleted.connection,
+        child = deleted.name,
+        spi_in = format_args!("{:08x}", deleted.spi_in),
+        spi_out = format_args!("{:08x}", deleted.spi_out),
+        "child SA deleted: {}",
+        plain(&deleted.reason)
     );
 }
 

@@ -37,7 +37,7 @@ use esplanade_crypto::secret::Secret;
 use esplanade_ike::Endpoint;
 use esplanade_ike::auth::StatusSource;
 use esplanade_ike::config::Identity;
-use esplanade_ike::event::{ChildSaId, DownReason, Event};
+use esplanade_ike::event::{ChildSaId, Event};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -57,7 +57,7 @@ use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use keys::KeyFile;
-use log_lines::{log_refused, log_up, plain, trace_message};
+use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
@@ -454,28 +454,13 @@ impl Daemon {
                 connection,
                 reason,
             } => {
-                let why = plain(&reason);
-                match reason {
-                    DownReason::Terminated
-                    | DownReason::PeerDeleted
-                    | DownReason::Reauthenticated => {
-                        tracing::info!(connection, %ike_sa, "IKE SA down: {why}");
-                    }
-                    _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),
-                }
+                log_down(ike_sa, &connection, &reason);
                 self.emit("ike-updown", &connection, None);
             }
             Event::ChildSaInstalled(sa) => self.install(&sa, now),
             Event::ChildSaUseOutbound { child } => self.join.use_outbound(child, now),
             Event::ChildSaDeleted(deleted) => {
-                tracing::info!(
-                    connection = deleted.connection,
-                    child = deleted.name,
-                    spi_in = format_args!("{:08x}", deleted.spi_in),
-                    spi_out = format_args!("{:08x}", deleted.spi_out),
-                    "child SA deleted: {}",
-                    plain(&deleted.reason)
-                );
+                log_deleted(&deleted);
                 self.join.delete(&deleted, now);
                 self.updown.deleted(&deleted);
                 if !deleted.replaced {
