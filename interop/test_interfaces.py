@@ -217,3 +217,32 @@ def test_an_interface_is_made_for_a_number(ends, if_id, topology, daemon):
     assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
     route(space, (topology.b, topology.a)[at].lan4, device)
     assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_the_gateway_makes_devices_that_no_section_names(topology, daemon, folder):
+    """The file is one of strongSwan: a number at one end, `%unique` at the other."""
+    settings = pair(topology, inner=4)
+    calls, script = folder / "calls", folder / "script.sh"
+    script.write_text(f"#!/bin/sh\nenv | grep ^PLUTO_IF_ID >> {calls}\n")
+    script.chmod(0o755)
+    for one, value in zip(settings, (IF_ID, "%unique")):
+        one.connections["site"].update(if_id_in=value, if_id_out=value)
+        one.child().update(local_ts=EVERYTHING, remote_ts=EVERYTHING)
+    settings[1].child()["updown"] = str(script)
+    a, b = establish(daemon, esplanade_pair, settings)
+    unique = int(b.installed()[0]["if-id-in"], 16)
+    assert a.installed()[0]["if-id-out"] == f"{IF_ID:08x}"
+    assert unique >= 0x80000000
+    wait_until("the call of the script", lambda: calls.exists() and "OUT" in calls.read_text())
+    assert set(calls.read_text().split()) == {f"PLUTO_IF_ID_IN={unique}", f"PLUTO_IF_ID_OUT={unique}"}
+
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    route(topology.gw_a, topology.b.lan4, f"esp{IF_ID}")
+    route(topology.gw_b, topology.a.lan4, f"esp{unique}")
+    assert_ping(topology.host_a, topology.b.host4)
+    assert written(topology.gw_b, f"esp{unique}") == 3
+    # The same file gives the same device.
+    b.command("reload")
+    assert_ping(topology.host_a, topology.b.host4)
+    assert int(b.installed()[0]["if-id-in"], 16) == unique
