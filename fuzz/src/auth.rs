@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use esplanade_ike::auth::{
     Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity,
-    PeerAuthError, PeerCertificates, Revocation, RevocationPolicy, RevocationStore, UnixTime,
-    VerifiedPeer,
+    PeerAuthError, PeerCertificates, PublicKey, Revocation, RevocationPolicy, RevocationStore,
+    UnixTime, VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -169,8 +169,15 @@ fn cert_request(data: &[u8]) -> CertReq {
     }
 }
 
-/// Reads a certificate in DER, or a file of certificates.
+/// Reads a certificate in DER, or a file of certificates or with a public key.
 fn check_file(content: &[u8]) {
+    match PublicKey::from_file_content(content) {
+        Ok(key) => {
+            let again = PublicKey::from_file_content(key.der()).expect("it was read before");
+            assert_eq!(again.identity(), key.identity());
+        }
+        Err(error) => drop(error.to_string()),
+    }
     let one = Certificate::from_der(content);
     let several = match Certificate::from_file_content(content) {
         Ok(certificates) => certificates,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::{Fragmentation, Limits, Unique};
-use esplanade_ike::{ChildSaId, Config, Transmit};
+use esplanade_ike::{Config, Transmit};
 use esplanade_testkit::net::{Conditions, Network};
 
 // This module's model of the data plane checks every event.
@@ -275,7 +275,7 @@ impl Run {
         let to_a = parameter & 1 == 0;
         let side = self.side(to_a);
         let installed = side.installed.get(usize::from(pick));
-        let Some(child) = installed.map(|installed| -> ChildSaId { installed.child }) else {
+        let Some((ike_sa, child)) = installed.map(|one| (one.ike_sa, one.child)) else {
             return;
         };
         match parameter >> 1 {
@@ -283,6 +283,7 @@ impl Run {
             1 => side.endpoint.note_outbound_traffic(now, child),
             2 => drop(side.endpoint.rekey_child_sa(now, child)),
             3 => drop(side.endpoint.terminate_child_sa(now, child)),
+            6 => drop(side.endpoint.reauthenticate_ike_sa(now, ike_sa)),
             _ => {
                 let (local, remote) = if to_a { (a, b) } else { (b, a) };
                 let remote = SocketAddr::new(remote, 4500 + if to_a { 0 } else { SHIFT });

@@ -279,6 +279,8 @@ mod step {
     pub const SPIS_A_NONE: u8 = 0x2d;
     pub const DATA_MOVED: u8 = 0x9e;
     pub const DATA_REKEY: u8 = 0x4e;
+    pub const REAUTHENTICATE_A: u8 = 0xce;
+    pub const REAUTHENTICATE_B: u8 = 0xde;
     pub const LOSE_ALL: u8 = 15;
 }
 
@@ -329,6 +331,78 @@ fn scripts() -> Seeds {
                 0,
                 &up,
                 &[COMMAND_A, REKEY, COMMAND_B, TERMINATE, ALL, WAIT_16_S, ALL],
+            ),
+        ),
+        (
+            "reauthenticate",
+            seed(0, &up, &[REAUTHENTICATE_A, 0, ALL, WAIT_16_S, ALL]),
+        ),
+        (
+            "both-reauthenticate",
+            seed(
+                8,
+                &up,
+                &[
+                    REAUTHENTICATE_A,
+                    0,
+                    REAUTHENTICATE_B,
+                    0,
+                    SECOND,
+                    ALL,
+                    WAIT_16_S,
+                    ALL,
+                ],
+            ),
+        ),
+        (
+            "rekey-meets-reauthentication",
+            seed(
+                0x10,
+                &up,
+                &[
+                    REAUTHENTICATE_A,
+                    0,
+                    COMMAND_B,
+                    REKEY,
+                    CHILD_B,
+                    REKEY,
+                    ALL,
+                    WAIT_16_S,
+                    ALL,
+                ],
+            ),
+        ),
+        (
+            "reauthentication-fails",
+            seed(
+                0,
+                &up,
+                &[
+                    REAUTHENTICATE_B,
+                    0,
+                    LOSE_ALL,
+                    WAIT_131_S,
+                    LOSE_ALL,
+                    WAIT_131_S,
+                    ALL,
+                ],
+            ),
+        ),
+        (
+            "down-meets-reauthentication",
+            seed(
+                0,
+                &up,
+                &[
+                    REAUTHENTICATE_A,
+                    0,
+                    FIRST,
+                    COMMAND_B,
+                    TERMINATE,
+                    ALL,
+                    WAIT_16_S,
+                    ALL,
+                ],
             ),
         ),
         ("encapsulated", seed(1, &up, &[CHILD_A, ACQUIRE, ALL])),
