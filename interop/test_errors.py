@@ -31,7 +31,11 @@ def good_tunnel(topology, daemon, ends, settings, **options):
 def assert_told(b, *words: str):
     """A responder that is ours logs one warning with the peer's address and all of these."""
     if b.kind == "esplanade":
-        told = [line for line in b.logs().splitlines() if "WARN" in line and "refused a peer" in line]
+        def lines():
+            return [line for line in b.logs().splitlines() if "WARN" in line and "refused a peer" in line]
+
+        # A thread writes the log, so that the line can come after the refusal.
+        told = wait_until("the refusal is in the log", lines)
         assert len(told) == 1 and "remote=172.16.1.2:" in told[0], told
         assert all(word in told[0] for word in words), told
 

@@ -102,7 +102,7 @@ def test_places_of_the_configuration_are_asked(topology, daemon, folder, authori
     a, b = establish(daemon, esplanade_pair, settings)
     assert_ping(topology.host_a, topology.b.host4)
     assert web.requests("GET /ca.crl") == 2
-    assert "the status of a certificate was not to be had" in a.logs()
+    wait_until("the failure is in the log", lambda: "the status of a certificate was not to be had" in a.logs())
 
 
 @pytest.mark.parametrize("policy", ["strict", "ifuri", "relaxed"])
@@ -176,6 +176,7 @@ def test_a_responder_is_asked_for_the_peer(revoked, topology, daemon, folder, au
     else:
         assert came.returncode == 0, came
         b.wait_installed()
-    assert "an OCSP responder has answered" in a.logs() and "OCSP" not in b.logs()
+    wait_until("the answer is in the log of A", lambda: "an OCSP responder has answered" in a.logs())
+    assert "OCSP" not in b.logs()
     assert flow.stop().lost == 0
     assert responder.process.returncode is None
