@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from commit import commit
-from setups import ROOT, EsplanadePair
+from setups import ROOT, release_program
 from tunnel import RECORDS, machine, machine_name
 from harness.charon import Charon
 from harness.charon import missing as charon_missing
@@ -55,7 +55,7 @@ class Drill:
         if kind == "charon":
             return Charon(end, space, self.folder / end, **DEFAULT_TIMERS)
         daemon = Esplanade(end, space, self.folder / end, export_keys=False)
-        daemon.program = EsplanadePair(self.folder).program()
+        daemon.program = release_program()
         state = self.folder / f"state-{end}"
         state.mkdir(mode=0o700)
         daemon.gateway = {"socket": daemon.gateway["socket"], "state_directory": str(state)}

@@ -167,14 +167,18 @@ class StrongSwan(_Ike):
         return run([charon.CHARON, "--version"], check=False).stdout.strip()
 
 
+def release_program() -> Path:
+    if chosen := os.environ.get("ESPLANADE_BIN"):
+        return Path(chosen)
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "esplanade"
+
+
 class EsplanadePair(_Ike):
     name, label = "esplanade", "Esplanade"
     workers: int | None = None
 
     def program(self) -> Path:
-        if chosen := os.environ.get("ESPLANADE_BIN"):
-            return Path(chosen)
-        return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "esplanade"
+        return release_program()
 
     def make(self, end: str, space: Namespace):
         program = self.program()
