@@ -10,6 +10,7 @@ pub fn write(corpus: &Path) -> Result<()> {
     put(corpus, "config_parse", configurations())?;
     put(corpus, "esp_inbound", packets())?;
     put(corpus, "ike_endpoint", scripts())?;
+    put(corpus, "ike_endpoint", proof_scripts())?;
     put(corpus, "ike_endpoint", hostile_scripts())?;
     put(corpus, "tun_gso", super_segments())?;
     put(corpus, "vici_packet", control())
@@ -333,6 +334,44 @@ fn scripts() -> Seeds {
                 &[COMMAND_A, REKEY, COMMAND_B, TERMINATE, ALL, WAIT_16_S, ALL],
             ),
         ),
+        ("encapsulated", seed(1, &up, &[CHILD_A, ACQUIRE, ALL])),
+        (
+            "nat",
+            seed(
+                0,
+                &[NAT, COMMAND_A, INITIATE, ALL],
+                &[NAT, CHILD_A, REKEY, ALL, DATA_MOVED, 0, ALL],
+            ),
+        ),
+        ("wrong-group", seed(0x20, &up, &[])),
+        // IKE_AUTH loses a fragment, gets copies and a damaged one, and comes again.
+        (
+            "fragments",
+            [
+                &[0, 1, COMMAND_A, INITIATE, FIRST, FIRST][..],
+                &[LOSE, COPY, SECOND, COPY, FLIP, 60, 1, WAIT_16_S, ALL],
+                &[REPLAY, 0, REPLAY, 1, ALL, CHILD_B, REKEY, ALL],
+            ]
+            .concat(),
+        ),
+        ("cookie", seed(0x60, &up, &[])),
+        ("wrong-key", seed(0x80, &up, &[WAIT_131_S, ALL])),
+        (
+            "liveness",
+            seed(
+                4,
+                &up,
+                &[WAIT_16_S, ALL, LOSE_ALL, WAIT_131_S, LOSE_ALL, WAIT_131_S],
+            ),
+        ),
+    ]
+}
+
+/// Proofs of identity that come again, or are over more than the own message.
+fn proof_scripts() -> Seeds {
+    use step::*;
+    let (up, seed) = (UP, script);
+    vec![
         (
             "reauthenticate",
             seed(0, &up, &[REAUTHENTICATE_A, 0, ALL, WAIT_16_S, ALL]),
@@ -405,26 +444,6 @@ fn scripts() -> Seeds {
                 ],
             ),
         ),
-        ("encapsulated", seed(1, &up, &[CHILD_A, ACQUIRE, ALL])),
-        (
-            "nat",
-            seed(
-                0,
-                &[NAT, COMMAND_A, INITIATE, ALL],
-                &[NAT, CHILD_A, REKEY, ALL, DATA_MOVED, 0, ALL],
-            ),
-        ),
-        ("wrong-group", seed(0x20, &up, &[])),
-        // IKE_AUTH loses a fragment, gets copies and a damaged one, and comes again.
-        (
-            "fragments",
-            [
-                &[0, 1, COMMAND_A, INITIATE, FIRST, FIRST][..],
-                &[LOSE, COPY, SECOND, COPY, FLIP, 60, 1, WAIT_16_S, ALL],
-                &[REPLAY, 0, REPLAY, 1, ALL, CHILD_B, REKEY, ALL],
-            ]
-            .concat(),
-        ),
         // One end does not announce the full transcript, or that to an end that requires it.
         (
             "transcript-half-announced",
@@ -437,16 +456,6 @@ fn scripts() -> Seeds {
         (
             "transcript-not-announced-to-b",
             [&[0, 0x48][..], &up, &[WAIT_131_S, ALL]].concat(),
-        ),
-        ("cookie", seed(0x60, &up, &[])),
-        ("wrong-key", seed(0x80, &up, &[WAIT_131_S, ALL])),
-        (
-            "liveness",
-            seed(
-                4,
-                &up,
-                &[WAIT_16_S, ALL, LOSE_ALL, WAIT_131_S, LOSE_ALL, WAIT_131_S],
-            ),
         ),
     ]
 }
