@@ -271,3 +271,42 @@ fn an_sa_that_was_just_made_can_be_reauthenticated_by_the_responder() {
         }
     }
 }
+
+/// Runs until all children are up on a second IKE SA at both ends.
+fn run_until_reauthenticated(pair: &mut Pair) {
+    let before = pair.a.child_spis();
+    let up = |pair: &Pair| pair.a.child_spis().difference(&before).count() == CHILDREN.len();
+    let until = pair.now + REAUTH + Duration::from_secs(5);
+    while !up(pair) {
+        assert!(pair.step(until), "not authenticated again");
+    }
+}
+
+// RFC 7296 R263
+#[test]
+fn packets_on_the_old_children_can_arrive_before_the_delete() {
+    let mut pair = established(|a, _| a.reauth_time = REAUTH);
+    let (old, before) = (pair.b.ike_sas(), pair.b.child_spis());
+    run_until_reauthenticated(&mut pair);
+    pair.run(Duration::from_millis(400));
+    assert!(pair.b.ike_sas().is_superset(&old) && pair.b.child_spis().is_superset(&before));
+    pair.run(Duration::from_secs(1));
+    pair.assert_agreed(1, 3);
+    assert!(pair.b.ike_sas().is_disjoint(&old));
+}
+
+// RFC 7296 R263
+#[test]
+fn a_command_does_not_wait_for_the_packets_of_the_old_children() {
+    let mut pair = established(|a, _| a.reauth_time = REAUTH);
+    run_until_reauthenticated(&mut pair);
+    let status = pair.a.endpoint.status();
+    assert_eq!(status.len(), 2);
+    for ike_sa in status {
+        let now = pair.now;
+        pair.a.endpoint.terminate_ike_sa(now, ike_sa.id).unwrap();
+    }
+    pair.flush();
+    pair.run(Duration::from_millis(300));
+    pair.assert_agreed(0, 0);
+}

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::Child;
 use crate::failure::DownReason;
@@ -9,6 +10,9 @@ use crate::id::ChildSaId;
 use crate::sa::{
     ChildRequest, ChildSa, ChildState, Context, Ending, IkeSa, Phase, QueuedTask, Retirement, Task,
 };
+
+/// The time that packets on the children of a reauthenticated IKE SA have to reach the peer.
+const DELETE_REAUTHENTICATED_AFTER: Duration = Duration::from_millis(500);
 
 impl IkeSa {
     /// Ends the SA. Returns false if it has ended already.
@@ -174,7 +178,8 @@ impl IkeSa {
         }
     }
 
-    /// `successor` has authenticated the peers again. This SA ends, with the children that are up there.
+    /// `successor` has authenticated the peers again. This SA ends, with the children that are up there. A peer can drop
+    /// the children as soon as it reads the delete, so that packets on their way to it are waited for.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, successor: &[Arc<Child>]) {
         let Some((state, _)) = self.established_mut() else {
             return;
@@ -185,7 +190,10 @@ impl IkeSa {
                 child.set_rekeyed();
             }
         }
-        self.do_task(ctx, Task::DeleteIke(DownReason::Reauthenticated));
+        state.tasks.clear();
+        (state.rekey_at, state.reauth_at) = (None, None);
+        let delete = Task::DeleteIke(DownReason::Reauthenticated);
+        state.queue_later(ctx, delete, ctx.now + DELETE_REAUTHENTICATED_AFTER);
     }
 
     /// Gives away the children and the tasks of an SA that another has replaced.

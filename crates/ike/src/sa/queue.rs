@@ -19,7 +19,12 @@ impl Established {
         task: Task,
         not_before: Instant,
     ) -> bool {
-        if self.tasks.iter().any(|queued| queued.task.covers(&task)) {
+        let mut queued = self.tasks.iter_mut();
+        if let Some(equal) = queued.find(|queued| queued.task.covers(&task)) {
+            // A task for a child keeps its pause: the peer has asked for it.
+            if let Task::DeleteIke(_) = task {
+                equal.not_before = equal.not_before.min(not_before);
+            }
             return true;
         }
         // The SAs that exist bound the number of all other tasks.
