@@ -1,7 +1,8 @@
 """Which certificates and keys are asked for, sent and accepted: as the same configuration says to strongSwan."""
 
 import pytest
-from ends import establish, every_end, start
+from ends import esplanade_pair, establish, every_end, start
+from harness.ml_dsa import chain
 from harness.pki import Identity, make_key
 from harness.process import run
 from harness.settings import ID_A, ID_B, pair
@@ -155,4 +156,15 @@ def test_self_signed_certificates(ends, send_cert, topology, daemon, tmp_path):
         each.authorities = []
         each.certificates = [one.certificate for one in identities]
     establish(daemon, ends, settings)
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("topology", [{"mtu": 1280}], indirect=True, ids=["mtu-1280"])
+def test_ml_dsa(topology, daemon, tmp_path):
+    authority, identities = chain(tmp_path, (ID_A, ID_B))
+    settings = pair(topology, inner=4, identities=identities, authority=authority)
+    for each in settings:
+        each.connections["site"]["remote"]["auth"] = "mldsa65-identity-mldsa87-identity-ike:pubkey-identity"
+    establish(daemon, esplanade_pair, settings)
     assert_ping(topology.host_a, topology.b.host4)

@@ -5,6 +5,8 @@ signatures, computed here with hashlib, integers and the `cryptography` package 
   generate_ike.py         exchange.json and sa.json, the same bytes on every run
   generate_ike.py certs   also certs/ and signatures.json, with new random keys
   generate_ike.py usage   also the certificates with a KeyUsage, below a root of their own
+  generate_ike.py ml-dsa  also the chain with ML-DSA keys and ml-dsa.json, with new random keys
+  generate_ike.py rfc9881 FOLDER  also ml-dsa-rfc9881.json, from the example files of the RFC
 """
 
 import ctypes
@@ -19,7 +21,7 @@ import sys
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, x25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, padding, rsa, x25519
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.cmac import CMAC
@@ -373,7 +375,8 @@ def name(common):
 
 
 def digest_for(key):
-    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    by_itself = (ed25519.Ed25519PrivateKey, mldsa.MLDSA44PrivateKey, mldsa.MLDSA65PrivateKey, mldsa.MLDSA87PrivateKey)
+    return None if isinstance(key, by_itself) else hashes.SHA256()
 
 
 def p256():
@@ -472,6 +475,29 @@ def signatures(keys):
     write("signatures.json", {"source": SOURCE, "octets": octets.hex(), "cases": cases})
 
 
+def ml_dsa():
+    root = certificate("ml-dsa-root", "ML-DSA Root", mldsa.MLDSA87PrivateKey.generate(), None, ca=True)
+    between = certificate("ml-dsa-intermediate", "ML-DSA Intermediate", mldsa.MLDSA65PrivateKey.generate(), root, ca=True)
+    octets, cases = some("signed octets", 500), []
+    for size, kind in ((44, mldsa.MLDSA44PrivateKey), (65, mldsa.MLDSA65PrivateKey), (87, mldsa.MLDSA87PrivateKey)):
+        key = kind.generate()
+        certificate(f"moon-mldsa{size}", f"moon ML-DSA-{size}", key, between, host="moon")
+        write_key(f"moon-mldsa{size}", key)
+        cases.append({"certificate": f"moon-mldsa{size}", "scheme": f"mldsa{size}", "value": key.sign(octets).hex()})
+    write("ml-dsa.json", {"source": SOURCE, "octets": octets.hex(), "cases": cases})
+
+
+def ml_dsa_of_rfc_9881(folder):
+    """The keys of RFC 9881 appendix C, from its files."""
+    text = lambda file: (folder / file).read_text()
+    cases = [{
+        "scheme": f"mldsa{size}", "certificate": text(f"ML-DSA-{size}.crt"), "public": text(f"ML-DSA-{size}.pub"),
+        "private": {form: text(f"ML-DSA-{size}-{form}.priv") for form in ("seed", "expanded", "both")},
+    } for size in (44, 65, 87)]
+    inconsistent = [text(f"bad-ML-DSA-44-{number}.priv") for number in (1, 2, 3)]
+    write("ml-dsa-rfc9881.json", {"source": "RFC 9881 appendix C", "cases": cases, "inconsistent": inconsistent})
+
+
 def key_usages():
     root = certificate("usage-root", "Usage Root", p256(), None, ca=True)
     for usage in ("digital_signature", "content_commitment", "key_encipherment"):
@@ -482,5 +508,9 @@ exchanges()
 sas()
 if "usage" in sys.argv[1:]:
     key_usages()
+if "ml-dsa" in sys.argv[1:]:
+    ml_dsa()
+if "rfc9881" in sys.argv[1:-1]:
+    ml_dsa_of_rfc_9881(pathlib.Path(sys.argv[-1]))
 if "certs" in sys.argv[1:]:
     certs()

@@ -74,6 +74,31 @@ fn every_kind_of_key() {
     }
 }
 
+#[test]
+fn chains_with_ml_dsa_keys_come_in_fragments() {
+    for (key, certificate) in [
+        (file!("moon-mldsa44.key"), file!("moon-mldsa44.pem")),
+        (file!("moon-mldsa65.key"), file!("moon-mldsa65.pem")),
+        (file!("moon-mldsa87.key"), file!("moon-mldsa87.pem")),
+    ] {
+        for initiator_is_a in [true, false] {
+            let chain = [certificate, file!("ml-dsa-intermediate.pem")].concat();
+            let mut pair = pair(key, &chain, file!("ml-dsa-root.pem"));
+            let side = if initiator_is_a {
+                &mut pair.a
+            } else {
+                &mut pair.b
+            };
+            side.endpoint.initiate(pair.now, "site", None).unwrap();
+            pair.flush();
+            pair.run(Duration::from_secs(1));
+            pair.assert_agreed(1, 1);
+            assert!(pair.b.endpoint.counters().fragments_received > 8);
+            pair.assert_clean_end();
+        }
+    }
+}
+
 /// A proves itself by the method that is B's.
 #[test]
 fn the_method_of_the_other_end_is_refused() {

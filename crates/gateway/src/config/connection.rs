@@ -371,9 +371,11 @@ fn method(text: &str) -> ValueResult<Method> {
             let what = format!("the method {} is not supported yet", quoted(text));
             Err(ValueError::new(what, "use `psk` or `pubkey`"))
         }
-        _ if ["pubkey-", "rsa", "ecdsa", "ed25519", "ed448", "ike:"]
-            .iter()
-            .any(|prefix| text.starts_with(prefix)) =>
+        _ if [
+            "pubkey-", "rsa", "ecdsa", "ed25519", "ed448", "mldsa", "ike:",
+        ]
+        .iter()
+        .any(|prefix| text.starts_with(prefix)) =>
         {
             let rules: Result<SchemeRules, String> = text.parse();
             rules.map(Method::Certificate).map_err(|problem| {

@@ -2,7 +2,8 @@
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
-    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaEncoding, RsaKeyPair,
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
+    RsaKeyPair,
 };
 use esplanade_crypto::rsa_sha1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
@@ -16,7 +17,7 @@ use super::path::OwnStatus;
 use super::public_key::PublicKey;
 use super::revocation::{RevocationStore, StatusSource};
 use super::rules::SchemeRules;
-use super::scheme::{Hash, KeyType, Scheme};
+use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
 
 /// Authorities above a certificate. No sane path is longer.
@@ -49,6 +50,7 @@ enum PrivateKey {
         fixed: EcdsaKeyPair,
     },
     Ed25519(Ed25519KeyPair),
+    MlDsa(ParameterSet, PqdsaKeyPair),
 }
 
 impl Credential {
@@ -310,11 +312,16 @@ impl PrivateKey {
             KeyType::Ed25519 => Self::Ed25519(
                 Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_der()).map_err(rejected)?,
             ),
+            KeyType::MlDsa(set) => Self::MlDsa(
+                set,
+                PqdsaKeyPair::from_pkcs8(set.signing(), der.secret_der()).map_err(rejected)?,
+            ),
         };
         let ours = match &key {
             Self::Rsa { pair, .. } => pair.public_key().as_ref(),
             Self::Ecdsa { asn1, .. } => asn1.public_key().as_ref(),
             Self::Ed25519(pair) => pair.public_key().as_ref(),
+            Self::MlDsa(_, pair) => pair.public_key().as_ref(),
         };
         let belongs = ours == public;
         Ok(belongs.then_some(key))
@@ -342,6 +349,7 @@ impl PrivateKey {
             Self::Rsa { .. } => KeyType::Rsa,
             Self::Ecdsa { kind, .. } => *kind,
             Self::Ed25519(_) => KeyType::Ed25519,
+            Self::MlDsa(set, _) => KeyType::MlDsa(*set),
         }
     }
 
@@ -368,6 +376,11 @@ impl PrivateKey {
             }
             (Self::Ed25519(pair), Scheme::Ed25519) => {
                 Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec())
+            }
+            (Self::MlDsa(set, pair), Scheme::MlDsa(_)) => {
+                let mut value = vec![0; set.signing().signature_len()];
+                pair.sign(message, &mut value).map_err(failed)?;
+                Ok(value)
             }
             _ => Err(CredentialError::Signing),
         }

@@ -24,7 +24,7 @@ pub enum CredentialError {
     #[error("the private key does not belong to \"{subject}\"")]
     Mismatch { subject: String },
     #[error(
-        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519"
+        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519, ML-DSA"
     )]
     KeyType(String),
     #[error(

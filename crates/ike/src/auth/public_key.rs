@@ -11,7 +11,7 @@ use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::oid;
 use super::rules::SchemeRules;
-use super::scheme::{Hash, KeyType, Scheme};
+use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
 use crate::wire::{Auth, AuthMethod, CertEncoding, CertReq};
 
 #[derive(Clone, PartialEq, Eq)]
@@ -52,12 +52,18 @@ impl PublicKey {
         const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
         const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
         const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+        const ML_DSA_44: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17");
+        const ML_DSA_65: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.18");
+        const ML_DSA_87: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.19");
         let algorithm = spki.algorithm.oid;
         let curve =
             || -> Option<ObjectIdentifier> { spki.algorithm.parameters.as_ref()?.decode_as().ok() };
         let kind = match algorithm {
             RSA => Some(KeyType::Rsa),
             ED25519 => Some(KeyType::Ed25519),
+            ML_DSA_44 => Some(KeyType::MlDsa(ParameterSet::MlDsa44)),
+            ML_DSA_65 => Some(KeyType::MlDsa(ParameterSet::MlDsa65)),
+            ML_DSA_87 => Some(KeyType::MlDsa(ParameterSet::MlDsa87)),
             EC if curve() == Some(P256) => Some(KeyType::P256),
             EC if curve() == Some(P384) => Some(KeyType::P384),
             EC if curve() == Some(P521) => Some(KeyType::P521),

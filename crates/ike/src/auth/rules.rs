@@ -6,7 +6,7 @@ use x509_cert::der::asn1::ObjectIdentifier;
 
 use super::identity::Identity;
 use super::oid;
-use super::scheme::{Hash, KeyType, Scheme};
+use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
 
 /// Demands on the certificates of a path, and on the signature in AUTH.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,7 @@ enum Kind {
     RsaPss,
     Ecdsa,
     Ed25519,
+    MlDsa(ParameterSet),
 }
 
 impl Kind {
@@ -99,6 +100,9 @@ impl Kind {
             "rsa/pss" => Self::RsaPss,
             "ecdsa" => Self::Ecdsa,
             "ed25519" => Self::Ed25519,
+            "mldsa44" => Self::MlDsa(ParameterSet::MlDsa44),
+            "mldsa65" => Self::MlDsa(ParameterSet::MlDsa65),
+            "mldsa87" => Self::MlDsa(ParameterSet::MlDsa87),
             _ => return None,
         })
     }
@@ -111,7 +115,16 @@ impl Kind {
                 (Self::RsaPss, Scheme::RsaPss(hash)),
                 (Self::Ecdsa, Scheme::Ecdsa(hash)),
             ],
-            None => vec![(Self::Ed25519, Scheme::Ed25519)],
+            None => {
+                let sets = [
+                    ParameterSet::MlDsa44,
+                    ParameterSet::MlDsa65,
+                    ParameterSet::MlDsa87,
+                ];
+                let ml_dsa = sets.map(|set| (Self::MlDsa(set), Scheme::MlDsa(set)));
+                let all = ml_dsa.into_iter().chain([(Self::Ed25519, Scheme::Ed25519)]);
+                all.collect()
+            }
         };
         let of_kind = all.into_iter().filter(|(kind, _)| match self {
             Self::Any => true,
@@ -187,7 +200,7 @@ impl SchemeRules {
             Some((KeyType::P256 | KeyType::P384 | KeyType::P521, bits)) => {
                 *kind == Kind::Ecdsa && bits >= *least
             }
-            Some((KeyType::Ed25519, _)) | None => false,
+            Some((KeyType::Ed25519 | KeyType::MlDsa(_), _)) | None => false,
         };
         self.strengths.is_empty() || self.strengths.iter().any(enough)
     }
@@ -267,6 +280,13 @@ mod tests {
         let ed25519 = rules("ed25519-identity");
         assert!(ed25519.allow_in_ike(Some(Scheme::Ed25519)));
         assert!(!ed25519.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha256))));
+        let ml_dsa = |set| Some(Scheme::MlDsa(set));
+        let either = rules("mldsa65-identity-mldsa87-identity");
+        assert!(either.allow_in_ike(ml_dsa(ParameterSet::MlDsa65)));
+        assert!(either.allow_in_path(ml_dsa(ParameterSet::MlDsa87)));
+        assert!(!either.allow_in_path(ml_dsa(ParameterSet::MlDsa44)));
+        assert!(!either.allow_in_path(Some(Scheme::Ed25519)));
+        assert!(rules("pubkey-identity").allow_in_ike(ml_dsa(ParameterSet::MlDsa44)));
         assert_eq!(rules("pubkey"), SchemeRules::default());
     }
 
@@ -285,6 +305,8 @@ mod tests {
             "rsa-2048-",
             "RSA",
             "ed25519-256",
+            "mldsa-identity",
+            "mldsa65-sha257",
         ] {
             assert!(text.parse::<SchemeRules>().is_err(), "{text:?}");
         }

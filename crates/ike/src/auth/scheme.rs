@@ -1,6 +1,6 @@
 //! Signature schemes: the AlgorithmIdentifier of RFC 7427, and the algorithms of aws-lc for it.
 
-use aws_lc_rs::signature::{self, VerificationAlgorithm};
+use aws_lc_rs::signature::{self, PqdsaSigningAlgorithm, VerificationAlgorithm};
 
 use crate::wire::HashAlgorithm;
 
@@ -19,6 +19,15 @@ pub(super) enum KeyType {
     P384,
     P521,
     Ed25519,
+    MlDsa(ParameterSet),
+}
+
+/// A parameter set of ML-DSA (FIPS 204 §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParameterSet {
+    MlDsa44,
+    MlDsa65,
+    MlDsa87,
 }
 
 impl std::fmt::Display for KeyType {
@@ -29,6 +38,9 @@ impl std::fmt::Display for KeyType {
             Self::P384 => "ECDSA P-384",
             Self::P521 => "ECDSA P-521",
             Self::Ed25519 => "Ed25519",
+            Self::MlDsa(ParameterSet::MlDsa44) => "ML-DSA-44",
+            Self::MlDsa(ParameterSet::MlDsa65) => "ML-DSA-65",
+            Self::MlDsa(ParameterSet::MlDsa87) => "ML-DSA-87",
         })
     }
 }
@@ -46,9 +58,11 @@ pub(super) enum Scheme {
     RsaPss(Hash),
     Ecdsa(Hash),
     Ed25519,
+    /// Pure ML-DSA with an empty context.
+    MlDsa(ParameterSet),
 }
 
-/// AlgorithmIdentifiers in DER (RFC 7427 appendix A, RFC 8420 appendix A). We send the first entry of a scheme. PSS
+/// AlgorithmIdentifiers in DER (RFC 7427 appendix A, RFC 8420 appendix A, RFC 9881 §2). We send the first entry of a scheme. PSS
 /// has entries with and without NULL as the hash's parameters, because RFC 4055 §2.1 asks to accept both.
 const IDENTIFIERS: &[(Scheme, &[u8])] = &[
     (
@@ -82,6 +96,9 @@ const IDENTIFIERS: &[(Scheme, &[u8])] = &[
         b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04",
     ),
     (Scheme::Ed25519, b"\x30\x05\x06\x03\x2b\x65\x70"),
+    (Scheme::MlDsa(ParameterSet::MlDsa44), &ml_dsa(17)),
+    (Scheme::MlDsa(ParameterSet::MlDsa65), &ml_dsa(18)),
+    (Scheme::MlDsa(ParameterSet::MlDsa87), &ml_dsa(19)),
 ];
 
 /// id-RSASSA-PSS with SHA-2 number `hash` (2.16.840.1.101.3.4.2.x), MGF1 with the same hash, and `salt` bytes of
@@ -110,6 +127,31 @@ const fn pss_without_null(hash: u8, salt: u8) -> [u8; 63] {
     der
 }
 
+/// 2.16.840.1.101.3.4.3.x without parameters.
+const fn ml_dsa(number: u8) -> [u8; 13] {
+    let mut der = *b"\x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x00";
+    der[12] = number;
+    der
+}
+
+impl ParameterSet {
+    pub(super) fn signing(self) -> &'static PqdsaSigningAlgorithm {
+        match self {
+            Self::MlDsa44 => &signature::ML_DSA_44_SIGNING,
+            Self::MlDsa65 => &signature::ML_DSA_65_SIGNING,
+            Self::MlDsa87 => &signature::ML_DSA_87_SIGNING,
+        }
+    }
+
+    fn verification(self) -> &'static dyn VerificationAlgorithm {
+        match self {
+            Self::MlDsa44 => &signature::ML_DSA_44,
+            Self::MlDsa65 => &signature::ML_DSA_65,
+            Self::MlDsa87 => &signature::ML_DSA_87,
+        }
+    }
+}
+
 impl Hash {
     const fn number(self) -> HashAlgorithm {
         match self {
@@ -135,6 +177,9 @@ impl Scheme {
 
     /// Says whether a key of ours signs with the scheme.
     pub(super) fn is_made_by(self, key: KeyType) -> bool {
+        if let (Self::MlDsa(scheme), KeyType::MlDsa(key)) = (self, key) {
+            return scheme == key;
+        }
         matches!(
             (self, key),
             (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyType::Rsa)
@@ -149,7 +194,7 @@ impl Scheme {
     pub(super) fn hash(self) -> HashAlgorithm {
         match self {
             Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => hash.number(),
-            Self::Ed25519 => HashAlgorithm::IDENTITY,
+            Self::Ed25519 | Self::MlDsa(_) => HashAlgorithm::IDENTITY,
         }
     }
 
@@ -171,6 +216,7 @@ impl Scheme {
             KeyType::P384 => &[(Self::Ecdsa(Hash::Sha384), Hash::Sha384.number())],
             KeyType::P521 => &[(Self::Ecdsa(Hash::Sha512), Hash::Sha512.number())],
             KeyType::Ed25519 => &[(Self::Ed25519, HashAlgorithm::IDENTITY)],
+            KeyType::MlDsa(set) => &[(Self::MlDsa(set), HashAlgorithm::IDENTITY)],
         };
         let (scheme, _) = candidates
             .iter()
@@ -197,6 +243,7 @@ impl Scheme {
             (Self::Ecdsa(Hash::Sha384), KeyType::P521) => &signature::ECDSA_P521_SHA384_ASN1,
             (Self::Ecdsa(Hash::Sha512), KeyType::P521) => &signature::ECDSA_P521_SHA512_ASN1,
             (Self::Ed25519, KeyType::Ed25519) => &signature::ED25519,
+            (Self::MlDsa(scheme), KeyType::MlDsa(key)) if scheme == key => key.verification(),
             _ => return None,
         })
     }

@@ -6,7 +6,7 @@ use x509_cert::der::asn1::{BitString, UintRef};
 use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
-use super::scheme::KeyType;
+use super::scheme::{KeyType, ParameterSet};
 
 /// A structure with its signature.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,6 +41,18 @@ impl SubjectKey {
             (alg_id::ECDSA_P384, (KeyType::P384, 384)),
             (alg_id::ECDSA_P521, (KeyType::P521, 521)),
             (alg_id::ED25519, (KeyType::Ed25519, 255)),
+            (
+                alg_id::ML_DSA_44,
+                (KeyType::MlDsa(ParameterSet::MlDsa44), 44),
+            ),
+            (
+                alg_id::ML_DSA_65,
+                (KeyType::MlDsa(ParameterSet::MlDsa65), 65),
+            ),
+            (
+                alg_id::ML_DSA_87,
+                (KeyType::MlDsa(ParameterSet::MlDsa87), 87),
+            ),
         ];
         if self.is_for(alg_id::RSA_ENCRYPTION) {
             return Some((KeyType::Rsa, modulus_bits(&self.bits)?));

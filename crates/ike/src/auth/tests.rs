@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::*;
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm, Id, IdType};
 
+mod ml_dsa;
+
 macro_rules! file {
     ($name:literal) => {
         include_bytes!(concat!("../../../../vectors/ike/certs/", $name)).as_slice()
