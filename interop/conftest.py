@@ -23,6 +23,7 @@ _FIRST = (ESPLANADE, CHARON)
 def pytest_addoption(parser):
     parser.addoption("--peers-only", action="store_true",
                      help="strongSwan at both ends: shows that the harness itself passes")
+    parser.addoption("--newest", action="store_true", help="Debian 13's strongSwan and libreswan for the installed ones")
 
 
 def pytest_configure(config):
@@ -112,10 +113,11 @@ def daemon(request, topology, folder):
             kind = CHARON
             options = {key: value for key, value in options.items() if key != "export_keys"}
         space = topology.gw_a if end == "a" else topology.gw_b
+        newest = request.config.getoption("--newest")
         if kind == CHARON:
-            if reason := charon.missing():
+            if reason := charon.missing(newest):
                 pytest.skip(reason)
-            new = Charon(end, space, folder / end, **options)
+            new = Charon(end, space, folder / end, newest=newest, **options)
         else:
             new = Esplanade(end, space, folder / end, **options)
         made.append(new)
@@ -131,9 +133,10 @@ def daemon(request, topology, folder):
 @pytest.fixture
 def pluto(request, topology, folder):
     """libreswan at end B."""
-    if reason := libreswan.missing():
+    newest = request.config.getoption("--newest")
+    if reason := libreswan.missing(newest):
         pytest.skip(reason)
-    peer = libreswan.Pluto("b", topology.gw_b, folder / "b")
+    peer = libreswan.Pluto("b", topology.gw_b, folder / "b", newest)
     request.node.stash.setdefault(_DAEMONS, []).append(peer)
     yield peer
     peer.stop()

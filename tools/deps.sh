@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the tests need: Debian packages (only those missing), libreswan unpacked beside
-# strongSwan, and a Python environment. What cannot be installed is named and the tests that need
+# Installs what the tests need: Debian packages (only those missing), libreswan and newer peers
+# unpacked beside strongSwan, and a Python environment. What cannot be installed is named and the tests that need
 # it report themselves as skipped, so this script only fails on a real mistake of its own.
 #
 # Usage: tools/deps.sh [--bench] [--list]
@@ -94,6 +94,37 @@ if [ ! -x "$libreswan/usr/libexec/ipsec/pluto" ] && command -v dpkg >/dev/null; 
   else
     rm -rf "$libreswan"
     echo "deps: could not fetch libreswan: its tests will be reported as skipped" >&2
+  fi
+  rm -rf "$work"
+fi
+
+# Newer peers, out of Debian 13, with the libraries that they need: unpacked, and run in a chroot.
+newer=target/tools/debian13
+if [ ! -e "$newer/.complete" ] && command -v apt-get >/dev/null; then
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+  work=$(mktemp -d)
+  mkdir -p "$work"/{lists/partial,archives/partial} "$newer"
+  echo "deb $mirror trixie main" >"$work/sources.list"
+  : >"$work/status"
+  apt13() {
+    apt-get -q -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=- \
+      -o Dir::State::Lists="$work/lists" -o Dir::State::Status="$work/status" -o Dir::Cache="$work" \
+      -o Dir::Cache::archives="$work/archives" -o APT::Sandbox::User=root -o Debug::NoLocking=1 "$@"
+  }
+  # The two packages conflict.
+  fetch13() { apt13 --download-only -y --no-install-recommends install base-files "$@" >>"$work/log" 2>&1; }
+  if apt13 update >"$work/log" 2>&1 &&
+      fetch13 strongswan-charon libstrongswan-standard-plugins libstrongswan-extra-plugins libcharon-extra-plugins \
+        strongswan-swanctl && fetch13 libreswan libnss3-tools; then
+    for package in "$work"/archives/{base-files,[!b]*,b[!a]*}*.deb; do dpkg -x "$package" "$newer"; done
+    # The pid files: postinst scripts, which do not run here, make the link.
+    rm -rf "$newer/var/run" && ln -s /run "$newer/var/run"
+    touch "$newer/.complete"
+    echo "deps: strongSwan 6 and libreswan 5 unpacked into $newer"
+  else
+    tail -n 5 "$work/log" >&2
+    rm -rf "$newer"
+    echo "deps: could not fetch Debian 13's strongSwan and libreswan: their tests will be reported as skipped" >&2
   fi
   rm -rf "$work"
 fi

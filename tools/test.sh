@@ -48,7 +48,7 @@ tally() {
     END { print p + 0, f + 0 }'
 }
 
-all="deps format clippy docs deny panics unit fuzz interop userns rtl-lint rtl-test rtl-formal"
+all="deps format clippy docs deny panics unit fuzz interop newest userns rtl-lint rtl-test rtl-formal"
 names=" ${*:-$all} "
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
@@ -70,6 +70,11 @@ for name in ${names/ lint / format clippy docs deny }; do
       stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
       stage fuzz-coverage fuzz/coverage.sh ;;
     interop) stage interop interop/run ;;
+    # What depends on the peer's release, and does not take long.
+    newest)
+      stage newest interop/run --newest test_libreswan.py test_tunnel.py test_choice.py test_credentials.py \
+        test_fragmentation.py test_reauthentication.py test_revocation.py test_lifecycle.py \
+        -k "not esplanade-to-esplanade and not test_psk and not test_suites and not under_load and not by_time" ;;
     userns) stage userns interop/run --user -k test_psk ;;
     rtl-*) stage "$name" rtl/run "${name#rtl-}" ;;
     *) echo "unknown stage: $name (known: $all lint)" >&2; exit 2 ;;

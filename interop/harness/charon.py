@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+from . import newer
 from .control import Control
 from .namespaces import Namespace
 from .process import HarnessError, Process, wait_until
@@ -38,14 +39,17 @@ charon {{
 """
 
 
-def missing() -> str | None:
+def missing(newest: bool = False) -> str | None:
     """The reason why charon cannot be the peer here, or None."""
+    root = newer.ROOT if newest else Path("/")
+    if newest and (reason := newer.missing()):
+        return reason
     if not CHARON.exists():
         return "charon is not installed (tools/deps.sh)"
     if not shutil.which("swanctl"):
         return "swanctl is not installed (tools/deps.sh)"
     for plugin in NEEDED_PLUGINS:
-        if not (CHARON.parent / "plugins" / f"libstrongswan-{plugin}.so").exists():
+        if not (root / f"usr/lib/ipsec/plugins/libstrongswan-{plugin}.so").exists():
             return f"charon's plugin {plugin} is not installed (tools/deps.sh)"
     if not Path("/dev/net/tun").exists():
         return "/dev/net/tun is missing"
@@ -56,7 +60,10 @@ class Charon(Control):
     kind = "charon"
 
     def __init__(self, name: str, space: Namespace, folder: Path, *, dump_keys: bool = False,
-                 retransmit_timeout: float = 1.0, retransmit_tries: int = 3, extra: str = ""):
+                 retransmit_timeout: float = 1.0, retransmit_tries: int = 3, extra: str = "", newest: bool = False):
+        # The path of its pid file is fixed, so every charon gets a /run of its own.
+        alone = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /run && exec {CHARON}"]
+        self._command = newer.inside([CHARON]) if newest else alone
         self.name, self.space, self.folder = f"{name} (charon)", space, folder
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "vici"
@@ -73,10 +80,8 @@ class Charon(Control):
 
     def start(self, settings: Settings) -> None:
         self.socket.unlink(missing_ok=True)
-        # The path of its pid file is fixed, so every charon gets a /run of its own.
-        self._process = Process(
-            self.space.wrap(["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /run && exec {CHARON}"]),
-            env={"STRONGSWAN_CONF": str(self._config)}, log=self.folder / "output.log")
+        self._process = Process(self.space.wrap(self._command), env={"STRONGSWAN_CONF": str(self._config)},
+                                log=self.folder / "output.log")
         wait_until(f"{self.name} listens", lambda: self.socket.exists() or self._process.returncode is not None)
         if self._process.returncode is not None:
             raise HarnessError(f"{self.name} ended at start\n{self.logs()}")

@@ -10,14 +10,17 @@ import os
 import re
 from pathlib import Path
 
+from . import newer
 from .namespaces import Namespace
 from .process import HarnessError, Process, run, wait_until
 
 ROOT = Path(os.environ.get("ESPLANADE_LIBRESWAN", Path(__file__).parents[2] / "target/tools/libreswan"))
 
 
-def missing() -> str | None:
+def missing(newest: bool = False) -> str | None:
     """The reason why pluto cannot be the peer here, or None."""
+    if newest:
+        return newer.missing()
     pluto = ROOT / "usr/libexec/ipsec/pluto"
     if not pluto.exists():
         return f"libreswan is not unpacked in {ROOT} (tools/deps.sh)"
@@ -28,7 +31,8 @@ def missing() -> str | None:
 class Pluto:
     kind = "libreswan"
 
-    def __init__(self, name: str, space: Namespace, folder: Path):
+    def __init__(self, name: str, space: Namespace, folder: Path, newest: bool = False):
+        self._newest = newest
         self.name, self.space, self.folder = f"{name} (pluto)", space, folder
         (folder / "nss").mkdir(parents=True, exist_ok=True)
         self.log = folder / "pluto.log"
@@ -44,10 +48,9 @@ class Pluto:
         (self.folder / "ipsec.conf").write_text(text)
         (self.folder / "ipsec.secrets").write_text(secrets)
         run(["certutil", "-N", "--empty-password", "-d", f"sql:{self.folder}/nss"])
-        pluto = (f"mount -t tmpfs none /run && mkdir /run/pluto && mount --bind {ROOT}/usr/libexec /usr/libexec && "
-                 f"exec /usr/libexec/ipsec/pluto --nofork --config {self.folder}/ipsec.conf "
-                 f"--nssdir {self.folder}/nss --rundir {self.folder} --secretsfile {self.folder}/ipsec.secrets")
-        self._process = Process(self.space.wrap(["unshare", "-m", "sh", "-c", pluto]), log=self.folder / "output.log")
+        pluto = ["/usr/libexec/ipsec/pluto", "--nofork", "--config", f"{self.folder}/ipsec.conf", "--nssdir",
+                 f"{self.folder}/nss", "--rundir", self.folder, "--secretsfile", f"{self.folder}/ipsec.secrets"]
+        self._process = Process(self.space.wrap(self._inside(pluto)), log=self.folder / "output.log")
         wait_until(f"{self.name} listens",
                    lambda: self._process.returncode is not None
                    or "loading secrets" in self.logs(), timeout=15)
@@ -57,8 +60,16 @@ class Pluto:
             self._ipsec("addconn", "--ctlsocket", str(self._control), "--config", f"{self.folder}/ipsec.conf", name)
         self.whack("--listen")
 
+    def _inside(self, argv: list) -> list[str]:
+        if self._newest:
+            return newer.inside(argv)
+        script = (f"mount -t tmpfs none /run && mkdir /run/pluto && mount --bind {ROOT}/usr/libexec /usr/libexec && "
+                  'exec "$@"')
+        return ["unshare", "-m", "sh", "-c", script, "sh", *map(str, argv)]
+
     def _ipsec(self, tool: str, *arguments: str, check: bool = True, timeout: float = 20):
-        return run(self.space.wrap([f"{ROOT}/usr/libexec/ipsec/{tool}", *arguments]), check=check, timeout=timeout)
+        command = self._inside([f"/usr/libexec/ipsec/{tool}", *arguments])
+        return run(self.space.wrap(command), check=check, timeout=timeout)
 
     def whack(self, *arguments: str, check: bool = False, timeout: float = 20):
         return self._ipsec("whack", "--ctlsocket", str(self._control), *arguments, check=check, timeout=timeout)

@@ -10,6 +10,7 @@ use crate::event::{Event, RefusedPeer};
 use crate::failure::{AuthFailure, HeldTraffic};
 use crate::negotiate;
 use crate::refusal::Refusal;
+use crate::report_limit::{ReportSource, ReportedRefusal};
 use crate::sa::{Context, Established, IkeSaCommon};
 use crate::text;
 use crate::transport::ReceivedMessage;
@@ -25,21 +26,29 @@ impl Context<'_> {
         refusal: Refusal,
         make: impl FnOnce(&Context<'_>) -> RefusalDetails,
     ) {
-        let permitted = match proven {
-            Some(host) => self.report_limit.proven(self.now, host),
-            None => self.report_limit.unproven(self.now, received.remote.ip()),
+        let source = match proven {
+            Some(host) => ReportSource::Proven(host),
+            None => ReportSource::Unproven(received.remote.ip()),
         };
-        let Some(unreported) = permitted else {
+        if !self.report_limit.has_room(self.now, source) {
             return;
-        };
+        }
         let details = make(self);
         let id = |id: Option<String>| id.map(|id| text::clean(&id));
+        let remote_id = id(details.remote_id);
+        let reported = ReportedRefusal {
+            refusal,
+            remote_id: remote_id.clone(),
+        };
+        let Some(unreported) = self.report_limit.take(self.now, source, reported) else {
+            return;
+        };
         let refused = RefusedPeer {
             local: received.local,
             remote: received.remote,
             connection: details.connection,
             local_id: id(details.local_id),
-            remote_id: id(details.remote_id),
+            remote_id,
             refusal,
             why: text::clean(&details.why),
             offered: details.offered,
