@@ -149,7 +149,7 @@ def test_the_fetcher_has_no_rights(topology, daemon, authority):
                 status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if words[1:2] == [b"revocation-fetcher"] and status["PPid"] == gateway:
+            if words[1:2] == [b"fetcher"] and status["PPid"] == gateway:
                 return status
         return None
 

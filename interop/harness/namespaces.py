@@ -58,10 +58,16 @@ class Namespace:
     def __init__(self, name: str):
         self.name = name
         self.path = f"/run/netns/{name}"
+        # Files that programs find in place of those of the system, by their paths.
+        self.files: dict[str, Path] = {}
 
     def wrap(self, argv: Sequence[str]) -> list[str]:
         # `ip netns exec` would remount /sys, which a user namespace may not do.
-        return ["nsenter", f"--net={self.path}", "--", *map(str, argv)]
+        enter = ["nsenter", f"--net={self.path}", "--"]
+        if self.files:
+            mounts = "".join(f"mount --bind {file} {path} && " for path, file in self.files.items())
+            enter += ["unshare", "-m", "sh", "-c", f'{mounts}exec "$@"', "sh"]
+        return [*enter, *map(str, argv)]
 
     def run(self, argv: Sequence[str], **options):
         return run(self.wrap(argv), **options)

@@ -21,7 +21,9 @@ use esplanade::config::{
 };
 use esplanade_crypto::Tier;
 use esplanade_ike::auth::Identity;
-use esplanade_ike::config::{AddressMatch, EndAction, LocalMethod, Selector, StartAction};
+use esplanade_ike::config::{
+    AddressMatch, EndAction, HostName, LocalMethod, Selector, StartAction,
+};
 use esplanade_ipsec::tunnel::DscpPolicy;
 use proptest::prelude::*;
 
@@ -60,6 +62,45 @@ fn files_of_administrators_load_unchanged() {
         let loaded = load(&path).unwrap_or_else(|errors| panic!("{}:\n{errors}", path.display()));
         assert!(!loaded.ike.connections.is_empty(), "{}", path.display());
     }
+}
+
+#[test]
+fn host_names_stand_among_addresses() {
+    let text = |remote: &str| {
+        format!(
+            "connections {{ site {{\n local_addrs = moon\n remote_addrs = {remote}\n local {{ auth = psk }}\n \
+             remote {{ auth = psk }}\n children {{ net {{ start_action = start }} }} }} }}\n\
+             secrets {{ ike {{ secret = \"a long enough secret\" }} }}\n"
+        )
+    };
+    let path = Path::new("esplanade.conf");
+    let loaded = load_text(path, &text("sun.example.org, 192.0.2.1, 10.0.0.0/8, %any")).unwrap();
+    let connection = &loaded.ike.connections[0];
+    let name = |text: &str| AddressMatch::Name(HostName::new(text));
+    assert_eq!(connection.local_addrs, [name("moon")]);
+    let given = &connection.remote_addrs;
+    assert_eq!(given.len(), 4);
+    assert_eq!(given[0], name("sun.example.org"));
+    assert_eq!(given[3], AddressMatch::Any);
+    let names: Vec<_> = connection.names().map(|name| &name.name).collect();
+    assert_eq!(names, ["moon", "sun.example.org"]);
+    // Another name is another connection. Other addresses of the same name are not.
+    let mut looked_up = loaded.clone();
+    let address = HostName {
+        addresses: Ok(vec!["192.0.2.9".parse().unwrap()]),
+        ..HostName::new("moon")
+    };
+    let known = |name: &str| (name == "moon").then_some(&address);
+    assert!(looked_up.ike.set_names(known) && !looked_up.ike.set_names(known));
+    assert!(loaded.diff(&looked_up).is_empty());
+    let other = load_text(path, &text("moon.example.org")).unwrap();
+    assert_eq!(loaded.diff(&other).changed.len(), 1);
+    let wrong = load_text(path, &text("sun_.example.256")).unwrap_err();
+    assert!(
+        wrong
+            .to_string()
+            .contains("neither an address nor a host name")
+    );
 }
 
 // RFC 4301 R108

@@ -317,7 +317,7 @@ impl Claims {
 /// Returns the claims by which a child binds traffic to single peers, as far as the addresses are known before there is
 /// an SA.
 fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
-    let host = |addresses: &[AddressMatch]| addresses.iter().find_map(AddressMatch::host);
+    let host = |addresses: &[AddressMatch]| AddressMatch::hosts_of(addresses).next();
     let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {
         Some(outer) => ts::resolve(selectors, outer),
         None => ts::fixed(selectors),

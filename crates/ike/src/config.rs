@@ -59,6 +59,29 @@ impl Config {
         let secret = self.token_secret.as_deref();
         secret.filter(|_| self.quick_crash_detection)
     }
+
+    /// Gives host names the addresses, or the reason for none, that `known` has. Returns true if that changes
+    /// anything.
+    pub fn set_names<'a>(&mut self, known: impl Fn(&str) -> Option<&'a HostName>) -> bool {
+        let differs = |name: &HostName| known(&name.name).is_some_and(|known| known != name);
+        let mut changed = false;
+        for connection in &mut self.connections {
+            if !connection.names().any(differs) {
+                continue;
+            }
+            changed = true;
+            let connection = Arc::make_mut(connection);
+            let lists = [&mut connection.local_addrs, &mut connection.remote_addrs];
+            for address in lists.into_iter().flatten() {
+                if let AddressMatch::Name(name) = address
+                    && let Some(known) = known(&name.name)
+                {
+                    name.clone_from(known);
+                }
+            }
+        }
+        changed
+    }
 }
 
 impl Default for Config {
@@ -156,11 +179,11 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub name: String,
-    /// Our own addresses. When we initiate, the source is the first [`AddressMatch::Host`] that is an address of this
-    /// host. An empty list stands for any address.
+    /// Our own addresses. When we initiate, the source is the first single address that is an address of this host. An
+    /// empty list stands for any address.
     pub local_addrs: Vec<AddressMatch>,
-    /// Addresses of the peer. When we initiate, the destination is the first [`AddressMatch::Host`] to which there is a
-    /// route. An empty list stands for any address.
+    /// Addresses of the peer. When we initiate, the destination is the first single address to which there is a route.
+    /// An empty list stands for any address.
     pub remote_addrs: Vec<AddressMatch>,
     /// Our UDP port when we initiate: [`Ports::ike`] or [`Ports::nat_t`]. `None` stands for [`Ports::ike`].
     pub local_port: Option<u16>,
@@ -209,6 +232,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// The host names among the addresses of both ends.
+    pub fn names(&self) -> impl Iterator<Item = &HostName> {
+        let lists = [&self.local_addrs, &self.remote_addrs];
+        lists.into_iter().flatten().filter_map(AddressMatch::name)
+    }
+
     /// The connection is for one identity only.
     pub(crate) fn names_one_peer(&self) -> bool {
         self.remote.id.precision() == 2
@@ -415,31 +444,64 @@ pub struct Secret {
 }
 
 /// An address, or a set of addresses, of a gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressMatch {
     /// `%any`.
     Any,
     Host(IpAddr),
     /// The first and the last address, of one IP version. A subnet is a range.
     Range(IpAddr, IpAddr),
+    /// The addresses that a host name has now.
+    Name(HostName),
 }
 
 impl AddressMatch {
-    /// The address, if this is a single one.
-    pub fn host(&self) -> Option<IpAddr> {
-        match *self {
-            Self::Host(host) => Some(host),
-            Self::Any | Self::Range(..) => None,
+    /// The single addresses.
+    pub fn hosts(&self) -> &[IpAddr] {
+        match self {
+            Self::Host(host) => std::slice::from_ref(host),
+            Self::Name(name) => name.addresses.as_deref().unwrap_or_default(),
+            Self::Any | Self::Range(..) => &[],
+        }
+    }
+
+    /// The single addresses of a list, in its order.
+    pub fn hosts_of(list: &[Self]) -> impl Iterator<Item = IpAddr> {
+        list.iter().flat_map(Self::hosts).copied()
+    }
+
+    pub fn name(&self) -> Option<&HostName> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Any | Self::Host(_) | Self::Range(..) => None,
         }
     }
 
     pub fn matches(&self, address: IpAddr) -> bool {
-        match *self {
+        match self {
             Self::Any => true,
-            Self::Host(host) => host == address,
+            Self::Host(_) | Self::Name(_) => self.hosts().contains(&address),
             Self::Range(from, to) => {
-                from <= address && address <= to && from.is_ipv4() == address.is_ipv4()
+                *from <= address && address <= *to && from.is_ipv4() == address.is_ipv4()
             }
+        }
+    }
+}
+
+/// A host name, and the addresses that it has. The endpoint looks up no name: its embedder does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName {
+    pub name: String,
+    /// The addresses in the order in which they are tried, or the reason why there is none.
+    pub addresses: Result<Vec<IpAddr>, String>,
+}
+
+impl HostName {
+    /// A name that nobody has looked up yet. It stands for no address.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            addresses: Err("it is not looked up yet".to_owned()),
         }
     }
 }

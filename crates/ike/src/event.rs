@@ -121,6 +121,10 @@ pub enum Event {
     /// [`crate::Endpoint::set_revocation`], with the outcome of each in the store. Until then the peer is neither accepted nor
     /// refused.
     StatusNeeded(Vec<StatusSource>),
+    /// These host names are to be looked up: for an attempt that waits for them, or for a peer at an address that no
+    /// connection has. The embedder puts the addresses into the configuration ([`crate::config::Config::set_names`],
+    /// [`crate::Endpoint::set_config`]) and calls [`crate::Endpoint::names_looked_up`] in any case.
+    NamesNeeded(Vec<String>),
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
     /// A message was sent or accepted. These events make a readable trace of the negotiation.

@@ -26,6 +26,8 @@ pub enum DownReason {
     PeerBusy,
     #[error("there is no route to the peer, or no local address for it")]
     NoRoute,
+    #[error("the name {name} has no address: {why}")]
+    NoAddress { name: String, why: String },
     #[error("the peer is behind a NAT, so that only the peer can reauthenticate")]
     BehindNat,
     #[error("our address is gone")]

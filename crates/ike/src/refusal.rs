@@ -60,6 +60,8 @@ refusals! {
     IkeSaLimit = "ike-sa-limit";
     /// No connection is for this pair of addresses, or for these identities.
     NoConnection = "no-connection";
+    /// The sender's address is new to us, and host names are being looked up: it can be that of one of them.
+    NamesUnknown = "names-unknown";
     NoProposalChosen = "no-proposal-chosen";
     InvalidKePayload = "invalid-ke-payload";
     AuthenticationFailed = "authentication-failed";

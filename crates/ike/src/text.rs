@@ -134,10 +134,14 @@ pub(crate) fn children(connection: &Connection) -> String {
 
 /// Connections with the addresses that they are for.
 pub(crate) fn addresses<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
-    let one = |address: &AddressMatch| match *address {
+    let one = |address: &AddressMatch| match address {
         AddressMatch::Any => "%any".to_owned(),
         AddressMatch::Host(host) => host.to_string(),
-        AddressMatch::Range(first, last) => range(first, last),
+        AddressMatch::Range(first, last) => range(*first, *last),
+        AddressMatch::Name(name) => {
+            let addresses = list(address.hosts(), IpAddr::to_string);
+            format!("{} ({addresses})", name.name)
+        }
     };
     let side = |side: &[AddressMatch]| match side {
         [] => "%any".to_owned(),

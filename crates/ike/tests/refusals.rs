@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::script::{Script, error_of, seemingly_sealed};
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group};
-use esplanade_ike::config::{AddressMatch, Config, Unique};
+use esplanade_ike::config::{AddressMatch, Config, HostName, Unique};
 use esplanade_ike::wire::{
     ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
     TransformType,
@@ -163,6 +163,11 @@ fn init_requests() -> Vec<(Refusal, Side)> {
         Some(NotifyType::NO_PROPOSAL_CHOSEN),
         init(|c| c.connections.clear(), |_| {}),
     );
+    let named = |c: &mut Config| {
+        let name = HostName::new("a.example");
+        change_connection(c, |b| b.remote_addrs = vec![AddressMatch::Name(name)]);
+    };
+    case(Refusal::NamesUnknown, None, init(named, |_| {}));
     case(
         Refusal::IkeSaLimit,
         None,

@@ -99,9 +99,9 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands
     Man { command: Option<String> },
-    /// Fetch information about revocation for the gateway that has started this process
+    /// Fetch revocation lists, and look names up, for the gateway that has started this process
     #[command(name = fetcher::COMMAND, hide = true)]
-    RevocationFetcher,
+    Fetcher,
     /// Run updown scripts for the gateway that has started this process
     #[command(name = updown::runner::COMMAND, hide = true)]
     UpdownRunner,

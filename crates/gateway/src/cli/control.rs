@@ -37,8 +37,9 @@ pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), F
         if shown.is_empty() {
             shown += "no security associations\n";
         }
-        let known = connections.iter().flat_map(Section::sections);
-        shown.extend(known.map(|(name, connection)| text::render_down(name, connection)));
+        let known = || connections.iter().flat_map(Section::sections);
+        shown += &text::render_names(known().map(|(_, connection)| connection));
+        shown.extend(known().map(|(name, connection)| text::render_down(name, connection)));
         shown += &text::render_counters(&counters);
         shown += &text::render_workers(&stats);
         shown + &text::render_engine(&stats) + &text::render_crls(&stats)

@@ -84,7 +84,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             print(&script)
         }
         Command::Man { command } => man(command.as_deref()),
-        Command::RevocationFetcher => serve("the fetcher", fetcher::serve),
+        Command::Fetcher => serve("the fetcher", fetcher::serve),
         Command::UpdownRunner => serve("the runner of updown scripts", updown::runner::serve),
     }
 }

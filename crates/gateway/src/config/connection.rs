@@ -62,7 +62,7 @@ pub(super) fn connection(
     }
     let reachable = remote_addrs
         .iter()
-        .any(|address| matches!(address, AddressMatch::Host(_)));
+        .any(|address| matches!(address, AddressMatch::Host(_) | AddressMatch::Name(_)));
 
     // Without raw sockets, ESP can leave only inside UDP.
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)

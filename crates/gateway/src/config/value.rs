@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use esplanade_ike::config::AddressMatch;
+use esplanade_ike::config::{AddressMatch, HostName};
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
@@ -245,7 +245,7 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> ValueResult<T> {
     }
 }
 
-/// Parses `%any`, an address, a subnet or a range.
+/// Parses `%any`, an address, a subnet, a range or a host name.
 pub(super) fn address_match(text: &str) -> ValueResult<AddressMatch> {
     if matches!(text, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::") {
         return Ok(match text {
@@ -265,29 +265,39 @@ pub(super) fn address_match(text: &str) -> ValueResult<AddressMatch> {
     match address_range(text) {
         Some(Ok((from, to))) => Ok(AddressMatch::Range(from, to)),
         Some(Err(bad)) => Err(bad),
-        None if looks_like_name(text) => {
-            let what = format!(
-                "{} is a host name; names are not looked up yet",
-                quoted(text)
-            );
-            Err(ValueError::new(what, "write the IP address"))
+        None if matches!(text, "any" | "any4" | "any6") => {
+            let what = format!("{} is neither an address nor a host name", quoted(text));
+            Err(ValueError::new(what, format!("write %{text}")))
         }
+        None if is_host_name(text) => Ok(AddressMatch::Name(HostName::new(text))),
         None => {
-            let help =
-                "write an address, a subnet (10.0.0.0/8), a range (10.0.0.1-10.0.0.9) or %any";
+            let help = "write an address, a subnet (10.0.0.0/8), a range (10.0.0.1-10.0.0.9), %any, or a host name in \
+                        ASCII (xn--… for other letters)";
             Err(ValueError::new(
-                format!("{} is not an address", quoted(text)),
+                format!("{} is neither an address nor a host name", quoted(text)),
                 help,
             ))
         }
     }
 }
 
-fn looks_like_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+/// Says whether this can be the name of a host (RFC 1123 §2.1). The last label begins with a letter, so that an address
+/// with a typing error is no name.
+fn is_host_name(text: &str) -> bool {
+    const NAME_LEN_MAX: usize = 253;
+    const LABEL_LEN_MAX: usize = 63;
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let is_label = |label: &str| {
+        let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+        (1..=LABEL_LEN_MAX).contains(&label.len())
+            && label.bytes().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let last = text.rsplit('.').next().unwrap_or_default();
+    text.len() <= NAME_LEN_MAX
+        && text.split('.').all(is_label)
+        && last.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Parses `from-to` or `address/bits`. Returns `None` if the text has neither form.
@@ -406,6 +416,29 @@ mod tests {
         );
         assert!(address_match("10.0.0.0/33").is_err());
         assert!(address_match("10.0.0.9-10.0.0.1").is_err());
-        assert!(address_match("vpn.example.org").is_err_and(|bad| bad.what.contains("host name")));
+        for name in ["vpn.example.org", "moon", "1and1.example.", "a_b.xn--p1ai"] {
+            let expected = AddressMatch::Name(HostName::new(name));
+            assert_eq!(address_match(name).ok(), Some(expected));
+        }
+        let long = format!("{}.example", "x".repeat(64));
+        let longest = format!("{}example", "x.".repeat(124));
+        for bad in [
+            "10.0.0.256",
+            "10.0.0.1-10.0.0.9x",
+            "-a.example",
+            "a-.example",
+            "a..example",
+            ".",
+            "",
+            "exämple.org",
+            "a b",
+            "%anything",
+            "any",
+            &long,
+            &longest,
+        ] {
+            assert!(address_match(bad).is_err(), "{bad}");
+        }
+        assert!(address_match("any6").is_err_and(|bad| bad.help.contains("%any6")));
     }
 }

@@ -145,7 +145,7 @@ impl Daemon {
             },
             workers: self.plane.report_workers(now),
             engine: tier::report(core, self.plane.pool_threads(), &health),
-            crls: report::crls(&self.fetcher.added_to(&self.loaded.ike.revocation)),
+            crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
         }
     }

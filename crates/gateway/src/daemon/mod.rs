@@ -8,6 +8,7 @@ mod control;
 mod counts;
 mod devices;
 mod explain;
+mod fetched;
 pub mod forwarding;
 mod guards;
 mod keeper;
@@ -35,7 +36,6 @@ use std::time::{Duration, Instant, SystemTime};
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::Endpoint;
-use esplanade_ike::auth::StatusSource;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, Event};
 use esplanade_ipsec::lifetime::LifetimeEvent;
@@ -46,7 +46,7 @@ use tokio::sync::mpsc;
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
 use crate::failure::{Exit, Failure};
-use crate::fetch::StatusFetcher;
+use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
 use crate::updown::runner::Runner;
@@ -56,6 +56,7 @@ use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
+use fetched::names_of;
 use keys::KeyFile;
 use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
@@ -103,10 +104,11 @@ pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Resu
                     "cannot reach the runner of updown scripts: {error}"
                 ))
             })?;
-        let fetcher = match loaded.ike.revocation.fetches() {
-            true => StatusFetcher::start()
+        let fetches = loaded.ike.revocation.fetches() || !names_of(&loaded).is_empty();
+        let fetcher = match fetches {
+            true => FetcherSocket::start()
                 .map_err(|error| Failure::runtime(format!("cannot start the fetcher: {error}")))?,
-            false => StatusFetcher::default(),
+            false => FetcherSocket::default(),
         };
         let helpers = Helpers { updown, fetcher };
         let (mut daemon, inputs) = Daemon::start(loaded, options, helpers).await?;
@@ -121,7 +123,7 @@ pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Resu
 #[derive(Debug)]
 struct Helpers {
     updown: UpdownScripts,
-    fetcher: StatusFetcher,
+    fetcher: FetcherSocket,
 }
 
 #[derive(Debug)]
@@ -148,7 +150,9 @@ struct Daemon {
     shield_next: Instant,
     next_tick: Instant,
     updown: UpdownScripts,
-    fetcher: StatusFetcher,
+    fetcher: FetcherSocket,
+    statuses: StatusFetcher,
+    names: NameStore,
     confined: InForce,
 }
 
@@ -189,10 +193,7 @@ impl Daemon {
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
                 () = tokio::time::sleep_until(deadline.into()) => {}
                 () = self.updown.proceed() => {}
-                report = self.fetcher.report() => {
-                    self.fetcher.take(report);
-                    self.renew_revocation(Instant::now());
-                }
+                report = self.fetcher.report() => self.on_fetched(report, Instant::now()),
                 () = inputs.plane.watch.changed() => {
                     let now = Instant::now();
                     self.repair_at = Some(now);
@@ -251,6 +252,7 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
+            self.names.tick(&mut self.fetcher, now);
             self.plane.keep_shield(now);
             self.plane.follow_loads(now);
             // The kernel announces this too, but an announcement can be lost.
@@ -269,6 +271,9 @@ impl Daemon {
             while let Some(event) = self.endpoint.poll_event() {
                 events = true;
                 self.on_event(event, now);
+            }
+            if self.follow_names(now) {
+                continue;
             }
             self.shield_if_due(now);
             let changes = self.join.take_changes();
@@ -325,18 +330,6 @@ impl Daemon {
             self.shield_next = now + SHIELD_PAUSE;
             self.plane.shield(&self.join.shielded(), now);
         }
-    }
-
-    fn ask_for_status(&mut self, sources: &[StatusSource], now: Instant) {
-        if self.fetcher.ask(sources) {
-            self.renew_revocation(now);
-        }
-    }
-
-    /// Tells the endpoint what is known about revocation now.
-    fn renew_revocation(&mut self, now: Instant) {
-        let store = self.fetcher.added_to(&self.loaded.ike.revocation);
-        self.endpoint.set_revocation(now, store);
     }
 
     fn on_datagram(&mut self, datagram: &IkeDatagram, now: Instant) {
@@ -468,6 +461,7 @@ impl Daemon {
                 }
             }
             Event::StatusNeeded(sources) => self.ask_for_status(&sources, now),
+            Event::NamesNeeded(names) => self.names.ask(&mut self.fetcher, names, now),
             Event::PeerMoved {
                 ike_sa,
                 children,
@@ -631,6 +625,16 @@ impl Daemon {
                 failure.help("restart the gateway: it gives up the right to run other programs")
             );
         }
+        // The gateway cannot start the fetcher any more.
+        if let Some(name) = names_of(&loaded).first()
+            && !self.fetcher.is_running()
+            && names_of(&self.loaded).is_empty()
+        {
+            let what = format!("this gateway did not start with a host name such as `{name}`");
+            let failure = Failure::new(Exit::Configuration, what);
+            return Err(failure.help("restart the gateway, or write the address"));
+        }
+        loaded.ike.set_names(|name| self.names.known(name));
         if diff.gateway {
             tracing::warn!(
                 "the gateway section has changed: but for `on_stop` that takes effect at the next start"
@@ -661,6 +665,7 @@ impl Daemon {
         self.shield_at = Some(now);
         self.refused.clear();
         warn_of_missing(&self.loaded);
+        self.look_names_up(now);
         self.endpoint.start(now);
         let names =
             |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();

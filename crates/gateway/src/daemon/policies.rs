@@ -133,7 +133,7 @@ pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy)
 }
 
 fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
-    addresses.iter().find_map(AddressMatch::host)
+    AddressMatch::hosts_of(addresses).next()
 }
 
 /// Resolves selectors. In transport mode, only the part remains that the host at `outer` itself can send or receive.

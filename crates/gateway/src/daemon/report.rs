@@ -19,8 +19,8 @@ use crate::join::{Carrier, InstalledChild};
 use crate::output;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
-    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedPolicy, Named, NamedCounters,
-    OutputCounters, Selectors,
+    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy, Named,
+    NamedCounters, OutputCounters, Selectors,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -175,6 +175,7 @@ pub fn connection(
             },
             id: connection.remote.id.to_string(),
         },
+        names: names(connection),
         children: Named(children.collect()),
     }
 }
@@ -290,11 +291,28 @@ fn addresses(addresses: &[AddressMatch]) -> Vec<String> {
         AddressMatch::Any => "%any".to_owned(),
         AddressMatch::Host(host) => host.to_string(),
         AddressMatch::Range(from, to) => format!("{from}-{to}"),
+        AddressMatch::Name(name) => name.name.clone(),
     };
     match addresses {
         [] => vec!["%any".to_owned()],
         some => some.iter().map(text).collect(),
     }
+}
+
+/// Reports the host names of a connection, each once.
+fn names(connection: &Connection) -> Named<ListedName> {
+    let mut listed: Vec<(String, ListedName)> = Vec::new();
+    for name in connection.names() {
+        if listed.iter().all(|(known, _)| *known != name.name) {
+            let addresses = name.addresses.as_deref().unwrap_or_default();
+            let report = ListedName {
+                addresses: addresses.iter().map(ToString::to_string).collect(),
+                error: name.addresses.as_ref().err().cloned(),
+            };
+            listed.push((name.name.clone(), report));
+        }
+    }
+    Named(listed)
 }
 
 fn since(now: Instant, then: Instant) -> u64 {

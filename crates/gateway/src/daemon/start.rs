@@ -20,6 +20,7 @@ use super::{
 use crate::config::Loaded;
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
+use crate::fetch::{NameStore, StatusFetcher};
 use crate::join::{ChildSaDevice, Join};
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
@@ -127,10 +128,13 @@ impl Daemon {
             next_tick: started + TICK,
             updown,
             fetcher,
+            statuses: StatusFetcher::default(),
+            names: NameStore::default(),
             confined: InForce::default(),
         };
         warn_of_missing(&daemon.loaded);
         daemon.endpoint.set_wall_clock(started, SystemTime::now());
+        daemon.look_names_up(started);
         daemon.endpoint.start(started);
         Ok((
             daemon,

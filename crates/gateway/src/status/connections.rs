@@ -23,7 +23,20 @@ pub struct ListedConnection {
     pub local: ListedAuthentication,
     #[serde(rename = "remote-1")]
     pub remote: ListedAuthentication,
+    /// The host names among the addresses.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub names: Named<ListedName>,
     pub children: Named<ListedChild>,
+}
+
+/// A host name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedName {
+    /// The addresses that the name has now.
+    pub addresses: Vec<String>,
+    /// The reason why the name has no address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The way in which one end authenticates.

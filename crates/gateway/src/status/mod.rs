@@ -20,7 +20,7 @@ mod stats;
 pub mod text;
 
 pub use connections::{
-    ListedAuthentication, ListedChild, ListedConnection, ListedPolicy, Selectors,
+    ListedAuthentication, ListedChild, ListedConnection, ListedName, ListedPolicy, Selectors,
 };
 pub use counters::{
     CoreCounters, GatewayCounters, IkeCounters, LaneCounters, NamedCounters, OutputCounters,

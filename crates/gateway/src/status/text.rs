@@ -3,6 +3,7 @@
 //! The command line has an answer as a section, perhaps from another version of the gateway. Missing keys are left out
 //! of the text, and unknown keys are not shown.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::vici::Section;
@@ -74,6 +75,21 @@ pub fn render_down(name: &str, connection: &Section) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Writes out the host names of connections and their addresses, each name once, from `list-conn` events.
+pub fn render_names<'a>(connections: impl IntoIterator<Item = &'a Section>) -> String {
+    let names = connections.into_iter().filter_map(|one| one.sub("names"));
+    let lines = names.flat_map(Section::sections).map(|(name, section)| {
+        let addresses: Vec<_> = section.items("addresses").collect();
+        let found = match section.text("error") {
+            Some(why) => format!(" has no address: {why}"),
+            None => format!(": {}", addresses.join(", ")),
+        };
+        format!("{:<10}{}{}\n", "name", printable(name), printable(&found))
+    });
+    let unique: BTreeSet<_> = lines.collect();
+    unique.into_iter().collect()
 }
 
 /// Writes out the traffic that was moved, and the drops with their reasons, from the answer to `get-counters`.
@@ -409,6 +425,32 @@ warning   worker 1 has been busy for 12 s and may lose packets: set more `worker
         assert_eq!(
             render_crls(&stats),
             "crl       CN=ca\u{fffd}: delta CRL 0a with 2 entries, next update -; it cannot be used: why\n"
+        );
+    }
+
+    #[test]
+    fn names_have_a_line_each() {
+        let named = |name: &str, addresses: &[&str], error: Option<&str>| {
+            let (mut connection, mut names) = (Section::new(), Section::new());
+            let mut section = Section::new();
+            section.list("addresses", addresses);
+            if let Some(error) = error {
+                section.set("error", error);
+            }
+            names.section(name, section);
+            connection.section("names", names);
+            connection
+        };
+        let connections = [
+            named("sun.example", &["192.0.2.1", "2001:db8::1"], None),
+            named("moon.example", &[], Some("why\n")),
+            named("sun.example", &["192.0.2.1", "2001:db8::1"], None),
+            Section::new(),
+        ];
+        assert_eq!(
+            render_names(&connections),
+            "name      moon.example has no address: why\u{fffd}\n\
+             name      sun.example: 192.0.2.1, 2001:db8::1\n"
         );
     }
 

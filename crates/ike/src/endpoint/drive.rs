@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::goals::Goals;
+use super::name_hold::{NameHold, no_address};
 use super::{CommandError, Endpoint, find_child};
 use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
 use crate::event::Event;
@@ -59,9 +60,9 @@ impl Endpoint {
         }
         let names: Vec<_> = wanted.iter().map(|child| child.name.clone()).collect();
         let wanted = wanted.into_iter().map(ChildRequest::from).collect();
-        let result = self.establish(now, &connection, wanted);
+        let result = self.establish(now, &connection, wanted, true);
         if let Err(error) = &result {
-            self.held_up(now, &connection, &names, error);
+            self.held_up(now, &connection, &names, error, false);
         }
         self.settle(now);
         result
@@ -96,7 +97,7 @@ impl Endpoint {
             packet: Some(demand.packet),
             succeeds: None,
         };
-        let result = self.establish(now, &connection, vec![wanted]);
+        let result = self.establish(now, &connection, vec![wanted], false);
         self.settle(now);
         result
     }
@@ -120,6 +121,7 @@ impl Endpoint {
                 attempts += usize::from(self.goals.close(connection, &one.name));
             }
         }
+        attempts += self.name_hold.forget(connection, child);
         let concerned = self.end(now, connection, child);
         self.settle(now);
         Ok(if concerned == 0 { attempts } else { concerned })
@@ -129,6 +131,7 @@ impl Endpoint {
     /// of one child. The endpoint forgets what was wanted of them.
     pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
         self.goals.forget(connection, child);
+        self.name_hold.forget(connection, child);
         self.end(now, connection, child);
         self.settle(now);
     }
@@ -222,6 +225,7 @@ impl Endpoint {
     /// Deletes every IKE SA, for a graceful stop. Returns their number.
     pub fn terminate_all(&mut self, now: Instant) -> usize {
         self.goals = Goals::default();
+        self.name_hold = NameHold::default();
         let ids = self.table.ids();
         let ended = ids.iter().filter(|id| self.end_ike_sa(now, **id)).count();
         self.settle(now);
@@ -242,19 +246,21 @@ impl Endpoint {
                 .cloned()
                 .map(ChildRequest::from)
                 .collect();
-            if let Err(error) = self.establish(now, &connection, wanted) {
-                self.held_up(now, &connection, &children, &error);
+            if let Err(error) = self.establish(now, &connection, wanted, false) {
+                self.held_up(now, &connection, &children, &error, false);
             }
         }
     }
 
-    /// Nothing could be sent. The cause can go away without notice, so that it is tried again.
-    fn held_up(
+    /// Nothing could be sent. The cause can go away without notice, so that it is tried again. The event comes with the
+    /// first of such failures in a row, and where `tells` asks for it.
+    pub(super) fn held_up(
         &mut self,
         now: Instant,
         connection: &Connection,
         children: &[String],
         error: &CommandError,
+        tells: bool,
     ) {
         let jitter = self.host.random.fraction();
         let name = &connection.name;
@@ -262,25 +268,26 @@ impl Endpoint {
             let of = (name.clone(), child.clone());
             self.goals.explain(now, &of, error);
         }
-        let (reason, retry_in) = match error {
-            CommandError::NoRoute(_) => {
-                let news = self.goals.unsent(now, name, children, jitter);
-                (DownReason::NoRoute, news)
-            }
-            CommandError::Limit(limit) => {
-                let news = self.goals.unsent(now, name, children, jitter);
-                (DownReason::Resources(*limit), news)
-            }
+        let reason = match error {
+            CommandError::NoRoute(_) => DownReason::NoRoute,
+            CommandError::NoAddress { name, why } => DownReason::NoAddress {
+                name: name.clone(),
+                why: why.clone(),
+            },
+            CommandError::Limit(limit) => DownReason::Resources(*limit),
             _ => {
                 self.goals.impossible(name, children);
                 return;
             }
         };
-        if let Some(retry_in) = retry_in {
+        let news = self.goals.unsent(now, name, children, jitter);
+        if news.is_some() || tells {
+            let next = |child: &String| self.goals.look(name, child).1;
+            let next = children.iter().filter_map(next).min();
             self.events.push_back(Event::ConnectFailed {
                 connection: name.clone(),
                 reason,
-                retry_in: Some(retry_in),
+                retry_in: news.or_else(|| Some(next?.saturating_duration_since(now))),
             });
         }
     }
@@ -348,8 +355,32 @@ impl Endpoint {
         sas.any(|sa| sa.is_with_initiation_peer() && sa.has_child(wanted))
     }
 
-    /// Establishes those of the children that are neither up nor being established.
+    /// Establishes those of the children that are neither up nor being established. A new IKE SA waits until the host
+    /// names of the connection are looked up.
     fn establish(
+        &mut self,
+        now: Instant,
+        connection: &Arc<Connection>,
+        mut wanted: Vec<ChildRequest>,
+        by_command: bool,
+    ) -> Result<(), CommandError> {
+        wanted.retain(|child| !self.is_there(&connection.name, child));
+        let needs_sa = !wanted.is_empty() && self.usable(connection).is_none();
+        if needs_sa && self.hold_for_names(connection, &wanted, by_command)? {
+            return Ok(());
+        }
+        self.establish_now(now, connection, wanted)
+    }
+
+    /// The IKE SA of the connection that can have further children.
+    fn usable(&self, connection: &Connection) -> Option<IkeSaId> {
+        let ids = self.table.of_connection(&connection.name);
+        let takes = |sa: &IkeSa| sa.is_with_initiation_peer() && sa.takes_children();
+        (ids.into_iter()).find(|id| self.table.get(*id).is_some_and(takes))
+    }
+
+    /// Establishes the children over the connection's IKE SA, or over a new one to the addresses that are known.
+    pub(super) fn establish_now(
         &mut self,
         now: Instant,
         connection: &Arc<Connection>,
@@ -364,10 +395,7 @@ impl Endpoint {
             .filter(|child| !child.from_packet)
             .map(|child| child.name.clone())
             .collect();
-        let ids = self.table.of_connection(&connection.name);
-        let takes = |sa: &IkeSa| sa.is_with_initiation_peer() && sa.takes_children();
-        let usable = (ids.into_iter()).find(|id| self.table.get(*id).is_some_and(takes));
-        if let Some(id) = usable {
+        if let Some(id) = self.usable(connection) {
             let queued = self.with(now, id, |sa, ctx| {
                 wanted.iter().all(|child| sa.request_child(ctx, child))
             });
@@ -403,7 +431,7 @@ impl Endpoint {
 
     /// Our address when we initiate to this one: the first of `local_addrs` that can be used.
     pub(super) fn source_for(&self, connection: &Connection, remote: IpAddr) -> Option<IpAddr> {
-        let locals = connection.local_addrs.iter().filter_map(AddressMatch::host);
+        let locals = AddressMatch::hosts_of(&connection.local_addrs);
         let mut alike = locals
             .filter(|local| local.is_ipv4() == remote.is_ipv4())
             .peekable();
@@ -417,16 +445,18 @@ impl Endpoint {
     /// Our address and the peer's when we initiate: the first pair between which there is a route now.
     fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let name = || connection.name.clone();
-        let hosts = |set: &[AddressMatch]| -> Vec<IpAddr> {
-            set.iter().filter_map(AddressMatch::host).collect()
-        };
-        let remotes = hosts(&connection.remote_addrs);
-        if remotes.is_empty() {
-            return Err(CommandError::NoRemoteAddress(name()));
+        let (locals, remotes) = (&connection.local_addrs, &connection.remote_addrs);
+        if AddressMatch::hosts_of(remotes).next().is_none() {
+            let none = || CommandError::NoRemoteAddress(name());
+            return Err(no_address(remotes).unwrap_or_else(none));
+        }
+        if AddressMatch::hosts_of(locals).next().is_none()
+            && let Some(error) = no_address(locals)
+        {
+            return Err(error);
         }
         let port = connection.local_port.unwrap_or(self.config.ports.ike);
-        remotes
-            .into_iter()
+        AddressMatch::hosts_of(remotes)
             .find_map(|remote| {
                 let local = SocketAddr::new(self.source_for(connection, remote)?, port);
                 Some((local, SocketAddr::new(remote, connection.remote_port)))

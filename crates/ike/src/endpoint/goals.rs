@@ -385,6 +385,20 @@ impl Goals {
         }
     }
 
+    /// Remembers why the child is not up, also where nothing is wanted of it. Returns true if the reason is new.
+    pub(super) fn note_failure(
+        &mut self,
+        now: Instant,
+        name: &GoalName,
+        why: &impl std::fmt::Display,
+    ) -> bool {
+        let goal = self.goals.entry(name.clone()).or_default();
+        let before = goal.failure.take().map(|failure| failure.why);
+        self.explain(now, name, why);
+        let goal = self.goals.get(name);
+        goal.and_then(|goal| Some(&goal.failure.as_ref()?.why)) != before.as_ref()
+    }
+
     /// Says whether a command has closed the child, when it is tried again, and why it is not up.
     pub(super) fn look(
         &self,

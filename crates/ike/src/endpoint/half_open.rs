@@ -190,9 +190,13 @@ impl HalfOpen {
     pub(super) fn configure(&mut self, config: &Config) {
         let connections = config.connections.iter();
         self.configured_addresses = connections
-            .flat_map(|connection| &connection.remote_addrs)
-            .filter_map(AddressMatch::host)
+            .flat_map(|connection| AddressMatch::hosts_of(&connection.remote_addrs))
             .collect();
+    }
+
+    /// Says whether a connection has this single address.
+    pub(super) fn is_configured(&self, source: IpAddr) -> bool {
+        self.configured_addresses.contains(&source)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -200,7 +204,7 @@ impl HalfOpen {
     }
 
     fn room(&self, source: IpAddr) -> &Room {
-        match self.configured_addresses.contains(&source) {
+        match self.is_configured(source) {
             true => &self.configured,
             false => &self.unconfigured,
         }
@@ -232,7 +236,7 @@ impl HalfOpen {
     ) {
         let _ = self.configured.leave(id) || self.unconfigured.leave(id) || self.refused.leave(id);
         match stage {
-            Some(HalfOpenStage::HalfOpen) if self.configured_addresses.contains(&source) => {
+            Some(HalfOpenStage::HalfOpen) if self.is_configured(source) => {
                 self.configured.enter(now, id, source);
             }
             Some(HalfOpenStage::HalfOpen) => self.unconfigured.enter(now, id, source),

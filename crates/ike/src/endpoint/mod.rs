@@ -5,6 +5,7 @@ mod drive;
 mod effects;
 mod goals;
 mod half_open;
+mod name_hold;
 mod own_addresses;
 mod pacing;
 mod reauthentication;
@@ -31,6 +32,7 @@ use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
+use name_hold::NameHold;
 use own_addresses::AddressWatch;
 use pacing::Pacing;
 use table::IkeSaTable;
@@ -50,6 +52,8 @@ pub enum CommandError {
         "there is no route to the peer of connection {0:?}, or no local address to initiate from"
     )]
     NoRoute(String),
+    #[error("the name {name} has no address: {why}")]
+    NoAddress { name: String, why: String },
     #[error("the peer of connection {0:?} is behind a NAT: only the peer can reauthenticate")]
     BehindNat(String),
     #[error("limit of {0} reached")]
@@ -76,6 +80,7 @@ pub struct Endpoint {
     claims: Claims,
     goals: Goals,
     address_watch: AddressWatch,
+    name_hold: NameHold,
     pacing: Pacing,
     cookies: Cookies,
     answers: Answers,
@@ -117,6 +122,7 @@ impl Endpoint {
             claims,
             goals: Goals::default(),
             address_watch: AddressWatch::default(),
+            name_hold: NameHold::default(),
             pacing: Pacing::default(),
             cookies,
             events: VecDeque::new(),

@@ -98,10 +98,7 @@ impl Endpoint {
     /// The addresses of a new IKE SA between the same two hosts.
     fn addresses_again(&self, old: &IkeSaCommon) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let (connection, (local, remote)) = (&old.connection, old.hosts);
-        let mut configured = connection
-            .remote_addrs
-            .iter()
-            .filter_map(AddressMatch::host);
+        let mut configured = AddressMatch::hosts_of(&connection.remote_addrs);
         if old.nat.remote && !configured.any(|host| host == remote) {
             return Err(CommandError::BehindNat(connection.name.clone()));
         }

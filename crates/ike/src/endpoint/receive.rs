@@ -229,8 +229,8 @@ impl Endpoint {
         let Some(known) = connections.find(|connection| matches(&connection.remote_addrs)) else {
             return;
         };
-        let mut own = known.local_addrs.iter().filter_map(AddressMatch::host);
-        let own = own.find(|own| own.is_ipv4() == remote.is_ipv4());
+        let own = AddressMatch::hosts_of(&known.local_addrs)
+            .find(|own| own.is_ipv4() == remote.is_ipv4());
         let Some(source) = self.host.routes.source(remote.ip(), own) else {
             return;
         };
@@ -338,6 +338,11 @@ impl Endpoint {
             return;
         };
         let candidates = candidates(&self.config.connections, PeerTraits::of(received));
+        let is_known = self.table.half_open.is_configured(received.remote.ip());
+        // The peer repeats its message, and a name may have its address by then.
+        if !is_known && self.looks_for_stranger(now) && candidates.is_empty() {
+            return self.counters.count(Refusal::NamesUnknown);
+        }
         if candidates.is_empty() {
             self.counters.count(Refusal::NoConnection);
             self.in_context(now, |ctx| {

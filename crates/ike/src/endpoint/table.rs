@@ -119,6 +119,7 @@ impl IkeSaTable {
                 && lives
                 && sa.ending().is_none()
             {
+                sa.common.was_called = sa.is_with_initiation_peer() && !sa.phase.is_half_open();
                 sa.common.connection = Arc::clone(connection);
             }
         }

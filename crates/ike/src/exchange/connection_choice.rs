@@ -89,9 +89,9 @@ fn precision(list: &[AddressMatch], address: IpAddr) -> Option<u32> {
         return Some(0);
     }
     let matching = list.iter().filter(|entry| entry.matches(address));
-    let exact = |entry: &AddressMatch| match *entry {
+    let exact = |entry: &AddressMatch| match entry {
         AddressMatch::Any => 0,
-        AddressMatch::Host(_) => 1 + 128,
+        AddressMatch::Host(_) | AddressMatch::Name(_) => 1 + 128,
         // IPv4 prefixes count as the last 32 bits of IPv6, so that the number of addresses decides.
         AddressMatch::Range(IpAddr::V4(from), IpAddr::V4(to)) => {
             1 + 96 + (to.to_bits() - from.to_bits()).leading_zeros()

@@ -143,6 +143,7 @@ impl IkeSa {
             suspended: false,
             last_sent: ctx.now,
             predecessor: None,
+            was_called: false,
             reauthenticates: None,
         };
         Ok(Self {
@@ -502,6 +503,7 @@ pub(crate) fn respond(
         suspended: false,
         last_sent: ctx.now,
         predecessor: None,
+        was_called: false,
         reauthenticates: None,
     };
     let request_len = received.datagram.len();

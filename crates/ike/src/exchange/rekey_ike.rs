@@ -284,6 +284,7 @@ impl Established {
             suspended: false,
             last_sent: ctx.now,
             predecessor: Some(sa.id),
+            was_called: sa.was_called,
             reauthenticates: sa.reauthenticates,
         };
         common.log_keys(ctx, state.channel.keys());

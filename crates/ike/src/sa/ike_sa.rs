@@ -50,6 +50,8 @@ pub(crate) struct IkeSaCommon {
     pub(crate) last_sent: Instant,
     /// The IKE SA that this one has replaced. It can still exist.
     pub(crate) predecessor: Option<IkeSaId>,
+    /// The peer was the one that the connection initiates to, before a host name had other addresses.
+    pub(crate) was_called: bool,
     /// The IKE SA for which this one authenticates the peers again, until it has the children of that one.
     pub(crate) reauthenticates: Option<IkeSaId>,
 }
@@ -108,9 +110,9 @@ impl IkeSa {
     /// as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
     pub(crate) fn is_with_initiation_peer(&self) -> bool {
         let connection = &self.common.connection;
-        let addresses = connection.remote_addrs.iter();
-        let mut hosts = addresses.filter_map(AddressMatch::host).peekable();
+        let mut hosts = AddressMatch::hosts_of(&connection.remote_addrs).peekable();
         connection.names_one_peer()
+            || self.common.was_called
             || hosts.peek().is_none()
             || hosts.any(|host| host == self.common.hosts.1)
     }

@@ -210,13 +210,21 @@ fn proposal(proposal: &EspProposal) -> String {
 }
 
 fn outer(connection: &Connection, protocol: Protocol, nat_t: u16) -> String {
-    let local = host(&connection.local_addrs).map_or_else(
-        || "the address that the route to the peer gives".to_owned(),
-        |address| address.to_string(),
+    let end = |list: &[AddressMatch], unknown: &str| {
+        let by_name = || list.iter().find_map(AddressMatch::name);
+        match (host(list), by_name()) {
+            (Some(address), _) => address.to_string(),
+            (None, Some(name)) => format!("the address of {}", name.name),
+            (None, None) => unknown.to_owned(),
+        }
+    };
+    let local = end(
+        &connection.local_addrs,
+        "the address that the route to the peer gives",
     );
-    let remote = host(&connection.remote_addrs).map_or_else(
-        || "the address that the peer connects from".to_owned(),
-        |address| address.to_string(),
+    let remote = end(
+        &connection.remote_addrs,
+        "the address that the peer connects from",
     );
     let udp = match (protocol, connection.encap) {
         (Protocol::Ah, _) => "directly (AH passes no NAT)".to_owned(),
@@ -229,5 +237,5 @@ fn outer(connection: &Connection, protocol: Protocol, nat_t: u16) -> String {
 }
 
 fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
-    addresses.iter().find_map(AddressMatch::host)
+    AddressMatch::hosts_of(addresses).next()
 }
