@@ -65,6 +65,16 @@ fn files_of_administrators_load_unchanged() {
 }
 
 #[test]
+fn ike_messages_have_a_dscp() {
+    let dscp = |keys: &str| good(&site(keys, "")).ike.connections[0].dscp;
+    assert_eq!(
+        [dscp(""), dscp("dscp = 101110"), dscp("dscp = cs6")],
+        [0, 46, 48]
+    );
+    assert!(refusal(&site("dscp = 46", "")).contains("write six binary digits"));
+}
+
+#[test]
 fn host_names_stand_among_addresses() {
     let text = |remote: &str| {
         format!(

@@ -189,6 +189,8 @@ pub struct Connection {
     pub local_port: Option<u16>,
     /// The peer's UDP port when we initiate.
     pub remote_port: u16,
+    /// The DSCP of all IKE messages (RFC 2474).
+    pub dscp: u8,
     pub proposals: Vec<IkeProposal>,
     /// Permits RSA signatures with SHA-1 (RFC 7296 §3.8), for peers without RFC 7427.
     pub legacy: bool,

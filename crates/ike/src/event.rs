@@ -21,6 +21,8 @@ pub use crate::id::{ChildSaId, IkeSaId};
 pub struct Transmit {
     pub local: SocketAddr,
     pub remote: SocketAddr,
+    /// The DSCP of the datagram's IP header.
+    pub dscp: u8,
     /// The payload, with the non-ESP marker on the NAT-T port.
     pub payload: Vec<u8>,
 }

@@ -27,7 +27,7 @@ use super::value::{
     ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
     switch, time, warn_of_host_bits, word,
 };
-use super::{proposal, schema};
+use super::{header, proposal, schema};
 
 /// The time after which an IKE SA is rekeyed, where nothing is configured.
 const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
@@ -95,6 +95,7 @@ pub(super) fn connection(
         local_port(text, context.gateway.ports)
     });
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
+    let dscp = read(node, "dscp", d, header::dscp_of_ike);
     let proposals = proposal::connection(node, legacy, d);
     let fragmentation = read(node, "fragmentation", d, fragmentation);
     let childless = read(node, "childless", d, childless);
@@ -118,6 +119,7 @@ pub(super) fn connection(
         remote_addrs,
         local_port,
         remote_port: remote_port.map_or(500, |port| port as u16),
+        dscp: dscp.unwrap_or_default(),
         proposals,
         legacy,
         encap,

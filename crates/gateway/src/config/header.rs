@@ -190,9 +190,47 @@ pub(super) fn dscp(text: &str) -> ValueResult<u8> {
         .map_err(|_| ValueError::new(format!("{} is not a DSCP", quoted(text)), help))
 }
 
+/// Parses the DSCP of IKE messages: six binary digits, as strongSwan has it, or a name. A number would be read as binary
+/// by some and as decimal by others.
+pub(super) fn dscp_of_ike(text: &str) -> ValueResult<u8> {
+    let is_binary = text.len() == 6 && text.bytes().all(|digit| matches!(digit, b'0' | b'1'));
+    let bad = || {
+        let help =
+            "write six binary digits, such as 110000, or df, le, cs0 to cs7, af11 to af43, va, ef";
+        ValueError::new(format!("{} is not a DSCP", quoted(text)), help)
+    };
+    if is_binary {
+        return u8::from_str_radix(text, 2).map_err(|_| bad());
+    }
+    match text.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => dscp(text).map_err(|_| bad()),
+        false => Err(bad()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dscp_of_ike_is_binary_or_a_name() {
+        for (text, expected) in [
+            ("000000", Some(0)),
+            ("101110", Some(46)),
+            ("111111", Some(63)),
+            ("cs6", Some(48)),
+            ("46", None),
+            ("11", None),
+            ("0", None),
+            ("101112", None),
+            ("1011100", None),
+            ("+01110", None),
+            ("cs8", None),
+            ("", None),
+        ] {
+            assert_eq!(dscp_of_ike(text).ok(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn code_points_have_names() {

@@ -35,9 +35,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::Endpoint;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, Event};
+use esplanade_ike::{Endpoint, Transmit};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -285,8 +285,7 @@ impl Daemon {
             }
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
-            self.plane
-                .send_ike(transmit.local, transmit.remote, &transmit.payload);
+            self.plane.send_ike(&transmit);
         }
         // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
         // message.
@@ -481,7 +480,13 @@ impl Daemon {
             }
             Event::NatKeepalive { local, remote } => {
                 // RFC 3948 §2.3: one octet of 0xff.
-                self.plane.send_ike(local, remote, &[0xff]);
+                let (dscp, payload) = (0, vec![0xff]);
+                self.plane.send_ike(&Transmit {
+                    local,
+                    remote,
+                    dscp,
+                    payload,
+                });
             }
             Event::ConnectFailed {
                 connection,

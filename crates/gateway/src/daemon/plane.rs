@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine};
-use esplanade_ike::{EspSpiAllocator, Routes};
+use esplanade_ike::{EspSpiAllocator, Routes, Transmit};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event};
 use socket2::{Domain, Socket, Type};
@@ -227,8 +227,11 @@ impl Plane {
     }
 
     /// Sends a message or a keepalive of IKE. A failure is the network's: IKE retransmits.
-    pub fn send_ike(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
-        if let Err(error) = self.sender.send(local, remote, payload) {
+    pub fn send_ike(&self, transmit: &Transmit) {
+        let (local, remote) = (transmit.local, transmit.remote);
+        // The lower two bits are ECN's.
+        let tos = transmit.dscp << 2;
+        if let Err(error) = self.sender.send(local, remote, tos, &transmit.payload) {
             tracing::debug!(%local, %remote, "cannot send an IKE message: {error}");
         }
     }

@@ -263,8 +263,14 @@ pub struct IkeSender {
 
 impl IkeSender {
     /// Sends `payload` from `local`, whose port chooses the socket. An unspecified address lets the
-    /// kernel choose.
-    pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
+    /// kernel choose. `tos` has the DSCP and ECN bits of the IP header.
+    pub fn send(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        tos: u8,
+        payload: &[u8],
+    ) -> io::Result<()> {
         let serves = |socket: &&Arc<UdpSocket>| {
             let bound = socket.local();
             bound.port() == local.port()
@@ -282,6 +288,7 @@ impl IkeSender {
         let item = Outgoing {
             remote,
             local: source,
+            tos,
             payload,
             ..Outgoing::NONE
         };

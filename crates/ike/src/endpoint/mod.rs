@@ -473,6 +473,7 @@ mod tests {
             remote_addrs: vec![AddressMatch::Host(address(peer))],
             local_port: None,
             remote_port: 500,
+            dscp: 0,
             proposals: vec![IkeProposal {
                 encryption: vec![(Encryption::AesGcm16, 128)],
                 integrity: vec![],

@@ -514,7 +514,7 @@ pub(crate) fn respond(
         common.trace(ctx, direction, &one.header, &one.payloads, len);
     }
     let mut kept = OutgoingMessage::whole(datagram.clone());
-    ctx.transmit_message(local, remote, &mut kept);
+    ctx.transmit_message(local, remote, common.connection.dscp, &mut kept);
     common.window.response_sent(received.datagram, kept);
     let init = InitTranscript {
         request: received.datagram.to_vec(),

@@ -334,7 +334,8 @@ impl Phase {
                 }
                 ctx.counters.retransmissions_sent += 1;
                 let addresses = (sa.local, sa.remote);
-                let narrow = send_again(ctx, self.channel_mut(), message, addresses);
+                let dscp = sa.connection.dscp;
+                let narrow = send_again(ctx, self.channel_mut(), message, addresses, dscp);
                 sa.narrow_path = narrow.or(sa.narrow_path);
                 sa.last_sent = ctx.now;
             }
@@ -582,7 +583,8 @@ impl IkeSaCommon {
             Some(response) => {
                 ctx.counters.count(Refusal::Retransmission);
                 let addresses = (received.local, received.remote);
-                let narrow = send_again(ctx, channel, response, addresses);
+                let dscp = self.connection.dscp;
+                let narrow = send_again(ctx, channel, response, addresses, dscp);
                 self.narrow_path = narrow.or(self.narrow_path);
             }
             None => ctx.counters.count(Refusal::RateLimited),

@@ -133,13 +133,18 @@ impl Context<'_> {
         }
     }
 
-    /// Sends a datagram, with the non-ESP marker on the NAT-T port.
+    /// Sends a datagram outside an IKE SA, with the non-ESP marker on the NAT-T port.
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &[u8]) {
+        self.transmit_as(local, remote, 0, datagram);
+    }
+
+    fn transmit_as(&mut self, local: SocketAddr, remote: SocketAddr, dscp: u8, datagram: &[u8]) {
         let payload = udp_payload(datagram, self.is_nat_t(local));
         self.counters.messages_sent += 1;
         self.transmits.push_back(Transmit {
             local,
             remote,
+            dscp,
             payload,
         });
     }
@@ -149,12 +154,13 @@ impl Context<'_> {
         &mut self,
         local: SocketAddr,
         remote: SocketAddr,
+        dscp: u8,
         message: &mut OutgoingMessage,
     ) {
         let fragments = message.is_fragmented();
         for datagram in message.send() {
             self.counters.fragments_sent += u64::from(fragments);
-            self.transmit(local, remote, datagram);
+            self.transmit_as(local, remote, dscp, datagram);
         }
     }
 

@@ -37,10 +37,11 @@ pub(crate) fn send_again(
     channel: Option<&mut ProtectedChannel>,
     message: &mut OutgoingMessage,
     (local, remote): (SocketAddr, SocketAddr),
+    dscp: u8,
 ) -> Option<usize> {
     let len = smallest_fragment(ctx, local, remote);
     let cut = channel.is_some_and(|channel| channel.cut_smaller(message, len));
-    ctx.transmit_message(local, remote, message);
+    ctx.transmit_message(local, remote, dscp, message);
     cut.then_some(len)
 }
 
@@ -104,7 +105,8 @@ impl IkeSaCommon {
             .map_err(|error| self.cannot_send(&error))?;
         self.trace(ctx, Direction::Sent, &header, payloads, message.len());
         self.last_sent = ctx.now;
-        ctx.transmit_message(request.local, request.remote, &mut message);
+        let dscp = self.connection.dscp;
+        ctx.transmit_message(request.local, request.remote, dscp, &mut message);
         self.window.response_sent(request.datagram, message);
         Ok(())
     }
@@ -150,7 +152,7 @@ impl IkeSaCommon {
 
     pub(crate) fn transmit(&mut self, ctx: &mut Context<'_>, message: &mut OutgoingMessage) {
         self.last_sent = ctx.now;
-        ctx.transmit_message(self.local, self.remote, message);
+        ctx.transmit_message(self.local, self.remote, self.connection.dscp, message);
     }
 
     pub(crate) fn trace(

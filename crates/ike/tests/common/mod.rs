@@ -129,6 +129,7 @@ pub fn connection(
         remote_addrs: vec![AddressMatch::Host(remote.parse().unwrap())],
         local_port: None,
         remote_port: 500,
+        dscp: 0,
         proposals: vec![ike_proposal()],
         legacy: false,
         encap: false,

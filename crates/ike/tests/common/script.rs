@@ -26,7 +26,7 @@ pub struct Script {
     pub id: Id,
     key_pair: KeyPair,
     nonce: Vec<u8>,
-    request: Vec<u8>,
+    pub request: Vec<u8>,
     response: Vec<u8>,
     /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.
     pub full_transcript: bool,
