@@ -183,6 +183,23 @@ pub enum AuthFailure {
 }
 
 impl AuthFailure {
+    /// Returns the places to ask before a responder can go on. There are none while our own signature is to be had.
+    /// Returns `None` if the failure is final.
+    pub(crate) fn held_for(&self) -> Option<&[StatusSource]> {
+        match self.awaits_signature() {
+            true => Some(&[]),
+            false => self.status_needed(),
+        }
+    }
+
+    /// Says whether our own signature is still to be had, so that nothing is decided.
+    pub(crate) fn awaits_signature(&self) -> bool {
+        match self {
+            Self::Credential(error) => **error == CredentialError::SignatureAwaited,
+            _ => false,
+        }
+    }
+
     /// Returns the places to ask before a proof of identity can be decided on. Returns `None` if it failed.
     pub(crate) fn status_needed(&self) -> Option<&[StatusSource]> {
         match self {

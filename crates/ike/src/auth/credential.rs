@@ -1,5 +1,7 @@
 //! Our private key, with its certificates, and the signatures that it makes.
 
+use std::sync::Arc;
+
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
@@ -12,6 +14,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::certificate::Certificate;
 use super::error::CredentialError;
+use super::external_key::{ExternalKey, ExternalKeys, ecdsa_der};
 use super::identity::Identity;
 use super::path::OwnStatus;
 use super::public_key::PublicKey;
@@ -51,6 +54,8 @@ enum PrivateKey {
     },
     Ed25519(Ed25519KeyPair),
     MlDsa(ParameterSet, PqdsaKeyPair),
+    /// The key is kept elsewhere.
+    External(ExternalKeys),
 }
 
 impl Credential {
@@ -89,6 +94,29 @@ impl Credential {
             status: OwnStatus::default(),
             schemes: Vec::new(),
         })
+    }
+
+    /// A certificate whose private key is kept elsewhere. The key is one of `keys`: the first whose signature is right.
+    pub fn external(
+        chain: Vec<Certificate>,
+        keys: Vec<Arc<dyn ExternalKey>>,
+    ) -> Result<Self, CredentialError> {
+        let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
+        let public = end_entity.public_key().clone();
+        let kind = public.kind;
+        let kind = kind.ok_or_else(|| CredentialError::KeyType(public.describe()))?;
+        if let KeyType::MlDsa(_) = kind {
+            return Err(CredentialError::ExternalKeyType(kind.to_string()));
+        }
+        let credential = Self {
+            key: PrivateKey::External(ExternalKeys::new(kind, keys)),
+            public,
+            chain,
+            issuers: Vec::new(),
+            status: OwnStatus::default(),
+            schemes: Vec::new(),
+        };
+        Ok(credential.with_authorities(&[]))
     }
 
     /// Takes what lacks between our certificate and a root from these authorities. The root is not sent.
@@ -204,17 +232,27 @@ impl Credential {
     ) -> Result<Auth, CredentialError> {
         match (&self.key, announced) {
             (PrivateKey::Ecdsa { kind, fixed, .. }, []) => {
-                let method = match kind {
-                    KeyType::P521 => AuthMethod::ECDSA_SHA2_512_P521,
-                    KeyType::P384 => AuthMethod::ECDSA_SHA2_384_P384,
-                    _ => AuthMethod::ECDSA_SHA2_256_P256,
-                };
+                let (method, _) = rfc4754_method(*kind);
                 let value = fixed
                     .sign(&SystemRandom::new(), signed_octets)
                     .map_err(|_| CredentialError::Signing)?;
                 return Ok(Auth {
                     method,
                     data: value.as_ref().to_vec(),
+                });
+            }
+            (PrivateKey::External(keys), []) if keys.kind() != KeyType::Ed25519 => {
+                if keys.kind() == KeyType::Rsa {
+                    return Err(match legacy {
+                        true => CredentialError::ExternalSha1,
+                        false => CredentialError::Sha1,
+                    });
+                }
+                let (method, scheme) = rfc4754_method(keys.kind());
+                return keys.sign(scheme, signed_octets, |data| {
+                    let auth = Auth { method, data };
+                    let checked = self.public.check_auth(&auth, signed_octets, false);
+                    checked.is_ok().then_some(auth)
                 });
             }
             (PrivateKey::Rsa { .. }, []) if !legacy => return Err(CredentialError::Sha1),
@@ -237,13 +275,30 @@ impl Credential {
         })?;
         let identifier = scheme.identifier();
         let len = u8::try_from(identifier.len()).map_err(|_| CredentialError::Signing)?;
-        let mut data = vec![len];
-        data.extend_from_slice(identifier);
-        data.extend_from_slice(&self.key.sign(scheme, signed_octets)?);
-        Ok(Auth {
+        let auth = |value: &[u8]| Auth {
             method: AuthMethod::DIGITAL_SIGNATURE,
-            data,
-        })
+            data: [&[len], identifier, value].concat(),
+        };
+        match &self.key {
+            PrivateKey::External(keys) => keys.sign(scheme, signed_octets, |value| {
+                let auth = match scheme {
+                    Scheme::Ecdsa(_) => auth(&ecdsa_der(&value)?),
+                    _ => auth(&value),
+                };
+                let checked = self.public.check_auth(&auth, signed_octets, false);
+                checked.is_ok().then_some(auth)
+            }),
+            key => Ok(auth(&key.sign(scheme, signed_octets)?)),
+        }
+    }
+}
+
+/// The method of ECDSA without RFC 7427, and the scheme whose hash it has (RFC 4754 §3).
+fn rfc4754_method(kind: KeyType) -> (AuthMethod, Scheme) {
+    match kind {
+        KeyType::P521 => (AuthMethod::ECDSA_SHA2_512_P521, Scheme::Ecdsa(Hash::Sha512)),
+        KeyType::P384 => (AuthMethod::ECDSA_SHA2_384_P384, Scheme::Ecdsa(Hash::Sha384)),
+        _ => (AuthMethod::ECDSA_SHA2_256_P256, Scheme::Ecdsa(Hash::Sha256)),
     }
 }
 
@@ -322,6 +377,8 @@ impl PrivateKey {
             Self::Ecdsa { asn1, .. } => asn1.public_key().as_ref(),
             Self::Ed25519(pair) => pair.public_key().as_ref(),
             Self::MlDsa(_, pair) => pair.public_key().as_ref(),
+            // No file gives such a key.
+            Self::External(_) => return Ok(None),
         };
         let belongs = ours == public;
         Ok(belongs.then_some(key))
@@ -350,6 +407,7 @@ impl PrivateKey {
             Self::Ecdsa { kind, .. } => *kind,
             Self::Ed25519(_) => KeyType::Ed25519,
             Self::MlDsa(set, _) => KeyType::MlDsa(*set),
+            Self::External(keys) => keys.kind(),
         }
     }
 

@@ -39,6 +39,21 @@ pub enum CredentialError {
     Scheme(String),
     #[error("signing failed")]
     Signing,
+    #[error("the token has not signed: {0}")]
+    External(String),
+    #[error("a {0} key on a token is not supported")]
+    ExternalKeyType(String),
+    #[error("the key on the token does not belong to the certificate")]
+    OtherKey,
+    #[error(
+        "the peer announces no signature hashes (RFC 7427), and a key on a token makes no signature with SHA-1"
+    )]
+    ExternalSha1,
+    /// The endpoint is told when the signature can be had.
+    #[error("the signature is still to be had")]
+    SignatureAwaited,
+    #[error("none of our certificates could be had")]
+    NoCredential,
 }
 
 /// The peer has not proved that it is who it says it is.

@@ -2,7 +2,8 @@
 //!
 //! A pre-shared key needs only [`crate::suite::IkeSaKeys::psk_auth`]. With certificates:
 //! - Ours: [`Credential::new`] takes a private key and its chain. [`Credential::certificates`] go into CERT payloads.
-//!   [`Credential::sign`] makes the AUTH payload for the hashes that the peer has announced.
+//!   [`Credential::sign`] makes the AUTH payload for the hashes that the peer has announced. A key that is kept elsewhere
+//!   is an [`ExternalKey`].
 //! - The peer's: [`Authorities::new`] takes the trusted CA certificates, and [`Authorities::certreq`] asks for
 //!   certificates below them. [`Authorities::verify`] checks the CERT payloads, as [`PeerCertificates`],
 //!   against the identity in the ID payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the
@@ -23,6 +24,7 @@ mod certificate;
 mod credential;
 mod date;
 mod error;
+mod external_key;
 mod identity;
 mod name;
 mod octets;
@@ -40,6 +42,7 @@ mod tests;
 pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
 pub use credential::Credential;
 pub use error::{CredentialError, PeerAuthError};
+pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};

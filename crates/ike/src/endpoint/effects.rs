@@ -72,8 +72,8 @@ impl Endpoint {
                     None => self.connect_failed(now, &connection, reason),
                 }
             }
-            Effect::AwaitStatus { ike_sa } => {
-                self.awaiting_status.insert(ike_sa);
+            Effect::HoldAuth { ike_sa } => {
+                self.auth_held.insert(ike_sa);
             }
             Effect::CheckLiveness { child } => self.check_liveness(now, child),
             Effect::ChildAbandoned { connection, child } => {

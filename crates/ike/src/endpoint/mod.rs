@@ -91,8 +91,8 @@ pub struct Endpoint {
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
     effects: Vec<Effect>,
-    /// IKE SAs with a proof that waits for the status of certificates.
-    awaiting_status: HashSet<IkeSaId>,
+    /// IKE SAs whose IKE_AUTH waits for the status of certificates, or for our own signature.
+    auth_held: HashSet<IkeSaId>,
     last_id: u64,
 }
 
@@ -129,7 +129,7 @@ impl Endpoint {
             transmits: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: Vec::new(),
-            awaiting_status: HashSet::new(),
+            auth_held: HashSet::new(),
             last_id: 0,
         }
     }
@@ -157,8 +157,17 @@ impl Endpoint {
     /// Replaces the information about revocation, and decides on the peers that have waited for it.
     pub fn set_revocation(&mut self, now: Instant, store: Arc<RevocationStore>) {
         self.config.revocation = store;
-        for id in std::mem::take(&mut self.awaiting_status) {
-            self.with(now, id, |sa, ctx| sa.decide_held(ctx));
+        self.resume_auth(now);
+    }
+
+    /// An [`crate::auth::ExternalKey`] has an outcome that was pending before.
+    pub fn signatures_made(&mut self, now: Instant) {
+        self.resume_auth(now);
+    }
+
+    fn resume_auth(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.auth_held) {
+            self.with(now, id, |sa, ctx| sa.resume_auth(ctx));
         }
         self.settle(now);
     }

@@ -63,7 +63,7 @@ impl Endpoint {
     fn stranded(&self) -> Vec<IkeSaId> {
         let mut present = HashMap::new();
         let alive = |sa: &&IkeSa| match &sa.phase {
-            Phase::InitSent(_) | Phase::AuthSent(_) => true,
+            Phase::InitSent(_) | Phase::AuthDue(_) | Phase::AuthSent(_) => true,
             Phase::Established(state) => !state.is_ending() && !sa.common.suspended,
             _ => false,
         };

@@ -334,10 +334,11 @@ impl Authenticator<'_> {
         for own in wanted.into_iter().chain(others) {
             match own.sign(&self.init.peer_hashes, octets, self.connection.legacy) {
                 Ok(auth) => return Ok((own, auth)),
+                Err(error @ CredentialError::SignatureAwaited) => return Err(error),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Err(failure.unwrap_or(CredentialError::NoCertificate))
+        Err(failure.unwrap_or(CredentialError::NoCredential))
     }
 
     /// Returns the pre-shared key of the two identities. If several keys fit, a key that names the peer is preferred,

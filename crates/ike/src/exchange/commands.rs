@@ -74,8 +74,8 @@ impl IkeSa {
     /// Says whether the child is up, or on its way over this SA.
     pub(crate) fn has_child(&self, request: &ChildRequest) -> bool {
         match &self.phase {
-            Phase::InitSent(state) => {
-                let mut requests = state.requests.iter();
+            Phase::InitSent(_) | Phase::AuthDue(_) => {
+                let mut requests = self.phase.unsent().iter();
                 requests.any(|other| request.is_for(&other.config))
             }
             Phase::AuthSent(state) => {
@@ -89,7 +89,7 @@ impl IkeSa {
     /// Says whether further children can be established over this SA.
     pub(crate) fn takes_children(&self) -> bool {
         match &self.phase {
-            Phase::InitSent(_) => true,
+            Phase::InitSent(_) | Phase::AuthDue(_) => true,
             Phase::AuthSent(state) => state.delete_when_up.is_none(),
             Phase::Established(state) => !self.common.suspended && !state.is_ending(),
             _ => false,
@@ -101,6 +101,7 @@ impl IkeSa {
         let limit = ctx.config.limits.queued_tasks_max;
         let requests = match &mut self.phase {
             Phase::InitSent(state) => &mut state.requests,
+            Phase::AuthDue(state) => &mut state.requests,
             Phase::AuthSent(state) => &mut state.requests,
             _ => return self.do_task(ctx, Task::CreateChild(request.clone())),
         };
@@ -113,16 +114,16 @@ impl IkeSa {
 
     /// Drops the requests to establish a child. An SA without any other request ends.
     pub(crate) fn withdraw_child(&mut self, ctx: &mut Context<'_>, child: &str) {
-        match &mut self.phase {
-            Phase::InitSent(state) => {
-                state.requests.retain(|other| other.config.name != child);
-                if state.requests.is_empty() {
-                    self.close(ctx, DownReason::Terminated);
-                }
-            }
-            Phase::AuthSent(state) => state.withdraw_child(child),
-            Phase::Established(state) => state.withdraw_child(child),
-            _ => {}
+        let requests = match &mut self.phase {
+            Phase::InitSent(state) => &mut state.requests,
+            Phase::AuthDue(state) => &mut state.requests,
+            Phase::AuthSent(state) => return state.withdraw_child(child),
+            Phase::Established(state) => return state.withdraw_child(child),
+            _ => return,
+        };
+        requests.retain(|other| other.config.name != child);
+        if requests.is_empty() {
+            self.close(ctx, DownReason::Terminated);
         }
     }
 

@@ -19,15 +19,14 @@ use crate::failure::{
 };
 use crate::id::IkeSaId;
 use crate::peer::PeerKey;
-use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthSent, ChildRequest, Context, Effect, Ending, Established, HeldProof, IkeSaCommon,
-    InitResponded, InitTranscript, PendingChild, Phase, Task,
+    AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, HeldProof, IkeSaCommon,
+    InitResponded, PendingChild, Phase, Task,
 };
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
-use crate::wire::{CertReq, ExchangeType, Message, NotifyType, Payload, PayloadType};
+use crate::wire::{CertReq, ExchangeType, Id, Message, NotifyType, Payload, PayloadType};
 
 /// Connections whose reasons are reported when none accepts a peer.
 const REPORTED_MAX: usize = 8;
@@ -50,16 +49,55 @@ fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
 
 impl IkeSaCommon {
     /// Proves, as the initiator, who we are, and proposes the first child SA, unless the IKE SA begins without one.
-    pub(super) fn send_auth(
+    pub(super) fn send_auth(&mut self, ctx: &mut Context<'_>, due: AuthDue) -> Phase {
+        let connection = self.connection.clone();
+        if connection.childless == Childless::Force && !due.init.childless {
+            return self.abandon(ctx, DownReason::NotChildless);
+        }
+        let local_id = authenticator::local_id(&connection, self.local.ip());
+        let authenticator = Authenticator {
+            secrets: &ctx.config.secrets,
+            revocation: &ctx.config.revocation,
+            wall_clock: ctx.wall_clock,
+            connection: &connection,
+            keys: due.channel.keys(),
+            init: &due.init,
+            role: Role::Initiator,
+            local_id: &local_id,
+        };
+        let proof = match self.proof(&authenticator) {
+            Ok(proof) => proof,
+            Err(failure) if failure.awaits_signature() => {
+                ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
+                return Phase::AuthDue(Box::new(due));
+            }
+            Err(failure) => {
+                let fault = ConfigurationFault::Authentication(failure);
+                return self.abandon(ctx, DownReason::Configuration(fault));
+            }
+        };
+        let sources = authenticator.own_sources(&due.init.certreqs);
+        if !sources.is_empty() {
+            ctx.events.push_back(Event::StatusNeeded(sources));
+        }
+        self.send_proof(ctx, due, local_id, proof)
+    }
+
+    /// Sends our proof with the proposal of the first child SA.
+    fn send_proof(
         &mut self,
         ctx: &mut Context<'_>,
-        channel: ProtectedChannel,
-        init: InitTranscript,
-        mut requests: Vec<ChildRequest>,
+        due: AuthDue,
+        local_id: Identity,
+        proof: OwnProof,
     ) -> Phase {
+        let AuthDue {
+            channel,
+            init,
+            mut requests,
+        } = due;
         let connection = self.connection.clone();
         let proposed = match (connection.childless, init.childless) {
-            (Childless::Force, false) => Err(DownReason::NotChildless),
             (Childless::Force | Childless::Prefer, true) => Ok(None),
             _ => self.propose_first_child(ctx, &mut requests).map(Some),
         };
@@ -67,31 +105,7 @@ impl IkeSaCommon {
             Ok(child) => child,
             Err(reason) => return self.abandon(ctx, reason),
         };
-        let local_id = authenticator::local_id(&connection, self.local.ip());
-        let authenticator = Authenticator {
-            secrets: &ctx.config.secrets,
-            revocation: &ctx.config.revocation,
-            wall_clock: ctx.wall_clock,
-            connection: &connection,
-            keys: channel.keys(),
-            init: &init,
-            role: Role::Initiator,
-            local_id: &local_id,
-        };
-        let payloads = match self.auth_payloads(ctx, &authenticator, child.as_ref()) {
-            Ok(payloads) => payloads,
-            Err(failure) => {
-                if let Some(child) = child {
-                    ctx.spis.release(child.spi_in);
-                }
-                let fault = ConfigurationFault::Authentication(failure);
-                return self.abandon(ctx, DownReason::Configuration(fault));
-            }
-        };
-        let sources = authenticator.own_sources(&init.certreqs);
-        if !sources.is_empty() {
-            ctx.events.push_back(Event::StatusNeeded(sources));
-        }
+        let payloads = self.auth_payloads(ctx, &local_id, proof, child.as_ref());
         self.log_keys(ctx, channel.keys());
         let mut state = Box::new(AuthSent {
             channel,
@@ -143,30 +157,46 @@ impl IkeSaCommon {
         Phase::Closed
     }
 
-    fn auth_payloads(
-        &self,
-        ctx: &Context<'_>,
-        authenticator: &Authenticator<'_>,
-        child: Option<&PendingChild>,
-    ) -> Result<Vec<Payload>, AuthFailure> {
-        let connection = authenticator.connection;
-        let local_id = authenticator.local_id;
-        let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
-        let remote_id = match &connection.remote.id {
+    /// The identity of the peer, as far as the connection tells.
+    fn expected_id(&self, connection: &Connection) -> Identity {
+        match &connection.remote.id {
             Identity::Any => Identity::Ip(self.remote.ip()),
             other => other.clone(),
-        };
+        }
+    }
+
+    /// Proves who we are.
+    fn proof(&self, authenticator: &Authenticator<'_>) -> Result<OwnProof, AuthFailure> {
+        let connection = authenticator.connection;
+        let id = authenticator.local_id.to_payload();
+        let id = id.ok_or(AuthFailure::NoLocalIdentity)?;
+        let remote_id = self.expected_id(connection);
         // A pattern names no peer that we could ask for.
-        let exact = connection.names_one_peer();
-        let peer = if exact {
-            PskPeer::Is(&remote_id)
-        } else {
-            PskPeer::MayBe(&remote_id)
+        let peer = match connection.names_one_peer() {
+            true => PskPeer::Is(&remote_id),
+            false => PskPeer::MayBe(&remote_id),
         };
         let certreqs: Vec<&CertReq> = authenticator.init.certreqs.iter().collect();
         let (certificates, auth) = authenticator.prove(&id, peer, &certreqs)?;
-        let mut payloads = vec![Payload::IdI(id)];
-        payloads.extend(certificates);
+        Ok(OwnProof {
+            id,
+            certificates,
+            auth,
+        })
+    }
+
+    fn auth_payloads(
+        &self,
+        ctx: &Context<'_>,
+        local_id: &Identity,
+        proof: OwnProof,
+        child: Option<&PendingChild>,
+    ) -> Vec<Payload> {
+        let connection = &*self.connection;
+        let remote_id = self.expected_id(connection);
+        let exact = connection.names_one_peer();
+        let mut payloads = vec![Payload::IdI(proof.id)];
+        payloads.extend(proof.certificates);
         let known = ctx
             .peers
             .contains_key(&PeerKey::new(connection, local_id, &remote_id));
@@ -195,7 +225,7 @@ impl IkeSaCommon {
                 .filter(|_| exact)
                 .map(Payload::IdR),
         );
-        payloads.push(auth);
+        payloads.push(proof.auth);
         payloads.extend(self.token(ctx));
         if let Some(child) = child {
             payloads.extend(child.notifies());
@@ -203,7 +233,7 @@ impl IkeSaCommon {
             payloads.push(Payload::TsI(child.local_ts.clone()));
             payloads.push(Payload::TsR(child.remote_ts.clone()));
         }
-        Ok(payloads)
+        payloads
     }
 
     /// Our crash token, which goes beside the AUTH payload (RFC 6290 §4.2).
@@ -212,7 +242,7 @@ impl IkeSaCommon {
         Some(crash_token::payload(secret, self.spi_i, self.spi_r))
     }
 
-    /// Keeps a proof that cannot be decided on before these places have been asked.
+    /// Keeps a proof that cannot be decided on before these places have been asked, or before we can sign.
     fn hold(
         &self,
         ctx: &mut Context<'_>,
@@ -220,8 +250,10 @@ impl IkeSaCommon {
         message: &Message,
         sources: &[StatusSource],
     ) -> Box<HeldProof> {
-        ctx.events.push_back(Event::StatusNeeded(sources.to_vec()));
-        ctx.effects.push(Effect::AwaitStatus { ike_sa: self.id });
+        if !sources.is_empty() {
+            ctx.events.push_back(Event::StatusNeeded(sources.to_vec()));
+        }
+        ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
         Box::new(HeldProof::new(received, message, sources.to_vec()))
     }
 
@@ -399,6 +431,13 @@ impl AuthSent {
     }
 }
 
+/// Our own ID payload, and what proves it.
+struct OwnProof {
+    id: Id,
+    certificates: Vec<Payload>,
+    auth: Payload,
+}
+
 /// An initiator that the responder accepts.
 struct AcceptedInitiator<'a> {
     connection: Arc<Connection>,
@@ -446,7 +485,7 @@ impl InitResponded {
     ) -> Phase {
         match self.authenticate(ctx, received, message) {
             Ok(accepted) => self.complete(sa, ctx, received, message, accepted),
-            Err(failure) => match failure.status_needed() {
+            Err(failure) => match failure.held_for() {
                 Some(sources) => {
                     self.held = Some(sa.hold(ctx, received, message, sources));
                     Phase::InitResponded(self)

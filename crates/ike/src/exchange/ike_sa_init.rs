@@ -18,7 +18,7 @@ use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::refusal::Refusal;
 use crate::sa::{
-    ChildRequest, ConnectProgress, Context, IkeSa, IkeSaCommon, InitResponded, InitSent,
+    AuthDue, ChildRequest, ConnectProgress, Context, IkeSa, IkeSaCommon, InitResponded, InitSent,
     InitTranscript, Phase,
 };
 use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
@@ -402,7 +402,12 @@ impl InitSent {
             full_transcript,
         };
         let channel = ProtectedChannel::new(keys, Role::Initiator);
-        sa.send_auth(ctx, channel, init, self.requests)
+        let due = AuthDue {
+            channel,
+            init,
+            requests: self.requests,
+        };
+        sa.send_auth(ctx, due)
     }
 }
 

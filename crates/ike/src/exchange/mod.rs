@@ -69,9 +69,9 @@ impl IkeSa {
         self.advance(|phase, sa| phase.handle_timeout(sa, ctx));
     }
 
-    /// Decides on a held proof, if all that it waits for has been asked.
-    pub(crate) fn decide_held(&mut self, ctx: &mut Context<'_>) {
-        self.advance(|phase, sa| phase.decide_held(sa, ctx));
+    /// Goes on with a held IKE_AUTH, if all that it waits for has been asked.
+    pub(crate) fn resume_auth(&mut self, ctx: &mut Context<'_>) {
+        self.advance(|phase, sa| phase.resume_auth(sa, ctx));
     }
 }
 
@@ -234,7 +234,7 @@ impl Phase {
             Self::Rekeyed(state) => state.handle(sa, ctx, received, message),
             Self::Closing(state) => state.handle(sa, ctx, received, message),
             // A message was opened, and these phases have no keys.
-            Self::InitSent(_) | Self::Gone(_) | Self::Closed => self,
+            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => self,
         }
     }
 
@@ -298,12 +298,12 @@ impl Phase {
         }
     }
 
-    fn decide_held(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+    fn resume_auth(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
         let store = ctx.config.revocation.clone();
         let now = authenticator::unix_time(ctx.wall_clock).as_secs();
         let mut awaited = self.held().into_iter().flat_map(|held| &held.sources);
         if awaited.any(|source| store.is_awaited(source, now)) {
-            ctx.effects.push(Effect::AwaitStatus { ike_sa: sa.id });
+            ctx.effects.push(Effect::HoldAuth { ike_sa: sa.id });
             return self;
         }
         let next = match self {
@@ -315,6 +315,7 @@ impl Phase {
                 Some(held) => state.decide(sa, ctx, &held.received(), &held.message),
                 None => Self::AuthSent(state),
             },
+            Self::AuthDue(state) => sa.send_auth(ctx, *state),
             other => other,
         };
         next.run_tasks(sa, ctx)

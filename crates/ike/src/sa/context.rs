@@ -77,8 +77,8 @@ pub(crate) enum Effect {
     },
     /// The IKE SA ended while it was about to establish the child.
     ChildAbandoned { connection: String, child: String },
-    /// A proof of the peer waits for the status of the peer's certificates.
-    AwaitStatus { ike_sa: IkeSaId },
+    /// IKE_AUTH waits for the status of certificates, or for our own signature.
+    HoldAuth { ike_sa: IkeSaId },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
     CheckLiveness { child: ChildSaId },
 }

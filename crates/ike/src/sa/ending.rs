@@ -60,7 +60,7 @@ impl Phase {
         });
         sa.window.forget_request();
         match self {
-            Self::InitSent(_) => {
+            Self::InitSent(_) | Self::AuthDue(_) => {
                 sa.connect_failed(ctx, reason);
                 Self::Closed
             }
@@ -95,7 +95,9 @@ impl Phase {
             Self::InitResponded(state) => state.channel,
             Self::Rekeyed(state) => state.channel,
             Self::Closing(state) => state.channel,
-            Self::InitSent(_) | Self::Gone(_) | Self::Closed => return Self::Closed,
+            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => {
+                return Self::Closed;
+            }
         };
         let sent = sa.send_request(ctx, &mut channel, ExchangeType::INFORMATIONAL, payloads);
         let closing = Self::Closing(Box::new(Closing { channel }));

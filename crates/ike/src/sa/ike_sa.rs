@@ -101,7 +101,7 @@ impl IkeSa {
             Phase::InitSent(state) if state.refused.is_some() => Some(ConnectProgress::Refused),
             Phase::InitSent(state) if state.cookie.is_some() => Some(ConnectProgress::CookieSent),
             Phase::InitSent(_) => Some(ConnectProgress::InitSent),
-            Phase::AuthSent(_) => Some(ConnectProgress::AuthSent),
+            Phase::AuthDue(_) | Phase::AuthSent(_) => Some(ConnectProgress::AuthSent),
             _ => None,
         }
     }
@@ -126,7 +126,11 @@ impl IkeSa {
             Phase::Rekeyed(_) if sa.window.is_busy() => None,
             Phase::Rekeyed(state) => Some(state.delete_at),
             Phase::Gone(state) => Some(state.until),
-            Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closing(_) | Phase::Closed => None,
+            Phase::InitSent(_)
+            | Phase::AuthDue(_)
+            | Phase::AuthSent(_)
+            | Phase::Closing(_)
+            | Phase::Closed => None,
         };
         let kept = sa.nat.local && self.established().is_some() && !config.nat_keepalive.is_zero();
         let keepalive = deadline(sa.last_sent, config.nat_keepalive).filter(|_| kept);

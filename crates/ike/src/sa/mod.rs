@@ -1,8 +1,8 @@
 //! IKE SAs: the phases as types, the child SAs, and what every exchange needs of them.
 //!
 //! ```text
-//! initiator  InitSent ───────> AuthSent ──> Established ──> Closing ──> Closed
-//! responder  (no state) ─> InitResponded ─> Established ──> Rekeyed ──> Gone ──> Closed
+//! initiator  InitSent ──> AuthDue ──> AuthSent ──> Established ──> Closing ──> Closed
+//! responder  (no state) ──> InitResponded ───────> Established ──> Rekeyed ──> Gone ──> Closed
 //! ```
 //! [`IkeSa::advance`] is the one place where an SA changes its phase. `crate::exchange` has the exchanges that lead from one
 //! phase to the next.
@@ -30,7 +30,7 @@ pub(crate) use established::Established;
 pub(crate) use held_proof::HeldProof;
 pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
 pub(crate) use phase::{
-    AuthSent, Closing, InitResponded, InitSent, InitTranscript, Phase, Rekeyed,
+    AuthDue, AuthSent, Closing, InitResponded, InitSent, InitTranscript, Phase, Rekeyed,
 };
 pub(crate) use sending::send_again;
 pub(crate) use task::{

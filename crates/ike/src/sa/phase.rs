@@ -16,6 +16,7 @@ use crate::wire::{CertReq, HashAlgorithm, Id, Proposal};
 pub(crate) enum Phase {
     InitSent(Box<InitSent>),
     InitResponded(Box<InitResponded>),
+    AuthDue(Box<AuthDue>),
     AuthSent(Box<AuthSent>),
     Established(Box<Established>),
     Rekeyed(Box<Rekeyed>),
@@ -103,6 +104,14 @@ impl InitResponded {
     }
 }
 
+/// The initiator's phase in which IKE_SA_INIT is done, and our signature for IKE_AUTH is still to be had.
+#[derive(Debug)]
+pub(crate) struct AuthDue {
+    pub(crate) channel: ProtectedChannel,
+    pub(crate) init: InitTranscript,
+    pub(crate) requests: Vec<ChildRequest>,
+}
+
 /// The initiator's phase in which our proof is sent, with the proposal of our first child SA or without it.
 #[derive(Debug)]
 pub(crate) struct AuthSent {
@@ -167,7 +176,7 @@ impl Phase {
             Self::Established(state) => Some(&state.channel),
             Self::Rekeyed(state) => Some(&state.channel),
             Self::Closing(state) => Some(&state.channel),
-            Self::InitSent(_) | Self::Gone(_) | Self::Closed => None,
+            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => None,
         }
     }
 
@@ -178,7 +187,16 @@ impl Phase {
             Self::Established(state) => Some(&mut state.channel),
             Self::Rekeyed(state) => Some(&mut state.channel),
             Self::Closing(state) => Some(&mut state.channel),
-            Self::InitSent(_) | Self::Gone(_) | Self::Closed => None,
+            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => None,
+        }
+    }
+
+    /// The children that an initiator has not proposed yet.
+    pub(crate) fn unsent(&self) -> &[ChildRequest] {
+        match self {
+            Self::InitSent(state) => &state.requests,
+            Self::AuthDue(state) => &state.requests,
+            _ => &[],
         }
     }
 
