@@ -27,6 +27,8 @@ iperf3                             throughput
 iproute2                           network namespaces, veth
 iputils-ping                       ping
 nftables                           the NAT box between two gateways
+softhsm2                           a PKCS#11 token in software
+opensc                             pkcs11-tool, which puts certificates on tokens
 openssl                            certificate authority made at run time
 util-linux                         nsenter, unshare
 binutils                           objdump, for the search for possible panics

@@ -5,20 +5,25 @@ use std::io::{self, BufRead, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use serde::Serialize;
 
 /// Starts this program with a hidden command. Returns the gateway's end of the socket.
 pub fn spawn(command: &str) -> io::Result<UnixStream> {
-    let (ours, theirs) = UnixStream::pair()?;
     // Nobody waits for the process: it ends with the gateway.
-    Command::new("/proc/self/exe")
+    start(command).map(|(socket, _)| socket)
+}
+
+/// Does the same for a process that the caller waits for.
+pub fn start(command: &str) -> io::Result<(UnixStream, Child)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = Command::new("/proc/self/exe")
         .arg(command)
         .stdin(OwnedFd::from(theirs))
         .process_group(0)
         .spawn()?;
-    Ok(ours)
+    Ok((ours, child))
 }
 
 /// A message in JSON, on a line of its own.

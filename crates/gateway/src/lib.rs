@@ -21,6 +21,7 @@ pub mod output;
 pub mod pool;
 pub mod private;
 pub mod status;
+pub mod tokens;
 pub mod updown;
 pub mod vici;
 pub mod worker;

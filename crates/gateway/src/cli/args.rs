@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use esplanade_crypto::Tier;
 
 use crate::fetch::fetcher;
-use crate::{config, demo, log, updown};
+use crate::{config, demo, log, tokens, updown};
 
 /// An IPsec gateway: IKEv2 and ESP
 #[derive(Debug, Parser)]
@@ -105,6 +105,12 @@ pub enum Command {
     /// Run updown scripts for the gateway that has started this process
     #[command(name = updown::runner::COMMAND, hide = true)]
     UpdownRunner,
+    /// Run the processes of PKCS#11 modules for the gateway that has started this process
+    #[command(name = tokens::keeper::COMMAND, hide = true)]
+    TokenKeeper,
+    /// Load a PKCS#11 module for the process that has started this one
+    #[command(name = tokens::module::COMMAND, hide = true)]
+    TokenModule,
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,6 +18,7 @@ use crate::config::{self, Loaded};
 use crate::failure::{Exit, Failure};
 use crate::fetch::fetcher;
 use crate::io::signals::ignore_meaningless;
+use crate::tokens::{TokenSigner, keeper, module};
 use crate::{confine, daemon, demo, log, updown};
 
 /// Parses the command line and does what it says.
@@ -86,6 +87,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Man { command } => man(command.as_deref()),
         Command::Fetcher => serve("the fetcher", fetcher::serve),
         Command::UpdownRunner => serve("the runner of updown scripts", updown::runner::serve),
+        Command::TokenKeeper => serve("the keeper of tokens", keeper::serve),
+        Command::TokenModule => serve("the process of a PKCS#11 module", module::serve),
     }
 }
 
@@ -110,6 +113,12 @@ fn run(options: RunOptions) -> Result<(), Failure> {
     // From here on, a blocked or closed standard error neither delays nor ends the gateway.
     log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let mut loaded = load(&options.config)?;
+    let tokens = TokenSigner::start(&loaded.gateway.modules)
+        .map_err(|error| Failure::runtime(format!("cannot start the keeper of tokens: {error}")));
+    let mut tokens = tokens?;
+    if tokens.read_certificates(&loaded) {
+        loaded = load(&options.config)?;
+    }
     loaded.forget_text();
     let filter = options
         .log_level
@@ -133,6 +142,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
             cpu_tier: options.cpu_tier,
         },
         runner,
+        tokens,
     )
 }
 

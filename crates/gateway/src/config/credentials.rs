@@ -2,16 +2,22 @@
 //! validate chains; `ike` does.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use esplanade_crypto::key_file;
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::auth::{Certificate, Credential, CredentialError, Identity, PublicKey};
+use esplanade_ike::auth::{
+    Certificate, Credential, CredentialError, ExternalKey, Identity, PublicKey,
+};
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::include::{expand, read_bytes};
 use super::secret::{NamedKey, readable_by_others};
 use super::source::Location;
+use super::tokens::{self, Pkcs11Module};
+use super::tree::SectionNode;
+use crate::tokens::{TokenKey, TokenPlace};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDER_FILES_MAX: usize = 10_000;
@@ -20,13 +26,23 @@ const FOLDER_FILES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct CredentialStore {
     base: PathBuf,
-    named_keys: Vec<NamedKey>,
-    named_containers: Vec<NamedKey>,
+    named: NamedKeys,
+    modules: Vec<Pkcs11Module>,
+    /// Certificates on tokens that are not read yet.
+    absent: Vec<TokenPlace>,
     /// The content of the PKCS#12 files. They are read when a connection first needs a credential.
     containers: Option<Vec<Container>>,
     /// The private keys. They are read when a connection first needs one.
     keys: Option<Vec<KeyFile>>,
     authorities: Option<Vec<Certificate>>,
+}
+
+/// The private keys that the secrets name.
+#[derive(Debug)]
+pub(super) struct NamedKeys {
+    pub files: Vec<NamedKey>,
+    pub containers: Vec<NamedKey>,
+    pub tokens: Vec<TokenKey>,
 }
 
 /// The content of one file with a private key.
@@ -50,11 +66,12 @@ impl std::fmt::Debug for KeyFile {
 }
 
 impl CredentialStore {
-    pub fn new(base: &Path, named_keys: Vec<NamedKey>, named_containers: Vec<NamedKey>) -> Self {
+    pub fn new(base: &Path, named: NamedKeys, modules: Vec<Pkcs11Module>) -> Self {
         Self {
             base: base.to_owned(),
-            named_keys,
-            named_containers,
+            named,
+            modules,
+            absent: Vec::new(),
             containers: None,
             keys: None,
             authorities: None,
@@ -141,14 +158,48 @@ impl CredentialStore {
     }
 
     fn has_key(&mut self, chain: &[Certificate], d: &mut Diagnostics) -> bool {
+        // Nobody knows yet which certificate a key on a token belongs to.
+        self.has_file(chain, d) || !self.named.tokens.is_empty()
+    }
+
+    /// Tells whether a file has the private key of the certificate.
+    fn has_file(&mut self, chain: &[Certificate], d: &mut Diagnostics) -> bool {
         let keys = match self.keys.take() {
             Some(keys) => keys,
             None => self.read_keys(d),
         };
         let fits = |key: &KeyFile| Credential::new(&key.content, chain.to_vec()).is_ok();
-        let has = keys.iter().any(fits);
+        let contained = self.containers.iter().flatten();
+        let has = keys.iter().any(fits) || contained.map(|one| &one.key).any(fits);
         self.keys = Some(keys);
         has
+    }
+
+    /// Returns the certificate of a token. Returns `None` if it is not read yet.
+    pub fn on_token(
+        &mut self,
+        section: &SectionNode,
+        d: &mut Diagnostics,
+    ) -> Option<(TokenPlace, Certificate)> {
+        let place = tokens::place(section, &self.modules, d)?;
+        let Some(der) = crate::tokens::certificate(&place) else {
+            self.absent.push(place);
+            return None;
+        };
+        match Certificate::from_der(&der) {
+            Ok(certificate) => Some((place, certificate)),
+            Err(error) => {
+                let what = format!("the certificate on the token: {error}");
+                let help = "put an X.509 certificate there";
+                d.push(Diagnostic::error(what).at(section.name.at).help(help));
+                None
+            }
+        }
+    }
+
+    /// Returns the certificates that were not read yet.
+    pub fn take_absent(&mut self) -> Vec<TokenPlace> {
+        std::mem::take(&mut self.absent)
     }
 
     /// Returns the certificates of the PKCS#12 file that is for `id`, its own certificate first.
@@ -170,7 +221,7 @@ impl CredentialStore {
 
     fn read_containers(&self, d: &mut Diagnostics) -> Vec<Container> {
         let mut containers = Vec::new();
-        for named in &self.named_containers {
+        for named in &self.named.containers {
             let path = self.base.join(named.folder).join(&named.file.value);
             d.sources.note_read(&path);
             match container_of(&path, named.passphrase.as_ref()) {
@@ -188,15 +239,31 @@ impl CredentialStore {
         containers
     }
 
-    /// Joins the end entity's certificate, the first of `chain`, with its private key. Returns
-    /// `None` and reports the reason if no key fits.
+    /// Joins the end entity's certificate, the first of `chain`, with its private key. A key on a token may be any of the
+    /// secrets, and first that at the `place` of the certificate. Returns `None` and reports the reason if no key fits.
     pub fn credential(
         &mut self,
         chain: Vec<Certificate>,
+        place: Option<&TokenPlace>,
         at: Location,
         d: &mut Diagnostics,
     ) -> Option<Credential> {
         let subject = chain.first()?.subject().to_string();
+        if !self.named.tokens.is_empty() && !self.has_file(&chain, d) {
+            let mut keys = self.named.tokens.clone();
+            keys.sort_by_key(|key| place != Some(&key.place));
+            let keys = keys
+                .into_iter()
+                .map(|key| Arc::new(key) as Arc<dyn ExternalKey>);
+            return match Credential::external(chain, keys.collect()) {
+                Ok(credential) => Some(credential),
+                Err(error) => {
+                    let error = Diagnostic::error(format!("`certs`: {error}"));
+                    d.push(error.at(at).help("use another one"));
+                    None
+                }
+            };
+        }
         let of = format!(
             "`certs`: no private key belongs to the certificate {}",
             quoted(&subject)
@@ -301,7 +368,7 @@ impl CredentialStore {
                 }
             }
         };
-        for key in &self.named_keys {
+        for key in &self.named.files {
             let path = self.base.join(key.folder).join(&key.file.value);
             add(path, Some(key), d);
         }

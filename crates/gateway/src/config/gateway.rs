@@ -10,8 +10,11 @@ use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig, interface_name};
+use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
-use super::value::{ValueError, ValueResult, count, number, read, read_list, switch, time, word};
+use super::value::{
+    ValueError, ValueResult, absolute, count, number, read, read_list, switch, time, word,
+};
 use super::{DEFAULT_SOCKET, schema};
 
 /// The kind of engine that carries SAs.
@@ -94,6 +97,8 @@ pub struct GatewayConfig {
     pub on_stop: OnStop,
     /// Restrict the running gateway to the system calls and files that it uses.
     pub confine: bool,
+    /// The PKCS#11 modules.
+    pub modules: Vec<Pkcs11Module>,
     /// Files and folders that a reload may read, besides those that were read at the start.
     pub readable: Vec<PathBuf>,
 }
@@ -141,6 +146,7 @@ impl Default for GatewayConfig {
             icmp_unreachable: false,
             on_stop: OnStop::default(),
             confine: true,
+            modules: Vec::new(),
             readable: Vec::new(),
         }
     }
@@ -241,10 +247,14 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
             .unwrap_or(standard.icmp_unreachable),
         on_stop: read(node, "on_stop", d, on_stop).unwrap_or_default(),
         confine: read(node, "confine", d, switch).unwrap_or(standard.confine),
+        modules: Vec::new(),
         readable: read_list(node, "readable", d, absolute).unwrap_or_default(),
     };
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
+    }
+    if let Some(section) = node.section("pkcs11") {
+        gateway.modules = tokens::modules(section, d);
     }
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
@@ -401,16 +411,6 @@ fn socket(text: &str) -> ValueResult<PathBuf> {
         ));
     }
     Ok(PathBuf::from(path))
-}
-
-fn absolute(text: &str) -> ValueResult<PathBuf> {
-    match text.starts_with('/') {
-        true => Ok(PathBuf::from(text)),
-        false => Err(ValueError::new(
-            format!("{} is no absolute path", quoted(text)),
-            "write the whole path of a file or a folder, such as /etc/ssl/esplanade",
-        )),
-    }
 }
 
 fn log_level(text: &str) -> ValueResult<String> {

@@ -27,6 +27,7 @@ mod secret;
 mod selector;
 mod source;
 mod syntax;
+mod tokens;
 mod tree;
 mod value;
 mod wiped;
@@ -42,7 +43,9 @@ pub use diff::{Diff, Subject};
 pub use gateway::{EngineKind, GatewayConfig, OnStop};
 pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;
+pub use tokens::Pkcs11Module;
 
+use crate::tokens::TokenPlace;
 use tree::SectionNode;
 
 /// Parses a DSCP, by its name or its number, as the key `dscp` takes it.
@@ -68,6 +71,8 @@ pub struct Loaded {
     pub warnings: Diagnostics,
     /// The files that were read, and the folders that were searched.
     pub read: Vec<PathBuf>,
+    /// Certificates on tokens that are not read yet. Their connections lack them.
+    pub absent_certificates: Vec<TokenPlace>,
     fingerprints: Vec<diff::Fingerprint>,
 }
 
@@ -144,13 +149,22 @@ fn build(
 
     let nothing = SectionNode::new(root.name.clone());
     let mut gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
-    let secrets = secret::secrets(resolved.section("secrets").unwrap_or(&nothing), d);
+    let secrets = resolved.section("secrets").unwrap_or(&nothing);
+    let secrets = secret::secrets(secrets, &gateway.modules, d);
 
     let mut connections = resolved.section("connections").unwrap_or(&nothing).clone();
     made_interfaces::add_interfaces(&mut connections, &mut gateway, d);
     let connections = &connections;
     schema::check(connections, &schema::CONNECTIONS, false, d);
-    let store = credentials::CredentialStore::new(base, secrets.private, secrets.pkcs12);
+    let store = credentials::CredentialStore::new(
+        base,
+        credentials::NamedKeys {
+            files: secrets.private,
+            containers: secrets.pkcs12,
+            tokens: secrets.tokens,
+        },
+        gateway.modules.clone(),
+    );
     let mut context = connection::ConnectionContext {
         gateway: &gateway,
         secrets: (!secrets.incomplete).then(|| secret::KeyOwners::new(&secrets.psk)),
@@ -188,6 +202,7 @@ fn build(
         revocation.set_fetches();
     }
     ike.revocation = revocation.into();
+    let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;
 
@@ -201,6 +216,7 @@ fn build(
         gateway,
         read: diagnostics.sources.take_read(),
         warnings: diagnostics,
+        absent_certificates,
         fingerprints,
     })
 }

@@ -6,9 +6,11 @@ use esplanade_ike::config::Credential;
 
 use super::credentials::CredentialStore;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::schema;
 use super::source::Location;
 use super::tree::SectionNode;
-use super::value::{ValueError, given, parts, place, report};
+use super::value::{ValueError, given, parts, place, report, unused};
+use crate::tokens::TokenPlace;
 
 /// The certificates and keys of other files than those of the section.
 #[derive(Debug, Default)]
@@ -28,12 +30,14 @@ impl ConnectionFiles {
 
 /// The public part of a credential, and its place in the configuration.
 enum Own {
-    Chain(Vec<Certificate>, Location),
+    /// The place is that of a certificate on a token.
+    Chain(Vec<Certificate>, Location, Option<TokenPlace>),
     Key(PublicKey, Location),
 }
 
 /// Reads all credentials of the section: those of `certs`, then those of `pubkeys`. Without either it takes the
-/// certificates in x509/ that name the identity, or else a PKCS#12 file of the secrets. Returns `None` if there is none, or if one was refused. Adds what was read to `files`.
+/// certificates in x509/ that name the identity, or else a PKCS#12 file of the secrets. A
+/// certificate on a token that is not read yet is left out. Returns `None` if there is none, or if one was refused. Adds what was read to `files`.
 pub(super) fn own_credentials(
     section: &SectionNode,
     id: &Identity,
@@ -44,15 +48,15 @@ pub(super) fn own_credentials(
     d: &mut Diagnostics,
 ) -> Option<Vec<Credential>> {
     let errors = d.errors();
-    let own = find(section, id, connection, store, d);
+    let (own, absent) = find(section, id, connection, store, d);
     check_names(section, id, &own, d);
     let mut credentials = Vec::new();
     for one in own {
         let credential = match one {
-            Own::Chain(chain, at) => {
+            Own::Chain(chain, at, place) => {
                 warn_of_purposes(&chain, at, d);
                 let known = [store.authorities(d), files.certificates.clone()].concat();
-                let credential = store.credential(chain, at, d);
+                let credential = store.credential(chain, place.as_ref(), at, d);
                 credential.map(|credential| credential.with_authorities(&known))
             }
             Own::Key(key, at) => {
@@ -73,7 +77,7 @@ pub(super) fn own_credentials(
             }
         }
     }
-    (errors == d.errors() && !credentials.is_empty()).then_some(credentials)
+    (errors == d.errors() && (!credentials.is_empty() || absent)).then_some(credentials)
 }
 
 fn find(
@@ -82,14 +86,37 @@ fn find(
     connection: &str,
     store: &mut CredentialStore,
     d: &mut Diagnostics,
-) -> Vec<Own> {
-    let mut own = Vec::new();
+) -> (Vec<Own>, bool) {
+    let (mut own, mut absent) = (Vec::new(), false);
+    let certs: Vec<_> = section
+        .sections()
+        .iter()
+        .filter(|inner| inner.name.value.starts_with("cert"))
+        .collect();
+    for cert in &certs {
+        schema::check(cert, &schema::LOCAL_CERT, false, d);
+        let at = cert.name.at;
+        if let Some(entry) = given(cert, "file") {
+            unused(cert, &["handle", "slot", "module"], "with `file`", d);
+            let chain = store.certificates("x509", &entry.value.value, entry.value.at, d);
+            if !chain.is_empty() {
+                own.push(Own::Chain(chain, at, None));
+            }
+            continue;
+        }
+        match store.on_token(cert, d) {
+            Some((place, certificate)) => {
+                own.push(Own::Chain(vec![certificate], at, Some(place)));
+            }
+            None => absent = true,
+        }
+    }
     if let Some(entry) = given(section, "certs") {
         let at = entry.value.at;
         for file in parts("certs", entry, d) {
             let chain = store.certificates("x509", file, at, d);
             if !chain.is_empty() {
-                own.push(Own::Chain(chain, at));
+                own.push(Own::Chain(chain, at, None));
             }
         }
     }
@@ -99,12 +126,17 @@ fn find(
             own.extend(store.public_key(file, at, d).map(|key| Own::Key(key, at)));
         }
     }
-    if given(section, "certs").is_none() && given(section, "pubkeys").is_none() {
+    let named = given(section, "certs").is_some() || given(section, "pubkeys").is_some();
+    if !named && certs.is_empty() {
         let at = section.name.at;
         let in_folder = store.own_in_folder(id, d);
-        own.extend(in_folder.into_iter().map(|chain| Own::Chain(chain, at)));
+        own.extend(
+            in_folder
+                .into_iter()
+                .map(|chain| Own::Chain(chain, at, None)),
+        );
         if !own.is_empty() {
-            return own;
+            return (own, absent);
         }
         let contained = store.contained(id, d);
         if contained.is_none() {
@@ -116,15 +148,15 @@ fn find(
                         file in pubkey/), a PKCS#12 file to the secrets, or `auth = psk`";
             d.push(Diagnostic::error(what).at(at).help(help));
         }
-        own.extend(contained.map(|chain| Own::Chain(chain, at)));
+        own.extend(contained.map(|chain| Own::Chain(chain, at, None)));
     }
-    own
+    (own, absent)
 }
 
 /// Every certificate must name our identity: the peer decides which one we send. Without `id` the first one gives it.
 fn check_names(section: &SectionNode, id: &Identity, own: &[Own], d: &mut Diagnostics) {
     let chains = own.iter().filter_map(|one| match one {
-        Own::Chain(chain, at) => Some((chain.first()?, *at)),
+        Own::Chain(chain, at, _) => Some((chain.first()?, *at)),
         Own::Key(..) => None,
     });
     let mut claimed = id.clone();

@@ -93,7 +93,7 @@ pub const GATEWAY: Schema = Schema {
         "confine",
         "readable",
     ],
-    sections: &["interfaces"],
+    sections: &["interfaces", "pkcs11"],
     ..EMPTY
 };
 
@@ -106,6 +106,24 @@ pub const INTERFACES: Schema = Schema {
 pub const INTERFACE: Schema = Schema {
     what: "an interface",
     keys: &["if_id", "mtu", "addresses"],
+    ..EMPTY
+};
+
+pub const PKCS11: Schema = Schema {
+    what: "the pkcs11 section",
+    sections: &["modules"],
+    ..EMPTY
+};
+
+pub const PKCS11_MODULES: Schema = Schema {
+    what: "the modules section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const PKCS11_MODULE: Schema = Schema {
+    what: "a PKCS#11 module",
+    keys: &["path"],
     ..EMPTY
 };
 
@@ -171,7 +189,13 @@ pub const LOCAL: Schema = Schema {
         ("aaa_id", NONE),
         ("xauth_id", NONE),
     ],
-    later_sections: &["cert"],
+    section_prefixes: &["cert"],
+    ..EMPTY
+};
+
+pub const LOCAL_CERT: Schema = Schema {
+    what: "a certificate",
+    keys: &["file", "handle", "slot", "module"],
     ..EMPTY
 };
 
@@ -284,8 +308,8 @@ pub const CHILD: Schema = Schema {
 
 pub const SECRETS: Schema = Schema {
     what: "the secrets section",
-    section_prefixes: &["ike", "private", "rsa", "ecdsa", "pkcs8", "pkcs12"],
-    later_sections: &["eap", "xauth", "ntlm", "ppk", "token"],
+    section_prefixes: &["ike", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"],
+    later_sections: &["eap", "xauth", "ntlm", "ppk"],
     ..EMPTY
 };
 
@@ -299,6 +323,12 @@ pub const SECRET_IKE: Schema = Schema {
 pub const SECRET_PRIVATE: Schema = Schema {
     what: "a private key",
     keys: &["file", "secret"],
+    ..EMPTY
+};
+
+pub const SECRET_TOKEN: Schema = Schema {
+    what: "a token secret",
+    keys: &["handle", "slot", "module", "pin"],
     ..EMPTY
 };
 
@@ -327,13 +357,16 @@ pub const AUTHORITY: Schema = Schema {
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
     ("gateway.interfaces.<interface>", &INTERFACE),
+    ("gateway.pkcs11.modules.<module>", &PKCS11_MODULE),
     ("connections.<conn>", &CONNECTION),
     ("connections.<conn>.local<suffix>", &LOCAL),
+    ("connections.<conn>.local<suffix>.cert<suffix>", &LOCAL_CERT),
     ("connections.<conn>.remote<suffix>", &REMOTE),
     ("connections.<conn>.peers.<peer>", &PEER),
     ("connections.<conn>.children.<child>", &CHILD),
     ("secrets.ike<suffix>", &SECRET_IKE),
     ("secrets.private<suffix>", &SECRET_PRIVATE),
+    ("secrets.token<suffix>", &SECRET_TOKEN),
     ("authorities.<authority>", &AUTHORITY),
 ];
 

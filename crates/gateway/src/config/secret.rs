@@ -14,8 +14,10 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::identity::own_identity;
 use super::schema;
 use super::source::Spanned;
+use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
 use super::value::{finding, given, hex};
+use crate::tokens::TokenKey;
 
 /// The folder of PKCS#12 files.
 const PKCS12: &str = "pkcs12";
@@ -30,6 +32,7 @@ pub(super) struct Secrets {
     pub incomplete: bool,
     pub private: Vec<NamedKey>,
     pub pkcs12: Vec<NamedKey>,
+    pub tokens: Vec<TokenKey>,
 }
 
 /// A file with a private key that the secrets name.
@@ -79,7 +82,11 @@ impl<'a> KeyOwners<'a> {
     }
 }
 
-pub(super) fn secrets(node: &SectionNode, diagnostics: &mut Diagnostics) -> Secrets {
+pub(super) fn secrets(
+    node: &SectionNode,
+    modules: &[Pkcs11Module],
+    diagnostics: &mut Diagnostics,
+) -> Secrets {
     schema::check(node, &schema::SECRETS, true, diagnostics);
     let mut secrets = Secrets::default();
     for section in node.sections() {
@@ -90,6 +97,13 @@ pub(super) fn secrets(node: &SectionNode, diagnostics: &mut Diagnostics) -> Secr
                 Some(secret) => secrets.psk.push(secret),
                 None => secrets.incomplete = true,
             }
+        } else if name.starts_with("token") {
+            if let Some(pin) = given(section, "pin") {
+                warn_if_readable(&pin.value, diagnostics);
+            }
+            secrets
+                .tokens
+                .extend(tokens::token(section, modules, diagnostics));
         } else if let Some(folder) = ["private", "rsa", "ecdsa", "pkcs8", PKCS12]
             .into_iter()
             .find(|kind| name.starts_with(kind))

@@ -2,6 +2,7 @@
 //! reads a value from a section and reports its errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use esplanade_ike::config::{AddressMatch, HostName};
@@ -370,6 +371,16 @@ pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
                 Ipv6Addr::from(base | hosts).into(),
             )
         }
+    }
+}
+
+pub(super) fn absolute(text: &str) -> ValueResult<PathBuf> {
+    match text.starts_with('/') {
+        true => Ok(PathBuf::from(text)),
+        false => Err(ValueError::new(
+            format!("{} is no absolute path", quoted(text)),
+            "write the whole path of a file or a folder, such as /etc/ssl/esplanade",
+        )),
     }
 }
 

@@ -107,6 +107,14 @@ pub fn fetching() -> io::Result<()> {
     keep(CapabilitySet::empty())
 }
 
+/// Confines a process that uses PKCS#11 modules. Nobody knows the files and sockets that a module needs, so that it keeps
+/// these. Call it before the process starts another thread.
+pub fn keeping() -> io::Result<()> {
+    hide()?;
+    set_no_new_privs(true)?;
+    keep(CapabilitySet::empty())
+}
+
 /// The parts of the confinement that the kernel enforces, besides capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InForce {

@@ -49,6 +49,7 @@ use crate::failure::{Exit, Failure};
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
+use crate::tokens::TokenSigner;
 use crate::updown::runner::Runner;
 use crate::updown::{ChildFacts, UpdownScripts};
 use crate::vici::Section;
@@ -87,8 +88,13 @@ pub struct Options {
     pub cpu_tier: Option<Tier>,
 }
 
-/// Runs the gateway until it is told to stop. `runner` runs the updown scripts.
-pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Result<(), Failure> {
+/// Runs the gateway until it is told to stop. `runner` runs the updown scripts, and `tokens` has keys sign.
+pub fn run(
+    mut loaded: Loaded,
+    options: Options,
+    runner: Option<Runner>,
+    tokens: TokenSigner,
+) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -110,7 +116,11 @@ pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Resu
                 .map_err(|error| Failure::runtime(format!("cannot start the fetcher: {error}")))?,
             false => FetcherSocket::default(),
         };
-        let helpers = Helpers { updown, fetcher };
+        let helpers = Helpers {
+            updown,
+            fetcher,
+            tokens,
+        };
         let (mut daemon, inputs) = Daemon::start(loaded, options, helpers).await?;
         daemon.confined =
             confine::controlling(&daemon.options.config, &read, &daemon.loaded.gateway)
@@ -124,6 +134,7 @@ pub fn run(mut loaded: Loaded, options: Options, runner: Option<Runner>) -> Resu
 struct Helpers {
     updown: UpdownScripts,
     fetcher: FetcherSocket,
+    tokens: TokenSigner,
 }
 
 #[derive(Debug)]
@@ -153,6 +164,7 @@ struct Daemon {
     fetcher: FetcherSocket,
     statuses: StatusFetcher,
     names: NameStore,
+    tokens: TokenSigner,
     confined: InForce,
 }
 
@@ -194,6 +206,7 @@ impl Daemon {
                 () = tokio::time::sleep_until(deadline.into()) => {}
                 () = self.updown.proceed() => {}
                 report = self.fetcher.report() => self.on_fetched(report, Instant::now()),
+                () = self.tokens.answered() => self.endpoint.signatures_made(Instant::now()),
                 () = inputs.plane.watch.changed() => {
                     let now = Instant::now();
                     self.repair_at = Some(now);
@@ -260,6 +273,9 @@ impl Daemon {
                 self.repair_at.get_or_insert(now);
             }
             self.look_at_waiters = true;
+            if self.tokens.expire(now) {
+                self.endpoint.signatures_made(now);
+            }
             confine::log_refused();
         }
     }
@@ -267,6 +283,9 @@ impl Daemon {
     /// Carries out what the endpoint wants: events first, then what follows from them, then datagrams.
     async fn flush(&mut self, now: Instant) {
         let mut events = false;
+        if self.tokens.pursue() {
+            self.endpoint.signatures_made(now);
+        }
         loop {
             while let Some(event) = self.endpoint.poll_event() {
                 events = true;
@@ -607,9 +626,25 @@ impl Daemon {
 
     /// Reads the configuration again. With errors, everything stays as it is.
     fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
-        let mut loaded = config::load(&self.options.config).map_err(|diagnostics| {
-            Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
-        })?;
+        let load = || {
+            config::load(&self.options.config).map_err(|diagnostics| {
+                Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
+            })
+        };
+        let mut loaded = load()?;
+        if let Some(module) = self.tokens.unknown(&loaded.gateway.modules) {
+            let what = format!(
+                "this gateway did not start with the PKCS#11 module `{}`",
+                module.name
+            );
+            let failure = Failure::new(Exit::Configuration, what);
+            return Err(
+                failure.help("restart the gateway: it gives up the right to run other programs")
+            );
+        }
+        if self.tokens.read_certificates(&loaded) {
+            loaded = load()?;
+        }
         loaded.forget_text();
         let token_secret = self.loaded.ike.token_secret.clone();
         settle_ike(&mut loaded, self.keys.is_some(), token_secret);
@@ -642,12 +677,13 @@ impl Daemon {
         loaded.ike.set_names(|name| self.names.known(name));
         if diff.gateway {
             tracing::warn!(
-                "the gateway section has changed: but for `on_stop` that takes effect at the next start"
+                "the gateway section has changed: but for `on_stop` and `pkcs11` that takes effect at the next start"
             );
             let on_stop = loaded.gateway.on_stop;
             self.plane.set_on_stop(on_stop);
             loaded.gateway = GatewayConfig {
                 on_stop,
+                modules: loaded.gateway.modules,
                 ..self.loaded.gateway.clone()
             };
             loaded.ike.ports = self.loaded.ike.ports;
@@ -664,6 +700,7 @@ impl Daemon {
                 .withdraw(now, &subject.connection, subject.child.as_deref());
         }
         self.endpoint.set_config(loaded.ike.clone());
+        self.endpoint.signatures_made(now);
         self.loaded = loaded;
         self.renew_revocation(now);
         self.join.configure(configured);

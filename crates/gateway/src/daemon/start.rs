@@ -86,7 +86,12 @@ impl Daemon {
             database,
             mut join,
             guards,
-            helpers: Helpers { updown, fetcher },
+            helpers:
+                Helpers {
+                    updown,
+                    fetcher,
+                    tokens,
+                },
         } = begun;
         let signals = Signals::watch()?;
         let keys = match &options.export_keys {
@@ -130,6 +135,7 @@ impl Daemon {
             fetcher,
             statuses: StatusFetcher::default(),
             names: NameStore::default(),
+            tokens,
             confined: InForce::default(),
         };
         warn_of_missing(&daemon.loaded);

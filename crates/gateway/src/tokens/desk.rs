@@ -1,0 +1,385 @@
+//! The signatures and certificates that are asked for, and the answers.
+//!
+//! There is one desk. Connections of the configuration before a reload and after it have the same keys.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::secret::Secret;
+use esplanade_ike::auth::{ExternalKey, SigningRequest};
+
+use super::message::{CONTENT_MAX, SentPin, TokenOutcome, TokenPlace, TokenRequest, TokenTask};
+
+/// Signatures that are asked for or kept. Each is for one IKE SA.
+const ENTRIES_MAX: usize = 256;
+/// Requests that the keeper has at a time.
+const ASKED_MAX: usize = 32;
+/// The time that a signature may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The time for which an answer is kept: IKE asks again when it goes on.
+const KEPT: Duration = Duration::from_secs(15);
+
+static DESK: LazyLock<Desk> = LazyLock::new(Desk::default);
+
+pub(super) fn desk() -> &'static Desk {
+    &DESK
+}
+
+/// Returns the certificate of a token, if it was read.
+pub(crate) fn certificate(place: &TokenPlace) -> Option<Vec<u8>> {
+    desk().lock().certificates.get(place).cloned()
+}
+
+/// A private key on a token.
+#[derive(Clone, Debug)]
+pub struct TokenKey {
+    pub place: TokenPlace,
+    pub pin: Option<Arc<Secret>>,
+}
+
+impl ExternalKey for TokenKey {
+    fn poll_sign(&self, request: &SigningRequest) -> Poll<Result<Vec<u8>, String>> {
+        desk().lock().look(self, request, Instant::now())
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Desk {
+    state: Mutex<DeskState>,
+    answered: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct DeskState {
+    last_id: u64,
+    signatures: Vec<Entry>,
+    certificates: HashMap<TokenPlace, Vec<u8>>,
+    /// Certificates that the keeper is asked for.
+    asked_certificates: HashMap<u64, TokenPlace>,
+    /// The PINs that tokens have refused. None of them is tried again.
+    refused: Vec<(TokenId, Arc<Secret>)>,
+    /// The keeper does not run.
+    closed: bool,
+}
+
+type TokenId = (PathBuf, Option<u64>);
+
+struct Entry {
+    key: TokenKey,
+    request: SigningRequest,
+    since: Instant,
+    state: EntryState,
+}
+
+enum EntryState {
+    Wanted { with_pin: bool },
+    Asked { id: u64, with_pin: bool },
+    Done(Result<Vec<u8>, String>),
+}
+
+impl Entry {
+    fn token(&self) -> TokenId {
+        (self.key.place.module.clone(), self.key.place.slot)
+    }
+}
+
+impl Desk {
+    pub fn lock(&self) -> MutexGuard<'_, DeskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an answer of the keeper.
+    pub fn settle(&self, id: u64, outcome: TokenOutcome) {
+        self.lock().settle(id, outcome);
+        self.answered.notify_all();
+    }
+
+    /// The keeper has ended.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.asked_certificates.clear();
+        for entry in &mut state.signatures {
+            if !matches!(entry.state, EntryState::Done(_)) {
+                entry.state = EntryState::Done(Err(KEEPER_ENDED.to_owned()));
+            }
+        }
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    /// Waits until certificates that are asked for have come, for a bounded time.
+    pub fn wait_for_certificates(&self, patience: Duration) {
+        let waiting = |state: &mut DeskState| !state.asked_certificates.is_empty();
+        let state = self.lock();
+        let waited = self.answered.wait_timeout_while(state, patience, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.asked_certificates.clear();
+    }
+}
+
+const KEEPER_ENDED: &str = "the process that uses the tokens has ended: restart the gateway";
+
+impl DeskState {
+    fn look(
+        &mut self,
+        key: &TokenKey,
+        request: &SigningRequest,
+        now: Instant,
+    ) -> Poll<Result<Vec<u8>, String>> {
+        if self.closed {
+            return Poll::Ready(Err(KEEPER_ENDED.to_owned()));
+        }
+        if request.input.len() > CONTENT_MAX {
+            return Poll::Ready(Err("the message is too long for a token".to_owned()));
+        }
+        self.forget(now);
+        let same = |one: &&Entry| one.key.place == key.place && one.request == *request;
+        match self.signatures.iter().find(same).map(|one| &one.state) {
+            Some(EntryState::Done(outcome)) => Poll::Ready(outcome.clone()),
+            Some(_) => Poll::Pending,
+            None if self.signatures.len() >= ENTRIES_MAX => {
+                Poll::Ready(Err("too many signatures are under way".to_owned()))
+            }
+            None => {
+                self.signatures.push(Entry {
+                    key: key.clone(),
+                    request: request.clone(),
+                    since: now,
+                    state: EntryState::Wanted { with_pin: false },
+                });
+                Poll::Pending
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        self.signatures.retain(|entry| {
+            let old = now.saturating_duration_since(entry.since) >= KEPT;
+            !old || !matches!(entry.state, EntryState::Done(_))
+        });
+    }
+
+    /// Gives up what has taken too long. Returns whether there was any.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        self.forget(now);
+        let mut expired = false;
+        for entry in &mut self.signatures {
+            let old = now.saturating_duration_since(entry.since) >= PATIENCE;
+            if old && !matches!(entry.state, EntryState::Done(_)) {
+                let why = format!("there was no signature in {} s", PATIENCE.as_secs());
+                entry.state = EntryState::Done(Err(why));
+                entry.since = now;
+                expired = true;
+            }
+        }
+        expired
+    }
+
+    /// Returns the requests to send now. A token gets one PIN at a time, and none that it has refused.
+    pub fn take_due(&mut self) -> (Vec<TokenRequest>, bool) {
+        let (mut due, mut failed) = (Vec::new(), false);
+        let asked = |entry: &Entry| match entry.state {
+            EntryState::Asked { with_pin, .. } => Some((entry.token(), with_pin)),
+            _ => None,
+        };
+        let asked: Vec<_> = self.signatures.iter().filter_map(asked).collect();
+        let mut room = ASKED_MAX.saturating_sub(asked.len());
+        let mut logins: HashSet<TokenId> = asked
+            .into_iter()
+            .filter_map(|(token, with_pin)| with_pin.then_some(token))
+            .collect();
+        for entry in &mut self.signatures {
+            let EntryState::Wanted { with_pin } = entry.state else {
+                continue;
+            };
+            let token = entry.token();
+            let refused = |pin: &Arc<Secret>| {
+                let mut known = self.refused.iter();
+                known.any(|(of, other)| *of == token && other == pin)
+            };
+            let pin = match (&entry.key.pin, with_pin) {
+                (None, true) => {
+                    let why = "the token wants a PIN: add `pin` to its secret";
+                    entry.state = EntryState::Done(Err(why.to_owned()));
+                    failed = true;
+                    continue;
+                }
+                (Some(pin), true) if refused(pin) => {
+                    let why = "the token has refused the PIN, which is not tried again";
+                    entry.state = EntryState::Done(Err(why.to_owned()));
+                    failed = true;
+                    continue;
+                }
+                (Some(_), true) if logins.contains(&token) => continue,
+                (Some(pin), true) => Some(SentPin(pin.expose().to_vec())),
+                (_, false) => None,
+            };
+            if room == 0 {
+                break;
+            }
+            room -= 1;
+            if with_pin {
+                logins.insert(token);
+            }
+            self.last_id += 1;
+            let id = self.last_id;
+            due.push(TokenRequest {
+                id,
+                place: entry.key.place.clone(),
+                task: TokenTask::Sign {
+                    mechanism: entry.request.mechanism.into(),
+                    input: entry.request.input.clone(),
+                    pin,
+                },
+            });
+            entry.state = EntryState::Asked { id, with_pin };
+        }
+        (due, failed)
+    }
+
+    /// Returns the request to read a certificate.
+    pub fn ask_certificate(&mut self, place: &TokenPlace) -> TokenRequest {
+        self.last_id += 1;
+        self.asked_certificates.insert(self.last_id, place.clone());
+        TokenRequest {
+            id: self.last_id,
+            place: place.clone(),
+            task: TokenTask::Certificate,
+        }
+    }
+
+    fn settle(&mut self, id: u64, outcome: TokenOutcome) {
+        if let Some(place) = self.asked_certificates.remove(&id) {
+            match outcome {
+                TokenOutcome::Done(content) => {
+                    self.certificates.insert(place, content);
+                }
+                TokenOutcome::Failed(why) => {
+                    let module = place.module.display();
+                    tracing::error!(%module, "a certificate was not read from its token: {why}");
+                }
+                TokenOutcome::PinNeeded | TokenOutcome::PinRefused(_) => {}
+            }
+            return;
+        }
+        let asked = |entry: &&mut Entry| match entry.state {
+            EntryState::Asked { id: other, .. } => other == id,
+            _ => false,
+        };
+        let Some(entry) = self.signatures.iter_mut().find(asked) else {
+            return;
+        };
+        let had_pin = matches!(entry.state, EntryState::Asked { with_pin: true, .. });
+        let module = entry.key.place.module.display();
+        let result = match outcome {
+            TokenOutcome::Done(value) => Ok(value),
+            TokenOutcome::PinNeeded if !had_pin => {
+                entry.state = EntryState::Wanted { with_pin: true };
+                return;
+            }
+            TokenOutcome::PinNeeded => Err("the token is closed again".to_owned()),
+            TokenOutcome::PinRefused(why) => {
+                tracing::error!(
+                    %module,
+                    slot = entry.key.place.slot,
+                    "the token has refused the PIN, which is not tried again until it is changed: {why}"
+                );
+                let pin = entry.key.pin.clone().unwrap_or_default();
+                self.refused.push((entry.token(), pin));
+                Err(format!("the token has refused the PIN: {why}"))
+            }
+            TokenOutcome::Failed(why) => {
+                let slot = entry.key.place.slot;
+                tracing::warn!(%module, slot, "a token has not signed: {why}");
+                Err(why)
+            }
+        };
+        entry.state = EntryState::Done(result);
+        entry.since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esplanade_ike::auth::SigningMechanism;
+
+    use super::*;
+
+    fn key(pin: &str) -> TokenKey {
+        TokenKey {
+            place: TokenPlace {
+                module: "/lib/one.so".into(),
+                slot: Some(1),
+                handle: vec![1],
+            },
+            pin: Some(Arc::new(Secret::from(pin.as_bytes()))),
+        }
+    }
+
+    fn request(number: u8) -> SigningRequest {
+        SigningRequest {
+            mechanism: SigningMechanism::Ecdsa,
+            input: vec![number; 32],
+        }
+    }
+
+    fn pins(due: &[TokenRequest]) -> Vec<bool> {
+        let has = |task: &TokenTask| matches!(task, TokenTask::Sign { pin: Some(_), .. });
+        due.iter().map(|one| has(&one.task)).collect()
+    }
+
+    #[test]
+    fn a_refused_pin_is_tried_once() {
+        let (mut desk, now) = (DeskState::default(), Instant::now());
+        let wrong = key("0000");
+        for number in 0..3 {
+            assert!(desk.look(&wrong, &request(number), now).is_pending());
+        }
+        let (due, _) = desk.take_due();
+        assert_eq!(pins(&due), [false; 3]);
+        due.iter()
+            .for_each(|one| desk.settle(one.id, TokenOutcome::PinNeeded));
+        let (due, _) = desk.take_due();
+        assert_eq!(pins(&due), [true], "the others wait");
+        desk.settle(due[0].id, TokenOutcome::PinRefused("wrong".to_owned()));
+        let (due, failed) = desk.take_due();
+        assert!(due.is_empty() && failed);
+        for number in 0..3 {
+            let Poll::Ready(Err(why)) = desk.look(&wrong, &request(number), now) else {
+                panic!("{number}");
+            };
+            assert!(why.contains("refused the PIN"), "{why}");
+        }
+        // Another PIN is tried.
+        assert!(desk.look(&key("1234"), &request(9), now).is_pending());
+        let (due, _) = desk.take_due();
+        desk.settle(due[0].id, TokenOutcome::PinNeeded);
+        let (due, _) = desk.take_due();
+        assert_eq!(pins(&due), [true]);
+        desk.settle(due[0].id, TokenOutcome::Done(vec![7]));
+        let done = desk.look(&key("1234"), &request(9), now);
+        assert_eq!(done, Poll::Ready(Ok(vec![7])));
+    }
+
+    #[test]
+    fn what_is_asked_and_kept_is_bounded() {
+        let (mut desk, now) = (DeskState::default(), Instant::now());
+        let key = key("1234");
+        for number in 0..ENTRIES_MAX {
+            let request = SigningRequest {
+                mechanism: SigningMechanism::Ecdsa,
+                input: number.to_be_bytes().to_vec(),
+            };
+            assert!(desk.look(&key, &request, now).is_pending());
+        }
+        assert!(desk.look(&key, &request(1), now).is_ready());
+        assert_eq!(desk.take_due().0.len(), ASKED_MAX);
+        assert!(desk.take_due().0.is_empty());
+        assert!(!desk.expire(now) && desk.expire(now + PATIENCE));
+        assert!(!desk.expire(now + PATIENCE + KEPT) && desk.signatures.is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! The messages between gateway, keeper and module processes: JSON, a line each.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use esplanade_ike::auth::SigningMechanism;
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Bytes of a line. The longest has a certificate, or the message that an Ed25519 key signs.
+const LINE_MAX: usize = 1 << 17;
+/// Bytes of the input of a signature, and of a certificate.
+pub(super) const CONTENT_MAX: usize = 1 << 14;
+/// Characters of an error that are told.
+const ERROR_MAX: usize = 300;
+
+/// An object on a token: its CKA_ID, and where the token is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TokenPlace {
+    /// The file of the module.
+    pub module: PathBuf,
+    pub slot: Option<u64>,
+    pub handle: Vec<u8>,
+}
+
+/// The modules that may be loaded. The keeper takes it once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ModuleRegistration {
+    pub modules: Vec<PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TokenRequest {
+    pub id: u64,
+    pub place: TokenPlace,
+    pub task: TokenTask,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum TokenTask {
+    /// Read the certificate.
+    Certificate,
+    Sign {
+        mechanism: Mechanism,
+        input: Vec<u8>,
+        /// It is sent only after the module has asked for it.
+        pin: Option<SentPin>,
+    },
+}
+
+/// A PIN under way to its token.
+#[derive(Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
+pub(super) struct SentPin(pub Vec<u8>);
+
+impl std::fmt::Debug for SentPin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SentPin")
+    }
+}
+
+/// [`SigningMechanism`] on its way.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Mechanism {
+    RsaPkcs1,
+    RsaPssSha256,
+    RsaPssSha384,
+    RsaPssSha512,
+    Ecdsa,
+    Ed25519,
+}
+
+impl From<SigningMechanism> for Mechanism {
+    fn from(mechanism: SigningMechanism) -> Self {
+        match mechanism {
+            SigningMechanism::RsaPkcs1 => Self::RsaPkcs1,
+            SigningMechanism::RsaPssSha256 => Self::RsaPssSha256,
+            SigningMechanism::RsaPssSha384 => Self::RsaPssSha384,
+            SigningMechanism::RsaPssSha512 => Self::RsaPssSha512,
+            SigningMechanism::Ecdsa => Self::Ecdsa,
+            SigningMechanism::Ed25519 => Self::Ed25519,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TokenReply {
+    pub id: u64,
+    pub outcome: TokenOutcome,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum TokenOutcome {
+    /// The signature or the certificate.
+    Done(Vec<u8>),
+    /// The token wants a PIN.
+    PinNeeded,
+    /// The token has refused the PIN. It may lock itself after some more tries.
+    PinRefused(String),
+    Failed(String),
+}
+
+impl TokenOutcome {
+    pub fn failed(why: impl ToString) -> Self {
+        Self::Failed(why.to_string().chars().take(ERROR_MAX).collect())
+    }
+}
+
+/// Writes a message as one line. No copy of the line is left in memory.
+pub(super) fn write_line(socket: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
+    // The room is taken at once, because a list that grows leaves copies.
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_MAX));
+    serde_json::to_writer(&mut *line, message)?;
+    line.push(b'\n');
+    match line.len() <= LINE_MAX {
+        true => socket.write_all(&line),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Reads lines of a bounded length, and wipes them from memory.
+#[derive(Debug)]
+pub(super) struct WipedLines {
+    socket: UnixStream,
+    held: Zeroizing<Vec<u8>>,
+    len: usize,
+}
+
+impl WipedLines {
+    pub fn new(socket: UnixStream) -> Self {
+        let held = Zeroizing::new(vec![0; LINE_MAX]);
+        let len = 0;
+        Self { socket, held, len }
+    }
+
+    /// Reads the next message. Returns `None` if the other end has closed the socket.
+    pub fn next<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
+        loop {
+            let held = self.held.get_mut(..self.len).unwrap_or_default();
+            if let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&held[..end])?;
+                held.copy_within(end + 1.., 0);
+                let left = held.len() - end - 1;
+                held[left..].zeroize();
+                self.len = left;
+                return Ok(Some(message));
+            }
+            let room = self.held.get_mut(self.len..).unwrap_or_default();
+            if room.is_empty() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match self.socket.read(room) {
+                Ok(0) => return Ok(None),
+                Ok(read) => self.len += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Vec<io::Result<Option<TokenReply>>> {
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        let bytes = bytes.to_vec();
+        let thread = std::thread::spawn(move || drop(writer.write_all(&bytes)));
+        let mut lines = WipedLines::new(reader);
+        let mut read = Vec::new();
+        loop {
+            let next = lines.next();
+            let more = matches!(next, Ok(Some(_)));
+            read.push(next);
+            if !more {
+                drop(lines);
+                thread.join().unwrap();
+                return read;
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_lines_end_the_connection() {
+        let reply = |id: u64| TokenReply {
+            id,
+            outcome: TokenOutcome::Done(vec![1, 2]),
+        };
+        let text = serde_json::to_string(&reply(7)).unwrap();
+        let two = read(format!("{text}\n{text}\n{text}").as_bytes());
+        assert_eq!(two.len(), 3, "a line without an end is none");
+        assert_eq!(two[1].as_ref().unwrap(), &Some(reply(7)));
+        assert!(two[2].as_ref().unwrap().is_none());
+        for bytes in [
+            b"\n".to_vec(),
+            b"{\"id\": -1}\n".to_vec(),
+            b"\xff\xfe\n".to_vec(),
+            b"[[[[[[[[\n".to_vec(),
+            vec![b'['; LINE_MAX + 1],
+            vec![0; LINE_MAX + 1],
+        ] {
+            let read = read(&bytes);
+            assert!(matches!(read[..], [Err(_)]), "{read:?}");
+        }
+    }
+
+    #[test]
+    fn a_pin_is_wiped_when_its_line_is_read() {
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        let request = TokenRequest {
+            id: 1,
+            place: TokenPlace {
+                module: "/lib/one.so".into(),
+                slot: None,
+                handle: vec![1],
+            },
+            task: TokenTask::Sign {
+                mechanism: Mechanism::Ecdsa,
+                input: vec![0; 32],
+                pin: Some(SentPin(b"4711".to_vec())),
+            },
+        };
+        write_line(&mut writer, &request).unwrap();
+        assert!(!format!("{request:?}").contains("52"));
+        let mut lines = WipedLines::new(reader);
+        let read: TokenRequest = lines.next().unwrap().unwrap();
+        let TokenTask::Sign { pin: Some(pin), .. } = &read.task else {
+            panic!("{read:?}");
+        };
+        assert_eq!(pin.0, b"4711");
+        assert!(lines.held.iter().all(|byte| *byte == 0));
+    }
+}

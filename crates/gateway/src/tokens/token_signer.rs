@@ -1,0 +1,116 @@
+//! The gateway's connection to the keeper.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::desk::desk;
+use super::keeper;
+use super::message::{ModuleRegistration, TokenReply, TokenRequest, WipedLines, write_line};
+use crate::config::{Loaded, Pkcs11Module};
+use crate::{confine, helper_process};
+
+/// The time that a start or a reload waits for certificates on tokens.
+const CERTIFICATES: Duration = Duration::from_secs(3);
+
+/// Has tokens sign, through the keeper.
+#[derive(Debug, Default)]
+pub struct TokenSigner {
+    keeper: Option<UnixStream>,
+    modules: Vec<PathBuf>,
+    answered: Arc<Notify>,
+}
+
+impl TokenSigner {
+    /// Starts the keeper, if there are modules. Call it while the process can still run programs.
+    pub fn start(modules: &[Pkcs11Module]) -> io::Result<Self> {
+        if modules.is_empty() {
+            return Ok(Self::default());
+        }
+        let modules: Vec<PathBuf> = modules.iter().map(|one| one.path.clone()).collect();
+        let mut keeper = helper_process::spawn(keeper::COMMAND)?;
+        let list = ModuleRegistration { modules };
+        write_line(&mut keeper, &list)?;
+        let answered = Arc::new(Notify::new());
+        let (reader, notify) = (keeper.try_clone()?, answered.clone());
+        std::thread::Builder::new()
+            .name("tokens".to_owned())
+            .spawn(move || read_replies(reader, &notify))?;
+        Ok(Self {
+            keeper: Some(keeper),
+            modules: list.modules,
+            answered,
+        })
+    }
+
+    /// Returns a module that the gateway did not start with.
+    pub fn unknown<'a>(&self, modules: &'a [Pkcs11Module]) -> Option<&'a Pkcs11Module> {
+        let mut modules = modules.iter();
+        modules.find(|one| !self.modules.contains(&one.path))
+    }
+
+    /// Reads the certificates that a configuration lacks, for a bounded time. Returns whether one has come: then the
+    /// configuration is to be loaded again.
+    pub fn read_certificates(&mut self, loaded: &Loaded) -> bool {
+        let absent = &loaded.absent_certificates;
+        if absent.is_empty() {
+            return false;
+        }
+        for place in absent {
+            let request = desk().lock().ask_certificate(place);
+            self.send(&request);
+        }
+        desk().wait_for_certificates(CERTIFICATES);
+        absent
+            .iter()
+            .any(|place| super::certificate(place).is_some())
+    }
+
+    /// Sends what IKE has asked for. Returns whether IKE has an answer already.
+    pub fn pursue(&mut self) -> bool {
+        let (due, failed) = desk().lock().take_due();
+        due.iter().for_each(|request| self.send(request));
+        failed
+    }
+
+    /// Gives up what has taken too long. Returns whether there was any.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        desk().lock().expire(now)
+    }
+
+    /// Waits for an answer. It is safe to cancel.
+    pub async fn answered(&self) {
+        self.answered.notified().await;
+    }
+
+    fn send(&mut self, request: &TokenRequest) {
+        let sent = match &mut self.keeper {
+            // The keeper reads at once, so that writing does not wait.
+            Some(keeper) => write_line(keeper, request).is_ok(),
+            None => false,
+        };
+        if !sent {
+            self.keeper = None;
+            desk().close();
+        }
+    }
+}
+
+/// Takes replies off the socket until the keeper ends.
+fn read_replies(socket: UnixStream, answered: &Notify) {
+    if let Err(error) = confine::writing() {
+        tracing::error!("the thread that reads from the keeper keeps its rights: {error}");
+    }
+    let mut lines = WipedLines::new(socket);
+    while let Ok(Some(TokenReply { id, outcome })) = lines.next() {
+        desk().settle(id, outcome);
+        answered.notify_one();
+    }
+    tracing::error!("the process that uses the tokens has ended");
+    desk().close();
+    answered.notify_one();
+}
