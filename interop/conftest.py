@@ -112,8 +112,8 @@ def daemon(request, topology, folder):
         if kind == ESPLANADE and request.config.getoption("--peers-only"):
             kind = CHARON
             options = {key: value for key, value in options.items() if key != "export_keys"}
-        space = topology.gw_a if end == "a" else topology.gw_b
         newest = request.config.getoption("--newest")
+        space = topology.spaces[f"gw_{end}"]
         if kind == CHARON:
             if reason := charon.missing(newest):
                 pytest.skip(reason)

@@ -6,6 +6,8 @@ mod engines;
 mod interfaces;
 #[path = "config/links.rs"]
 mod links;
+#[path = "config/marks.rs"]
+mod marks;
 #[path = "config/misread.rs"]
 mod misread;
 #[path = "config/options.rs"]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::process::Command;
 
 use esplanade::io::netns::NetworkNamespace;
-use esplanade::net::{AddressRange, Net, Routing, RoutingConfig};
+use esplanade::net::{AddressRange, Family, Net, Routing, RuleConfig, RulePackets};
 
 const MARK: u32 = 0xe5b;
 
@@ -54,7 +54,7 @@ async fn the_tun_wins(net: &Net, routing: &mut Routing) {
 }
 
 /// The guards of a stopped gateway hold until the next gateway has its own routes.
-async fn stop_and_restart(net: &Net, tun: u32, config: RoutingConfig, routing: Routing) {
+async fn stop_and_restart(net: &Net, tun: u32, config: RuleConfig, routing: Routing) {
     let guards = || {
         [ip("route show table 220"), ip("-6 route show table 220")].map(|routes| {
             assert!(!routes.contains("tun0"), "{routes}");
@@ -111,10 +111,10 @@ async fn scenario() {
             .any(|entry| entry.address == gateway)
     );
 
-    let config = RoutingConfig {
+    let config = RuleConfig {
         table: 220,
         priority: 220,
-        mark: MARK,
+        packets: RulePackets::Unmarked(MARK),
     };
     let mut routing = Routing::install(&net, config.clone()).await.unwrap();
     routing.lead_into(&net, tun).await.unwrap();
@@ -188,6 +188,40 @@ async fn scenario() {
     assert_eq!(ip("-6 route show table 220").trim(), "");
     assert!(!ip("rule show").contains("220"));
     assert!(!ip("-6 rule show").contains("220"));
+    only_marked_packets_are_led(&net, tun).await;
+}
+
+/// The rule of a mark leads to a table of its own, which a change of the mask moves.
+async fn only_marked_packets_are_led(net: &Net, tun: u32) {
+    let rule = |table, mask| RuleConfig {
+        table,
+        priority: 219,
+        packets: RulePackets::Marked { value: 8, mask },
+    };
+    let mut routing = Routing::install(net, rule(8008, 0xf)).await.unwrap();
+    routing.lead_into(net, tun).await.unwrap();
+    let site = [range("10.2.0.0", "10.2.255.255")];
+    routing.protect(net, &[], &site).await.unwrap();
+    let led = |mark: &str| ip(&format!("route get 10.2.0.9 mark {mark}"));
+    assert!(
+        led("0x18").contains("dev tun0 table 8008"),
+        "{}",
+        led("0x18")
+    );
+    assert!(!led("9").contains("tun0"), "{}", led("9"));
+    let listed = net.rules_for_marks(Family::V4, 219).await.unwrap();
+    assert_eq!(listed, [rule(8008, 0xf)]);
+
+    routing.move_to(net, rule(8009, u32::MAX)).await.unwrap();
+    assert!(led("8").contains("dev tun0 table 8009"), "{}", led("8"));
+    assert!(!led("0x18").contains("tun0"), "{}", led("0x18"));
+    assert_eq!(ip("route show table 8008").trim(), "");
+    // What a crash leaves keeps the packets in, until somebody clears it.
+    routing.leave_closed(net).await.unwrap();
+    assert!(ip("route show table 8009").contains("unreachable 10.2.0.0/16"));
+    Routing::clear(net, &rule(8009, u32::MAX)).await.unwrap();
+    assert_eq!(ip("route show table 8009").trim(), "");
+    assert!(!ip("rule show").contains("8009"), "{}", ip("rule show"));
 }
 
 #[test]

@@ -241,7 +241,7 @@ impl Connection {
     }
 
     /// The connection is for one identity only.
-    pub(crate) fn names_one_peer(&self) -> bool {
+    pub fn names_one_peer(&self) -> bool {
         self.remote.id.precision() == 2
     }
 

@@ -18,6 +18,8 @@ use esplanade_ipsec::selector::PopulateFromPacket;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
+use super::mark::{InterfaceMarks, SaMarks};
+use super::marks;
 use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::SectionNode;
@@ -64,8 +66,17 @@ pub struct SaOptions {
     pub icmp_errors: IcmpErrors,
     pub populate: PopulateFromPacket,
     pub if_ids: IfIds,
+    pub marks: SaMarks,
     /// The engine that carries the SAs. `None` means the gateway's engine.
     pub engine: Option<EngineKind>,
+}
+
+impl SaOptions {
+    /// Tells whether the gateway's own routes lead traffic to the policy. Routes into interfaces that children are
+    /// bound to are the administrator's.
+    pub fn is_led(&self) -> bool {
+        self.if_ids.outbound == 0 || self.marks.outbound.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +206,16 @@ fn updown(node: &SectionNode, d: &mut Diagnostics) -> Option<String> {
 }
 
 fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnostics) -> SaOptions {
-    let if_ids = interface::if_ids(node, parent.if_ids, d);
+    let bound_to = interface::if_ids(node, parent.if_ids, d);
+    marks::check_bound(node, bound_to != IfIds::default(), d);
+    let marks = marks::marks(node, parent.gateway, d);
+    let if_ids = match parent.gateway.interface_for(InterfaceMarks::of(marks)) {
+        Some(device) if marks != SaMarks::default() => IfIds {
+            inbound: device.if_id,
+            outbound: marks.outbound.map_or(0, |_| device.if_id),
+        },
+        _ => bound_to,
+    };
     // An inner packet is at most as long as the MTU of the TUN device.
     let tun_mtu = parent.gateway.interface_mtu(if_ids.outbound);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
@@ -228,6 +248,7 @@ fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnos
             remote_port: populate.contains(&SelectorField::RemotePort),
         },
         if_ids,
+        marks,
         engine: read(node, "engine", d, |text| engine(text, parent.gateway)),
     }
 }
@@ -372,7 +393,17 @@ const OF_SAS: [&str; 10] = [
 fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {
     // These keys are errors: with `dscp`, for example, the policy would seem to match fewer packets
     // than it does.
-    for key in ["dscp", "class", "pfp", "icmp_errors", "icmp", "engine"] {
+    for key in [
+        "dscp",
+        "class",
+        "pfp",
+        "icmp_errors",
+        "icmp",
+        "engine",
+        "mark_in",
+        "mark_out",
+        "set_mark_in",
+    ] {
         if let Some(entry) = given(node, key) {
             let bad = ValueError::new(
                 "pass and drop have no SA, and take every packet of their selectors",
@@ -535,20 +566,33 @@ pub(super) fn selectors(node: &SectionNode, key: &str, d: &mut Diagnostics) -> V
 }
 
 /// Warns of a network that stands on both sides. All addresses may stand on both sides: then routes
-/// decide which packets are for the tunnel.
+/// decide which packets are for the tunnel. Marks tell the two sides apart, unless decrypted packets
+/// get the mark that leads into the tunnel.
 fn check_sides(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
+    let marks = policy.sa.marks;
+    let marked = marks.outbound.is_some();
+    let returns = (marks.outbound).is_none_or(|mark| mark.matches(marks.given.unwrap_or_default()));
     let range = |selector: &Selector| match selector.addresses {
-        SelectorAddresses::Range(from, to) if !is_everything(from, to) => Some((from, to)),
+        SelectorAddresses::Range(from, to) if marked || !is_everything(from, to) => {
+            Some((from, to))
+        }
         _ => None,
     };
     let local: HashSet<_> = policy.local_ts.iter().filter_map(range).collect();
     let mut remote = policy.remote_ts.iter().filter_map(range);
     if policy.action == PolicyAction::Protect
+        && returns
         && let Some((from, to)) = remote.find(|range| local.contains(range))
     {
         let what = format!("`remote_ts`: {from}-{to} is on both sides");
-        let help =
-            "packets within that network would be led into the tunnel; `local_ts` is this side's";
+        let help = match marked {
+            true => {
+                "decrypted packets would be led back into the tunnel by their mark; give `mark_in` another value"
+            }
+            false => {
+                "packets within that network would be led into the tunnel; `local_ts` is this side's"
+            }
+        };
         d.push(
             Diagnostic::warning(what)
                 .at(place(node, "remote_ts"))

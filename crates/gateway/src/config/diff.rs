@@ -209,7 +209,8 @@ impl Loaded {
                 .any(|(old, new)| old.owners != new.owners || old.key.expose() != new.key.expose());
         diff.crls = self.ike.revocation != new.ike.revocation;
         diff.policies = self.policies != new.policies;
-        diff.gateway = self.gateway != new.gateway;
+        // Marks belong to children: a reload follows them.
+        diff.gateway = self.gateway.with_marks_of(&new.gateway) != new.gateway;
         diff
     }
 }

@@ -10,6 +10,7 @@ use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig, interface_name};
+use super::mark::InterfaceMarks;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
 use super::value::{
@@ -175,6 +176,30 @@ impl GatewayConfig {
         let mut others = self.interfaces.iter();
         let own = others.find(|other| other.if_id == if_id);
         own.map_or(&self.tun, |own| &own.name)
+    }
+
+    /// Returns the device that was made for these marks.
+    pub(super) fn interface_for(&self, marks: InterfaceMarks) -> Option<&InterfaceConfig> {
+        self.interfaces.iter().find(|one| one.marks == marks)
+    }
+
+    /// The devices that were made for marks.
+    pub fn marked_interfaces(&self) -> impl Iterator<Item = &InterfaceConfig> {
+        let interfaces = self.interfaces.iter();
+        interfaces.filter(|interface| interface.marks.are_given())
+    }
+
+    /// Returns this configuration with the devices for marks of another.
+    pub fn with_marks_of(&self, other: &Self) -> Self {
+        let unmarked = self.interfaces.iter().filter(|one| !one.marks.are_given());
+        let marked = other.marked_interfaces().map(|one| InterfaceConfig {
+            mtu: self.mtu,
+            ..one.clone()
+        });
+        Self {
+            interfaces: unmarked.cloned().chain(marked).collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns the MTU of the TUN device with this `if_id`.
@@ -385,7 +410,7 @@ fn address(text: &str) -> ValueResult<IpAddr> {
     }
 }
 
-fn mark(text: &str) -> ValueResult<u32> {
+pub(super) fn mark(text: &str) -> ValueResult<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),

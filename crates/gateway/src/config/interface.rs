@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::mark::InterfaceMarks;
 use super::schema;
 use super::tree::SectionNode;
 use super::value::{ValueError, ValueResult, number, read, read_list, report};
@@ -17,6 +18,8 @@ pub struct InterfaceConfig {
     pub mtu: u16,
     /// The addresses of the device with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// The marks that the device was made for.
+    pub marks: InterfaceMarks,
 }
 
 /// The devices to which a policy and its SAs are bound. Zero is the common device.
@@ -95,6 +98,7 @@ pub(super) fn interfaces(
             if_id: if_id.unwrap_or_default(),
             mtu: own_mtu.map_or(mtu, |mtu| mtu as u16),
             addresses,
+            marks: InterfaceMarks::default(),
         });
     }
     list

@@ -5,14 +5,13 @@ use zeroize::Zeroizing;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::GatewayConfig;
 use super::interface::{InterfaceConfig, id};
+use super::mark::{InterfaceMarks, unique_id};
 use super::source::Spanned;
 use super::tree::{KeyValue, SectionNode};
 use super::value::{ValueError, given, report};
 
 /// The keys that bind policies to an interface.
 const IF_IDS: [&str; 2] = ["if_id_in", "if_id_out"];
-/// Numbers for `%unique` have this bit, which is seldom written by hand.
-const UNIQUE: u32 = 1 << 31;
 
 /// Adds the interfaces that connections and children name by a number alone, and gives those with `%unique` or
 /// `%unique-dir` a number. The number follows from the names of connection and child, so that it stays at a reload.
@@ -21,13 +20,23 @@ pub(super) fn add_interfaces(
     gateway: &mut GatewayConfig,
     d: &mut Diagnostics,
 ) {
-    let names = |node: &SectionNode| -> Vec<_> {
-        let sections = node.sections().iter();
-        sections.map(|section| section.name.clone()).collect()
-    };
     for name in names(connections) {
         let connection = connections.open(name.clone());
         add_interfaces_of(connection, &name.value, gateway, d);
+    }
+    children(connections, |node, connection| {
+        let subject = format!("{connection}/{}", node.name.value);
+        add_interfaces_of(node, &subject, gateway, d);
+    });
+}
+
+/// Visits every child with the name of its connection.
+pub(super) fn children(
+    connections: &mut SectionNode,
+    mut visit: impl FnMut(&mut SectionNode, &str),
+) {
+    for name in names(connections) {
+        let connection = connections.open(name.clone());
         if connection.section("children").is_none() {
             continue;
         }
@@ -36,10 +45,14 @@ pub(super) fn add_interfaces(
             at: name.at,
         });
         for child in names(children) {
-            let subject = format!("{}/{}", name.value, child.value);
-            add_interfaces_of(children.open(child), &subject, gateway, d);
+            visit(children.open(child), &name.value);
         }
     }
+}
+
+fn names(node: &SectionNode) -> Vec<Spanned<String>> {
+    let sections = node.sections().iter();
+    sections.map(|section| section.name.clone()).collect()
 }
 
 fn add_interfaces_of(
@@ -54,9 +67,10 @@ fn add_interfaces_of(
         let Some(entry) = given(node, key).cloned() else {
             continue;
         };
+        let taken = |id: u32| gateway.interfaces.iter().any(|one| one.if_id == id);
         let if_id = match entry.value.value.as_str() {
-            "%unique" => *shared.get_or_insert_with(|| unique_id(subject, &gateway.interfaces)),
-            "%unique-dir" => unique_id(&format!("{subject} {key}"), &gateway.interfaces),
+            "%unique" => *shared.get_or_insert_with(|| unique_id(subject.as_bytes(), taken)),
+            "%unique-dir" => unique_id(format!("{subject} {key}").as_bytes(), taken),
             number => match id(number) {
                 Ok(number) => number,
                 Err(_) => continue,
@@ -92,19 +106,7 @@ fn add_interfaces_of(
             if_id,
             mtu: gateway.mtu,
             addresses: Vec::new(),
+            marks: InterfaceMarks::default(),
         });
     }
-}
-
-/// Makes a number out of a name, by FNV-1a. No interface has it yet.
-fn unique_id(name: &str, interfaces: &[InterfaceConfig]) -> u32 {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    let taken = |id: u32| interfaces.iter().any(|one| one.if_id == id);
-    let mut id = hash | UNIQUE;
-    while taken(id) {
-        id = id.wrapping_add(1) | UNIQUE;
-    }
-    id
 }

@@ -18,6 +18,8 @@ mod interface;
 mod keywords;
 mod lexer;
 mod made_interfaces;
+mod mark;
+mod marks;
 mod own_credentials;
 mod peers;
 mod proposal;
@@ -42,6 +44,7 @@ pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::{Diff, Subject};
 pub use gateway::{EngineKind, GatewayConfig, OnStop};
 pub use interface::{IfIds, InterfaceConfig};
+pub use mark::{InterfaceMarks, Mark, SaMarks};
 pub use source::Location;
 pub use tokens::Pkcs11Module;
 
@@ -154,6 +157,7 @@ fn build(
 
     let mut connections = resolved.section("connections").unwrap_or(&nothing).clone();
     made_interfaces::add_interfaces(&mut connections, &mut gateway, d);
+    let unique_marks = marks::add_devices(&mut connections, &mut gateway, d);
     let connections = &connections;
     schema::check(connections, &schema::CONNECTIONS, false, d);
     let store = credentials::CredentialStore::new(
@@ -188,6 +192,17 @@ fn build(
         {
             fingerprints.push(fingerprint);
             ike.connections.push(Arc::new(connection));
+        }
+    }
+    for mark in unique_marks {
+        let mut connections = ike.connections.iter();
+        let connection = connections.find(|connection| connection.name == mark.connection);
+        if connection.is_some_and(|connection| !connection.names_one_peer()) {
+            let bad = value::ValueError::new(
+                "several peers can have the child, which has one number here",
+                "give each peer a connection of its own, whose remote section names it by `id`",
+            );
+            value::report(mark.key, bad, mark.at, context.diagnostics);
         }
     }
     let needed = ike

@@ -4,9 +4,6 @@
 /// The key, the reason, and the advice.
 type Reason = (&'static str, &'static str, &'static str);
 
-const NO_MARKS: &str = "packets carry no mark in a data plane outside of the kernel";
-const MARK_WHAT_COMES_IN: &str = "give the child an interface by `if_id_in`, and mark what comes from it, such as with \
-                                  `nft add rule … iifname ipsec1 meta mark set 10`";
 const NO_MEDIATION: &str = "IKEv2 mediation was a draft, and only strongSwan has it";
 const INSTEAD_OF_MEDIATION: &str = "remove it; forward UDP ports 500 and 4500 to one of the two gateways, and name its \
                                     public address in `remote_addrs`";
@@ -15,19 +12,10 @@ const INSTEAD_OF_LABELS: &str =
     "remove it; make a child for each kind of traffic, with selectors or an interface";
 
 const REASONS: &[Reason] = &[
-    ("mark_in", NO_MARKS, MARK_WHAT_COMES_IN),
-    ("mark_in_sa", NO_MARKS, MARK_WHAT_COMES_IN),
-    ("set_mark_in", NO_MARKS, MARK_WHAT_COMES_IN),
     (
-        "mark_out",
-        NO_MARKS,
-        "give the child an interface by `if_id_out`, and lead marked packets into it: `ip rule add fwmark 10 table 10`, \
-         then `ip route add default dev ipsec1 table 10`",
-    ),
-    (
-        "set_mark_out",
-        "all packets that the gateway sends have one mark",
-        "remove it; `mark` in the gateway section sets that mark",
+        "mark_in_sa",
+        "an SA is found by its SPI, whatever mark its packets come with",
+        "remove it; `mark_in` marks the packets that the child's SAs have brought",
     ),
     (
         "interface",

@@ -18,9 +18,9 @@ const TUN: &str = "/dev/net/tun";
 const RANDOM: &str = "/dev/urandom";
 /// Files that the gateway reads while it runs.
 const SYSTEM: [&str; 2] = ["/proc/sys/net", "/proc/sys/kernel/osrelease"];
-/// The gateway writes here when it creates a TUN device again. CAP_NET_ADMIN permits the same in
-/// other ways.
-const OWN_LINKS: &str = "/proc/sys/net/ipv6/conf";
+/// The gateway writes here when it creates a TUN device while it runs. CAP_NET_ADMIN permits the
+/// same in other ways.
+const OWN_LINKS: [&str; 2] = ["/proc/sys/net/ipv6/conf", "/proc/sys/net/ipv4/conf"];
 
 /// A folder with at most this many names below the root folder is too wide to open as a whole.
 const WIDE: usize = 1;
@@ -76,10 +76,9 @@ impl FileRules {
         for path in read.iter().cloned().chain(system) {
             files = files.with(&path, AccessFs::ReadFile | AccessFs::ReadDir)?;
         }
-        files = files.with(
-            Path::new(OWN_LINKS),
-            AccessFs::WriteFile | AccessFs::Truncate,
-        )?;
+        for path in OWN_LINKS {
+            files = files.with(Path::new(path), AccessFs::WriteFile | AccessFs::Truncate)?;
+        }
         match socket.parent().filter(|folder| !is_wide(folder)) {
             Some(folder) => files.with(folder, AccessFs::RemoveFile.into()),
             None => Ok(files),

@@ -97,7 +97,7 @@ impl SaFilter {
 }
 
 impl Daemon {
-    pub(super) fn handle_request(&mut self, request: Request, now: Instant) {
+    pub(super) async fn handle_request(&mut self, request: Request, now: Instant) {
         tracing::debug!(command = request.command, "control command");
         match request.command.as_str() {
             "version" => request.reply(version()),
@@ -123,7 +123,7 @@ impl Daemon {
             "rekey" => self.rekey(request, now),
             "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
-            "reload" => self.reload_command(request, now),
+            "reload" => self.reload_command(request, now).await,
             _ => request.unknown(),
         }
     }
@@ -182,7 +182,9 @@ impl Daemon {
     fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
         let traffic = self.join.child(child.id).map(|installed| {
             let engine = self.join.engine_of(installed);
-            report::child_traffic(installed, engine, self.clock.now_ms())
+            let configured = self.join.configured_of(installed);
+            let marks = configured.map(|policy| policy.sa.marks).unwrap_or_default();
+            report::child_traffic(installed, marks, engine, self.clock.now_ms())
         });
         report::child_sa(child, traffic, now)
     }
@@ -360,8 +362,8 @@ impl Daemon {
         }
     }
 
-    fn reload_command(&mut self, request: Request, now: Instant) {
-        match self.reload(now) {
+    async fn reload_command(&mut self, request: Request, now: Instant) {
+        match self.reload(now).await {
             Ok(diff) => {
                 let mut message = Section::new();
                 message

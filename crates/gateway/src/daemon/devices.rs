@@ -1,10 +1,11 @@
 //! The TUN devices: a queue of each for every worker, and their links.
 //!
 //! Devices of the `interfaces` section outlive the gateway. An administrator's routes lead into them, and the kernel
-//! deletes routes with their device. Without the routes, their traffic would leave in the clear.
+//! deletes routes with their device. Without the routes, their traffic would leave in the clear. Devices for marks go
+//! with the gateway, as the common one: the gateway's own routes lead into them.
 
 use super::shield;
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, InterfaceConfig};
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, OwnLink, Result};
 use crate::worker::{TunInterface, TunQueues};
@@ -32,16 +33,11 @@ pub(super) async fn open(
         name: config.tun.clone(),
         mtu: config.mtu.into(),
         addresses: Vec::new(),
+        kept: false,
     };
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
     for interface in &config.interfaces {
-        let link = OwnLink {
-            interface: interface.if_id,
-            index: 0,
-            name: interface.name.clone(),
-            mtu: interface.mtu.into(),
-            addresses: interface.addresses.clone(),
-        };
+        let link = own_link(interface);
         interfaces.push(TunDevice::open(link, config.workers, net).await?);
     }
     Ok(Devices {
@@ -50,7 +46,26 @@ pub(super) async fn open(
     })
 }
 
+/// Returns the link of an interface, whose index is not known yet.
+pub(super) fn own_link(interface: &InterfaceConfig) -> OwnLink {
+    OwnLink {
+        interface: interface.if_id,
+        index: 0,
+        name: interface.name.clone(),
+        mtu: interface.mtu.into(),
+        addresses: interface.addresses.clone(),
+        kept: !interface.marks.are_given(),
+    }
+}
+
 impl Devices {
+    /// Returns the interfaces, each with the index of its link.
+    pub fn indices(&self) -> Vec<(u32, u32)> {
+        let all = self.interfaces.iter().chain([&self.common]);
+        let links = all.map(|device| &device.link);
+        links.map(|link| (link.interface, link.index)).collect()
+    }
+
     /// Returns, for each worker, the queues of the common device and the queues of every interface.
     pub fn for_workers(
         self,
@@ -93,13 +108,18 @@ impl TunDevice {
         Ok(Self { link, queues })
     }
 
-    /// Sets up the link of the device. A device other than the common one outlives the gateway.
+    /// Sets up the link of the device.
     pub async fn set_up(&mut self, net: &Net, config: &GatewayConfig) -> Result<()> {
         let link = &mut self.link;
         // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a
         // device that no neighbour is at. A kernel without IPv6 has no such file.
         let mode = format!("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", link.name);
         let _ = std::fs::write(mode, "1");
+        // Only a mark leads to such a device, and the kernel looks for the way back to a source without the mark.
+        if !link.kept && link.interface != 0 {
+            let filter = format!("/proc/sys/net/ipv4/conf/{}/rp_filter", link.name);
+            let _ = std::fs::write(filter, "0");
+        }
         link.index = net.link_index(&link.name).await?;
         net.link_set_mtu(link.index, link.mtu).await?;
         // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
@@ -107,7 +127,7 @@ impl TunDevice {
         for (address, prefix_len) in &link.addresses {
             net.address_add(link.index, *address, *prefix_len).await?;
         }
-        if link.interface != 0
+        if link.kept
             && let Err(error) = self.keep(net, config).await
         {
             let name = &self.link.name;
@@ -141,7 +161,7 @@ fn queues(link: &OwnLink, workers: usize) -> std::result::Result<Vec<Tun>, TunEr
         queues.collect()
     };
     // A device that outlives this gateway must also suit the next one, which may have another number of workers.
-    let kept = link.interface != 0;
+    let kept = link.kept;
     match open(kept || workers > 1) {
         // Somebody has made the device with one queue.
         Err(TunError::Busy(_)) if kept && workers == 1 => open(false),

@@ -3,18 +3,16 @@
 
 use std::time::Instant;
 
+use super::device_routes::DeviceRoutes;
 use super::keeper::Keeper;
 use crate::config::GatewayConfig;
-use crate::join::{Change, Join, RouteChange};
-use crate::net::{Net, NetWatch, Result, Routing, RoutingConfig};
-
-/// The priority of the routing rule. strongSwan uses the same number, so that administrators recognise it.
-pub(super) const PRIORITY: u32 = 220;
+use crate::join::{Change, Join};
+use crate::net::{Net, NetWatch, Result};
 
 #[derive(Debug)]
 pub(super) struct Guards {
     pub net: Net,
-    pub routing: Routing,
+    pub routes: DeviceRoutes,
     pub keeper: Keeper,
     pub watch: NetWatch,
     /// Some routes were refused.
@@ -27,13 +25,10 @@ impl Guards {
         let net = Net::connect()?;
         let (mut keeper, watch) = Keeper::start(&net, config)?;
         keeper.shield(&join.shielded(), now);
-        let routes = RoutingConfig {
-            table: config.table,
-            priority: PRIORITY,
-            mark: config.mark,
-        };
+        let routes = DeviceRoutes::install(&net, config).await?;
+        keeper.watch_tables(routes.tables());
         let mut guards = Self {
-            routing: Routing::install(&net, routes).await?,
+            routes,
             net,
             keeper,
             watch,
@@ -42,24 +37,9 @@ impl Guards {
         for change in join.take_changes() {
             // There is no data plane yet that could follow the other changes.
             if let Change::Route(route) = change {
-                guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &route).await;
+                guards.routes_lag |= !guards.routes.follow(&guards.net, &route).await;
             }
         }
         Ok(guards)
     }
-}
-
-/// Makes the routes follow a change. Returns false if that failed. Then only a repair puts the routes right.
-pub(super) async fn follow(routing: &mut Routing, net: &Net, change: &RouteChange) -> bool {
-    let (local, remote) = (&change.local, &change.remote);
-    let result = match (change.bypass, change.add) {
-        (true, true) => routing.bypass(net, remote).await,
-        (true, false) => routing.withdraw_bypass(net, remote).await,
-        (false, true) => routing.protect(net, local, remote).await,
-        (false, false) => routing.withdraw(net, local, remote).await,
-    };
-    if let Err(error) = &result {
-        tracing::error!("routes do not follow the policies and are tried again: {error}");
-    }
-    result.is_ok()
 }

@@ -6,7 +6,7 @@ use super::shield::{self, Outcome, Raised};
 use crate::config::GatewayConfig;
 use crate::join::ConfiguredPolicy;
 use crate::net::nft::Nft;
-use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedLinks};
+use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedNumbers};
 
 /// The interval between two log lines about repairs, because others may change things again and again.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -17,7 +17,8 @@ const NAMED: usize = 4;
 pub(super) struct Keeper {
     /// The TUN devices. The list is empty before they are made.
     links: Vec<OwnLink>,
-    watched: WatchedLinks,
+    watched: WatchedNumbers,
+    tables: WatchedNumbers,
     config: GatewayConfig,
     shield: Raised<Nft>,
     shield_watch: TableWatch,
@@ -34,17 +35,18 @@ pub(super) struct Repairs {
 
 impl Keeper {
     pub fn start(net: &Net, config: &GatewayConfig) -> crate::net::Result<(Self, NetWatch)> {
-        let watched = WatchedLinks::default();
+        let (watched, tables) = <(WatchedNumbers, WatchedNumbers)>::default();
         let watch = NetWatch::start(
             net,
             Watched {
-                table: config.table,
+                tables: tables.clone(),
                 links: watched.clone(),
             },
         )?;
         let keeper = Self {
             links: Vec::new(),
             watched,
+            tables,
             config: config.clone(),
             shield: Raised::new(),
             shield_watch: watch.of_table(),
@@ -54,12 +56,42 @@ impl Keeper {
         Ok((keeper, watch))
     }
 
+    /// Watches these routing tables from now on.
+    pub fn watch_tables(&self, tables: Vec<u32>) {
+        self.tables.set(tables);
+    }
+
+    /// Takes over the interfaces of a new configuration.
+    pub fn set_config(&mut self, config: &GatewayConfig) {
+        self.config = config.clone();
+    }
+
+    /// Returns the interfaces whose links are there, but which the configuration does not have.
+    pub fn unnamed(&self) -> Vec<u32> {
+        let named = |interface: u32| {
+            let mut interfaces = self.config.interfaces.iter();
+            interface == 0 || interfaces.any(|one| one.if_id == interface)
+        };
+        let links = self.links.iter().map(|link| link.interface);
+        links.filter(|interface| !named(*interface)).collect()
+    }
+
+    /// Forgets the link of an interface that the gateway gives up.
+    pub fn release(&mut self, interface: u32) {
+        self.links.retain(|link| link.interface != interface);
+        self.watch_links();
+    }
+
+    fn watch_links(&self) {
+        let indices = self.links.iter().map(|link| link.index).collect();
+        self.watched.set(indices);
+    }
+
     /// Adds a link, in the place of another link for the same interface.
     pub fn adopt(&mut self, link: OwnLink) {
         self.links.retain(|old| old.interface != link.interface);
         self.links.push(link);
-        let indices = self.links.iter().map(|link| link.index).collect();
-        self.watched.set(indices);
+        self.watch_links();
     }
 
     /// Tells whether `link` is the common TUN device.
@@ -124,6 +156,10 @@ impl Keeper {
                     "the nftables table {name} cannot be made ({error}) and is tried again: only routes keep protected \
                      traffic off the wire meanwhile, and packets that come in without protection are not refused"
                 );
+                let mut interfaces = self.config.marked_interfaces();
+                if interfaces.any(|interface| interface.marks.inbound.is_some()) {
+                    tracing::warn!("decrypted packets get no marks meanwhile");
+                }
                 false
             }
         }
@@ -148,7 +184,12 @@ impl Keeper {
     }
 
     /// Repairs links that are there, rules and routes.
-    pub async fn repair(&mut self, net: &Net, routing: &mut Routing, repairs: &mut Repairs) {
+    pub async fn repair(
+        &mut self,
+        net: &Net,
+        routings: impl Iterator<Item = &mut Routing>,
+        repairs: &mut Repairs,
+    ) {
         let mut addresses = match net.addresses().await {
             Ok(addresses) => addresses,
             Err(error) => return repairs.failed.push(error.to_string()),
@@ -163,10 +204,12 @@ impl Keeper {
                 Err(error) => repairs.failed.push(error.to_string()),
             }
         }
-        let (done, result) = routing.repair(net, &addresses).await;
-        repairs.done.extend(done);
-        let failed = result.err().map(|error| error.to_string());
-        repairs.failed.extend(failed);
+        for routing in routings {
+            let (done, result) = routing.repair(net, &addresses).await;
+            repairs.done.extend(done);
+            let failed = result.err().map(|error| error.to_string());
+            repairs.failed.extend(failed);
+        }
     }
 
     pub fn tell(&mut self, repairs: &Repairs, now: Instant) {

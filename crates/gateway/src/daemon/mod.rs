@@ -6,6 +6,7 @@
 
 mod control;
 mod counts;
+mod device_routes;
 mod devices;
 mod explain;
 mod fetched;
@@ -202,7 +203,7 @@ impl Daemon {
                     }
                 }
                 Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
-                Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
+                Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()).await,
                 () = tokio::time::sleep_until(deadline.into()) => {}
                 () = self.updown.proceed() => {}
                 report = self.fetcher.report() => self.on_fetched(report, Instant::now()),
@@ -214,7 +215,7 @@ impl Daemon {
                 }
                 asked = inputs.signals.asked() => match asked {
                     Asked::Stop => break Ok(()),
-                    Asked::Reload => if let Err(error) = self.reload(Instant::now()) {
+                    Asked::Reload => if let Err(error) = self.reload(Instant::now()).await {
                         tracing::error!("the configuration was not reloaded: {error}");
                     },
                 },
@@ -625,7 +626,7 @@ impl Daemon {
     }
 
     /// Reads the configuration again. With errors, everything stays as it is.
-    fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
+    async fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
         let load = || {
             config::load(&self.options.config).map_err(|diagnostics| {
                 Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
@@ -649,7 +650,8 @@ impl Daemon {
         let token_secret = self.loaded.ike.token_secret.clone();
         settle_ike(&mut loaded, self.keys.is_some(), token_secret);
         let mut diff = self.loaded.diff(&loaded);
-        if let Some(name) = without_interface(&loaded, &self.loaded.gateway) {
+        let running = self.loaded.gateway.with_marks_of(&loaded.gateway);
+        if let Some(name) = without_interface(&loaded, &running) {
             let what =
                 format!("{name} is bound to an interface that this gateway did not start with");
             let failure = Failure::new(Exit::Configuration, what);
@@ -675,6 +677,7 @@ impl Daemon {
             return Err(failure.help("restart the gateway, or write the address"));
         }
         loaded.ike.set_names(|name| self.names.known(name));
+        self.plane.add_marks(&running).await?;
         if diff.gateway {
             tracing::warn!(
                 "the gateway section has changed: but for `on_stop` and `pkcs11` that takes effect at the next start"
@@ -684,7 +687,7 @@ impl Daemon {
             loaded.gateway = GatewayConfig {
                 on_stop,
                 modules: loaded.gateway.modules,
-                ..self.loaded.gateway.clone()
+                ..running
             };
             loaded.ike.ports = self.loaded.ike.ports;
             loaded.ike.quick_crash_detection = self.loaded.ike.quick_crash_detection;
@@ -717,6 +720,8 @@ impl Daemon {
             names(&diff.removed),
         );
         tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
+        self.flush(now).await;
+        self.plane.drop_marks().await;
         Ok(diff)
     }
 

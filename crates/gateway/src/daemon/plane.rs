@@ -14,14 +14,15 @@ use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
 use super::counts::{WorkerCounts, core_counters, traffic_counters};
+use super::device_routes::{self, DeviceRoutes};
 use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
-use super::guards::{Guards, PRIORITY, follow};
+use super::guards::Guards;
 use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::Loads;
 use super::shield;
-use crate::config::{EngineKind, GatewayConfig, OnStop};
+use crate::config::{EngineKind, GatewayConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
 use crate::io::icmp::route_mtu;
@@ -30,14 +31,13 @@ use crate::io::tun::TunError;
 use crate::io::xdp::XdpProgram;
 use crate::join::{ConfiguredPolicy, RouteChange};
 use crate::net::nft::{Nft, NftTable};
-use crate::net::{
-    self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo, Routing,
-};
+use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
 use crate::pool::EnginePool;
 use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
-    ListenConfig, Processing, Sockets, TunQueues, Worker, WorkerConfig, WorkerReports,
+    ListenConfig, Processing, Sockets, TunInterface, TunQueues, Worker, WorkerConfig,
+    WorkerReports,
 };
 
 /// Most IKE messages that may wait for the control thread.
@@ -52,7 +52,7 @@ pub(super) struct Plane {
     sender: IkeSender,
     dummies: watch::Sender<DummySas>,
     net: Net,
-    routing: Option<Routing>,
+    routes: Option<DeviceRoutes>,
     keeper: Keeper,
     config: GatewayConfig,
     /// Path MTUs, which the workers learn.
@@ -107,7 +107,7 @@ impl Plane {
         let mut devices = devices::open(config, net).await.map_err(tun_failure)?;
         let Guards {
             net,
-            mut routing,
+            mut routes,
             mut keeper,
             watch,
             mut routes_lag,
@@ -116,7 +116,7 @@ impl Plane {
             device.set_up(&net, config).await.map_err(net_failure)?;
             keeper.adopt(device.link.clone());
         }
-        let common = devices.common.link.index;
+        let made = devices.indices();
         let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
 
         let has_core = config.engine == EngineKind::Fpga;
@@ -136,7 +136,7 @@ impl Plane {
             sender: sockets.sender,
             dummies: watch::Sender::default(),
             net,
-            routing: None,
+            routes: None,
             keeper,
             config: config.clone(),
             paths: sockets.paths,
@@ -179,11 +179,11 @@ impl Plane {
         }
         // Routes lead into the TUN device only now. Before a worker reads them, packets would be lost, and their
         // senders would not be told.
-        if let Err(error) = routing.lead_into(&plane.net, common).await {
+        if let Err(error) = routes.lead_into_all(&plane.net, &made).await {
             tracing::error!("routes do not follow the policies and are tried again: {error}");
             routes_lag = true;
         }
-        plane.routing = Some(routing);
+        plane.routes = Some(routes);
         let from = FromPlane {
             ike,
             events,
@@ -292,16 +292,16 @@ impl Plane {
 
     /// Makes a change of a route. Returns false if that failed. Then only [`Plane::repair`] puts the routes right.
     pub async fn change_route(&mut self, change: &RouteChange) -> bool {
-        match &mut self.routing {
-            Some(routing) => follow(routing, &self.net, change).await,
+        match &mut self.routes {
+            Some(routes) => routes.follow(&self.net, change).await,
             None => true,
         }
     }
 
     /// Removes what an earlier gateway left behind, now that the routes of all policies are there.
     pub async fn settle_routes(&self) {
-        if let Some(routing) = &self.routing
-            && let Err(error) = routing.settle(&self.net).await
+        if let Some(routes) = &self.routes
+            && let Err(error) = routes.settle(&self.net, &self.config).await
         {
             tracing::error!("routes of an earlier gateway are left: {error}");
         }
@@ -336,8 +336,9 @@ impl Plane {
                 Err(error) => repairs.failed.push(error),
             }
         }
-        if let Some(routing) = &mut self.routing {
-            self.keeper.repair(&self.net, routing, &mut repairs).await;
+        if let Some(routes) = &mut self.routes {
+            let routings = routes.iter_mut();
+            self.keeper.repair(&self.net, routings, &mut repairs).await;
         }
         self.keeper.tell(&repairs, now);
         repairs.failed.is_empty()
@@ -346,26 +347,84 @@ impl Plane {
     /// Makes a TUN device again that somebody has deleted, and gives it to the workers.
     async fn remake(&mut self, link: OwnLink) -> Result<(), String> {
         let net_error = |error: NetError| error.to_string();
-        let is_common = link.interface == 0;
-        if is_common && let Some(routing) = &mut self.routing {
-            routing.lose_tun();
+        if let Some(routes) = &mut self.routes {
+            routes.lose_tun(link.interface);
         }
         let device = TunDevice::open(link, self.workers.len(), Some(&self.net)).await;
         let mut device = device.map_err(|error| error.to_string())?;
         let set_up = device.set_up(&self.net, &self.config).await;
         set_up.map_err(net_error)?;
+        self.give_to_workers(device).await.map_err(net_error)
+    }
+
+    /// Gives a device to the workers, and leads its traffic into it.
+    async fn give_to_workers(&mut self, device: TunDevice) -> net::Result<()> {
         let TunDevice { link, queues } = device;
+        let (interface, index) = (link.interface, link.index);
         for (worker, tun) in self.workers.iter().zip(TunQueues::for_workers(queues)) {
-            worker.replace_tun(link.interface, tun);
+            worker.set_tun(TunInterface {
+                id: interface,
+                tun,
+                mtu: self.config.interface_mtu(interface),
+            });
         }
-        let index = link.index;
         self.keeper.adopt(link);
-        match &mut self.routing {
-            Some(routing) if is_common => {
-                let led = routing.lead_into(&self.net, index).await;
-                led.map_err(net_error)
+        match &mut self.routes {
+            Some(routes) => routes.lead_into(&self.net, interface, index).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the devices, the rules and the routes for the marks of a new configuration. After an error everything is
+    /// as it was.
+    pub async fn add_marks(&mut self, config: &GatewayConfig) -> Result<(), Failure> {
+        let is_new = |interface: &&InterfaceConfig| {
+            let mut known = self.config.interfaces.iter();
+            !known.any(|known| known.if_id == interface.if_id)
+        };
+        let mut devices = Vec::new();
+        for interface in config.marked_interfaces().filter(is_new) {
+            let link = devices::own_link(interface);
+            let device = TunDevice::open(link, self.workers.len(), Some(&self.net)).await;
+            let mut device = device.map_err(tun_failure)?;
+            let set_up = device.set_up(&self.net, &self.config).await;
+            set_up.map_err(net_failure)?;
+            devices.push(device);
+        }
+        if let Some(routes) = &mut self.routes {
+            let added = routes.add_marks(&self.net, config).await;
+            if let Err(error) = added {
+                // The former rules and routes stand again as far as the kernel lets them.
+                let _ = routes.add_marks(&self.net, &self.config).await;
+                let _ = routes.drop_marks(&self.net, &self.config).await;
+                return Err(net_failure(error));
             }
-            _ => Ok(()),
+            self.keeper.watch_tables(routes.tables());
+        }
+        self.config.interfaces.clone_from(&config.interfaces);
+        self.keeper.set_config(&self.config);
+        for device in devices {
+            if let Err(error) = self.give_to_workers(device).await {
+                tracing::error!("routes do not follow the policies and are tried again: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up the devices, the rules and the routes for marks that the configuration no longer has.
+    /// The routes of the new policies stand before.
+    pub async fn drop_marks(&mut self) {
+        for interface in self.keeper.unnamed() {
+            self.keeper.release(interface);
+            for worker in &self.workers {
+                worker.remove_tun(interface);
+            }
+        }
+        if let Some(routes) = &mut self.routes {
+            if let Err(error) = routes.drop_marks(&self.net, &self.config).await {
+                tracing::error!("rules or routes for former marks are left: {error}");
+            }
+            self.keeper.watch_tables(routes.tables());
         }
     }
 
@@ -406,16 +465,16 @@ impl Plane {
     pub async fn stop(&mut self, ending: Ending) {
         self.workers.iter().for_each(Worker::stop);
         self.workers.clear();
-        let Some(routing) = self.routing.take() else {
+        let Some(routes) = self.routes.take() else {
             return;
         };
         let result = match ending.opens(self.config.on_stop) {
             true => {
                 self.keeper.lift();
-                let closed = routing.close(&self.net).await;
+                let closed = routes.close(&self.net).await;
                 closed.and(devices::clear(&self.net, &self.config).await)
             }
-            false => routing.leave_closed(&self.net).await,
+            false => routes.leave_closed(&self.net).await,
         };
         if let Err(error) = result {
             tracing::warn!("routes or rules are not as they should be: {error}");
@@ -431,7 +490,7 @@ pub(super) fn source_for(remote: IpAddr, mark: u32) -> Option<IpAddr> {
 /// Lets traffic leave in the clear again that a gateway with this configuration has protected.
 pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> {
     let net = Net::connect().map_err(Failure::runtime)?;
-    let cleared = Routing::clear(&net, config.table, config.mark, PRIORITY).await;
+    let cleared = device_routes::clear(&net, config).await;
     cleared.map_err(net_failure)?;
     let cleared = devices::clear(&net, config).await;
     cleared.map_err(net_failure)?;

@@ -13,7 +13,7 @@ use esplanade_ike::status::{
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 
-use crate::config::{Policy, PolicyAction};
+use crate::config::{Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
 use crate::join::{Carrier, InstalledChild};
 use crate::output;
@@ -90,10 +90,18 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
 /// Reports the data plane's part of a child SA. `now_ms` is the data plane's clock.
 pub fn child_traffic(
     installed: &InstalledChild,
+    marks: SaMarks,
     engine: Option<&'static str>,
     now_ms: u64,
 ) -> ChildTraffic {
     let (inbound, outbound) = (&installed.inbound.common, &installed.outbound.common);
+    // The number of a device for marks is the gateway's own affair.
+    let bound = marks == SaMarks::default();
+    let half = |half: &SaCommon, mark: Option<Mark>| HalfTraffic {
+        if_id: Some(half.interface).filter(|id| bound && *id != 0),
+        mark: mark.map(|mark| (mark.value, mark.mask)),
+        ..half_traffic(half, now_ms)
+    };
     let mut drops = NamedCounters::new();
     for (reason, count) in inbound.drops.iter().chain(outbound.drops.iter()) {
         if count > 0 {
@@ -107,8 +115,8 @@ pub fn child_traffic(
             Carrier::Cpu(why) => why.clone(),
             Carrier::Fpga => None,
         },
-        inbound: half_traffic(inbound, now_ms),
-        outbound: half_traffic(outbound, now_ms),
+        inbound: half(inbound, marks.inbound),
+        outbound: half(outbound, marks.outbound),
         drops,
     }
 }
@@ -118,8 +126,8 @@ fn half_traffic(half: &SaCommon, now_ms: u64) -> HalfTraffic {
     HalfTraffic {
         bytes: half.lifetime.bytes(),
         packets: half.lifetime.packets(),
-        if_id: Some(half.interface).filter(|id| *id != 0),
         idle: last_used_ms.map(|ms| now_ms.saturating_sub(ms) / 1000),
+        ..HalfTraffic::default()
     }
 }
 

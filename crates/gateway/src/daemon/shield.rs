@@ -26,6 +26,7 @@ const RULES_MAX: usize = 4096;
 const DEVICES: &str = "devices";
 const INBOUND: &str = "inbound";
 const OUTBOUND: &str = "outbound";
+const MARKS: &str = "marks";
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
@@ -60,7 +61,7 @@ pub fn tables(
     devices: &[String],
     policies: &[ConfiguredPolicy],
 ) -> Result<Vec<NftTable>, TooMany> {
-    let bound = policies.iter().any(|policy| !is_common(&policy));
+    let bound = policies.iter().any(|policy| !policy.sa.is_led());
     let ways = if bound { &[true, false][..] } else { &[false] };
     let table = |way_back: &bool| table(config, devices, policies, *way_back);
     ways.iter().map(table).collect()
@@ -84,21 +85,24 @@ fn table(
     table.chain("input", Some(Hook::Input));
     table.chain("forward", Some(Hook::Forward));
     table.chain("output", Some(Hook::Output));
-    outbound(&mut table, config, policies);
+    let mut sets = 10..;
+    outbound(&mut table, config, policies, &mut sets);
     exceptions(&mut table, config);
+    give_marks(&mut table, config);
     for chain in ["input", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(INBOUND));
     }
-    let mut sets = 10..;
-    if way_back {
-        for interface in &config.interfaces {
+    for interface in &config.interfaces {
+        let is_marked = interface.marks.are_given();
+        if is_marked || way_back {
             of_interface(&mut table, interface, policies, &mut sets)?;
         }
     }
+    let common = |policy: &&ConfiguredPolicy| policy.sa.is_led() && policy.sa.marks.given.is_none();
     inbound(
         &mut table,
         INBOUND,
-        policies.iter().filter(is_common),
+        policies.iter().filter(common),
         &mut sets,
     )?;
     Ok(table)
@@ -106,15 +110,24 @@ fn table(
 
 /// Drops packets that routes lead into the TUN device if they would leave by another device. Packets of the gateway
 /// itself may leave.
-fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
-    let guards: Vec<_> = (policies.iter())
-        .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
-        .map(|policy| (ranges(&policy.local), ranges(&policy.remote)))
-        .collect();
+fn outbound(
+    table: &mut NftTable,
+    config: &GatewayConfig,
+    policies: &[ConfiguredPolicy],
+    sets: &mut impl Iterator<Item = u32>,
+) {
+    let guards = |interface: u32| -> Vec<_> {
+        let of_interface = |policy: &&ConfiguredPolicy| {
+            policy.sa.if_ids.outbound == interface
+                && matches!(policy.kind, PolicyKind::Protect { .. })
+        };
+        let policies = policies.iter().filter(of_interface);
+        let ends = |policy: &ConfiguredPolicy| (ranges(&policy.local), ranges(&policy.remote));
+        policies.map(ends).collect()
+    };
     let thrown: Vec<_> = (bypass_routes(policies).into_iter())
         .map(|change| change.remote)
         .collect();
-    let all = guarded(&guards, &thrown);
     table.rule(
         OUTBOUND,
         &[RuleMatch::Mark(config.mark)],
@@ -125,24 +138,55 @@ fn outbound(table: &mut NftTable, config: &GatewayConfig, policies: &[Configured
         &[RuleMatch::InterfaceOut(DEVICES)],
         RuleVerdict::Return,
     );
-    for (id, (family, source, len)) in (2..).zip(FAMILIES) {
-        let of_family = |range: &&AddressRange| range.first.is_ipv4() == (len == 4);
-        let keys: Vec<_> = (all.iter().filter(of_family))
-            .map(|range| (octets(range.first), octets(range.last)))
-            .collect();
-        let set = format!("out{id}");
-        table.set(&set, id, SetKeys::Addresses(len), &keys);
-        let to = RuleMatch::Destination(source + len as u32, len, set);
-        table.rule(
-            OUTBOUND,
-            &[RuleMatch::Family(family), to],
-            RuleVerdict::Drop,
-        );
+    let all = guarded(&guards(0), &thrown);
+    keep_in(table, &[], &all, &mut (2..));
+    for interface in config.marked_interfaces() {
+        if let Some(mark) = interface.marks.outbound {
+            let marked = RuleMatch::MaskedMark(mark.value, mark.mask);
+            let all = guarded(&guards(interface.if_id), &[]);
+            keep_in(table, &[marked], &all, sets);
+        }
     }
     // Neighbour discovery is the kernel's own traffic.
     neighbours(table, "output");
     for chain in ["output", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(OUTBOUND));
+    }
+}
+
+/// Drops packets that these matches take and that would leave for one of these destinations.
+fn keep_in(
+    table: &mut NftTable,
+    matches: &[RuleMatch],
+    destinations: &[AddressRange],
+    sets: &mut impl Iterator<Item = u32>,
+) {
+    for (id, (family, source, len)) in sets.zip(FAMILIES) {
+        let of_family = |range: &&AddressRange| range.first.is_ipv4() == (len == 4);
+        let keys: Vec<_> = (destinations.iter().filter(of_family))
+            .map(|range| (octets(range.first), octets(range.last)))
+            .collect();
+        let set = format!("out{id}");
+        table.set(&set, id, SetKeys::Addresses(len), &keys);
+        let to = RuleMatch::Destination(source + len as u32, len, set);
+        let matches = [matches, &[RuleMatch::Family(family), to]].concat();
+        table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
+    }
+}
+
+/// Gives marks to the packets that come from the devices for marks, before rules of others look at them.
+fn give_marks(table: &mut NftTable, config: &GatewayConfig) {
+    let devices = config.marked_interfaces();
+    let given: Vec<_> = devices
+        .filter_map(|one| Some((&one.name, one.marks.inbound?)))
+        .collect();
+    if given.is_empty() {
+        return;
+    }
+    table.chain(MARKS, Some(Hook::Prerouting));
+    for (name, mark) in given {
+        let from = RuleMatch::From(name.clone());
+        table.rule(MARKS, &[from], RuleVerdict::SetMark(mark));
     }
 }
 
@@ -206,18 +250,26 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
 }
 
 /// Adds the rules for the policies of an interface. Routes decide what these policies protect, here by the way back of
-/// a packet.
+/// a packet. For a device of marks the mark decides, which somebody has given to a packet in the clear.
 fn of_interface(
     table: &mut NftTable,
     interface: &InterfaceConfig,
     policies: &[ConfiguredPolicy],
     sets: &mut impl Iterator<Item = u32>,
 ) -> Result<(), TooMany> {
-    let is_bound = |policy: &&ConfiguredPolicy| policy.sa.if_ids.outbound == interface.if_id;
+    let marked = interface.marks.are_given();
+    let is_bound = |policy: &&ConfiguredPolicy| match marked {
+        true => policy.sa.if_ids.inbound == interface.if_id,
+        false => policy.sa.if_ids.outbound == interface.if_id,
+    };
+    let of_interface = match (marked, interface.marks.inbound) {
+        (false, _) => RuleMatch::WayBack(interface.name.clone()),
+        (true, Some(mark)) => RuleMatch::Mark(mark),
+        (true, None) => return Ok(()),
+    };
     let chain = format!("interface-{}", interface.if_id);
     table.chain(&chain, None);
-    let way_back = RuleMatch::WayBack(interface.name.clone());
-    table.rule(INBOUND, &[way_back], RuleVerdict::Jump(&chain));
+    table.rule(INBOUND, &[of_interface], RuleVerdict::Jump(&chain));
     inbound(table, &chain, policies.iter().filter(is_bound), sets)
 }
 
@@ -294,11 +346,6 @@ fn flush(
         table.rule(chain, &[RuleMatch::Family(family), pair], RuleVerdict::Drop);
     }
     Ok(())
-}
-
-/// Tells whether the policy is for the common TUN device. Routes into other interfaces are the administrator's.
-fn is_common(policy: &&ConfiguredPolicy) -> bool {
-    policy.sa.if_ids.outbound == 0
 }
 
 /// Returns the conditions for one pair of selectors, or `None` if they select by something that the header does not

@@ -330,6 +330,11 @@ impl Join {
         self.child_sas.get(child)
     }
 
+    /// Returns the child from which the policy of a child SA was made.
+    pub fn configured_of(&self, child: &InstalledChild) -> Option<&ConfiguredPolicy> {
+        self.policies.origin(child.policy)
+    }
+
     /// Returns the child SA that an event of the data plane is about.
     pub fn child_of(
         &self,

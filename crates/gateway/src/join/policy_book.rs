@@ -38,6 +38,8 @@ pub(super) struct PolicyChange {
     pub came: bool,
     /// The interface that the policy is bound to; 0 is the common one.
     pub interface: u32,
+    /// The gateway's own routes lead traffic to the policy.
+    pub led: bool,
     pub local: Vec<TrafficSelector>,
     pub remote: Vec<TrafficSelector>,
     /// The selectors came with a peer: the configuration does not cover them.
@@ -116,7 +118,7 @@ impl PolicyBook {
                 );
             } else if let PolicyKind::Protect { trap } = policy.kind
                 // A tunnel interface discards what no policy takes: it needs no policy to hold its traffic.
-                && (trap || policy.sa.if_ids.outbound == 0)
+                && (trap || policy.sa.is_led())
             {
                 self.hold(&policy, trap);
             }
@@ -351,6 +353,7 @@ impl PolicyGroup {
         PolicyChange {
             came,
             interface: self.configured.sa.if_ids.outbound,
+            led: self.configured.sa.is_led(),
             local: self.selectors.local.clone(),
             remote: self.selectors.remote.clone(),
             from_peer: self.is_from_peer(),

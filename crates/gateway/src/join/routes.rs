@@ -10,6 +10,8 @@ use crate::net;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteChange {
     pub add: bool,
+    /// The interface whose device the route is about; 0 is the common one.
+    pub interface: u32,
     /// The route keeps its traffic out of the TUN device. Otherwise the route leads it into the device.
     pub bypass: bool,
     pub local: Vec<net::AddressRange>,
@@ -38,11 +40,12 @@ impl RouteBook {
         self.bypassed = bypassed;
     }
 
-    /// Follows a Protect policy that came or went. Routes into tunnel interfaces are the administrator's.
+    /// Follows a Protect policy that came or went.
     pub fn follow(&mut self, change: &PolicyChange) {
-        if change.interface == 0 {
+        if change.led {
             self.changes.push(RouteChange {
                 add: change.came,
+                interface: change.interface,
                 bypass: false,
                 local: ranges(&change.local),
                 remote: ranges(&change.remote),
@@ -86,6 +89,7 @@ pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
         if everything && !shared {
             bypassed.push(RouteChange {
                 add: true,
+                interface: 0,
                 bypass: true,
                 local: ranges(&policy.local),
                 remote: ranges(&policy.remote),

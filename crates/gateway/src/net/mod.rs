@@ -35,8 +35,8 @@ pub use next_hop::{LinkFacts, Neighbour, NextHop, link_facts, neighbour, next_ho
 pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
-pub use routing::{AddressRange, Routing, RoutingConfig};
-pub use watch::{NetWatch, TableWatch, Watched, WatchedLinks};
+pub use routing::{AddressRange, Routing, RuleConfig, RulePackets};
+pub use watch::{NetWatch, TableWatch, Watched, WatchedNumbers};
 
 /// An operation that failed, with the kernel's error number if there is one.
 #[derive(Debug, thiserror::Error)]
@@ -112,10 +112,15 @@ struct ListedRoute {
     message: RouteMessage,
 }
 
+/// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
     V6,
+}
+
+impl Family {
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 }
 
 impl std::fmt::Display for Family {
@@ -341,59 +346,75 @@ impl Net {
         Ok(of_table.filter_map(found).collect())
     }
 
-    /// Tells whether the rule of [`Net::rule_add_unmarked`] exists.
-    async fn has_rule(&self, family: Family, mark: u32, table: u32, priority: u32) -> Result<bool> {
+    async fn has_rule(&self, family: Family, rule: &RuleConfig) -> Result<bool> {
+        let wanted = rule_message(family, rule);
+        let same = |found: &RuleMessage| {
+            let mut attributes = wanted.attributes.iter();
+            found.header.action == wanted.header.action
+                && found.header.flags.contains(RuleFlags::Invert)
+                    == wanted.header.flags.contains(RuleFlags::Invert)
+                && attributes.all(|attribute| found.attributes.contains(attribute))
+        };
+        Ok(self.rules(family).await?.iter().any(same))
+    }
+
+    /// Adds the rule. A rule that exists is no error.
+    async fn rule_add(&self, family: Family, rule: &RuleConfig) -> Result<()> {
+        let mut request = self.handle.rule().add();
+        *request.message_mut() = rule_message(family, rule);
+        let result = request.execute().await;
+        let what = || format!("cannot add the rule for table {}", rule.table);
+        ignore(
+            result.map_err(|e| NetError::new(what(), e)),
+            &[libc::EEXIST],
+        )
+    }
+
+    /// Deletes the rule. A rule that does not exist is no error.
+    async fn rule_delete(&self, family: Family, rule: &RuleConfig) -> Result<()> {
+        let request = self.handle.rule().del(rule_message(family, rule));
+        let result = request.execute().await;
+        let what = || format!("cannot delete the rule for table {}", rule.table);
+        ignore(
+            result.map_err(|e| NetError::new(what(), e)),
+            &[libc::ENOENT],
+        )
+    }
+
+    async fn rules(&self, family: Family) -> Result<Vec<RuleMessage>> {
         let version = match family {
             Family::V4 => IpVersion::V4,
             Family::V6 => IpVersion::V6,
         };
-        let rules: Vec<RuleMessage> = Box::pin(self.handle.rule().get(version).execute())
+        Box::pin(self.handle.rule().get(version).execute())
             .try_collect()
             .await
-            .map_err(|e| NetError::new("cannot list the rules", e))?;
-        let wanted = unmarked_rule(family, mark, table, priority);
-        let same = |rule: &RuleMessage| {
-            let mut attributes = wanted.attributes.iter();
-            rule.header.action == wanted.header.action
-                && rule.header.flags.contains(RuleFlags::Invert)
-                && attributes.all(|attribute| rule.attributes.contains(attribute))
+            .map_err(|e| NetError::new("cannot list the rules", e))
+    }
+
+    /// Lists the rules of this priority that lead a mark to a table.
+    pub async fn rules_for_marks(&self, family: Family, priority: u32) -> Result<Vec<RuleConfig>> {
+        let rule = |found: &RuleMessage| {
+            let (mut table, mut value, mut mask, mut at) = (None, None, None, None);
+            for attribute in &found.attributes {
+                match attribute {
+                    RuleAttribute::Table(number) => table = Some(*number),
+                    RuleAttribute::FwMark(number) => value = Some(*number),
+                    RuleAttribute::FwMask(number) => mask = Some(*number),
+                    RuleAttribute::Priority(number) => at = Some(*number),
+                    _ => {}
+                }
+            }
+            Some(RuleConfig {
+                table: table?,
+                priority: at.filter(|at| *at == priority)?,
+                packets: RulePackets::Marked {
+                    value: value?,
+                    mask: mask?,
+                },
+            })
         };
-        Ok(rules.iter().any(same))
-    }
-
-    /// Adds the rule `not fwmark MARK lookup TABLE priority PRIORITY`. It matches every packet
-    /// without the mark.
-    pub async fn rule_add_unmarked(
-        &self,
-        family: Family,
-        mark: u32,
-        table: u32,
-        priority: u32,
-    ) -> Result<()> {
-        let mut request = self.handle.rule().add();
-        *request.message_mut() = unmarked_rule(family, mark, table, priority);
-        let result = request.execute().await;
-        let result =
-            result.map_err(|e| NetError::new(format!("cannot add the rule for table {table}"), e));
-        ignore(result, &[libc::EEXIST])
-    }
-
-    pub async fn rule_delete_unmarked(
-        &self,
-        family: Family,
-        mark: u32,
-        table: u32,
-        priority: u32,
-    ) -> Result<()> {
-        let result = self
-            .handle
-            .rule()
-            .del(unmarked_rule(family, mark, table, priority))
-            .execute()
-            .await;
-        let result = result
-            .map_err(|e| NetError::new(format!("cannot delete the rule for table {table}"), e));
-        ignore(result, &[libc::ENOENT])
+        Ok(self.rules(family).await?.iter().filter_map(rule).collect())
     }
 }
 
@@ -540,18 +561,25 @@ fn route_message(route: &Route) -> RouteMessage {
     }
 }
 
-fn unmarked_rule(family: Family, mark: u32, table: u32, priority: u32) -> RuleMessage {
+fn rule_message(family: Family, rule: &RuleConfig) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = match family {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,
     };
     message.header.action = RuleAction::ToTable;
-    message.header.flags = RuleFlags::Invert;
     message.attributes = vec![
-        RuleAttribute::Table(table),
-        RuleAttribute::FwMark(mark),
-        RuleAttribute::Priority(priority),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Priority(rule.priority),
     ];
+    match rule.packets {
+        RulePackets::Unmarked(mark) => {
+            message.header.flags = RuleFlags::Invert;
+            message.attributes.push(RuleAttribute::FwMark(mark));
+        }
+        RulePackets::Marked { value, mask } => message
+            .attributes
+            .extend([RuleAttribute::FwMark(value), RuleAttribute::FwMask(mask)]),
+    }
     message
 }

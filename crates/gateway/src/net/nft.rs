@@ -41,9 +41,21 @@ const ELEMENTS_PER_MESSAGE: usize = 256;
 /// The hook of the kernel that calls a base chain.
 #[derive(Debug, Clone, Copy)]
 pub enum Hook {
+    Prerouting = libc::NF_INET_PRE_ROUTING as isize,
     Input = libc::NF_INET_LOCAL_IN as isize,
     Forward = libc::NF_INET_FORWARD as isize,
     Output = libc::NF_INET_LOCAL_OUT as isize,
+}
+
+impl Hook {
+    /// Returns the place of our chain among the chains of a hook. Rules of others see the marks that we give, those
+    /// of connection tracking (-200) and of the raw table (-300) too.
+    fn priority(self) -> i32 {
+        match self {
+            Self::Prerouting => -310,
+            Self::Input | Self::Forward | Self::Output => 0,
+        }
+    }
 }
 
 /// The type of a set's keys. The kernel stores its number so that `nft` can print the keys.
@@ -64,6 +76,10 @@ pub enum RuleMatch {
     Family(u8),
     Protocol(u8),
     Mark(u32),
+    /// The mark has this value under the mask.
+    MaskedMark(u32, u32),
+    /// The packet comes from this interface.
+    From(String),
     InterfaceIn(&'static str),
     InterfaceOut(&'static str),
     /// Bytes of the network header, from this offset, lie between two values.
@@ -87,6 +103,8 @@ pub enum RuleVerdict<'a> {
     /// Returns to the chain that jumped to this chain.
     Return,
     Jump(&'a str),
+    /// Gives the packet this mark, and goes on to the next rule.
+    SetMark(u32),
 }
 
 /// A transaction that replaces one table. It is built step by step.
@@ -122,7 +140,7 @@ impl NftTable {
         let mut body = attribute(1, &string(&self.name));
         body.extend(attribute(3, &string(name)));
         if let Some(hook) = hook {
-            let place = [number(1, hook as u32), number(2, 0)].concat();
+            let place = [number(1, hook as u32), number(2, hook.priority() as u32)].concat();
             body.extend(attribute(4 | NESTED, &place));
             body.extend(attribute(7, &string("filter")));
         }
@@ -168,24 +186,21 @@ impl NftTable {
 
     pub fn rule(&mut self, chain: &str, matches: &[RuleMatch], verdict: RuleVerdict<'_>) {
         let mut steps: Vec<u8> = matches.iter().flat_map(expressions).collect();
-        if matches!(verdict, RuleVerdict::Drop) {
-            steps.extend(expression("counter", &[]));
-        }
-        let verdict = match verdict {
-            RuleVerdict::Drop => number(1, libc::NF_DROP as u32),
-            RuleVerdict::Accept => number(1, libc::NF_ACCEPT as u32),
-            RuleVerdict::Return => number(1, libc::NFT_RETURN as u32),
-            RuleVerdict::Jump(chain) => [
-                number(1, libc::NFT_JUMP as u32),
-                attribute(2, &string(chain)),
-            ]
-            .concat(),
-        };
-        let data = attribute(2 | NESTED, &attribute(2 | NESTED, &verdict));
-        steps.extend(expression(
-            "immediate",
-            &[number(1, libc::NFT_REG_VERDICT as u32), data].concat(),
-        ));
+        let code = |code: libc::c_int| immediate_verdict(&number(1, code as u32));
+        steps.extend(match verdict {
+            RuleVerdict::Drop => [expression("counter", &[]), code(libc::NF_DROP)].concat(),
+            RuleVerdict::Accept => code(libc::NF_ACCEPT),
+            RuleVerdict::Return => code(libc::NFT_RETURN),
+            RuleVerdict::Jump(chain) => {
+                let jump = number(1, libc::NFT_JUMP as u32);
+                immediate_verdict(&[jump, attribute(2, &string(chain))].concat())
+            }
+            RuleVerdict::SetMark(mark) => {
+                let value = [number(1, REGISTER), data(2, &mark.to_ne_bytes())].concat();
+                let set = [number(2, libc::NFT_META_MARK as u32), number(3, REGISTER)].concat();
+                [expression("immediate", &value), expression("meta", &set)].concat()
+            }
+        });
         let mut body = attribute(1, &string(&self.name));
         body.extend(attribute(2, &string(chain)));
         body.extend(attribute(4 | NESTED, &steps));
@@ -360,6 +375,12 @@ fn expression(name: &str, body: &[u8]) -> Vec<u8> {
     attribute(LIST_ELEMENT | NESTED, &both)
 }
 
+fn immediate_verdict(verdict: &[u8]) -> Vec<u8> {
+    let data = attribute(2 | NESTED, &attribute(2 | NESTED, verdict));
+    let body = [number(1, libc::NFT_REG_VERDICT as u32), data].concat();
+    expression("immediate", &body)
+}
+
 fn load_meta(key: libc::c_int) -> Vec<u8> {
     let body = [number(1, REGISTER), number(2, key as u32)];
     expression("meta", &body.concat())
@@ -381,6 +402,18 @@ fn equals(value: &[u8]) -> Vec<u8> {
     expression("cmp", &body.concat())
 }
 
+/// Clears the bits of the register that the mask has not.
+fn masked(mask: [u8; 4]) -> Vec<u8> {
+    let body = [
+        number(1, REGISTER),
+        number(2, REGISTER),
+        number(3, 4),
+        data(4, &mask),
+        data(5, &[0; 4]),
+    ];
+    expression("bitwise", &body.concat())
+}
+
 fn between(first: &[u8], last: &[u8]) -> Vec<u8> {
     let equal = number(2, libc::NFT_RANGE_EQ as u32);
     let body = [number(1, REGISTER), equal, data(3, first), data(4, last)];
@@ -400,6 +433,11 @@ fn expressions(step: &RuleMatch) -> Vec<u8> {
         RuleMatch::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
         RuleMatch::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
         RuleMatch::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
+        RuleMatch::MaskedMark(value, mask) => {
+            let test = [masked(mask.to_ne_bytes()), equals(&value.to_ne_bytes())];
+            meta(libc::NFT_META_MARK, test.concat())
+        }
+        RuleMatch::From(name) => meta(libc::NFT_META_IIFNAME, equals(&interface_name(name))),
         RuleMatch::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
         RuleMatch::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
         RuleMatch::Network(offset, first, last) => {

@@ -17,6 +17,8 @@ pub struct OwnLink {
     pub name: String,
     pub mtu: u32,
     pub addresses: Vec<(std::net::IpAddr, u8)>,
+    /// The link outlives the gateway.
+    pub kept: bool,
 }
 
 impl Net {
@@ -81,16 +83,15 @@ impl Routing {
         addresses: &[LinkAddress],
     ) -> (Vec<String>, Result<()>) {
         let mut repaired = Vec::new();
-        let (mark, table, priority) = (self.config.mark, self.config.table, self.config.priority);
         let mut result = Ok(());
         self.look_for_sources(addresses);
         for family in self.rules.clone() {
-            match net.has_rule(family, mark, table, priority).await {
+            match net.has_rule(family, &self.rule).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    let added = net.rule_add_unmarked(family, mark, table, priority).await;
+                    let added = net.rule_add(family, &self.rule).await;
                     if added.is_ok() {
-                        repaired.push(format!("the {family} rule for table {table}"));
+                        repaired.push(format!("the {family} rule for table {}", self.rule.table));
                     }
                     result = result.and(added);
                 }
@@ -108,7 +109,7 @@ impl Routing {
         family: Family,
         repaired: &mut Vec<String>,
     ) -> Result<()> {
-        let found = net.routes(family, self.config.table).await?;
+        let found = net.routes(family, self.rule.table).await?;
         let there: HashSet<_> = (found.iter())
             .filter_map(|route| Some((route.destination, route.target?)))
             .collect();

@@ -1,6 +1,7 @@
-//! Leads the traffic of installed policies into the TUN device. The routes stand in a table of our
-//! own. A rule sends every packet to that table, except packets with our mark: the gateway's own
-//! packets must not loop back.
+//! Leads the traffic of installed policies into a TUN device. The routes stand in a table of our own.
+//! For the common device, a rule sends every packet to that table, except packets with our mark: the
+//! gateway's own packets must not loop back. For a device of a mark, the rule sends the packets with
+//! that mark.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,18 +23,27 @@ impl AddressRange {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct RoutingConfig {
+/// A routing rule: the packets that it leads to a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleConfig {
     pub table: u32,
     pub priority: u32,
-    /// The firewall mark on the gateway's own sockets.
-    pub mark: u32,
+    pub packets: RulePackets,
+}
+
+/// The packets that a rule takes, by their firewall marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulePackets {
+    /// All packets but those with this mark, which is on the gateway's own sockets.
+    Unmarked(u32),
+    /// Packets whose mark has this value under the mask.
+    Marked { value: u32, mask: u32 },
 }
 
 /// The routes that the installed policies need. Several policies can share one route.
 #[derive(Debug)]
 pub struct Routing {
-    pub(super) config: RoutingConfig,
+    pub(super) rule: RuleConfig,
     /// Index of the TUN device. `None` while there is no device; then only the guards stand.
     tun: Option<u32>,
     routes: HashMap<Prefix, RouteUse>,
@@ -87,31 +97,23 @@ impl Routing {
     /// until [`Routing::settle`]: they keep protected traffic from leaving in the clear. After an
     /// error the rules stay too: old rules cannot be told from new ones, and a rule without routes
     /// has no effect.
-    pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
+    pub async fn install(net: &Net, rule: RuleConfig) -> Result<Self> {
         let mut routing = Self {
-            config,
+            rule,
             tun: None,
             routes: HashMap::new(),
             rules: Vec::new(),
         };
-        routing.add_rules(net).await?;
-        Ok(routing)
-    }
-
-    async fn add_rules(&mut self, net: &Net) -> Result<()> {
-        let (mark, table, priority) = (self.config.mark, self.config.table, self.config.priority);
-        for family in [Family::V4, Family::V6] {
-            let added = net.rule_add_unmarked(family, mark, table, priority);
-            match added.await {
-                Ok(()) => self.rules.push(family),
+        for family in Family::ALL {
+            match net.rule_add(family, &routing.rule).await {
+                Ok(()) => routing.rules.push(family),
                 Err(error) if family == Family::V6 && is_no_ipv6(&error) => {
                     tracing::info!("the kernel has no IPv6 routing rules: {error}");
-                    continue;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(routing)
     }
 
     /// Leads protected traffic into this TUN device from now on. Continues after an error and
@@ -123,6 +125,30 @@ impl Routing {
             result = result.and(net.route_add(&route).await);
         }
         result
+    }
+
+    /// Takes another rule, with its table, for the same routes. Packets that both rules take find routes all the while.
+    /// Continues after an error and returns the first.
+    pub async fn move_to(&mut self, net: &Net, rule: RuleConfig) -> Result<()> {
+        let former: Vec<_> = self.wanted_routes().collect();
+        let former_rule = std::mem::replace(&mut self.rule, rule);
+        let mut result = Ok(());
+        for route in self.wanted_routes() {
+            result = result.and(net.route_add(&route).await);
+        }
+        for family in &self.rules {
+            result = result.and(net.rule_add(*family, &self.rule).await);
+            result = result.and(net.rule_delete(*family, &former_rule).await);
+        }
+        for route in former {
+            result = result.and(net.route_delete(&route).await);
+        }
+        result
+    }
+
+    /// Returns the rule that leads packets to the routes.
+    pub fn rule(&self) -> &RuleConfig {
+        &self.rule
     }
 
     /// Records that the TUN device disappeared. The kernel removed the routes into it.
@@ -139,7 +165,7 @@ impl Routing {
         Route {
             destination,
             target,
-            table: self.config.table,
+            table: self.rule.table,
         }
     }
 
@@ -148,7 +174,7 @@ impl Routing {
     pub async fn settle(&self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for family in &self.rules {
-            for route in net.routes_without_link(*family, self.config.table).await? {
+            for route in net.routes_without_link(*family, self.rule.table).await? {
                 let wanted = self.routes.get(&route.destination);
                 let mut targets = wanted.into_iter().flat_map(|entry| entry.targets(self.tun));
                 if !targets.any(|target| target == route.target) {
@@ -272,23 +298,17 @@ impl Routing {
             result = result.and(net.route_delete(&route).await);
         }
         for family in self.rules {
-            let removed = net.rule_delete_unmarked(
-                family,
-                self.config.mark,
-                self.config.table,
-                self.config.priority,
-            );
-            result = result.and(removed.await);
+            result = result.and(net.rule_delete(family, &self.rule).await);
         }
         result
     }
 
-    /// Removes what an earlier gateway left in this table. The guards go before the rules, so that
+    /// Removes what an earlier gateway left of this rule and in its table. The guards go before the rules, so that
     /// until then traffic is held completely.
-    pub async fn clear(net: &Net, table: u32, mark: u32, priority: u32) -> Result<()> {
+    pub async fn clear(net: &Net, rule: &RuleConfig) -> Result<()> {
         let mut result = Ok(());
-        for family in [Family::V4, Family::V6] {
-            match net.routes_without_link(family, table).await {
+        for family in Family::ALL {
+            match net.routes_without_link(family, rule.table).await {
                 Ok(routes) => {
                     for route in routes {
                         result = result.and(net.route_delete(&route).await);
@@ -297,10 +317,7 @@ impl Routing {
                 Err(error) if family == Family::V6 && is_no_ipv6(&error) => continue,
                 Err(error) => result = result.and(Err(error)),
             }
-            match net
-                .rule_delete_unmarked(family, mark, table, priority)
-                .await
-            {
+            match net.rule_delete(family, rule).await {
                 Err(error) if family == Family::V6 && is_no_ipv6(&error) => {}
                 removed => result = result.and(removed),
             }

@@ -34,23 +34,24 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The settings that the watch reports.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    pub table: u32,
-    /// Indices of the links. The owner may change the list at any time.
-    pub links: WatchedLinks,
+    /// Numbers of the routing tables.
+    pub tables: WatchedNumbers,
+    /// Indices of the links.
+    pub links: WatchedNumbers,
 }
 
-/// A list of link indices that its owner shares with the watch.
+/// A list of numbers that its owner shares with the watch. The owner may change it at any time.
 #[derive(Debug, Clone, Default)]
-pub struct WatchedLinks(Arc<Mutex<Vec<u32>>>);
+pub struct WatchedNumbers(Arc<Mutex<Vec<u32>>>);
 
-impl WatchedLinks {
-    pub fn set(&self, links: Vec<u32>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = links;
+impl WatchedNumbers {
+    pub fn set(&self, numbers: Vec<u32>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = numbers;
     }
 
-    fn contains(&self, link: u32) -> bool {
-        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        links.contains(&link)
+    fn contains(&self, number: u32) -> bool {
+        let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.contains(&number)
     }
 }
 
@@ -188,7 +189,7 @@ fn is_of(payload: &NetlinkPayload<RouteNetlinkMessage>, watched: &Watched) -> bo
         // disappear with them.
         M::NewLink(link) | M::DelLink(link) => watched.links.contains(link.header.index),
         M::NewAddress(_) | M::DelAddress(_) => true,
-        M::NewRoute(route) | M::DelRoute(route) => table_of(route) == watched.table,
+        M::NewRoute(route) | M::DelRoute(route) => watched.tables.contains(table_of(route)),
         M::NewRule(_) | M::DelRule(_) => true,
         _ => false,
     }

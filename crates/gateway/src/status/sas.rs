@@ -142,23 +142,40 @@ pub struct HalfTraffic {
     pub packets: u64,
     /// The tunnel interface that the half is bound to. `None` means the common one.
     pub if_id: Option<u32>,
+    /// The firewall mark of the half's packets outside of the tunnel, and its mask.
+    pub mark: Option<(u32, u32)>,
     /// Seconds since the last packet. `None` means that there was no packet yet.
     pub idle: Option<u64>,
 }
 
 fn inbound<S: serde::Serializer>(half: &HalfTraffic, serializer: S) -> Result<S::Ok, S::Error> {
-    half.serialize(["bytes-in", "packets-in", "if-id-in", "use-in"], serializer)
+    let keys = [
+        "bytes-in",
+        "packets-in",
+        "if-id-in",
+        "mark-in",
+        "mark-mask-in",
+        "use-in",
+    ];
+    half.serialize(keys, serializer)
 }
 
 fn outbound<S: serde::Serializer>(half: &HalfTraffic, serializer: S) -> Result<S::Ok, S::Error> {
-    let keys = ["bytes-out", "packets-out", "if-id-out", "use-out"];
+    let keys = [
+        "bytes-out",
+        "packets-out",
+        "if-id-out",
+        "mark-out",
+        "mark-mask-out",
+        "use-out",
+    ];
     half.serialize(keys, serializer)
 }
 
 impl HalfTraffic {
     fn serialize<S: serde::Serializer>(
         &self,
-        [bytes, packets, if_id, idle]: [&'static str; 4],
+        [bytes, packets, if_id, mark, mask, idle]: [&'static str; 6],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
@@ -167,6 +184,10 @@ impl HalfTraffic {
         map.serialize_entry(packets, &self.packets)?;
         if let Some(id) = self.if_id {
             map.serialize_entry(if_id, &format!("{id:08x}"))?;
+        }
+        if let Some((value, bits)) = self.mark {
+            map.serialize_entry(mark, &format!("{value:08x}"))?;
+            map.serialize_entry(mask, &format!("{bits:08x}"))?;
         }
         if let Some(seconds) = self.idle {
             map.serialize_entry(idle, &seconds)?;

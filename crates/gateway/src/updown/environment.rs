@@ -10,7 +10,7 @@ use esplanade_ike::text::clean;
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::selector::AddressRange;
 
-use crate::config::Policy;
+use crate::config::{Policy, SaMarks};
 
 /// The variables of one call, without the verb.
 pub type Environment = BTreeMap<&'static str, String>;
@@ -104,11 +104,20 @@ fn selector_pair(
         set("PLUTO_UDP_ENC", &sa.remote.port());
     }
     let if_ids = facts.policy.sa.if_ids;
-    if if_ids.inbound != 0 {
+    let marks = facts.policy.sa.marks;
+    // The number of a device for marks is the gateway's own affair.
+    let bound = marks == SaMarks::default();
+    if bound && if_ids.inbound != 0 {
         set("PLUTO_IF_ID_IN", &if_ids.inbound);
     }
-    if if_ids.outbound != 0 {
+    if bound && if_ids.outbound != 0 {
         set("PLUTO_IF_ID_OUT", &if_ids.outbound);
+    }
+    if let Some(mark) = marks.inbound {
+        set("PLUTO_MARK_IN", &mark);
+    }
+    if let Some(mark) = marks.outbound {
+        set("PLUTO_MARK_OUT", &mark);
     }
     if facts.policy.host_access {
         set("PLUTO_HOST_ACCESS", &1);

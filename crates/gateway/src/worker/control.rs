@@ -5,16 +5,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::queues::TunQueues;
+use super::queues::TunInterface;
 use crate::io::sys::EventFd;
+
+/// A change of the TUN devices that a worker serves.
+#[derive(Debug)]
+pub(super) enum TunChange {
+    /// The device takes the place of another one for the same interface.
+    Set(TunInterface),
+    /// The interface has no device from now on.
+    Remove(u32),
+}
 
 /// The part of a worker that the control thread shares. Every request wakes the worker.
 #[derive(Debug)]
 pub(super) struct WorkerControl {
     stop: AtomicBool,
     wake: EventFd,
-    /// New TUN queues, each with the interface whose queues they replace.
-    tuns: Mutex<Vec<(u32, TunQueues)>>,
+    tuns: Mutex<Vec<TunChange>>,
     /// The worker has met a TUN device that is gone.
     lost_tun: AtomicBool,
 }
@@ -53,16 +61,15 @@ impl WorkerControl {
         self.wake.clear();
     }
 
-    /// Gives the worker new queues for the TUN device of an interface.
-    pub fn replace_tun(&self, interface: u32, tun: TunQueues) {
+    pub fn change_tun(&self, change: TunChange) {
         let mut tuns = self.tuns.lock().unwrap_or_else(PoisonError::into_inner);
-        tuns.push((interface, tun));
+        tuns.push(change);
         drop(tuns);
         self.wake();
     }
 
-    /// The queues that were given since the last call, in order.
-    pub fn take_tuns(&self) -> Vec<(u32, TunQueues)> {
+    /// The changes since the last call, in order.
+    pub fn take_tuns(&self) -> Vec<TunChange> {
         let mut tuns = self.tuns.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut tuns)
     }

@@ -42,9 +42,9 @@ const COUNT_EVERY_MS: u64 = 500;
 const TOKEN_CONTROL: u64 = 0;
 const TOKEN_SEALED: u64 = 1;
 const TOKEN_OPENED: u64 = 2;
-/// Epoll token of the first port. Port `i` has the token `TOKEN_PORTS + i`; the tokens of the
-/// sockets follow.
-const TOKEN_PORTS: u64 = 3;
+/// Epoll token of the first socket. The tokens of the ports follow those of the sockets, because
+/// ports come and go.
+const TOKEN_SOURCES: u64 = 3;
 
 /// A socket to receive from, by its index among the sockets of its kind.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +95,8 @@ struct TunDevice {
 #[derive(Debug)]
 pub(super) struct HostIo {
     clock: Clock,
-    /// The devices, in the order of the ports.
-    devices: Vec<TunDevice>,
+    /// The devices, by the index of their port. `None` stands for a port without a device.
+    devices: Vec<Option<TunDevice>>,
     sockets: WorkerSockets,
     sources: Vec<ReceiveSource>,
     wakers: Wakers,
@@ -126,10 +126,9 @@ impl HostIo {
         let links = std::mem::take(&mut sockets.links);
         let links = XdpLinks::new(links, sockets.mark.unwrap_or(0));
         sources.extend((0..links.count()).map(ReceiveSource::Link));
-        let device = |(interface, tun)| TunDevice { interface, tun };
-        let host = Self {
+        let mut host = Self {
             clock,
-            devices: tuns.into_iter().map(device).collect(),
+            devices: Vec::new(),
             sockets,
             sources,
             wakers: Wakers::new(may_pause)?,
@@ -140,12 +139,11 @@ impl HostIo {
         };
         let wakers = &host.wakers;
         wakers.add(control, TOKEN_CONTROL, Purpose::Other)?;
-        let mut tokens = TOKEN_PORTS..;
-        for (device, token) in host.devices.iter().zip(&mut tokens) {
-            wakers.add(device.tun.own().as_fd(), token, Purpose::Outbound)?;
-        }
-        for (source, token) in host.sources.iter().zip(tokens) {
+        for (source, token) in host.sources.iter().zip(TOKEN_SOURCES..) {
             wakers.add(host.descriptor(*source), token, source.purpose())?;
+        }
+        for (interface, tun) in tuns {
+            host.set_tun(interface, tun)?;
         }
         Ok(host)
     }
@@ -168,17 +166,17 @@ impl HostIo {
             TOKEN_OPENED => return Some(WakeReason::Engine(Direction::Open)),
             _ => {}
         }
-        let index = usize::try_from(token.checked_sub(TOKEN_PORTS)?).ok()?;
-        match index.checked_sub(self.devices.len()) {
-            None => Some(WakeReason::Port(index)),
-            Some(index) => self.sources.get(index).copied().map(WakeReason::Socket),
-        }
+        let index = usize::try_from(token.checked_sub(TOKEN_SOURCES)?).ok()?;
+        Some(match self.sources.get(index) {
+            Some(source) => WakeReason::Socket(*source),
+            None => WakeReason::Port(index - self.sources.len()),
+        })
     }
 
     /// Reads the next packet that was routed into a port, after its virtio header. Returns `None`
     /// when none waits.
     pub fn read(&self, port: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.devices.get(port) {
+        match self.device(port) {
             Some(device) => device.tun.own().read(buffer),
             None => Ok(None),
         }
@@ -254,7 +252,7 @@ impl HostIo {
 
     /// Stops watching a TUN device that is gone.
     pub fn lose_tun(&mut self, port: usize) -> io::Result<()> {
-        match self.devices.get(port) {
+        match self.device(port) {
             Some(device) => {
                 let fd = device.tun.own().as_fd();
                 self.wakers.remove(fd, Purpose::Outbound)
@@ -264,29 +262,56 @@ impl HostIo {
     }
 
     pub fn tun_name(&self, port: usize) -> &str {
-        self.devices
-            .get(port)
+        self.device(port)
             .map_or("", |device| device.tun.own().name())
     }
 
-    /// From now on these queues carry the interface's packets.
-    pub fn replace_tun(&mut self, interface: u32, tun: TunQueues) -> io::Result<()> {
-        let mut devices = (TOKEN_PORTS..).zip(&mut self.devices);
-        if let Some((token, device)) = devices.find(|(_, device)| device.interface == interface) {
-            let purpose = Purpose::Outbound;
-            self.wakers.add(tun.own().as_fd(), token, purpose)?;
-            // Other workers may still hold the old device. If its loss was noticed, it is no longer
-            // in the set.
-            let _ = self.wakers.remove(device.tun.own().as_fd(), purpose);
-            device.tun = tun;
+    fn device(&self, port: usize) -> Option<&TunDevice> {
+        self.devices.get(port)?.as_ref()
+    }
+
+    fn port_of(&self, interface: u32) -> Option<usize> {
+        let is_of = |device: &TunDevice| device.interface == interface;
+        let mut devices = self.devices.iter();
+        devices.position(|device| device.as_ref().is_some_and(is_of))
+    }
+
+    /// From now on these queues carry the interface's packets. Returns the index of its port if the
+    /// port is new.
+    pub fn set_tun(&mut self, interface: u32, tun: TunQueues) -> io::Result<Option<usize>> {
+        let known = self.port_of(interface);
+        let free = || self.devices.iter().position(Option::is_none);
+        let port = known.or_else(free).unwrap_or(self.devices.len());
+        let token = TOKEN_SOURCES + (self.sources.len() + port) as u64;
+        let purpose = Purpose::Outbound;
+        self.wakers.add(tun.own().as_fd(), token, purpose)?;
+        let device = Some(TunDevice { interface, tun });
+        match self.devices.get_mut(port) {
+            None => self.devices.push(device),
+            Some(place) => {
+                if let Some(former) = std::mem::replace(place, device) {
+                    // Other workers may still hold the old device. If its loss was noticed, it is
+                    // no longer in the set.
+                    let _ = self.wakers.remove(former.tun.own().as_fd(), purpose);
+                }
+            }
         }
-        Ok(())
+        Ok(known.is_none().then_some(port))
+    }
+
+    /// Gives up the device of an interface.
+    pub fn remove_tun(&mut self, interface: u32) {
+        let port = self.port_of(interface);
+        let place = port.and_then(|port| self.devices.get_mut(port));
+        if let Some(device) = place.and_then(Option::take) {
+            let _ = (self.wakers).remove(device.tun.own().as_fd(), Purpose::Outbound);
+        }
     }
 }
 
 impl PacketIo for HostIo {
     fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        let Some(TunDevice { tun, .. }) = self.devices.get(port) else {
+        let Some(TunDevice { tun, .. }) = self.device(port) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let queue = match queue {

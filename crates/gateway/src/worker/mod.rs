@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::confine;
 
-use control::WorkerControl;
+use control::{TunChange, WorkerControl};
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, WorkerLoad};
@@ -165,9 +165,14 @@ impl Worker {
         self.control.stop();
     }
 
-    /// From now on the worker uses these queues for the interface.
-    pub fn replace_tun(&self, interface: u32, tun: TunQueues) {
-        self.control.replace_tun(interface, tun);
+    /// From now on the worker uses this device for its interface.
+    pub fn set_tun(&self, tun: TunInterface) {
+        self.control.change_tun(TunChange::Set(tun));
+    }
+
+    /// From now on the worker has no device for this interface.
+    pub fn remove_tun(&self, interface: u32) {
+        self.control.change_tun(TunChange::Remove(interface));
     }
 
     /// Tells whether a TUN device has gone since the last call.

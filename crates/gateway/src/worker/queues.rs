@@ -41,10 +41,10 @@ impl TunQueues {
     }
 }
 
-/// A TUN device to which policies are bound.
+/// A TUN device, and the policies that are bound to it.
 #[derive(Debug)]
 pub struct TunInterface {
-    /// The interface that the SPD's entries name. It is not 0, which is the common device.
+    /// The interface that the SPD's entries name; 0 is the common device.
     pub id: u32,
     pub tun: TunQueues,
     pub mtu: u16,

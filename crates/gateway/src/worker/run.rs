@@ -8,13 +8,13 @@ use esplanade_crypto::Direction;
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
-use super::control::WorkerControl;
+use super::control::{TunChange, WorkerControl};
 use super::core::{CoreDriver, CoreHandle};
 use super::counters::{IoCounters, WorkerLoad, add};
 use super::front::{AcceleratorFront, COMMON};
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
-use super::{Clock, EventQueue, IkeDatagram, WorkerConfig, WorkerReports};
+use super::{Clock, EventQueue, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
@@ -279,10 +279,23 @@ impl WorkerLoop {
         result
     }
 
-    /// Takes over the devices that the control thread created.
+    /// Takes over the devices that the control thread created, and gives up others.
     fn take_tuns(&mut self) -> io::Result<()> {
-        let mut tuns = self.control.take_tuns().into_iter();
-        tuns.try_for_each(|(interface, tun)| self.plane.io.replace_tun(interface, tun))
+        for change in self.control.take_tuns() {
+            match change {
+                TunChange::Set(TunInterface { id, tun, mtu }) => {
+                    let udp = tun.own().udp_segmentation();
+                    if let Some(port) = self.plane.io.set_tun(id, tun)? {
+                        self.plane.add_port(port, id, udp, mtu);
+                    }
+                }
+                TunChange::Remove(interface) => {
+                    self.plane.io.remove_tun(interface);
+                    self.plane.remove_port(interface);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn timeout(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! Tests of traffic that is kept out of the TUN device.
+//! Tests of traffic that is led into a TUN device, or kept out of it.
 
 use super::*;
 
@@ -32,4 +32,35 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
     join.configure(vec![net(), pass()]);
     let changes = route_changes(&mut join);
     assert!(matches!(changes.as_slice(), [change] if change.bypass && !change.add));
+}
+
+#[test]
+fn routes_lead_to_the_device_of_a_mark() {
+    let mut marked = policy("net", NO_TRAP, "10.2.0.0/16");
+    marked.sa.if_ids = crate::config::IfIds {
+        inbound: 7,
+        outbound: 7,
+    };
+    let bound = marked.clone();
+    marked.sa.marks.outbound = Some(crate::config::Mark {
+        value: 10,
+        mask: u32::MAX,
+    });
+    let mut join = join_with(vec![marked, policy("other", NO_TRAP, "10.2.0.0/16")]);
+    let led = |join: &mut Join| -> Vec<_> {
+        let changes = route_changes(join).into_iter();
+        changes
+            .map(|change| (change.interface, change.add))
+            .collect()
+    };
+    // Both stand without an SA, each with its own routes.
+    assert_eq!(led(&mut join), [(7, true), (0, true)]);
+    let sa = installed(&join, 1, "10.2.7.0/24", None);
+    join.install(&sa, 0).unwrap();
+    assert_eq!(led(&mut join), [(7, true)]);
+    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    assert_eq!(led(&mut join), [(7, false)]);
+    // Routes to an interface without a mark are the administrator's.
+    join.configure(vec![bound]);
+    assert_eq!(led(&mut join), [(7, false), (0, false)]);
 }

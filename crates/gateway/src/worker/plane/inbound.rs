@@ -191,10 +191,12 @@ impl<I: PacketIo> DataPlane<I> {
         self.shares.extend(opened.by_interface());
         for share in &self.shares {
             let packets = share.packets.clone();
-            let port = self
-                .ports
-                .binary_search_by_key(&share.interface, |port| port.interface);
-            let Some(port) = port.ok().and_then(|index| self.ports.get_mut(index)) else {
+            let ports = &self.by_interface;
+            let found = ports.binary_search_by_key(&share.interface, |(interface, _)| *interface);
+            let port = found
+                .ok()
+                .and_then(|at| self.ports.get_mut(ports.get(at)?.1));
+            let Some(port) = port else {
                 failed += packets.len() as u64;
                 continue;
             };

@@ -63,7 +63,7 @@ const SWEPT_MAX: usize = 1 << 14;
 
 /// The parts that a data plane needs.
 pub(super) struct PlaneConfig {
-    /// The ports, sorted by interface. The common port is the first.
+    /// The ports. The common port is the first.
     pub ports: Vec<TunPort>,
     pub database: Arc<Database>,
     pub paths: Arc<PathMtus>,
@@ -85,6 +85,8 @@ pub(super) struct DataPlane<I> {
     database: Arc<Database>,
     paths: Arc<PathMtus>,
     ports: Vec<TunPort>,
+    /// The interfaces, sorted, each with the index of its port.
+    by_interface: Vec<(u32, usize)>,
     /// The outbound pipelines, one for each engine. The first has the flow cache and decides about
     /// every packet.
     seal: Vec<OutboundPipeline>,
@@ -116,8 +118,12 @@ impl<I: PacketIo> DataPlane<I> {
         let engines = vec![EngineHealth::default(); config.engines.len()];
         let seal = outbound_pipelines(&config.engines, &engines, config.flows, config.workers)?;
         let open = inbound_pipelines(&config.engines, &engines, config.receive_len)?;
+        let interfaces = config.ports.iter().map(|port| port.interface);
+        let mut by_interface: Vec<_> = interfaces.zip(0..).collect();
+        by_interface.sort_unstable();
         let mut plane = Self {
             io,
+            by_interface,
             database: config.database,
             paths: config.paths,
             ports: config.ports,
@@ -153,6 +159,23 @@ impl<I: PacketIo> DataPlane<I> {
             }
         }
         Ok(plane)
+    }
+
+    /// Adds a port for an interface, at an index that no port has now.
+    pub fn add_port(&mut self, index: usize, interface: u32, udp: bool, mtu: u16) {
+        let mss_clamp = self.processing.mss_clamp.map(|_| mtu);
+        let port = TunPort::new(interface, udp, mss_clamp);
+        match self.ports.get_mut(index) {
+            Some(former) => *former = port,
+            None => self.ports.push(port),
+        }
+        self.by_interface.push((interface, index));
+        self.by_interface.sort_unstable();
+    }
+
+    /// Forgets the port of an interface. What still comes for the interface is dropped.
+    pub fn remove_port(&mut self, interface: u32) {
+        self.by_interface.retain(|(one, _)| *one != interface);
     }
 
     /// Returns the counters of the walks: outbound, inbound.
