@@ -1,10 +1,11 @@
 """CRLs and answers of OCSP responders that are fetched while a peer waits."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
-from ends import esplanade_pair, establish, every_end, start
-from harness.process import wait_until
+from ends import esplanade_pair, establish, every_end, ids, start
+from harness.process import run, wait_until
 from harness.settings import ID_A, ID_B, pair
 from harness.traffic import Flow, assert_ping
 from harness.web import HOST, Server, crl_server, publish
@@ -180,3 +181,28 @@ def test_a_responder_is_asked_for_the_peer(revoked, topology, daemon, folder, au
     assert "OCSP" not in b.logs()
     assert flow.stop().lost == 0
     assert responder.process.returncode is None
+
+
+@pytest.mark.parametrize("ends", [("esplanade", "charon"), ("charon", "esplanade")], ids=ids)
+@pytest.mark.parametrize("looks_up", ["yes", "no"])
+# RFC 7296 R235
+def test_charon_looks_our_certificate_up(ends, looks_up, topology, daemon, folder, authority, web):
+    """Hash and URL, where charon says that it takes them."""
+    ours, theirs = ends.index("esplanade"), ends.index("charon")
+    identities = of(authority)
+    run(["openssl", "x509", "-in", identities[ours].certificate, "-outform", "der", "-out", folder / "own.der"])
+    own = (folder / "own.der").read_bytes()
+    name = hashlib.sha1(own).hexdigest()
+    (folder / "web" / name).write_bytes(own)
+    settings = pair(topology, inner=4, identities=identities, authority=authority.certificate)
+    settings[ours].status_sources["ca"] = {"cacert": str(authority.certificate), "cert_uri_base": f"{web.uri}/"}
+    made = [None, None]
+    made[ours] = daemon("esplanade", "ab"[ours])
+    made[theirs] = daemon("charon", "ab"[theirs], extra=f"hash_and_url = {looks_up}", fetches=True)
+    a, b = made
+    b.start(settings[1])
+    a.start(settings[0])
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)
+    assert web.requests(f"GET /{name}") == (looks_up == "yes")

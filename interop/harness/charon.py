@@ -60,7 +60,8 @@ class Charon(Control):
     kind = "charon"
 
     def __init__(self, name: str, space: Namespace, folder: Path, *, dump_keys: bool = False,
-                 retransmit_timeout: float = 1.0, retransmit_tries: int = 3, extra: str = "", newest: bool = False):
+                 retransmit_timeout: float = 1.0, retransmit_tries: int = 3, extra: str = "", fetches: bool = False,
+                 newest: bool = False):
         # The path of its pid file is fixed, so every charon gets a /run of its own.
         alone = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /run && exec {CHARON}"]
         self._command = newer.inside([CHARON]) if newest else alone
@@ -72,7 +73,7 @@ class Charon(Control):
         self._settings = folder / "swanctl" / "swanctl.conf"
         self._config = folder / "strongswan.conf"
         self.swanctl_env = {"STRONGSWAN_CONF": str(self._config)}
-        self._config.write_text(CONFIG.format(plugins=PLUGINS, log=self.log, socket=self.socket, extra=extra,
+        self._config.write_text(CONFIG.format(plugins=PLUGINS + " curl" * fetches, log=self.log, socket=self.socket, extra=extra,
                                               retransmit_timeout=retransmit_timeout,
                                               retransmit_tries=retransmit_tries, key_level=4 if dump_keys else 1,
                                               ike_level=4 if dump_keys else 1))

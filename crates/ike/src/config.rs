@@ -18,8 +18,9 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 pub mod generators;
 
 pub use crate::auth::{
-    Authorities, AuthoritySources, Certificate, CertificateRules, Credential, Crl, Identity,
-    OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules, StatusSource,
+    Authorities, AuthoritySources, Certificate, CertificateRules, CertificateUriBase, Credential,
+    Crl, Identity, OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules,
+    StatusSource,
 };
 pub use crate::ts::{Selector, SelectorAddresses};
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub secrets: Vec<Secret>,
     /// The information by which the status of peers' certificates is judged.
     pub revocation: Arc<RevocationStore>,
+    /// Where peers that look certificates up find ours.
+    pub uri_bases: Vec<CertificateUriBase>,
     pub ports: Ports,
     pub limits: Limits,
     /// The length of the IP datagram that an IKE message is cut to fit in. Zero stands for 576 bytes over IPv4 and 1280
@@ -90,6 +93,7 @@ impl Default for Config {
             connections: Vec::new(),
             secrets: Vec::new(),
             revocation: Arc::default(),
+            uri_bases: Vec::new(),
             ports: Ports::default(),
             limits: Limits::default(),
             fragment_size: 1280,

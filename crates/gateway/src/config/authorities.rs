@@ -4,14 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::auth::{AuthoritySources, Crl, RevocationStore};
+use esplanade_ike::auth::{
+    AuthoritySources, Certificate, CertificateUriBase, Crl, RevocationStore,
+};
 
 use super::credentials::{CredentialStore, all_in, certificates_of};
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::include::read_bytes;
 use super::schema;
 use super::tree::SectionNode;
-use super::value::{ValueError, ValueResult, given, parts, read_list, report};
+use super::value::{ValueError, ValueResult, given, parts, read, read_list, report};
 
 /// The largest file with CRLs. The CRLs of large public authorities have a few MiB.
 const CRL_FILE_BYTES_MAX: u64 = 16 << 20;
@@ -28,24 +30,26 @@ struct CrlReader<'a> {
 }
 
 /// Reads the authorities, all CRLs, and the trusted responders. They are needed if a connection
-/// authenticates its peer by certificate.
-pub(super) fn revocation(
+/// authenticates its peer by certificate. Returns them with the places of our own certificates.
+pub(super) fn authorities(
     node: &SectionNode,
     base: &Path,
     store: &CredentialStore,
     needed: bool,
     d: &mut Diagnostics,
-) -> RevocationStore {
+) -> (RevocationStore, Vec<CertificateUriBase>) {
     let mut reader = CrlReader {
         base,
         crls: Vec::new(),
         bytes_left: CRL_BYTES_MAX,
     };
-    let mut with_uri = Vec::new();
+    let (mut with_uri, mut uri_bases) = (Vec::new(), Vec::new());
     schema::check(node, &schema::AUTHORITIES, false, d);
     for section in node.sections() {
-        if let Some(sources) = authority(section, &mut reader, store, d) {
-            with_uri.push(sources);
+        if let Some(certificate) = authority_certificate(section, store, d) {
+            with_uri.extend(sources(section, &certificate, &mut reader, d));
+            let base = read(section, "cert_uri_base", d, http_uri);
+            uri_bases.extend(base.map(|base| CertificateUriBase::new(certificate, base)));
         }
     }
     let mut responders = Vec::new();
@@ -80,16 +84,15 @@ pub(super) fn revocation(
             d.push(Diagnostic::warning(what).help("its key must be of a kind that signs answers"));
         }
     }
-    store
+    (store, uri_bases)
 }
 
-/// Reads one authority. Returns the places where the status of its certificates is to be had, if it names any.
-fn authority(
+/// Reads the certificate of an authority.
+fn authority_certificate(
     node: &SectionNode,
-    reader: &mut CrlReader<'_>,
     store: &CredentialStore,
     d: &mut Diagnostics,
-) -> Option<AuthoritySources> {
+) -> Option<Certificate> {
     schema::check(node, &schema::AUTHORITY, false, d);
     for (key, help) in [
         (
@@ -126,6 +129,16 @@ fn authority(
         return None;
     };
     let certificates = store.certificates("x509ca", file, entry.value.at, d);
+    certificates.into_iter().next()
+}
+
+/// Returns the places where the status of the authority's certificates is to be had, if it names any.
+fn sources(
+    node: &SectionNode,
+    authority: &Certificate,
+    reader: &mut CrlReader<'_>,
+    d: &mut Diagnostics,
+) -> Option<AuthoritySources> {
     let places = read_list(node, "crl_uris", d, crl_place);
     let responders = read_list(node, "ocsp_uris", d, http_uri);
     if places.is_none() && responders.is_none() {
@@ -147,7 +160,7 @@ fn authority(
         }
     }
     Some(AuthoritySources {
-        authority: certificates.first()?.subject().clone(),
+        authority: authority.subject().clone(),
         crls: uris,
         responders: responders.unwrap_or_default(),
     })

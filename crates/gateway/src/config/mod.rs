@@ -211,12 +211,13 @@ fn build(
         .any(|connection| matches!(connection.remote.method, RemoteMethod::Certificate { .. }));
     let authorities = resolved.section("authorities").unwrap_or(&nothing);
     let store = &context.store;
-    let mut revocation =
-        authorities::revocation(authorities, base, store, needed, context.diagnostics);
+    let (mut revocation, uri_bases) =
+        authorities::authorities(authorities, base, store, needed, context.diagnostics);
     if needed && gateway.fetch_revocation {
         revocation.set_fetches();
     }
     ike.revocation = revocation.into();
+    ike.uri_bases = uri_bases;
     let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;

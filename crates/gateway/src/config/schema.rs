@@ -344,12 +344,12 @@ pub const AUTHORITY: Schema = Schema {
         "cacert",
         "crl_uris",
         "ocsp_uris",
+        "cert_uri_base",
         "file",
         "handle",
         "slot",
         "module",
     ],
-    later: &[("cert_uri_base", NONE)],
     ..EMPTY
 };
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
@@ -25,6 +26,34 @@ use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
 
 /// Authorities above a certificate. No sane path is longer.
 const AUTHORITIES_MAX: usize = 9;
+
+/// Where peers can fetch the certificates that an authority has issued (RFC 7296 §3.6).
+#[derive(Clone, Debug)]
+pub struct CertificateUriBase {
+    authority: Certificate,
+    base: String,
+}
+
+impl CertificateUriBase {
+    /// The URI of a certificate is `base`, followed by the SHA-1 of the certificate in hexadecimal digits.
+    pub fn new(authority: Certificate, base: String) -> Self {
+        Self { authority, base }
+    }
+
+    /// The CERT payload for a certificate of the authority.
+    fn cert(&self, certificate: &Certificate) -> Option<Cert> {
+        if !self.authority.has_issued(certificate) {
+            return None;
+        }
+        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, certificate.der());
+        let digits = hash.as_ref().iter().map(|octet| format!("{octet:02x}"));
+        let uri = format!("{}{}", self.base, digits.collect::<String>());
+        Some(Cert {
+            encoding: CertEncoding::HASH_AND_URL_X509,
+            data: [hash.as_ref(), uri.as_bytes()].concat(),
+        })
+    }
+}
 
 /// A private key with its certificate chain, our own certificate first, or with its raw public key.
 pub struct Credential {
@@ -186,11 +215,15 @@ impl Credential {
         &self.chain
     }
 
-    /// The CERT payloads to send: our own certificate first, or the raw public key (RFC 7670 §3).
-    pub fn certificates(&self) -> impl Iterator<Item = Cert> {
-        let x509 = self.chain.iter().map(|certificate| Cert {
-            encoding: CertEncoding::X509_SIGNATURE,
-            data: certificate.der().to_vec(),
+    /// The CERT payloads to send: our own certificate first, or the raw public key (RFC 7670 §3). A certificate is sent
+    /// as hash and URL if its authority has one of these bases.
+    pub fn certificates(&self, bases: &[CertificateUriBase]) -> impl Iterator<Item = Cert> {
+        let x509 = self.chain.iter().map(|certificate| {
+            let by_uri = bases.iter().find_map(|base| base.cert(certificate));
+            by_uri.unwrap_or_else(|| Cert {
+                encoding: CertEncoding::X509_SIGNATURE,
+                data: certificate.der().to_vec(),
+            })
         });
         let raw = self.chain.is_empty().then(|| Cert {
             encoding: CertEncoding::RAW_PUBLIC_KEY,

@@ -40,7 +40,7 @@ mod signed;
 mod tests;
 
 pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
-pub use credential::Credential;
+pub use credential::{CertificateUriBase, Credential};
 pub use error::{CredentialError, PeerAuthError};
 pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]

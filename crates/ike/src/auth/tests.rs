@@ -8,13 +8,19 @@ use serde_json::Value;
 use super::*;
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm, Id, IdType};
 
-mod ml_dsa;
-
 macro_rules! file {
     ($name:literal) => {
-        include_bytes!(concat!("../../../../vectors/ike/certs/", $name)).as_slice()
+        include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../vectors/ike/certs/",
+            $name
+        ))
+        .as_slice()
     };
 }
+
+mod hash_and_url;
+mod ml_dsa;
 
 /// 2026-06-01.
 const NOW: u64 = 1_780_272_000;

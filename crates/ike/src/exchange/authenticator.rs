@@ -9,8 +9,8 @@ use crate::auth::{
     VerifiedPeer,
 };
 use crate::config::{
-    self, Authorities, CertificateRules, Connection, Credential, Identity, LocalMethod, PublicKey,
-    RemoteMethod, SchemeRules, SendCert, StatusSource,
+    self, Authorities, CertificateRules, CertificateUriBase, Connection, Credential, Identity,
+    LocalMethod, PublicKey, RemoteMethod, SchemeRules, SendCert, StatusSource,
 };
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
@@ -278,12 +278,14 @@ impl Authenticator<'_> {
     }
 
     /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`. `certreqs` are the peer's. A
-    /// responder first asks for the status of its certificates, if the peer wants it.
+    /// responder first asks for the status of its certificates, if the peer wants it. The peer fetches certificates that
+    /// are at `uri_bases`.
     pub(super) fn prove(
         &self,
         id: &Id,
         peer: PskPeer<'_>,
         certreqs: &[&CertReq],
+        uri_bases: &[CertificateUriBase],
     ) -> Result<(Vec<Payload>, Payload), AuthFailure> {
         let octets = self.init.signed_octets(self.keys, self.role, id);
         match &self.connection.local.method {
@@ -304,7 +306,7 @@ impl Authenticator<'_> {
                     SendCert::IfAsked => certreqs.iter().any(|one| credential.is_asked_for(one)),
                     SendCert::Never => false,
                 };
-                let certificates = sent.then(|| credential.certificates());
+                let certificates = sent.then(|| credential.certificates(uri_bases));
                 let mut certificates: Vec<Cert> = certificates.into_iter().flatten().collect();
                 if sent && self.is_asked_for_ocsp(certreqs.iter().copied()) {
                     let now = unix_time(self.wall_clock);

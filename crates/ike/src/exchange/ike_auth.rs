@@ -10,7 +10,8 @@ use super::error_reply::{child_failure, error_of, fatal_error, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
 use super::refusal_report::auth_refusal;
 use crate::config::{
-    Childless, Connection, Identity, PublicKey, RemoteMethod, StatusSource, Unique,
+    CertificateUriBase, Childless, Connection, Identity, PublicKey, RemoteMethod, StatusSource,
+    Unique,
 };
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
@@ -65,7 +66,11 @@ impl IkeSaCommon {
             role: Role::Initiator,
             local_id: &local_id,
         };
-        let proof = match self.proof(&authenticator) {
+        let uri_bases = match due.init.looks_up_certificates {
+            true => &ctx.config.uri_bases[..],
+            false => &[],
+        };
+        let proof = match self.proof(&authenticator, uri_bases) {
             Ok(proof) => proof,
             Err(failure) if failure.awaits_signature() => {
                 ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
@@ -166,7 +171,11 @@ impl IkeSaCommon {
     }
 
     /// Proves who we are.
-    fn proof(&self, authenticator: &Authenticator<'_>) -> Result<OwnProof, AuthFailure> {
+    fn proof(
+        &self,
+        authenticator: &Authenticator<'_>,
+        uri_bases: &[CertificateUriBase],
+    ) -> Result<OwnProof, AuthFailure> {
         let connection = authenticator.connection;
         let id = authenticator.local_id.to_payload();
         let id = id.ok_or(AuthFailure::NoLocalIdentity)?;
@@ -177,7 +186,7 @@ impl IkeSaCommon {
             false => PskPeer::MayBe(&remote_id),
         };
         let certreqs: Vec<&CertReq> = authenticator.init.certreqs.iter().collect();
-        let (certificates, auth) = authenticator.prove(&id, peer, &certreqs)?;
+        let (certificates, auth) = authenticator.prove(&id, peer, &certreqs, uri_bases)?;
         Ok(OwnProof {
             id,
             certificates,
@@ -578,8 +587,13 @@ impl InitResponded {
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
         let authenticator = self.authenticator(ctx, &connection, &local_id);
-        let (certificates, auth) =
-            authenticator.prove(&id, PskPeer::Is(&remote_id), &theirs.certreqs)?;
+        let looks_up = message.notification(NotifyType::HTTP_CERT_LOOKUP_SUPPORTED);
+        let uri_bases = match looks_up {
+            Some(_) => &ctx.config.uri_bases[..],
+            None => &[],
+        };
+        let peer = PskPeer::Is(&remote_id);
+        let (certificates, auth) = authenticator.prove(&id, peer, &theirs.certreqs, uri_bases)?;
         let mut proof = vec![Payload::IdR(id)];
         proof.extend(certificates);
         proof.push(auth);

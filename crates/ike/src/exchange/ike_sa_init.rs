@@ -396,6 +396,9 @@ impl InitSent {
             nonce_r: accepted.nonce_r.to_vec(),
             peer_hashes: peer_hashes(message),
             certreqs: certreqs(message),
+            looks_up_certificates: message
+                .notification(NotifyType::HTTP_CERT_LOOKUP_SUPPORTED)
+                .is_some(),
             childless: message
                 .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
                 .is_some(),
@@ -528,6 +531,7 @@ pub(crate) fn respond(
         nonce_r: nonce,
         peer_hashes: peer_hashes(message),
         certreqs: Vec::new(),
+        looks_up_certificates: false,
         childless,
         full_transcript: announced && signs_full_transcript(message),
     };

@@ -55,6 +55,8 @@ pub(crate) struct InitTranscript {
     pub(crate) peer_hashes: Vec<HashAlgorithm>,
     /// The responder's CERTREQ payloads. The initiator's come in IKE_AUTH.
     pub(crate) certreqs: Vec<CertReq>,
+    /// The peer fetches certificates by their URIs (HTTP_CERT_LOOKUP_SUPPORTED). The initiator says so in IKE_AUTH.
+    pub(crate) looks_up_certificates: bool,
     /// The responder has announced that IKE_AUTH may come without a child SA (RFC 6023 §3).
     pub(crate) childless: bool,
     /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.

@@ -4,27 +4,21 @@ use serde_json::Value;
 
 use super::*;
 
-macro_rules! ml_dsa_file {
-    ($name:literal) => {
-        include_bytes!(concat!("../../../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
-
 const KEYS: &[(&str, &[u8], &[u8])] = &[
     (
         "mldsa44",
-        ml_dsa_file!("moon-mldsa44.pem"),
-        ml_dsa_file!("moon-mldsa44.key"),
+        file!("moon-mldsa44.pem"),
+        file!("moon-mldsa44.key"),
     ),
     (
         "mldsa65",
-        ml_dsa_file!("moon-mldsa65.pem"),
-        ml_dsa_file!("moon-mldsa65.key"),
+        file!("moon-mldsa65.pem"),
+        file!("moon-mldsa65.key"),
     ),
     (
         "mldsa87",
-        ml_dsa_file!("moon-mldsa87.pem"),
-        ml_dsa_file!("moon-mldsa87.key"),
+        file!("moon-mldsa87.pem"),
+        file!("moon-mldsa87.key"),
     ),
 ];
 
@@ -40,8 +34,8 @@ fn identifier_of(scheme: &str) -> Vec<u8> {
 }
 
 fn verified(certificate: &[u8]) -> VerifiedPeer {
-    let authorities = Authorities::new(&[load(ml_dsa_file!("ml-dsa-root.pem"))]).unwrap();
-    let pems = [certificate, ml_dsa_file!("ml-dsa-intermediate.pem")];
+    let authorities = Authorities::new(&[load(file!("ml-dsa-root.pem"))]).unwrap();
+    let pems = [certificate, file!("ml-dsa-intermediate.pem")];
     let rules: SchemeRules = "mldsa65-identity-mldsa87-identity-ike:pubkey-identity"
         .parse()
         .unwrap();
