@@ -185,7 +185,6 @@ def test_a_responder_is_asked_for_the_peer(revoked, topology, daemon, folder, au
 
 @pytest.mark.parametrize("ends", [("esplanade", "charon"), ("charon", "esplanade")], ids=ids)
 @pytest.mark.parametrize("looks_up", ["yes", "no"])
-# RFC 7296 R235
 def test_charon_looks_our_certificate_up(ends, looks_up, topology, daemon, folder, authority, web):
     """Hash and URL, where charon says that it takes them."""
     ours, theirs = ends.index("esplanade"), ends.index("charon")

@@ -6,7 +6,6 @@ fn base(authority: &[u8], base: &str) -> CertificateUriBase {
     CertificateUriBase::new(load(authority), base.to_owned())
 }
 
-// RFC 7296 R235
 #[test]
 fn certificates_of_an_authority_are_named_by_their_hash() {
     let own = load(file!("moon-ecdsa256.pem"));
