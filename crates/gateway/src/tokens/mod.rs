@@ -3,7 +3,7 @@
 //! A module is foreign code, so it is not loaded into the gateway. A process of its own, the keeper, starts before the
 //! gateway gives up rights ([`keeper`]). For each module that the gateway has started with, the keeper runs a process that
 //! loads the module ([`module`]). It starts that process again where it has ended. IKE waits for a signature without
-//! holding anything else up: [`desk`] has what is asked and what was answered.
+//! holding anything else up: the desk has what is asked and what was answered.
 
 mod desk;
 pub mod keeper;

@@ -7,7 +7,8 @@ use crate::transport::ReceivedMessage;
 use crate::wire::{Header, Message};
 
 /// A message of IKE_AUTH whose signature is right. It waits until the status of the peer's certificates has been asked
-/// for. Its sender repeats a request that gets no response, and we repeat ours, so that nobody gives up.
+/// for, or until our own signature is made. Its sender repeats a request that gets no response, and we repeat ours, so
+/// that nobody gives up.
 #[derive(Debug)]
 pub(crate) struct HeldProof {
     header: Header,
