@@ -256,6 +256,18 @@ fn paths_in_the_text_exist() {
 }
 
 #[test]
+fn every_file_of_interop_cases_is_listed() {
+    let folder = root().join("interop");
+    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut cases: Vec<_> = names.filter(|name| name.starts_with("test_")).collect();
+    assert!(cases.len() > 30);
+    cases.retain(|name| !page.contains(&format!("`{name}`")));
+    assert_eq!(cases, [""; 0], "interop/README.md has no row for these");
+}
+
+#[test]
 fn modules_and_items_in_the_text_exist() {
     let all = modules::modules();
     over_pages(50, |page, seen| {
