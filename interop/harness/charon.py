@@ -83,7 +83,7 @@ class Charon(Control):
         self.socket.unlink(missing_ok=True)
         self._process = Process(self.space.wrap(self._command), env={"STRONGSWAN_CONF": str(self._config)},
                                 log=self.folder / "output.log")
-        wait_until(f"{self.name} listens", lambda: self.socket.exists() or self._process.returncode is not None)
+        wait_until(f"{self.name} listens", lambda: self.takes_commands() or self._process.returncode is not None)
         if self._process.returncode is not None:
             raise HarnessError(f"{self.name} ended at start\n{self.logs()}")
         self.load(settings)

@@ -34,6 +34,11 @@ class Control:
     def reauthenticate(self, connection: str = "site") -> None:
         self.swanctl("--rekey", "--ike", connection, "--reauth")
 
+    def takes_commands(self) -> bool:
+        """The socket is there before anybody listens on it."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
+
     def session(self) -> vici.Session:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(20)

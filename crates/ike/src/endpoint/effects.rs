@@ -58,6 +58,7 @@ impl Endpoint {
                 initial_contact,
             } => self.established(now, ike_sa, initial_contact),
             Effect::Reauthenticate { ike_sa } => self.reauthenticate_in_time(now, ike_sa),
+            Effect::ReachOut { ike_sa } => self.reach_out(now, ike_sa),
             Effect::Superseded { ike_sa, by } => self.superseded(now, ike_sa, by),
             Effect::Reauthenticated { from, to } => self.reauthenticated(now, from, to),
             Effect::ConnectFailed {

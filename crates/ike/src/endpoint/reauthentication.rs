@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{CommandError, Endpoint};
-use crate::config::AddressMatch;
+use crate::config::{AddressMatch, EndAction, StartAction};
 use crate::event::Event;
 use crate::failure::{DownReason, Shortage};
 use crate::id::IkeSaId;
-use crate::sa::{ChildState, Effect, IkeSa, IkeSaCommon, Task};
+use crate::sa::{ChildRequest, ChildState, Effect, Established, IkeSa, IkeSaCommon, Task};
 
 impl Endpoint {
     /// Has the peers of an IKE SA authenticate again, over a new IKE SA with the same children. The old one stays until
@@ -35,6 +35,23 @@ impl Endpoint {
             _ => return,
         };
         self.not_reauthenticated(now, id, reason);
+    }
+
+    /// Tries a new IKE SA beside one whose peer does not answer. It takes the children over if the peer was started
+    /// again. Children that would not be established again if the old SA ended are no reason for it.
+    pub(super) fn reach_out(&mut self, now: Instant, id: IkeSaId) {
+        let Some(sa) = self.table.get(id).filter(|sa| sa.is_with_initiation_peer()) else {
+            return;
+        };
+        let wanted = sa.established().map(Established::wanted_children);
+        let comes_back = |request: &ChildRequest| {
+            request.config.dpd_action != EndAction::Clear
+                || request.config.start_action == StartAction::Start
+        };
+        if wanted.is_some_and(|wanted| wanted.iter().any(comes_back)) {
+            // Where no attempt can be made, the verdict about the old SA remains.
+            let _ = self.reauthenticate(now, id);
+        }
     }
 
     /// The attempt to authenticate the peers of an IKE SA again has failed.

@@ -182,9 +182,13 @@ impl IkeSa {
     /// `successor` has authenticated the peers again. This SA ends, with the children that are up there. A peer can drop
     /// the children as soon as it reads the delete, so that packets on their way to it are waited for.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, successor: &[Arc<Child>]) {
-        let Some((state, _)) = self.established_mut() else {
+        let Some((state, sa)) = self.established_mut() else {
             return;
         };
+        // The peer is alive. What it was asked here in vain has some more time, so that this SA ends there too.
+        state.heard(ctx.now);
+        let timing = state.liveness_timing(sa, ctx.now);
+        sa.window.calm(ctx.now, timing);
         for child in &mut state.children {
             let own = ChildRequest::from(child.config.clone());
             if child.state.is_current() && successor.iter().any(|other| own.is_for(other)) {

@@ -209,8 +209,9 @@ impl IkeSaCommon {
         let known = ctx
             .peers
             .contains_key(&PeerKey::new(connection, local_id, &remote_id));
-        // The peer is to keep the SA that this one replaces (RFC 7296 §2.8.3).
-        let known = known || self.reauthenticates.is_some();
+        // The peer is to keep the SA that this one replaces, unless that has ended here (RFC 7296 §2.8.3).
+        let lives = |old| ctx.by_remote.values().flatten().any(|id| *id == old);
+        let known = known || self.reauthenticates.is_some_and(lives);
         if !known && connection.unique != Unique::Never {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }

@@ -65,6 +65,8 @@ pub(crate) enum Effect {
     },
     /// It is time for the peers of this IKE SA to authenticate again.
     Reauthenticate { ike_sa: IkeSaId },
+    /// The peer has not answered for a while. It may have lost this SA.
+    ReachOut { ike_sa: IkeSaId },
     /// The time is over that the peer had to delete `ike_sa` in favour of `by`.
     Superseded { ike_sa: IkeSaId, by: IkeSaId },
     /// The peers have authenticated again. The children that `from` had are up over `to`, or refused.

@@ -19,6 +19,9 @@ use crate::transport::Window;
 /// Unanswered traffic after which the peer is asked whether it is alive, if it was not asked for long. A peer that has
 /// lost its SAs says so at once.
 const ASK_EARLY: Duration = Duration::from_secs(5);
+/// Unanswered traffic after which a new IKE SA is tried beside this one. A peer that was started again may say nothing
+/// about the SA that it has lost, and a path that is down may come back.
+const REACH_OUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Established {
@@ -44,6 +47,8 @@ pub(crate) struct Established {
     pub(crate) next_doubt: Due,
     /// The time at which ESP went out first after the peer was heard last.
     pub(crate) unanswered_since: Option<Instant>,
+    /// A new IKE SA was tried since the peer was heard last.
+    pub(crate) reached_out: bool,
     pub(crate) established: Instant,
     /// The identifier that was given last when this SA was established. IKE SAs with larger ones were begun later.
     pub(crate) last_id: u64,
@@ -64,6 +69,7 @@ impl Established {
     pub(crate) fn heard(&mut self, now: Instant) {
         self.last_heard = now;
         self.unanswered_since = None;
+        self.reached_out = false;
     }
 
     /// The time to ask the peer whether it is alive, unless it is heard before.
@@ -80,6 +86,14 @@ impl Established {
             Some(asked) => deadline(asked, delay).map(|at| at.max(early)),
             None => Some(early),
         }
+    }
+
+    /// The time to try a new IKE SA, unless the peer is heard before. It was asked, and has not answered.
+    pub(crate) fn reach_out_at(&self, connection: &Connection) -> Option<Instant> {
+        let since = self.unanswered_since?;
+        let asked = self.asked_at.is_some_and(|asked| asked >= since);
+        let due = asked && !self.reached_out && connection.dpd_by_traffic;
+        deadline(since, REACH_OUT).filter(|_| due)
     }
 
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
@@ -210,6 +224,7 @@ impl Established {
             self.expires_at,
             self.reauth_at,
             self.superseded.map(|(at, _)| at),
+            self.reach_out_at(connection),
         ];
         let liveness = self.ask_at(connection).filter(|_| !window.asks_for_life());
         let tasks = self.tasks.iter().map(|queued| queued.not_before).min();

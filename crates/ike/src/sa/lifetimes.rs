@@ -65,6 +65,7 @@ impl Established {
             asked_at: None,
             next_doubt: None,
             unanswered_since: None,
+            reached_out: false,
             established: ctx.now,
             last_id: *ctx.last_id,
             rekey_at,
@@ -140,6 +141,13 @@ impl Established {
         tasks.extend(expired.into_iter().filter_map(|id| self.expiry(id)));
         for task in tasks {
             self.queue(ctx, task);
+        }
+        if self
+            .reach_out_at(&sa.connection)
+            .is_some_and(|at| at <= now)
+        {
+            self.reached_out = true;
+            ctx.effects.push(Effect::ReachOut { ike_sa: sa.id });
         }
         if self.ask_at(&sa.connection).is_some_and(|at| at <= ctx.now) {
             self.ask_for_life(sa, ctx);
