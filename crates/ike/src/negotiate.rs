@@ -274,6 +274,27 @@ fn matching<'a>(
     chosen_of_offered.then_some((answer, offered))
 }
 
+/// Our proposals for the rekey of a child SA. The algorithms of the old SA come first, where the configuration has
+/// them: the new SA is to have the same (RFC 7296 §2.8).
+pub(crate) fn kept_first(own: &[EspProposal], old: EspSuite) -> Vec<EspProposal> {
+    let (transform, sequence) = (old.transform, old.sequence_numbers);
+    let cipher = transform.encryption().map(|of| (of, transform.key_bits()));
+    let integrity = transform.integrity();
+    let has_all = |proposal: &&EspProposal| {
+        proposal.protocol() == transform.protocol()
+            && cipher.is_none_or(|cipher| proposal.encryption.contains(&cipher))
+            && integrity.is_none_or(|integrity| proposal.integrity.contains(&integrity))
+            && proposal.sequence_numbers.contains(&sequence)
+    };
+    let kept = own.iter().filter(has_all).map(|proposal| EspProposal {
+        encryption: cipher.into_iter().collect(),
+        integrity: integrity.into_iter().collect(),
+        groups: proposal.groups.clone(),
+        sequence_numbers: vec![sequence],
+    });
+    kept.chain(own.iter().cloned()).collect()
+}
+
 /// Chooses from the peer's offer for a child SA. In IKE_AUTH key exchange methods are ignored.
 pub(crate) fn choose_esp(
     own: &[EspProposal],

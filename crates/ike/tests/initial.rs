@@ -380,6 +380,7 @@ fn unknown_payloads_are_skipped_or_refused_in_every_exchange() {
     }
 }
 
+// RFC 7296 R23
 #[test]
 fn nothing_but_ike_auth_has_an_effect_before_the_peer_is_authenticated() {
     let mut create = Script::child_payloads();
@@ -407,6 +408,7 @@ fn nothing_but_ike_auth_has_an_effect_before_the_peer_is_authenticated() {
 }
 
 /// B is established and asks for more, before A has its response to IKE_AUTH.
+// RFC 7296 R23
 #[test]
 fn an_initiator_answers_nothing_before_the_responder_is_authenticated() {
     for rekeys in [true, false] {

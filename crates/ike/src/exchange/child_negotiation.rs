@@ -174,11 +174,15 @@ impl Established {
     ) -> Result<(ChildSa, Vec<Payload>), ErrorReply> {
         let sent_method = theirs.key_exchange.map(|ke| ke.method);
         let with_key_exchange = terms.exchange.has_key_exchange();
+        let replaced = terms.replaces.and_then(|old| self.child(old));
         let choose = |child: &Child| {
             if sa.nat.udp_encap() && child.uses_ah() {
                 return None;
             }
-            let own = &child.esp_proposals;
+            let own = match replaced {
+                Some(old) => &negotiate::kept_first(&child.esp_proposals, old.esp),
+                None => &child.esp_proposals,
+            };
             negotiate::choose_esp(own, theirs.proposals, sent_method, with_key_exchange)
         };
         let mut reply = ErrorReply::no_proposal_chosen();

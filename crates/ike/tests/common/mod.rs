@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod script;
+pub mod wiretap;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};

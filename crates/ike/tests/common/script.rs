@@ -236,6 +236,17 @@ impl Script {
 
     /// The AUTH payload of the end with the role `signer`, whose identity is `id`.
     pub fn psk_auth(&self, signer: Role, id: &Id, psk: &[u8]) -> Auth {
+        let octets = self.signed_octets(signer, id);
+        let keys = &self.session.as_ref().unwrap().keys;
+        let data = keys.psk_auth(&Secret::from(psk), &octets);
+        Auth {
+            method: AuthMethod::SHARED_KEY,
+            data: data.expose().to_vec(),
+        }
+    }
+
+    /// The octets that AUTH of that end covers.
+    pub fn signed_octets(&self, signer: Role, id: &Id) -> Vec<u8> {
         let session = self.session.as_ref().unwrap();
         let (others, own, nonce) = match signer {
             Role::Initiator => (&self.response, &self.request, &session.nonce_r),
@@ -245,12 +256,7 @@ impl Script {
             true => [&[0; 8], &others[..], own].concat(),
             false => own.clone(),
         };
-        let octets = session.keys.signed_octets(signer, &message, nonce, id);
-        let data = session.keys.psk_auth(&Secret::from(psk), &octets);
-        Auth {
-            method: AuthMethod::SHARED_KEY,
-            data: data.expose().to_vec(),
-        }
+        session.keys.signed_octets(signer, &message, nonce, id)
     }
 
     pub fn seal(&mut self, header: &Header, payloads: &[Payload]) -> Vec<u8> {
@@ -323,13 +329,19 @@ impl Script {
         Some(self.open(&answer))
     }
 
-    /// Rekeys the IKE SA, and sends nothing more on the old one.
-    pub fn rekey_ike(&mut self, side: &mut Side, now: std::time::Instant) {
+    /// The payloads of a request to rekey the IKE SA.
+    pub fn rekey_payloads(&self, spi: u64) -> Vec<Payload> {
         let mut payloads = self.init_payloads();
-        let spi = self.spi_i + 1;
         if let Payload::Sa(proposals) = &mut payloads[0] {
             proposals[0].spi = spi.to_be_bytes().to_vec();
         }
+        payloads
+    }
+
+    /// Rekeys the IKE SA, and sends nothing more on the old one.
+    pub fn rekey_ike(&mut self, side: &mut Side, now: std::time::Instant) {
+        let spi = self.spi_i + 1;
+        let payloads = self.rekey_payloads(spi);
         let answer = self
             .exchange(side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
             .unwrap();

@@ -1,0 +1,317 @@
+//! Rekeys, and the deletes that end what they replace: the requests on an old IKE SA, crossing deletes, what a new child
+//! SA keeps of the old one.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use common::script::{Script, error_of};
+use common::wiretap::{sent_by, tapped};
+use common::*;
+use esplanade_crypto::iana::Encryption;
+use esplanade_ike::config::{Connection, Lifetime};
+use esplanade_ike::wire::{
+    Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, ProtocolId,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A second child, which nobody has asked for yet.
+fn with_two_children(a: &mut Connection, b: &mut Connection) {
+    let (own, peers) = ("fd01::-fd01::ffff", "fd02::-fd02::ffff");
+    a.children.push(child("v6", own, peers).into());
+    b.children.push(child("v6", peers, own).into());
+}
+
+/// The messages of one end on the first IKE SA.
+fn on_first_sa(pair: &Pair, side: &Side) -> Vec<Message> {
+    let sent = sent_by(pair, side).into_iter().map(|sent| sent.message);
+    let spi = Header::decode(&pair.a.sent[0].payload)
+        .unwrap()
+        .initiator_spi;
+    sent.filter(|message| message.header.initiator_spi == spi)
+        .collect()
+}
+
+fn deletes_ike(message: &Message) -> bool {
+    let expected = Delete {
+        protocol: ProtocolId::IKE,
+        spis: vec![],
+    };
+    message.payloads == [Payload::Delete(expected)]
+}
+
+/// An end asks for another child, when its own rekey of the IKE SA is under way, or when it has answered the peer's.
+// RFC 7296 R18, R98
+#[test]
+fn the_delete_is_all_that_follows_on_a_rekeyed_ike_sa() {
+    for asked_by_a in [true, false] {
+        let mut pair = tapped(with_two_children);
+        pair.network.conditions.delay = SECOND / 10..SECOND / 10;
+        let endpoint = &mut pair.a.endpoint;
+        endpoint.initiate(pair.now, "site", Some("net")).unwrap();
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+        pair.flush();
+        while !asked_by_a && pair.b.sent.len() < 3 {
+            assert!(pair.step(pair.now + SECOND));
+        }
+        let asks = match asked_by_a {
+            true => &mut pair.a,
+            false => &mut pair.b,
+        };
+        let done = asks.endpoint.initiate(pair.now, "site", Some("v6"));
+        done.unwrap();
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 2);
+        let requests = |side| {
+            let mut sent = on_first_sa(&pair, side);
+            sent.retain(|message| !message.header.response);
+            sent
+        };
+        let by_a = requests(&pair.a);
+        let kinds: Vec<_> = by_a.iter().map(|m| m.header.exchange).collect();
+        let expected = [
+            ExchangeType::IKE_SA_INIT,
+            ExchangeType::IKE_AUTH,
+            ExchangeType::CREATE_CHILD_SA,
+            ExchangeType::INFORMATIONAL,
+        ];
+        assert_eq!(kinds, expected);
+        assert!(deletes_ike(&by_a[3]));
+        assert_eq!(requests(&pair.b), []);
+        pair.assert_clean_end();
+    }
+}
+
+// RFC 7296 R30, R32
+#[test]
+fn a_response_names_only_what_its_sender_has_not_deleted_itself() {
+    type Close = fn(&mut Side, Instant);
+    let by_command: Close = |side, now| {
+        let closed = side.endpoint.terminate(now, "site", Some("net"));
+        assert_eq!(closed, Ok(1));
+    };
+    let by_data_plane: Close = |side, now| {
+        let child = *side.children.keys().next().unwrap();
+        side.endpoint.reject_child_sa(now, child).unwrap();
+    };
+    let ike_sa: Close = |side, now| {
+        assert_eq!(side.endpoint.terminate(now, "site", None), Ok(1));
+    };
+    for (close, left) in [(by_command, 1), (by_data_plane, 1), (ike_sa, 0)] {
+        for crossing in [false, true] {
+            check_deletes(close, left, crossing);
+        }
+    }
+}
+
+/// A deletes something, and B too if it is `crossing`. Then there are `left` IKE SAs.
+fn check_deletes(close: impl Fn(&mut Side, Instant), left: usize, crossing: bool) {
+    let mut pair = tapped(|_, _| {});
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    close(&mut pair.a, pair.now);
+    if crossing {
+        close(&mut pair.b, pair.now);
+    }
+    pair.flush();
+    pair.run(5 * SECOND);
+    pair.assert_agreed(left, 0);
+    let informational = |side, response| {
+        let mut sent = on_first_sa(&pair, side);
+        sent.retain(|message| {
+            let header = message.header;
+            header.exchange == ExchangeType::INFORMATIONAL && header.response == response
+        });
+        sent
+    };
+    assert_eq!(informational(&pair.a, false).len(), 1);
+    assert_eq!(informational(&pair.b, false).len(), usize::from(crossing));
+    let lens = |side| {
+        let answers = informational(side, true);
+        let lens = answers.iter().map(|answer| answer.payloads.len());
+        lens.collect::<Vec<_>>()
+    };
+    let named = usize::from(left == 1 && !crossing);
+    assert_eq!(lens(&pair.b), [named]);
+    assert_eq!(lens(&pair.a), vec![0; usize::from(crossing)]);
+    pair.assert_clean_end();
+}
+
+// RFC 7296 R56
+#[test]
+fn one_request_is_outstanding_however_many_the_peer_allows() {
+    let names = ["one", "two", "three"];
+    for allowed in [None, Some(16_u32)] {
+        let (mut side, now) = b_with(|config| {
+            change_connection(config, |connection| {
+                let more = names.map(|name| child(name, NET_B, NET_A).into());
+                connection.children.extend(more);
+            });
+        });
+        let mut script = Script::established(&mut side, now);
+        if let Some(size) = allowed {
+            let kind = NotifyType::SET_WINDOW_SIZE;
+            let notify = Notify::new(kind, size.to_be_bytes().to_vec());
+            let payloads = [Payload::Notify(notify)];
+            let exchange = ExchangeType::INFORMATIONAL;
+            let answer = script.exchange(&mut side, now, exchange, &payloads);
+            assert!(answer.is_some());
+        }
+        for name in names {
+            side.endpoint.initiate(now, "site", Some(name)).unwrap();
+        }
+        side.endpoint.rekey(now, "site", Some("net")).unwrap();
+        let refusal = Notify::new(NotifyType::NO_ADDITIONAL_SAS, vec![]);
+        let mut requests = Script::take(&mut side);
+        let mut answered = 0;
+        while let [request] = &requests[..] {
+            assert_eq!(Header::decode(request).unwrap().message_id, answered);
+            side.endpoint.handle_timeout(now + 5 * SECOND);
+            assert!(Script::take(&mut side).iter().all(|again| again == request));
+            answered += 1;
+            let refusal = [Payload::Notify(refusal.clone())];
+            requests = script.answer(&mut side, now, &request.clone(), &refusal);
+        }
+        assert!(requests.is_empty(), "{} at once", requests.len());
+        assert_eq!(answered, 4);
+    }
+}
+
+// RFC 7296 R108
+#[test]
+fn a_second_rekey_of_an_ike_sa_is_refused_for_a_while() {
+    let (mut side, now) = b_with(|_| {});
+    let mut script = Script::established(&mut side, now);
+    let mut rekey = |spi| {
+        let payloads = script.rekey_payloads(spi);
+        let exchange = ExchangeType::CREATE_CHILD_SA;
+        let answer = script.exchange(&mut side, now, exchange, &payloads);
+        error_of(&answer.unwrap())
+    };
+    assert_eq!(rekey(0x1111), None);
+    assert_eq!(rekey(0x2222), Some(NotifyType::TEMPORARY_FAILURE));
+    assert_eq!(side.endpoint.counters().ike_rekeys, 1);
+    let spis: Vec<_> = side.ike_sas().iter().map(|(spi, _)| *spi).collect();
+    assert_eq!(spis, [0x1111]);
+}
+
+/// The ends prefer different ciphers, and each rekeys.
+// RFC 7296 R96
+#[test]
+fn a_rekeyed_child_keeps_its_algorithms() {
+    for by_a in [true, false] {
+        let mut pair = Pair::with(|a, b| {
+            for (connection, bits) in [(a, [128, 256]), (b, [256, 128])] {
+                change_children(connection, |child| {
+                    let ciphers = bits.map(|bits| (Encryption::AesGcm16, bits));
+                    child.esp_proposals[0].encryption = ciphers.to_vec();
+                });
+            }
+        });
+        pair.initiate();
+        pair.run(SECOND);
+        let side = if by_a { &mut pair.a } else { &mut pair.b };
+        side.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        let [old, new] = &pair.a.installed[..] else {
+            panic!("two SAs");
+        };
+        assert_eq!(old.esp, new.esp, "by A: {by_a}");
+        assert_eq!(
+            (&old.local_ts, &old.remote_ts),
+            (&new.local_ts, &new.remote_ts)
+        );
+        pair.assert_clean_end();
+    }
+}
+
+/// The configuration of one end is narrower when one of the two rekeys.
+// RFC 7296 R116
+#[test]
+fn a_narrower_configuration_does_not_narrow_a_child_that_is_rekeyed() {
+    for (changed_at_a, by_a) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut pair = Pair::established();
+        let (mut a, mut b) = default_configs();
+        let (changed, connection) = match changed_at_a {
+            true => (&mut pair.a, &mut a),
+            false => (&mut pair.b, &mut b),
+        };
+        change_children(connection, |child| {
+            child.local_ts = vec![subnet(match changed_at_a {
+                true => "10.1.0.0-10.1.0.255",
+                false => "10.2.0.0-10.2.0.255",
+            })];
+        });
+        changed.endpoint.set_config(config(connection.clone()));
+        let side = if by_a { &mut pair.a } else { &mut pair.b };
+        side.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        let [old, new] = &pair.a.installed[..] else {
+            panic!("two SAs");
+        };
+        assert_eq!(
+            (&old.local_ts, &old.remote_ts),
+            (&new.local_ts, &new.remote_ts)
+        );
+        pair.assert_clean_end();
+    }
+}
+
+/// The times from the beginning to the rekey: of the IKE SA and of the child SA, at either end.
+fn times_to_rekey(pair: &Pair) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for side in [&pair.a, &pair.b] {
+        let status = side.endpoint.status();
+        let sa = status.last().unwrap();
+        let child = &sa.children[0];
+        times.push(sa.rekey_at.unwrap() - sa.established.unwrap());
+        times.push(child.rekey_at.unwrap() - child.installed);
+    }
+    times
+}
+
+// RFC 7296 R103
+#[test]
+fn chance_makes_every_rekey_earlier() {
+    let at_most = Duration::from_secs(1000);
+    for rand in [Duration::ZERO, Duration::from_secs(100)] {
+        let mut pair = Pair::with(|a, b| {
+            for connection in [a, b] {
+                (connection.rekey_time, connection.rand_time) = (at_most, rand);
+                change_children(connection, |child| {
+                    child.lifetime = Lifetime {
+                        rekey_time: at_most,
+                        life_time: 2 * at_most,
+                        rand_time: rand,
+                        ..child.lifetime
+                    };
+                });
+            }
+        });
+        pair.initiate();
+        pair.run(Duration::from_millis(200));
+        let mut times = times_to_rekey(&pair);
+        pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+        let child = pair.a.endpoint.rekey(pair.now, "site", Some("net"));
+        child.unwrap();
+        pair.flush();
+        pair.run(Duration::from_millis(200));
+        times.extend(times_to_rekey(&pair));
+        let within = |time: &Duration| (at_most - rand..=at_most).contains(time);
+        assert!(times.iter().all(within), "{times:?}");
+        let different: BTreeSet<_> = times.iter().collect();
+        let expected = if rand.is_zero() { 1 } else { times.len() };
+        assert_eq!(different.len(), expected, "{times:?}");
+    }
+}
