@@ -5,11 +5,15 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::script::{Script, error_of};
+use common::wiretap::sent_by;
 use common::*;
 use esplanade_ike::config::{
-    Authorities, Certificate, Connection, Credential, Identity, LocalMethod, PublicKey,
-    RemoteMethod, RevocationPolicy, SendCert,
+    Authorities, Certificate, Connection, Credential, Fragmentation, Identity, LocalMethod,
+    PublicKey, RemoteMethod, RevocationPolicy, SendCert,
 };
+use esplanade_ike::suite::Role;
+use esplanade_ike::wire::{Cert, CertEncoding, ExchangeType, Id, IdType, NotifyType, Payload};
 use esplanade_ike::{Config, Event};
 use esplanade_testkit::net::Conditions;
 
@@ -93,6 +97,7 @@ fn pair(
     change(&mut a, &mut b);
     let traced = |connection| Config {
         trace_messages: true,
+        key_log: true,
         ..config(connection)
     };
     let mut pair = Pair::new(traced(a), traced(b), Conditions::PERFECT, 1);
@@ -198,6 +203,64 @@ fn certificates_are_sent_to_those_who_ask() {
                 assert_eq!(outcome.refused.as_ref().is_some_and(missing), certs == 0);
             },
         );
+    }
+}
+
+fn cert(label: &str) -> Payload {
+    Payload::Cert(Cert {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: other(label).der().to_vec(),
+    })
+}
+
+// RFC 7296 R1
+#[test]
+fn the_certificate_of_the_key_is_sent_before_its_authority() {
+    for by_a in [true, false] {
+        let root = trusts(&[other("root")], vec![]);
+        let whole = |a: &mut Connection, _: &mut Connection| a.fragmentation = Fragmentation::No;
+        let mut pair = pair(vec![second()], root, whole);
+        let side = if by_a { &mut pair.a } else { &mut pair.b };
+        side.endpoint.initiate(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.run(Duration::from_secs(1));
+        pair.assert_agreed(1, 1);
+        let mut sent = sent_by(&pair, &pair.a).into_iter();
+        let proof = sent.find(|sent| sent.message.header.exchange == ExchangeType::IKE_AUTH);
+        let mut payloads = proof.unwrap().message.payloads;
+        payloads.retain(|payload| matches!(payload, Payload::Cert(_)));
+        assert_eq!(payloads, ["leaf", "ca"].map(cert));
+    }
+}
+
+// RFC 7296 R1
+#[test]
+fn the_key_of_the_first_certificate_must_have_signed() {
+    for (labels, accepted) in [(["leaf", "ca"], true), (["ca", "leaf"], false)] {
+        let (mut side, now) = b_with(|config| {
+            change_connection(config, |b| {
+                b.remote.id = id("moon.example.org");
+                b.remote.method = trusts(&[other("root")], vec![]);
+            });
+        });
+        let clock = SystemTime::UNIX_EPOCH + NOW;
+        side.endpoint.set_wall_clock(now, clock);
+        let mut script = Script::new();
+        script.id = Id::new(IdType::FQDN, b"moon.example.org".to_vec());
+        let payloads = script.init_payloads();
+        let answer = script.init(&mut side, now, payloads).unwrap();
+        let hashes = answer.notification(NotifyType::SIGNATURE_HASH_ALGORITHMS);
+        let hashes = hashes.unwrap().as_signature_hashes();
+        let octets = script.signed_octets(Role::Initiator, &script.id);
+        let mut payloads = vec![Payload::IdI(script.id.clone())];
+        payloads.extend(labels.map(cert));
+        let auth = second().sign(&hashes, &octets, false);
+        payloads.push(Payload::Auth(auth.unwrap()));
+        payloads.extend(Script::child_payloads());
+        let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+        let error = error_of(&answer.unwrap());
+        let refused = (!accepted).then_some(NotifyType::AUTHENTICATION_FAILED);
+        assert_eq!(error, refused, "{labels:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::script::{Script, error_of};
+use common::wiretap::{sent_by, tapped};
 use common::*;
 use esplanade_crypto::iana::Integrity;
 use esplanade_ike::config::{Child, Childless, Connection, Demand, Mode, Selector};
@@ -432,6 +433,35 @@ fn the_packet_that_asks_comes_first() {
         })
     };
     assert!(covers(&sa.local_ts, &asked.packet.0) && covers(&sa.remote_ts, &asked.packet.1));
+}
+
+// RFC 7296 R118
+#[test]
+fn the_packet_that_asked_is_not_in_a_rekey() {
+    let mut pair = tapped(|_, _| {});
+    ask_for(&mut pair, 1111);
+    for by_a in [true, false] {
+        let side = if by_a { &mut pair.a } else { &mut pair.b };
+        side.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+    }
+    let offered = |side, exchange| {
+        let mut sent = sent_by(&pair, side).into_iter().map(|sent| sent.message);
+        let is_it =
+            |message: &Message| message.header.exchange == exchange && !message.header.response;
+        let payloads = sent.find(is_it).unwrap().payloads.into_iter();
+        let lens = payloads.filter_map(|payload| match payload {
+            Payload::TsI(selectors) | Payload::TsR(selectors) => Some(selectors.len()),
+            _ => None,
+        });
+        lens.collect::<Vec<_>>()
+    };
+    assert_eq!(offered(&pair.a, ExchangeType::IKE_AUTH), [2, 2]);
+    for side in [&pair.a, &pair.b] {
+        assert_eq!(offered(side, ExchangeType::CREATE_CHILD_SA), [1, 1]);
+    }
 }
 
 // RFC 7296 R96, R116, R117
