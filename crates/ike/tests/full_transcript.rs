@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use common::script::{Script, error_of};
+use common::wiretap::Broken;
 use common::*;
-use esplanade_crypto::dh::DhError;
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::{
@@ -15,10 +15,7 @@ use esplanade_ike::config::{
     RevocationPolicy,
 };
 use esplanade_ike::failure::{AuthFailure, UnusableResponse};
-use esplanade_ike::suite::{
-    ActiveKeyExchange, DiffieHellman, IkeSaKeys, KeyExchange, KeyExchangeAnswer,
-    KeyExchangeMethods, Nonces, Role, Suite,
-};
+use esplanade_ike::suite::{IkeSaKeys, KeyExchangeMethods, Nonces, Role, Suite};
 use esplanade_ike::wire::{
     ExchangeType, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
 };
@@ -377,21 +374,6 @@ fn the_announcement_is_known_by_its_type() {
     let kinds: Vec<_> = answer.unwrap().payloads.iter().map(Payload::kind).collect();
     assert!(kinds.contains(&PayloadType::AUTH));
     assert_eq!(full(&side), [true]);
-}
-
-/// A key exchange that an attacker has broken: the shared secrets of the responder leak.
-struct Broken(Arc<Mutex<Option<Secret>>>);
-
-impl KeyExchange for Broken {
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
-        DiffieHellman.start(method)
-    }
-
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
-        let answer = DiffieHellman.answer(method, initiator)?;
-        *self.0.lock().unwrap() = Some(answer.shared.clone());
-        Ok(answer)
-    }
 }
 
 /// The attacker chooses the weak cipher for the two ends. It has broken the key exchange and has the private key of A,

@@ -1,6 +1,12 @@
-//! Reads what the two ends of a pair send, with the keys that they log.
+//! Reads what the two ends of a pair send, with the keys that they log, and learns shared secrets.
 
+use std::sync::{Arc, Mutex};
+
+use esplanade_crypto::iana::Group;
 use esplanade_crypto::sk::SkKey;
+use esplanade_ike::suite::{
+    ActiveKeyExchange, DhError, DiffieHellman, KeyExchange, KeyExchangeAnswer, Secret,
+};
 use esplanade_ike::wire::{HEADER_LEN, Header, Message, PayloadType, decode_chain};
 use esplanade_ike::{Config, Event, KeyLog};
 use esplanade_testkit::net::Conditions;
@@ -9,6 +15,21 @@ use super::{Connection, Pair, Side, config, default_configs};
 
 /// Bytes of a payload before its content.
 const PAYLOAD_HEADER_LEN: usize = 4;
+
+/// A key exchange that an attacker has broken: the shared secrets of the responder leak.
+pub struct Broken(pub Arc<Mutex<Option<Secret>>>);
+
+impl KeyExchange for Broken {
+    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
+        DiffieHellman.start(method)
+    }
+
+    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+        let answer = DiffieHellman.answer(method, initiator)?;
+        *self.0.lock().unwrap() = Some(answer.shared.clone());
+        Ok(answer)
+    }
+}
 
 /// A message that somebody has sent. Inside an Encrypted payload are the payloads that count.
 pub struct Overheard {
