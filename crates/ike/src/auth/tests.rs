@@ -21,6 +21,7 @@ macro_rules! file {
 
 mod hash_and_url;
 mod ml_dsa;
+mod sets;
 
 /// 2026-06-01.
 const NOW: u64 = 1_780_272_000;
@@ -726,77 +727,4 @@ fn a_key_that_may_not_sign_proves_nothing() {
         verify(file!("usage-key-encipherment.pem")).unwrap_err(),
         PeerAuthError::KeyUsage
     );
-}
-
-/// Elements of a SET are sorted one by one when they are decoded.
-#[test]
-fn sets_are_small_wherever_names_are() {
-    use x509_cert::attr::AttributeTypeAndValue;
-    use x509_cert::der::asn1::{Any, ObjectIdentifier, OctetString, SetOfVec, Utf8StringRef};
-    use x509_cert::der::oid::AssociatedOid;
-    use x509_cert::der::{Decode, Encode};
-    use x509_cert::ext::Extension;
-    use x509_cert::ext::pkix::SubjectAltName;
-    use x509_cert::ext::pkix::constraints::name::{GeneralSubtree, NameConstraints};
-    use x509_cert::ext::pkix::name::GeneralName;
-    use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
-
-    let name = |attributes: u32| {
-        let attribute = |number: u32| AttributeTypeAndValue {
-            oid: ObjectIdentifier::new_unwrap("2.5.4.3"),
-            value: Any::from(Utf8StringRef::new(&format!("{number:02}")).unwrap()),
-        };
-        let set = SetOfVec::from_iter((0..attributes).map(attribute)).unwrap();
-        RdnSequence(vec![RelativeDistinguishedName(set)])
-    };
-    let der = file!("moon-ed25519.pem");
-    let original = x509_cert::Certificate::from_der(load(der).der()).unwrap();
-    let with = |change: &dyn Fn(&mut x509_cert::TbsCertificate)| {
-        let mut changed = original.clone();
-        change(&mut changed.tbs_certificate);
-        changed.to_der().unwrap()
-    };
-    fn extend<T: AssociatedOid + Encode>(tbs: &mut x509_cert::TbsCertificate, value: &T) {
-        let all = tbs.extensions.as_mut().unwrap();
-        all.retain(|other| other.extn_id != T::OID);
-        all.push(Extension {
-            extn_id: T::OID,
-            critical: false,
-            extn_value: OctetString::new(value.to_der().unwrap()).unwrap(),
-        });
-    }
-    for (attributes, taken) in [(32, true), (33, false)] {
-        let name = name(attributes);
-        let der = name.to_der().unwrap();
-        assert_eq!(DistinguishedName::from_der(&der).is_some(), taken);
-        let directory = || GeneralName::DirectoryName(name.clone());
-        let subject = with(&|tbs| tbs.subject = name.clone());
-        let issuer = with(&|tbs| tbs.issuer = name.clone());
-        let alternative = with(&|tbs| extend(tbs, &SubjectAltName(vec![directory()])));
-        let constraints = with(&|tbs| {
-            let subtree = GeneralSubtree {
-                base: directory(),
-                minimum: 0,
-                maximum: None,
-            };
-            let constraints = NameConstraints {
-                permitted_subtrees: Some(vec![subtree]),
-                excluded_subtrees: None,
-            };
-            extend(tbs, &constraints);
-        });
-        for (der, place) in [
-            (&subject, "subject"),
-            (&issuer, "issuer"),
-            (&alternative, "subjectAltName"),
-            (&constraints, "name constraints"),
-        ] {
-            let path = path::Anchors::new(std::iter::once(der.as_slice()));
-            assert_eq!(path.is_ok(), taken, "path: {place}");
-            // Constraints are of no interest there.
-            let parsed = Certificate::from_der(der);
-            let expected = taken || place == "name constraints";
-            assert_eq!(parsed.is_ok(), expected, "certificate: {place}");
-        }
-    }
 }
