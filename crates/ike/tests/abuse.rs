@@ -305,16 +305,7 @@ fn a_child_that_the_peer_has_rekeyed_is_not_rekeyed_again_with_another_group() {
     let mut script = Script::established(&mut side, now);
     side.endpoint.rekey(now, "site", Some("net")).unwrap();
     let request = Script::take(&mut side).pop().unwrap();
-    let mut payloads = Script::child_payloads();
-    if let Payload::Sa(proposals) = &mut payloads[0] {
-        proposals[0].spi = vec![0, 0, 0x44, 0x45];
-    }
-    payloads.push(Payload::Nonce(vec![3; 32]));
-    payloads.push(Payload::Notify(Notify::about_child(
-        NotifyType::REKEY_SA,
-        ProtocolId::ESP,
-        0x4444,
-    )));
+    let payloads = Script::rekey_child_payloads();
     let answer = script
         .exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
         .unwrap();

@@ -22,12 +22,6 @@ fn notify(kind: NotifyType, data: &[u8]) -> Payload {
     Payload::Notify(Notify::new(kind, data.to_vec()))
 }
 
-fn create_payloads() -> Vec<Payload> {
-    let mut payloads = Script::child_payloads();
-    payloads.push(Payload::Nonce(vec![9; 32]));
-    payloads
-}
-
 fn create(script: &mut Script, side: &mut Side, now: Instant, payloads: &[Payload]) -> Message {
     let answer = script.exchange(side, now, ExchangeType::CREATE_CHILD_SA, payloads);
     answer.expect("a response")
@@ -73,11 +67,16 @@ fn an_ike_sa_whose_first_child_was_refused_makes_another() {
                 .iter()
                 .any(|p| p.kind() == PayloadType::AUTH)
         );
-        let mut payloads = create_payloads();
+        let mut payloads = Script::create_child_payloads();
         payloads.iter_mut().for_each(change);
         let refused = create(&mut script, &mut side, now, &payloads);
         assert_eq!(error_of(&refused), Some(error));
-        let made = create(&mut script, &mut side, now, &create_payloads());
+        let made = create(
+            &mut script,
+            &mut side,
+            now,
+            &Script::create_child_payloads(),
+        );
         assert_eq!(error_of(&made), None);
         assert_eq!(side.endpoint.status()[0].children.len(), 1);
     }
@@ -125,6 +124,7 @@ fn a_child_that_the_peer_has_lost_is_made_anew() {
         before.spi_in,
     );
     let next = script.answer(&mut side, now, &rekey, &[Payload::Notify(lost)]);
+    assert_eq!(next.len(), 1, "no Delete");
     let made = script.open(&next[0]);
     assert_eq!(made.header.exchange, ExchangeType::CREATE_CHILD_SA);
     assert_eq!(made.notification(NotifyType::REKEY_SA), None);
@@ -137,7 +137,7 @@ fn a_rekey_and_a_delete_with_an_spi_of_another_length_are_refused() {
     for len in [0, 3, 5, 8] {
         let (mut side, now) = b_with(|_| {});
         let mut script = Script::established(&mut side, now);
-        let mut rekey = create_payloads();
+        let mut rekey = Script::create_child_payloads();
         let spi = vec![0x44; len];
         rekey.push(Payload::Notify(Notify {
             protocol: ProtocolId::ESP,
@@ -206,7 +206,7 @@ fn several_selectors_are_narrowed_in_both_directions() {
         });
     });
     let mut script = Script::established(&mut side, now);
-    let mut payloads = create_payloads();
+    let mut payloads = Script::create_child_payloads();
     for payload in &mut payloads {
         match payload {
             Payload::TsI(selectors) => {
@@ -257,8 +257,8 @@ fn an_identity_of_ours_that_no_connection_has_is_refused() {
 #[test]
 fn huge_numbers_within_an_ike_sa_are_answered_once_and_leave_it() {
     let many = |payload: Payload, count| vec![payload; count];
-    let mut proposals = create_payloads();
-    let mut selectors = create_payloads();
+    let mut proposals = Script::create_child_payloads();
+    let mut selectors = Script::create_child_payloads();
     for (a, b) in proposals.iter_mut().zip(&mut selectors) {
         if let Payload::Sa(list) = a {
             let one = list[0].clone();

@@ -443,7 +443,7 @@ impl Established {
             PendingExchange::RekeyIke(pending) => {
                 return self.handle_rekey_ike_response(sa, ctx, *pending, message);
             }
-            PendingExchange::DeleteEnded
+            PendingExchange::DeleteEnded(_)
             | PendingExchange::Liveness
             | PendingExchange::CrashToken => {}
         }
@@ -485,8 +485,9 @@ impl Established {
                     let exchange = PendingExchange::DeleteUnaccepted(spi);
                     self.start_delete(sa, ctx, protocol, spi, exchange)?;
                 }
-                Task::DeleteEnded(protocol, spi) => {
-                    self.start_delete(sa, ctx, protocol, spi, PendingExchange::DeleteEnded)?;
+                Task::DeleteEnded(ended) => {
+                    let exchange = PendingExchange::DeleteEnded(ended);
+                    self.start_delete(sa, ctx, ended.protocol, ended.spi_in, exchange)?;
                 }
                 Task::RekeyIke => self.start_rekey_ike(sa, ctx, None)?,
                 Task::DeleteIke(reason) => return Err(Ending::delete(reason)),

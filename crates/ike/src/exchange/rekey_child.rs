@@ -107,12 +107,13 @@ impl Established {
         if !matches!(rekeyed.protocol, ProtocolId::ESP | ProtocolId::AH) {
             return Err(not_found());
         }
-        let awaits_response = matches!(self.exchange, Some(PendingExchange::CreateChild(_)));
         let spi = rekeyed.spi_u32().ok_or_else(ErrorReply::invalid_syntax)?;
         let named = |child: &&ChildSa| (child.protocol, child.spi_out) == (rekeyed.protocol, spi);
         let old = self.children.iter().find(named);
-        let old = old.ok_or_else(|| match awaits_response {
-            // It can be the SA that we have proposed, if the response was lost.
+        // It can be the SA that we have proposed, if the response was lost, or an SA that we are closing.
+        let comes_or_goes = matches!(self.exchange, Some(PendingExchange::CreateChild(_)))
+            || self.is_child_ended(rekeyed.protocol, spi);
+        let old = old.ok_or_else(|| match comes_or_goes {
             true => ErrorReply::temporary_failure(),
             false => not_found(),
         })?;

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
-use super::task::{PendingExchange, Task};
+use super::task::{EndedChild, PendingExchange, Task};
 use crate::claims::{Claim, SelectorPair};
 use crate::config::{Child, EndAction, Mode};
 use crate::event::{ChildSaDeleted, ChildSaInstalled, Event};
@@ -241,7 +241,12 @@ impl Established {
         let Some(child) = self.child(id) else {
             return false;
         };
-        let (protocol, spi, state) = (child.protocol, child.spi_in, child.state);
+        let state = child.state;
+        let ended = EndedChild {
+            protocol: child.protocol,
+            spi_in: child.spi_in,
+            spi_out: child.spi_out,
+        };
         if rekeying || state == ChildState::Rekeyed {
             // The peer may have replaced the SA. The response to our exchange tells what is to be deleted with it.
             self.queue(ctx, Task::DeleteChild(id, DownReason::Terminated));
@@ -252,7 +257,7 @@ impl Established {
         });
         self.remove_child(sa, ctx, id, DownReason::Terminated);
         if state != ChildState::Deleting {
-            self.queue(ctx, Task::DeleteEnded(protocol, spi));
+            self.queue(ctx, Task::DeleteEnded(ended));
         }
         true
     }

@@ -195,7 +195,7 @@ impl Established {
             }
             Some(
                 PendingExchange::DeleteChild(..)
-                | PendingExchange::DeleteEnded
+                | PendingExchange::DeleteEnded(_)
                 | PendingExchange::Liveness
                 | PendingExchange::CrashToken,
             )

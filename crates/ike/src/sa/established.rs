@@ -7,7 +7,7 @@ use esplanade_crypto::secret::Secret;
 
 use super::child_sa::{ChildRequest, ChildSa};
 use super::deadline;
-use super::task::{PendingExchange, QueuedTask, Task};
+use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
 use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
@@ -15,6 +15,7 @@ use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
 use crate::rate::Due;
 use crate::transport::Window;
+use crate::wire::ProtocolId;
 
 /// Unanswered traffic after which the peer is asked whether it is alive, if it was not asked for long. A peer that has
 /// lost its SAs says so at once.
@@ -162,6 +163,15 @@ impl Established {
         self.tasks.iter().any(deletes)
     }
 
+    /// The peer is to delete the child SA that we sent on with `spi_out`. It has ended here already.
+    pub(crate) fn is_child_ended(&self, protocol: ProtocolId, spi_out: u32) -> bool {
+        let is_it = |ended: &EndedChild| (ended.protocol, ended.spi_out) == (protocol, spi_out);
+        let deletes =
+            |queued: &QueuedTask| matches!(&queued.task, Task::DeleteEnded(ended) if is_it(ended));
+        self.tasks.iter().any(deletes)
+            || matches!(&self.exchange, Some(PendingExchange::DeleteEnded(ended)) if is_it(ended))
+    }
+
     /// Says whether a new child is being established, or is to be.
     pub(crate) fn is_establishing_children(&self) -> bool {
         let creates = |queued: &QueuedTask| matches!(queued.task, Task::CreateChild(_));
@@ -209,7 +219,7 @@ impl Established {
                 PendingExchange::CreateChild(_)
                     | PendingExchange::DeleteChild(..)
                     | PendingExchange::DeleteUnaccepted(_)
-                    | PendingExchange::DeleteEnded
+                    | PendingExchange::DeleteEnded(_)
             )
         )
     }

@@ -20,8 +20,7 @@ pub(crate) enum Task {
     DeleteChild(ChildSaId, DownReason),
     /// Deletes a child SA that the peer has made and that we could not accept. Our SPI is free when the peer confirms.
     DeleteUnaccepted(ProtocolId, u32),
-    /// Deletes a child SA at the peer that has ended here already.
-    DeleteEnded(ProtocolId, u32),
+    DeleteEnded(EndedChild),
     RekeyIke,
     DeleteIke(DownReason),
     Liveness,
@@ -35,13 +34,21 @@ pub(crate) struct QueuedTask {
     pub(crate) not_before: Instant,
 }
 
+/// A child SA that has ended here, and that the peer is to delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndedChild {
+    pub(crate) protocol: ProtocolId,
+    pub(crate) spi_in: u32,
+    pub(crate) spi_out: u32,
+}
+
 /// Our exchange that waits for its response.
 #[derive(Debug)]
 pub(crate) enum PendingExchange {
     CreateChild(Box<PendingChild>),
     DeleteChild(ChildSaId, DownReason),
     DeleteUnaccepted(u32),
-    DeleteEnded,
+    DeleteEnded(EndedChild),
     RekeyIke(Box<PendingIkeRekey>),
     Liveness,
     CrashToken,
@@ -123,7 +130,7 @@ impl Task {
         match self {
             Self::CreateChild(_) => "CHILD_CREATE",
             Self::RekeyChild(_) => "CHILD_REKEY",
-            Self::DeleteChild(..) | Self::DeleteUnaccepted(..) | Self::DeleteEnded(..) => {
+            Self::DeleteChild(..) | Self::DeleteUnaccepted(..) | Self::DeleteEnded(_) => {
                 "CHILD_DELETE"
             }
             Self::RekeyIke => "IKE_REKEY",
@@ -139,10 +146,10 @@ impl Task {
             (Self::CreateChild(a), Self::CreateChild(b)) => a.is_for(&b.config),
             (Self::RekeyChild(a), Self::RekeyChild(b)) => a == b,
             (Self::DeleteChild(a, _), Self::DeleteChild(b, _)) => a == b,
-            (Self::DeleteUnaccepted(protocol, a), Self::DeleteUnaccepted(other, b))
-            | (Self::DeleteEnded(protocol, a), Self::DeleteEnded(other, b)) => {
+            (Self::DeleteUnaccepted(protocol, a), Self::DeleteUnaccepted(other, b)) => {
                 (protocol, a) == (other, b)
             }
+            (Self::DeleteEnded(a), Self::DeleteEnded(b)) => a == b,
             (Self::RekeyIke, Self::RekeyIke)
             | (Self::DeleteIke(_), Self::DeleteIke(_))
             | (Self::Liveness, Self::Liveness)
@@ -158,7 +165,7 @@ impl PendingExchange {
             Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CREATE_CHILD_SA,
             Self::DeleteChild(..)
             | Self::DeleteUnaccepted(..)
-            | Self::DeleteEnded
+            | Self::DeleteEnded(_)
             | Self::Liveness
             | Self::CrashToken => ExchangeType::INFORMATIONAL,
         }
@@ -168,7 +175,7 @@ impl PendingExchange {
         match self {
             Self::CreateChild(pending) if pending.rekeys.is_some() => "CHILD_REKEY",
             Self::CreateChild(_) => "CHILD_CREATE",
-            Self::DeleteChild(..) | Self::DeleteUnaccepted(..) | Self::DeleteEnded => {
+            Self::DeleteChild(..) | Self::DeleteUnaccepted(..) | Self::DeleteEnded(_) => {
                 "CHILD_DELETE"
             }
             Self::RekeyIke(_) => "IKE_REKEY",

@@ -25,7 +25,7 @@ pub struct Script {
     /// The identity that it claims.
     pub id: Id,
     key_pair: KeyPair,
-    nonce: Vec<u8>,
+    pub nonce: Vec<u8>,
     pub request: Vec<u8>,
     response: Vec<u8>,
     /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.
@@ -226,6 +226,37 @@ impl Script {
         ]
     }
 
+    /// A request for another child SA.
+    pub fn create_child_payloads() -> Vec<Payload> {
+        let mut payloads = Self::child_payloads();
+        payloads.push(Payload::Nonce(vec![9; 32]));
+        payloads
+    }
+
+    /// A request to rekey the child SA of [`Script::child_payloads`].
+    pub fn rekey_child_payloads() -> Vec<Payload> {
+        let old = Notify::about_child(NotifyType::REKEY_SA, ProtocolId::ESP, 0x4444);
+        let mut payloads = Self::create_child_payloads();
+        if let Payload::Sa(proposals) = &mut payloads[0] {
+            proposals[0].spi = vec![0, 0, 0x44, 0x45];
+        }
+        payloads.insert(0, Payload::Notify(old));
+        payloads
+    }
+
+    /// A request to rekey the IKE SA, with this SPI for the new one.
+    pub fn rekey_payloads(&self, spi: u64) -> Vec<Payload> {
+        let mut payloads = self.init_payloads();
+        if let Payload::Sa(proposals) = &mut payloads[0] {
+            proposals[0].spi = spi.to_be_bytes().to_vec();
+        }
+        payloads
+    }
+
+    pub fn rekey_ike_payloads(&self) -> Vec<Payload> {
+        self.rekey_payloads(self.spi_i + 1)
+    }
+
     pub fn auth_payloads(&self, psk: &[u8]) -> Vec<Payload> {
         let id = self.id.clone();
         let auth = self.psk_auth(Role::Initiator, &id, psk);
@@ -329,19 +360,10 @@ impl Script {
         Some(self.open(&answer))
     }
 
-    /// The payloads of a request to rekey the IKE SA.
-    pub fn rekey_payloads(&self, spi: u64) -> Vec<Payload> {
-        let mut payloads = self.init_payloads();
-        if let Payload::Sa(proposals) = &mut payloads[0] {
-            proposals[0].spi = spi.to_be_bytes().to_vec();
-        }
-        payloads
-    }
-
     /// Rekeys the IKE SA, and sends nothing more on the old one.
     pub fn rekey_ike(&mut self, side: &mut Side, now: std::time::Instant) {
+        let payloads = self.rekey_ike_payloads();
         let spi = self.spi_i + 1;
-        let payloads = self.rekey_payloads(spi);
         let answer = self
             .exchange(side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
             .unwrap();
