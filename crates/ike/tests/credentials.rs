@@ -327,6 +327,30 @@ fn the_request_chooses_among_several_certificates() {
     }
 }
 
+/// The path needs the last one.
+// RFC 7296 R234
+#[test]
+fn four_certificates_are_sent_and_accepted() {
+    let key = other_vectors()["leaf_key"].as_str().unwrap().to_owned();
+    let own = || {
+        let foreign = [file!("root.pem"), file!("other-root.pem")]
+            .map(load)
+            .concat();
+        let chain = [vec![other("leaf")], foreign, vec![other("ca")]].concat();
+        let own = credential(key.as_bytes(), chain);
+        vec![own.with_authorities(&[other("root")])]
+    };
+    both_ways(
+        own,
+        || trusts(&[other("root")], vec![]),
+        |_, _| {},
+        |outcome| {
+            assert_eq!(outcome.refused, None);
+            assert_eq!(outcome.certs(), 4);
+        },
+    );
+}
+
 #[test]
 fn without_a_request_that_fits_the_first_certificate_is_sent() {
     for asks in [true, false] {

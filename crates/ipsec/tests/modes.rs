@@ -76,6 +76,26 @@ fn every_mode_and_protocol_delivers_what_was_sent() {
     }
 }
 
+/// The peer changes the form with every packet, whatever was agreed.
+// RFC 7296 R169
+#[test]
+fn esp_is_taken_with_and_without_udp_at_any_time() {
+    for version in [4, 6] {
+        for agreed in [true, false] {
+            let mut tunnel = Tunnel::with(GCM, true, |p| p.path = ends(version, agreed));
+            let packets = some_packets(version);
+            for (packet, in_udp) in trimmed(&packets).iter().zip([true, false].iter().cycle()) {
+                tunnel.outbound_sa.common.set_path(ends(version, *in_udp));
+                let packet = std::slice::from_ref(packet);
+                let sent = frames(&mut tunnel, packet);
+                assert_eq!(facts_of(&sent[0]).udp_encap, *in_udp);
+                let opened = open(&mut tunnel, &sent);
+                assert_eq!(opened, packet, "{version} {agreed} {in_udp}");
+            }
+        }
+    }
+}
+
 // RFC 4301 R76
 #[test]
 fn a_receiver_takes_every_dscp() {

@@ -1,11 +1,14 @@
 //! Known answers from `vectors/ike`, and what a forger may try.
 
+use aws_lc_rs::hmac;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
+use esplanade_crypto::sk::SkKey;
 use serde_json::Value;
 
 use super::*;
 use crate::wire::{
-    ExchangeType, Header, Id, IdType, Message, Notify, NotifyType, Payload, PayloadType, Problem,
+    Encrypted, ExchangeType, Header, Id, IdType, Message, Notify, NotifyType, Payload, PayloadType,
+    Problem,
 };
 
 fn cases(json: &str) -> Vec<Value> {
@@ -100,6 +103,43 @@ fn key_derivation_known_answers() {
         let (spi_i, spi_r) = (spi(&again["spi_i"]), spi(&again["spi_r"]));
         let rekeyed = keys.rekey(suite(&case), &shared, nonces, spi_i, spi_r);
         check_keys(&rekeyed, &case["rekeyed"]);
+    }
+}
+
+/// The expected values come from HMAC alone, not from our derivation.
+// RFC 7296 R141
+#[test]
+fn the_prf_of_the_old_sa_makes_the_seed_of_the_new_one() {
+    let hmac = |algorithm, key: &[u8], data: &[&[u8]]| {
+        let key = hmac::Key::new(algorithm, key);
+        hmac::sign(&key, &data.concat()).as_ref().to_vec()
+    };
+    let mut of_sha256 = sa_cases();
+    of_sha256.retain(|case| suite(case).prf == Prf::HmacSha2_256);
+    assert!(!of_sha256.is_empty());
+    for case in of_sha256 {
+        let again = &case["again"];
+        let (n_i, n_r) = (bytes(&again["n_i"]), bytes(&again["n_r"]));
+        let (spi_i, spi_r) = (spi(&again["spi_i"]), spi(&again["spi_r"]));
+        let shared = bytes(&again["shared"]);
+        let nonces = Nonces {
+            initiator: &n_i,
+            responder: &n_r,
+        };
+        let old = keys(&case);
+        let other_prf = Suite {
+            prf: Prf::HmacSha2_512,
+            ..suite(&case)
+        };
+        let secret = Secret::from(shared.as_slice());
+        let new = old.rekey(other_prf, &secret, nonces, spi_i, spi_r);
+        let data = [&shared[..], &n_i, &n_r];
+        let skeyseed = hmac(hmac::HMAC_SHA256, old.d.expose(), &data);
+        let (spi_i, spi_r) = (spi_i.to_be_bytes(), spi_r.to_be_bytes());
+        let seed = [&n_i[..], &n_r, &spi_i, &spi_r, &[1]];
+        // SK_d is the first block of prf+.
+        let expected = hmac(hmac::HMAC_SHA512, &skeyseed, &seed);
+        assert_eq!(new.d, Secret::from(expected));
     }
 }
 
@@ -307,6 +347,50 @@ fn content_of_every_length_round_trips() {
             };
             let sealed = sealer.seal(&header, &payloads).unwrap();
             assert_eq!(opener.open(&sealed), Ok(Message { header, payloads }));
+        }
+    }
+}
+
+/// Protects a message with so many bytes of padding, which has a content of its own.
+fn seal_padded(keys: &IkeSaKeys, header: &Header, content: &[u8], padding: u8) -> Vec<u8> {
+    let (encryption, integrity) = (keys.suite().encryption, keys.suite().integrity);
+    let role = Role::Initiator;
+    let (sk_e, sk_a) = (keys.export_encryption(role), keys.export_integrity(role));
+    let key = SkKey::new(encryption, integrity, sk_e.expose(), sk_a.expose()).unwrap();
+    let mut padded = content.to_vec();
+    padded.extend((1..=padding).chain([padding]));
+    let mut body = vec![1; key.iv_len()];
+    body.extend(padded);
+    body.resize(body.len() + key.icv_len(), 0);
+    let body_len = body.len();
+    let first = PayloadType::VENDOR;
+    let message = Message {
+        header: *header,
+        payloads: vec![Payload::Encrypted(Encrypted { first, body })],
+    };
+    let mut datagram = message.encode().unwrap();
+    let iv_at = datagram.len() - body_len;
+    datagram.truncate(datagram.len() - key.icv_len());
+    key.seal(&mut datagram, iv_at).unwrap();
+    datagram
+}
+
+// RFC 7296 R256
+#[test]
+fn any_amount_of_padding_is_taken() {
+    for case in cipher_cases() {
+        let keys = keys(&case);
+        let opener = keys.opener(Role::Responder);
+        let header = header(&case, 0);
+        let payloads = vec![Payload::Vendor(vec![0x5a; 11])];
+        let mut content = Vec::new();
+        crate::wire::encode_chain(&payloads, &mut content).unwrap();
+        // 15 bytes of content and the length of the padding fill one block.
+        for padding in (0..=u8::MAX).step_by(16) {
+            let sealed = seal_padded(&keys, &header, &content, padding);
+            let payloads = payloads.clone();
+            let opened = opener.open(&sealed);
+            assert_eq!(opened, Ok(Message { header, payloads }), "{padding}");
         }
     }
 }
