@@ -63,6 +63,14 @@ impl Config {
         secret.filter(|_| self.quick_crash_detection)
     }
 
+    /// Where a peer finds our certificates. There is no such place for a peer that looks none up.
+    pub(crate) fn uri_bases_for(&self, looks_up: bool) -> &[CertificateUriBase] {
+        match looks_up {
+            true => &self.uri_bases,
+            false => &[],
+        }
+    }
+
     /// Gives host names the addresses, or the reason for none, that `known` has. Returns true if that changes
     /// anything.
     pub fn set_names<'a>(&mut self, known: impl Fn(&str) -> Option<&'a HostName>) -> bool {

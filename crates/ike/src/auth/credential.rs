@@ -98,15 +98,7 @@ impl Credential {
             subject: end_entity.subject().to_string(),
         };
         let key = key.ok_or_else(mismatch)?;
-        let credential = Self {
-            key,
-            public,
-            chain,
-            issuers: Vec::new(),
-            status: OwnStatus::default(),
-            schemes: Vec::new(),
-        };
-        Ok(credential.with_authorities(&[]))
+        Ok(Self::with_key(key, public, chain))
     }
 
     /// A key without a certificate. The file is as for [`Self::new`].
@@ -115,14 +107,8 @@ impl Credential {
         let mismatch = || CredentialError::Mismatch {
             subject: public.identity().to_string(),
         };
-        Ok(Self {
-            key: loaded.ok_or_else(mismatch)?,
-            public,
-            chain: Vec::new(),
-            issuers: Vec::new(),
-            status: OwnStatus::default(),
-            schemes: Vec::new(),
-        })
+        let key = loaded.ok_or_else(mismatch)?;
+        Ok(Self::with_key(key, public, Vec::new()))
     }
 
     /// A certificate whose private key is kept elsewhere. The key is one of `keys`: the first whose signature is right.
@@ -137,15 +123,20 @@ impl Credential {
         if let KeyType::MlDsa(_) = kind {
             return Err(CredentialError::ExternalKeyType(kind.to_string()));
         }
+        let key = PrivateKey::External(ExternalKeys::new(kind, keys));
+        Ok(Self::with_key(key, public, chain))
+    }
+
+    fn with_key(key: PrivateKey, public: PublicKey, chain: Vec<Certificate>) -> Self {
         let credential = Self {
-            key: PrivateKey::External(ExternalKeys::new(kind, keys)),
+            key,
             public,
             chain,
             issuers: Vec::new(),
             status: OwnStatus::default(),
             schemes: Vec::new(),
         };
-        Ok(credential.with_authorities(&[]))
+        credential.with_authorities(&[])
     }
 
     /// Takes what lacks between our certificate and a root from these authorities. The root is not sent.
@@ -263,6 +254,10 @@ impl Credential {
         signed_octets: &[u8],
         legacy: bool,
     ) -> Result<Auth, CredentialError> {
+        let of_our_key = |auth: Auth| {
+            let checked = self.public.check_auth(&auth, signed_octets, false);
+            checked.is_ok().then_some(auth)
+        };
         match (&self.key, announced) {
             (PrivateKey::Ecdsa { kind, fixed, .. }, []) => {
                 let (method, _) = rfc4754_method(*kind);
@@ -282,11 +277,8 @@ impl Credential {
                     });
                 }
                 let (method, scheme) = rfc4754_method(keys.kind());
-                return keys.sign(scheme, signed_octets, |data| {
-                    let auth = Auth { method, data };
-                    let checked = self.public.check_auth(&auth, signed_octets, false);
-                    checked.is_ok().then_some(auth)
-                });
+                let auth = |data| of_our_key(Auth { method, data });
+                return keys.sign(scheme, signed_octets, auth);
             }
             (PrivateKey::Rsa { .. }, []) if !legacy => return Err(CredentialError::Sha1),
             (PrivateKey::Rsa { sha1, .. }, []) => {
@@ -314,12 +306,10 @@ impl Credential {
         };
         match &self.key {
             PrivateKey::External(keys) => keys.sign(scheme, signed_octets, |value| {
-                let auth = match scheme {
+                of_our_key(match scheme {
                     Scheme::Ecdsa(_) => auth(&ecdsa_der(&value)?),
                     _ => auth(&value),
-                };
-                let checked = self.public.check_auth(&auth, signed_octets, false);
-                checked.is_ok().then_some(auth)
+                })
             }),
             key => Ok(auth(&key.sign(scheme, signed_octets)?)),
         }

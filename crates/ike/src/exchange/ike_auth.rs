@@ -7,7 +7,7 @@ use super::authenticator::{self, AuthenticatedPeer, Authenticator, Proof, PskPee
 use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify};
-use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
+use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
 use crate::config::{
     CertificateUriBase, Childless, Connection, Identity, PublicKey, RemoteMethod, StatusSource,
@@ -66,10 +66,7 @@ impl IkeSaCommon {
             role: Role::Initiator,
             local_id: &local_id,
         };
-        let uri_bases = match due.init.looks_up_certificates {
-            true => &ctx.config.uri_bases[..],
-            false => &[],
-        };
+        let uri_bases = ctx.config.uri_bases_for(due.init.looks_up_certificates);
         let proof = match self.proof(&authenticator, uri_bases) {
             Ok(proof) => proof,
             Err(failure) if failure.awaits_signature() => {
@@ -588,11 +585,7 @@ impl InitResponded {
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
         let authenticator = self.authenticator(ctx, &connection, &local_id);
-        let looks_up = message.notification(NotifyType::HTTP_CERT_LOOKUP_SUPPORTED);
-        let uri_bases = match looks_up {
-            Some(_) => &ctx.config.uri_bases[..],
-            None => &[],
-        };
+        let uri_bases = ctx.config.uri_bases_for(looks_up_certificates(message));
         let peer = PskPeer::Is(&remote_id);
         let (certificates, auth) = authenticator.prove(&id, peer, &theirs.certreqs, uri_bases)?;
         let mut proof = vec![Payload::IdR(id)];

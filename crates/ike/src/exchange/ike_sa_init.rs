@@ -7,7 +7,7 @@ use esplanade_crypto::iana::Group;
 
 use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange::{self, CompletionError};
-use super::payloads::InitPayloads;
+use super::payloads::{InitPayloads, looks_up_certificates};
 use crate::auth::SIGNATURE_HASHES;
 use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey, RemoteMethod};
 use crate::event::Direction;
@@ -396,9 +396,7 @@ impl InitSent {
             nonce_r: accepted.nonce_r.to_vec(),
             peer_hashes: peer_hashes(message),
             certreqs: certreqs(message),
-            looks_up_certificates: message
-                .notification(NotifyType::HTTP_CERT_LOOKUP_SUPPORTED)
-                .is_some(),
+            looks_up_certificates: looks_up_certificates(message),
             childless: message
                 .notification(NotifyType::CHILDLESS_IKEV2_SUPPORTED)
                 .is_some(),

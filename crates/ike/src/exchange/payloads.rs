@@ -8,6 +8,12 @@ use crate::wire::{
     TrafficSelector,
 };
 
+/// Says whether the sender fetches certificates by their URIs (RFC 7296 §3.6).
+pub(super) fn looks_up_certificates(message: &Message) -> bool {
+    let announced = NotifyType::HTTP_CERT_LOOKUP_SUPPORTED;
+    message.notification(announced).is_some()
+}
+
 /// The number of times that a payload of type `T` may come. `&T` or a slice stands for once, [`Option`] for once at
 /// most, [`Vec`] for any number.
 trait PayloadField<'a, T: 'a>: Sized {
