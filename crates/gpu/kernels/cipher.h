@@ -1,0 +1,119 @@
+// The kinds of esp_cipher.
+
+// Encrypts NULL's payload (RFC 2410): copies it. So does AES-GMAC.
+INLINE void copy_payload(const struct launch *l) {
+    u32 sub = LANE % 8;
+    struct packet p = load_packet(l, LANE / 8);
+    u32 mask = payload_mask(l, &p);
+    if (sub == 0) copy_frame(l, &p);
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            u32 at = 4 * (8 * t + sub) + i;
+            if (p.active && at < p.payload) l->out[p.out + p.head + at] = l->in[p.in + p.head + at] & mask;
+        }
+    }
+}
+
+// Loads four words as one block of a state, or zeros in place of words that do not exist.
+INLINE void load_block(u32 q[PLANES], u32 block, GLOBAL const u32 *text, u32 first, u32 end) {
+    UNROLL for (u32 i = 0; i < 4; i++) q[2 * i + block] = first + i < end ? text[first + i] : 0;
+}
+
+// AES-CBC (RFC 3602). A chain cannot be split, so the two blocks of a lane belong to two packets with their own keys.
+INLINE void cbc_seal(const struct launch *l) {
+    struct packet a = load_packet(l, 2 * LANE), b = load_packet(l, 2 * LANE + 1);
+    copy_frame(l, &a);
+    copy_frame(l, &b);
+    u32 chain[PLANES];
+    load_block(chain, 0, l->in + a.in, a.head - 4, a.head);
+    load_block(chain, 1, l->in + b.in, b.head - 4, b.head);
+    transpose(chain);
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        u32 q[PLANES];
+        load_block(q, 0, l->in + a.in + a.head, 4 * t, a.payload);
+        load_block(q, 1, l->in + b.in + b.head, 4 * t, b.payload);
+        transpose(q);
+        UNROLL for (u32 n = 0; n < PLANES; n++) q[n] ^= chain[n];
+        aes_encrypt(q, l->rows, a.key, b.key, l->argument, l->argument);
+        UNROLL for (u32 n = 0; n < PLANES; n++) chain[n] = q[n];
+        transpose(q);
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            u32 at = 4 * t + i;
+            if (a.active && at < a.payload) l->out[a.out + a.head + at] = q[2 * i] & a.valid;
+            if (b.active && at < b.payload) l->out[b.out + b.head + at] = q[2 * i + 1] & b.valid;
+        }
+    }
+}
+
+// The two blocks of a lane are neighbours.
+INLINE void cbc_open(const struct launch *l) {
+    u32 sub = LANE % 8;
+    struct packet p = load_packet(l, LANE / 8);
+    u32 mask = payload_mask(l, &p);
+    if (sub == 0) copy_frame(l, &p);
+    // The IV lies before the first block, so that each block has its predecessor before it.
+    GLOBAL const u32 *text = l->in + p.in + p.head - 4;
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        u32 first = 8 * (8 * t + sub);
+        u32 q[PLANES], before[PLANES];
+        load_block(before, 0, text, first, p.payload);
+        load_block(before, 1, text, first + 4, p.payload);
+        load_block(q, 0, text + 4, first, p.payload);
+        load_block(q, 1, text + 4, first + 4, p.payload);
+        transpose(q);
+        aes_decrypt(q, l->rows, p.key, l->argument);
+        transpose(q);
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            u32 word = 2 * (i % 4) + i / 4;
+            if (p.active && first + i < p.payload) {
+                l->out[p.out + p.head + first + i] = (q[word] ^ before[word]) & mask;
+            }
+        }
+    }
+}
+
+// AES-CTR (RFC 3686 §4) and the cipher of AES-GCM (RFC 4106).
+INLINE void ctr(const struct launch *l) {
+    u32 sub = LANE % 8;
+    u32 rounds = l->argument & 0xff, counter = l->argument >> 8;
+    struct packet p = load_packet(l, LANE / 8);
+    u32 mask = payload_mask(l, &p);
+    u32 nonce[3];
+    load_nonce(l, &p, nonce);
+    if (sub == 0) copy_frame(l, &p);
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        u32 block = 2 * (8 * t + sub);
+        u32 q[PLANES] = {nonce[0], nonce[0], nonce[1], nonce[1], nonce[2], nonce[2],
+                         swap_bytes(counter + block), swap_bytes(counter + block + 1)};
+        transpose(q);
+        aes_encrypt(q, l->rows, p.key, p.key, rounds, rounds);
+        transpose(q);
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            u32 at = 4 * block + i;
+            if (p.active && at < p.payload) {
+                l->out[p.out + p.head + at] = (l->in[p.in + p.head + at] ^ q[2 * (i % 4) + i / 4]) & mask;
+            }
+        }
+    }
+}
+
+// ChaCha20 (RFC 7634 §2). Block 0 of the key stream is the key of Poly1305.
+INLINE void chacha(const struct launch *l) {
+    u32 sub = LANE % 8;
+    struct packet p = load_packet(l, LANE / 8);
+    u32 mask = payload_mask(l, &p);
+    u32 nonce[3];
+    load_nonce(l, &p, nonce);
+    if (sub == 0) copy_frame(l, &p);
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        u32 block = 8 * t + sub;
+        u32 stream[16];
+        chacha_block(stream, l->rows + p.key + ROW_ROUND_KEYS, block + 1, nonce);
+        UNROLL for (u32 i = 0; i < 16; i++) {
+            u32 at = 16 * block + i;
+            if (p.active && at < p.payload) {
+                l->out[p.out + p.head + at] = (l->in[p.in + p.head + at] ^ stream[i]) & mask;
+            }
+        }
+    }
+}
