@@ -34,6 +34,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/crypto/benches/engine/peer.rs",
     "crates/crypto-c/src/",
     "crates/fpga/src/simulated/pins.rs",
+    "crates/gpu/src/device/",
     "crates/gateway/src/io/",
     "crates/testkit/src/guard.rs",
     "fuzz/examples/coverage.rs",

@@ -1,0 +1,88 @@
+//! The words that host and kernels exchange. `kernels/abi.h` has the same numbers, and a test compares them.
+
+/// Lanes of a work-group.
+pub const GROUP_LANES: usize = 64;
+/// Words of a job's descriptor.
+pub const JOB_WORDS: usize = 8;
+/// Words of a work-group's descriptor.
+pub const GROUP_WORDS: usize = 8;
+/// Words of a key as the host gives it to `expand_keys`.
+pub const RAW_WORDS: usize = 40;
+/// Words of a key's row on the device.
+pub const ROW_WORDS: usize = 192;
+/// Words of scratch memory that GHASH needs for a job.
+pub const SCRATCH_WORDS: usize = 32;
+
+/// The verdict of a job that was sealed, or that is authentic.
+pub const DONE: u32 = 1;
+/// The verdict of a job whose ICV is wrong.
+pub const NOT_AUTHENTIC: u32 = 2;
+
+/// The work of a stage on one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum StageKind {
+    Copy = 1,
+    CbcSeal = 2,
+    CbcOpen = 3,
+    Ctr = 4,
+    ChaCha = 5,
+    HmacMd5 = 16,
+    HmacSha1 = 17,
+    HmacSha256 = 18,
+    Ghash = 19,
+    Gmac = 20,
+    Poly1305 = 21,
+    FinishGcm = 32,
+}
+
+impl StageKind {
+    pub const ALL: [Self; 12] = [
+        Self::Copy,
+        Self::CbcSeal,
+        Self::CbcOpen,
+        Self::Ctr,
+        Self::ChaCha,
+        Self::HmacMd5,
+        Self::HmacSha1,
+        Self::HmacSha256,
+        Self::Ghash,
+        Self::Gmac,
+        Self::Poly1305,
+        Self::FinishGcm,
+    ];
+
+    /// Lanes that share a job. `None` stands for a lane that has two jobs.
+    pub const fn lanes(self) -> Option<usize> {
+        match self {
+            Self::CbcSeal => None,
+            Self::Copy | Self::CbcOpen | Self::Ctr | Self::ChaCha | Self::Ghash | Self::Gmac => {
+                Some(8)
+            }
+            _ => Some(1),
+        }
+    }
+
+    /// Jobs of a full work-group.
+    pub const fn jobs(self) -> usize {
+        match self.lanes() {
+            Some(lanes) => GROUP_LANES / lanes,
+            None => GROUP_LANES * 2,
+        }
+    }
+
+    /// The cost of a turn of the kind's loop, in instructions of a lane. The order of work-groups follows it, and the
+    /// model of lane efficiency. Rounded from the compiler's output; only the ratios matter.
+    pub const fn cost(self) -> u64 {
+        match self {
+            Self::Copy | Self::FinishGcm => 1,
+            Self::CbcSeal | Self::CbcOpen | Self::Ctr => 28,
+            Self::ChaCha => 16,
+            Self::HmacMd5 => 6,
+            Self::HmacSha1 => 8,
+            Self::HmacSha256 => 16,
+            Self::Ghash | Self::Gmac => 9,
+            Self::Poly1305 => 1,
+        }
+    }
+}

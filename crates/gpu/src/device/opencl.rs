@@ -1,0 +1,483 @@
+//! OpenCL devices. The library is loaded at run time.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::Arc;
+
+use esplanade_crypto::{Batch, Direction};
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
+use opencl3::error_codes::ClError;
+use opencl3::event::{CL_COMPLETE, Event};
+use opencl3::kernel::Kernel;
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
+use opencl3::platform::get_platforms;
+use opencl3::program::Program;
+use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
+use zeroize::Zeroize;
+
+use super::{Device, DeviceError, FinishedLaunch, Wake};
+use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
+use crate::kernels;
+use crate::keys::RawKey;
+use crate::launch::{Launch, LaunchLimits, STAGES};
+
+/// Launches under way at once.
+const DEPTH: usize = 4;
+/// The words of the packets of a launch: 8 MiB.
+const WORDS: usize = 2 << 20;
+/// Jobs of a launch.
+const JOBS: usize = 16_384;
+/// Rows of the key table.
+const ROWS: usize = 32_768;
+/// Keys loaded, or rows wiped, by one call of a kernel.
+const KEYS_AT_ONCE: usize = 256;
+
+/// An OpenCL device.
+pub struct OpenCl {
+    name: String,
+    /// Launches in the order of their start. Their memory is `ManuallyDrop`, because a device that hangs may still
+    /// write to it.
+    launches: VecDeque<ManuallyDrop<UnderWay>>,
+    free: Vec<Stream>,
+    keys: KeyTable,
+    wake: Wake,
+}
+
+/// A queue with the memory of one launch.
+struct Stream {
+    queue: CommandQueue,
+    cipher: Kernel,
+    mac: Kernel,
+    finish: Kernel,
+    input: Buffer<u8>,
+    output: Buffer<u8>,
+    jobs: Buffer<u32>,
+    order: Buffer<u32>,
+    groups: [Buffer<u32>; STAGES],
+    scratch: Buffer<u32>,
+    verdicts: Buffer<u32>,
+}
+
+/// A launch, with everything that the device reads and writes until it has finished.
+struct UnderWay {
+    stream: Stream,
+    launch: Launch,
+    batches: Vec<Batch>,
+    verdicts: Vec<u32>,
+    /// Complete when the last read is.
+    last: Event,
+}
+
+struct KeyTable {
+    queue: CommandQueue,
+    expand: Kernel,
+    wipe: Kernel,
+    rows: Buffer<u32>,
+    staging: Buffer<u32>,
+}
+
+fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
+    move |error| DeviceError::Call {
+        call,
+        why: error.to_string(),
+    }
+}
+
+/// Finds a device whose name, with its platform's, has `wanted` in it. Without a wish it is the first GPU.
+fn find(wanted: Option<&str>) -> Result<(ClDevice, String), DeviceError> {
+    let platforms = get_platforms().map_err(|error| match error.0 {
+        opencl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED => DeviceError::NoLibrary,
+        // The loader says so when no driver is installed.
+        -1001 => DeviceError::NoDevice {
+            wanted: wanted.map(str::to_owned),
+            there: Vec::new(),
+        },
+        _ => failed("clGetPlatformIDs")(error),
+    })?;
+    let mut there = Vec::new();
+    for platform in platforms {
+        let platform_name = platform.name().unwrap_or_default();
+        for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+            let device = ClDevice::new(id);
+            let name = device.name().unwrap_or_default();
+            let name = format!("{}: {}", platform_name.trim(), name.trim());
+            let is_gpu = device
+                .dev_type()
+                .is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
+            let is_it = match wanted {
+                Some(wanted) => name.to_lowercase().contains(&wanted.to_lowercase()),
+                None => is_gpu,
+            };
+            if is_it {
+                return Ok((device, name));
+            }
+            there.push(name);
+        }
+    }
+    Err(DeviceError::NoDevice {
+        wanted: wanted.map(str::to_owned),
+        there,
+    })
+}
+
+impl OpenCl {
+    /// Opens a device and compiles the kernels for it, which can take seconds. `wanted` is a part of the device's name
+    /// or of its platform's; without it the first GPU is taken.
+    pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Self, DeviceError> {
+        let (device, name) = find(wanted)?;
+        let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
+        let program =
+            Program::create_and_build_from_source(&context, kernels::SOURCE, "-cl-std=CL1.2")
+                .map_err(|log| DeviceError::Compiler(log.to_string()))?;
+        let keys = KeyTable::new(&context, &program)?;
+        let free = (0..DEPTH)
+            .map(|_| Stream::new(&context, &program, &keys.rows))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            name,
+            launches: VecDeque::new(),
+            free,
+            keys,
+            wake,
+        })
+    }
+}
+
+fn kernel(program: &Program, name: &str) -> Result<Kernel, DeviceError> {
+    Kernel::create(program, name).map_err(failed("clCreateKernel"))
+}
+
+fn queue(context: &Context) -> Result<CommandQueue, DeviceError> {
+    // OpenCL 1.2 has no other call than the one that later versions deprecate.
+    #[allow(deprecated)]
+    CommandQueue::create_default(context, 0).map_err(failed("clCreateCommandQueue"))
+}
+
+/// Makes a buffer of `count` values and fills it with zeros: memory may have been another program's.
+fn buffer<T: Default>(
+    context: &Context,
+    queue: &CommandQueue,
+    count: usize,
+) -> Result<Buffer<T>, DeviceError> {
+    // SAFETY: there is no host pointer.
+    let buffer = unsafe { Buffer::create(context, CL_MEM_READ_WRITE, count, ptr::null_mut()) };
+    let mut buffer = buffer.map_err(failed("clCreateBuffer"))?;
+    zero(queue, &mut buffer, count)?;
+    Ok(buffer)
+}
+
+fn zero<T: Default>(
+    queue: &CommandQueue,
+    buffer: &mut Buffer<T>,
+    count: usize,
+) -> Result<(), DeviceError> {
+    // SAFETY: the buffer has `count` values, and the pattern is copied by the call.
+    let filled = unsafe {
+        queue.enqueue_fill_buffer(buffer, &[T::default()], 0, count * size_of::<T>(), &[])
+    };
+    filled.map_err(failed("clEnqueueFillBuffer")).map(drop)
+}
+
+/// Runs a kernel whose arguments are set.
+fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<(), DeviceError> {
+    let group = GROUP_LANES;
+    // SAFETY: the caller has set all arguments, and the buffers are large enough for what the lanes use. The sizes are
+    // of one dimension, and are read during the call.
+    let event =
+        unsafe { queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), &lanes, &group, &[]) };
+    event.map_err(failed("clEnqueueNDRangeKernel")).map(drop)
+}
+
+impl KeyTable {
+    fn new(context: &Context, program: &Program) -> Result<Self, DeviceError> {
+        let queue = queue(context)?;
+        let table = Self {
+            expand: kernel(program, "expand_keys")?,
+            wipe: kernel(program, "wipe_keys")?,
+            rows: buffer(context, &queue, ROWS * ROW_WORDS)?,
+            staging: buffer(context, &queue, KEYS_AT_ONCE * RAW_WORDS)?,
+            queue,
+        };
+        for kernel in [&table.expand, &table.wipe] {
+            set(kernel, 0, &table.staging)?;
+            set(kernel, 1, &table.rows)?;
+        }
+        table.queue.finish().map_err(failed("clFinish"))?;
+        Ok(table)
+    }
+
+    /// Runs a kernel over records in the staging buffer, and waits.
+    fn run(&mut self, wipe: bool, words: &[u32], count: usize) -> Result<(), DeviceError> {
+        // SAFETY: the call waits until the words are copied, and the staging buffer has room for them.
+        let written = unsafe {
+            self.queue
+                .enqueue_write_buffer(&mut self.staging, CL_TRUE, 0, words, &[])
+        };
+        written.map_err(failed("clEnqueueWriteBuffer"))?;
+        let kernel = if wipe { &self.wipe } else { &self.expand };
+        // SAFETY: the third argument is a uint.
+        unsafe { kernel.set_arg(2, &(count as cl_uint)) }.map_err(failed("clSetKernelArg"))?;
+        run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
+        zero(&self.queue, &mut self.staging, KEYS_AT_ONCE * RAW_WORDS)?;
+        self.queue.finish().map_err(failed("clFinish"))
+    }
+}
+
+fn set<T>(kernel: &Kernel, at: cl_uint, buffer: &Buffer<T>) -> Result<(), DeviceError> {
+    // SAFETY: the argument is a buffer, given by its handle.
+    let set = unsafe { kernel.set_arg(at, &opencl3::memory::ClMem::get(buffer)) };
+    set.map_err(failed("clSetKernelArg"))
+}
+
+impl Stream {
+    fn new(context: &Context, program: &Program, rows: &Buffer<u32>) -> Result<Self, DeviceError> {
+        let queue = queue(context)?;
+        // Every work-group has a job, and a stage's last work-groups of each kind may be small.
+        let groups = || buffer(context, &queue, JOBS * GROUP_WORDS);
+        let stream = Self {
+            cipher: kernel(program, "esp_cipher")?,
+            mac: kernel(program, "esp_mac")?,
+            finish: kernel(program, "esp_finish")?,
+            input: buffer(context, &queue, WORDS * 4)?,
+            output: buffer(context, &queue, WORDS * 4)?,
+            jobs: buffer(context, &queue, JOBS * JOB_WORDS)?,
+            order: buffer(context, &queue, 2 * STAGES * JOBS)?,
+            groups: [groups()?, groups()?, groups()?],
+            scratch: buffer(context, &queue, JOBS * SCRATCH_WORDS)?,
+            verdicts: buffer(context, &queue, JOBS)?,
+            queue,
+        };
+        let stages = [&stream.cipher, &stream.mac, &stream.finish];
+        for (kernel, groups) in stages.into_iter().zip(&stream.groups) {
+            set(kernel, 0, &stream.input)?;
+            set(kernel, 1, &stream.output)?;
+            set(kernel, 2, rows)?;
+            set(kernel, 3, &stream.jobs)?;
+            set(kernel, 4, &stream.order)?;
+            set(kernel, 5, groups)?;
+            set(kernel, 6, &stream.scratch)?;
+            set(kernel, 7, &stream.verdicts)?;
+        }
+        stream.queue.finish().map_err(failed("clFinish"))?;
+        Ok(stream)
+    }
+
+    /// Puts the work of a launch into the queue.
+    ///
+    /// # Safety
+    ///
+    /// `launch`, `batches` and `verdicts` stay where they are, and nobody uses them, until the event is complete.
+    unsafe fn enqueue(
+        &mut self,
+        launch: &Launch,
+        batches: &mut [Batch],
+        verdicts: &mut [u32],
+    ) -> Result<Event, DeviceError> {
+        let written = failed("clEnqueueWriteBuffer");
+        let queue = &self.queue;
+        for (part, batch) in launch.parts.iter().zip(&*batches) {
+            let bytes = &batch.buffer[part.bytes.clone()];
+            if !bytes.is_empty() {
+                // SAFETY: the caller keeps the batch. The parts fit the buffer by the launch's limits.
+                unsafe {
+                    queue.enqueue_write_buffer(&mut self.input, CL_FALSE, part.word * 4, bytes, &[])
+                }
+                .map_err(&written)?;
+            }
+        }
+        let [cipher_groups, mac_groups, finish_groups] = &mut self.groups;
+        let [cipher, mac, finish] = &launch.groups;
+        let tables: [(&mut Buffer<u32>, &[u32]); 5] = [
+            (&mut self.jobs, launch.jobs.as_flattened()),
+            (&mut self.order, &launch.order),
+            (cipher_groups, cipher.as_flattened()),
+            (mac_groups, mac.as_flattened()),
+            (finish_groups, finish.as_flattened()),
+        ];
+        for (buffer, words) in tables {
+            if !words.is_empty() {
+                // SAFETY: the caller keeps the launch. Its tables fit by the launch's limits.
+                unsafe { queue.enqueue_write_buffer(buffer, CL_FALSE, 0, words, &[]) }
+                    .map_err(&written)?;
+            }
+        }
+        // The bytes between the packets come back as they were.
+        // SAFETY: both buffers have as many bytes.
+        unsafe {
+            queue.enqueue_copy_buffer(&self.input, &mut self.output, 0, 0, launch.words * 4, &[])
+        }
+        .map_err(failed("clEnqueueCopyBuffer"))?;
+        let direction: cl_uint = match launch.direction {
+            Direction::Seal => 0,
+            Direction::Open => 1,
+        };
+        let stages = [
+            (&self.cipher, cipher.len()),
+            (&self.mac, mac.len()),
+            (&self.finish, finish.len()),
+        ];
+        let in_order = match launch.direction {
+            Direction::Seal => [0, 1, 2],
+            Direction::Open => [1, 2, 0],
+        };
+        for (kernel, groups) in in_order.map(|at| stages[at]) {
+            if groups > 0 {
+                // SAFETY: the ninth argument is a uint.
+                unsafe { kernel.set_arg(8, &direction) }.map_err(failed("clSetKernelArg"))?;
+                run(queue, kernel, groups * GROUP_LANES)?;
+            }
+        }
+        let read = failed("clEnqueueReadBuffer");
+        for (part, batch) in launch.parts.iter().zip(batches) {
+            let bytes = &mut batch.buffer[part.bytes.clone()];
+            if !bytes.is_empty() {
+                // SAFETY: the caller keeps the batch, and does not touch it.
+                unsafe {
+                    queue.enqueue_read_buffer(&self.output, CL_FALSE, part.word * 4, bytes, &[])
+                }
+                .map_err(&read)?;
+            }
+        }
+        // SAFETY: the caller keeps the verdicts, one for each job.
+        let last = unsafe { queue.enqueue_read_buffer(&self.verdicts, CL_FALSE, 0, verdicts, &[]) };
+        last.map_err(read)
+    }
+}
+
+/// Wakes the engine. `data` is an `Arc` of a [`Wake`].
+extern "C" fn on_complete(_: cl_event, _: cl_int, data: *mut c_void) {
+    // SAFETY: the pointer comes from `Arc::into_raw`, and OpenCL calls this once.
+    let wake = unsafe { Arc::from_raw(data.cast::<Wake>().cast_const()) };
+    wake();
+}
+
+impl Device for OpenCl {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn limits(&self) -> LaunchLimits {
+        LaunchLimits {
+            words: WORDS,
+            jobs: JOBS,
+        }
+    }
+
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+
+    fn rows(&self) -> usize {
+        ROWS
+    }
+
+    fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError> {
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            let mut words: Vec<u32> = Vec::with_capacity(keys.len() * RAW_WORDS);
+            keys.iter().for_each(|key| words.extend_from_slice(&**key));
+            let loaded = self.keys.run(false, &words, keys.len());
+            words.zeroize();
+            loaded?;
+        }
+        Ok(())
+    }
+
+    fn wipe_keys(&mut self, rows: &[u32]) -> Result<(), DeviceError> {
+        for rows in rows.chunks(KEYS_AT_ONCE) {
+            self.keys.run(true, rows, rows.len())?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, launch: Launch, batches: Vec<Batch>) -> Result<(), DeviceError> {
+        let stream = self.free.pop().ok_or_else(|| DeviceError::Call {
+            call: "a launch",
+            why: format!("{DEPTH} are under way"),
+        })?;
+        let verdicts = vec![0; launch.jobs.len()];
+        // After an error the device may still read and write all of this, so it is never freed.
+        let mut held = ManuallyDrop::new((stream, launch, batches, verdicts));
+        let (stream, launch, batches, verdicts) = &mut *held;
+        // SAFETY: all of it is kept until the event is complete. Vectors and arenas keep their memory when they are
+        // moved.
+        let last = unsafe { stream.enqueue(launch, batches, verdicts) }?;
+        let wake = Arc::into_raw(Arc::new(Arc::clone(&self.wake)));
+        last.set_callback(CL_COMPLETE, on_complete, wake.cast_mut().cast())
+            .map_err(failed("clSetEventCallback"))?;
+        stream.queue.flush().map_err(failed("clFlush"))?;
+        let (stream, launch, batches, verdicts) = ManuallyDrop::into_inner(held);
+        let under_way = ManuallyDrop::new(UnderWay {
+            stream,
+            launch,
+            batches,
+            verdicts,
+            last,
+        });
+        self.launches.push_back(under_way);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<FinishedLaunch>, DeviceError> {
+        let Some(oldest) = self.launches.front() else {
+            return Ok(None);
+        };
+        let status = oldest.last.command_execution_status();
+        match status.map_err(failed("clGetEventInfo"))?.0 {
+            CL_COMPLETE => {}
+            status if status < 0 => return Err(failed("a launch")(ClError(status))),
+            _ => return Ok(None),
+        }
+        let Some(oldest) = self.launches.pop_front() else {
+            return Ok(None);
+        };
+        let UnderWay {
+            stream,
+            launch,
+            batches,
+            verdicts,
+            ..
+        } = ManuallyDrop::into_inner(oldest);
+        self.free.push(stream);
+        Ok(Some(FinishedLaunch {
+            batches,
+            launch,
+            verdicts,
+        }))
+    }
+
+    fn wait(&mut self) -> Result<Option<FinishedLaunch>, DeviceError> {
+        if let Some(oldest) = self.launches.front() {
+            oldest.last.wait().map_err(failed("clWaitForEvents"))?;
+        }
+        self.poll()
+    }
+
+    fn under_way(&self) -> usize {
+        self.launches.len()
+    }
+}
+
+impl Drop for OpenCl {
+    /// Overwrites the keys. If launches are under way, the device may hang, and the driver frees what it has.
+    fn drop(&mut self) {
+        if self.launches.is_empty() {
+            let keys = &mut self.keys;
+            let wiped = zero(&keys.queue, &mut keys.rows, ROWS * ROW_WORDS);
+            // Nobody is left to be told of an error.
+            let _ = wiped.and_then(|()| keys.queue.finish().map_err(failed("clFinish")));
+        }
+    }
+}
+
+impl std::fmt::Debug for OpenCl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenCl")
+            .field("name", &self.name)
+            .field("under_way", &self.launches.len())
+            .finish_non_exhaustive()
+    }
+}

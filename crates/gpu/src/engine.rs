@@ -1,0 +1,247 @@
+//! Carries batches by a device, with the CPU for what the kernels do not have.
+
+use std::collections::VecDeque;
+
+use esplanade_crypto::job::EspPacket;
+use esplanade_crypto::{Batch, Direction, JobStatus, cpu, lookaside};
+
+use crate::abi::{DONE, NOT_AUTHENTIC};
+use crate::device::{Device, DeviceError, FinishedLaunch};
+use crate::keys::KeyRows;
+use crate::launch::{CpuJobs, Launch, LaunchLimits};
+use crate::schedule::Arrangement;
+
+/// The CPU seals one of so many packets again, to notice a device that fails while it runs.
+const CHECKED_ONE_IN: u64 = 65_536;
+
+/// How the engine fills launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuOptions {
+    pub arrangement: Arrangement,
+    /// The device gets all jobs that its kernels have, also those that leave lanes of a warp idle.
+    pub residue: bool,
+}
+
+/// Jobs since the start, by who did them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuCounters {
+    pub launches: u64,
+    pub device_jobs: u64,
+    pub cpu_jobs: u64,
+    /// Sealed packets that the CPU has compared.
+    pub checked: u64,
+}
+
+/// A device, its keys, and the batches that it has. After an error it is not used any more: the batches that it had
+/// do not come back, because it may still write to them.
+pub struct Gpu {
+    device: Box<dyn Device>,
+    keys: KeyRows,
+    options: GpuOptions,
+    /// Launches in the order of their start.
+    under_way: VecDeque<Option<Checked>>,
+    counters: GpuCounters,
+    until_check: u64,
+}
+
+/// A packet of a launch as it was before, with its number in the launch.
+struct Checked {
+    job: usize,
+    plain: Vec<u8>,
+}
+
+impl Gpu {
+    pub fn new(device: Box<dyn Device>, options: GpuOptions) -> Self {
+        let keys = KeyRows::new(device.rows());
+        Self {
+            device,
+            keys,
+            options,
+            under_way: VecDeque::new(),
+            counters: GpuCounters::default(),
+            until_check: 1,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    pub fn limits(&self) -> LaunchLimits {
+        self.device.limits()
+    }
+
+    pub fn counters(&self) -> GpuCounters {
+        self.counters
+    }
+
+    /// The number of keys on the device.
+    pub fn keys(&self) -> usize {
+        self.keys.loaded()
+    }
+
+    /// Tells whether another launch can begin.
+    pub fn can_start(&self) -> bool {
+        self.device.under_way() < self.device.depth()
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.device.under_way()
+    }
+
+    /// Begins a launch of batches of one direction, which fit [`Gpu::limits`]. The CPU does jobs that the device does
+    /// not get, at once. Returns the batches if nothing is left for the device.
+    pub fn start(&mut self, mut batches: Vec<Batch>) -> Result<Option<Vec<Batch>>, DeviceError> {
+        let GpuOptions {
+            arrangement,
+            residue,
+        } = self.options;
+        let (launch, left) = Launch::new(&batches, &mut self.keys, arrangement, residue);
+        self.counters.device_jobs += launch.jobs.len() as u64;
+        self.counters.cpu_jobs += left.iter().map(Vec::len).sum::<usize>() as u64;
+        self.device.load_keys(&self.keys.take_missing())?;
+        process_left(&mut batches, &left);
+        if launch.is_empty() {
+            return Ok(Some(batches));
+        }
+        let checked = self.checked(&launch, &batches);
+        self.counters.launches += 1;
+        self.device.start(launch, batches)?;
+        self.under_way.push_back(checked);
+        Ok(None)
+    }
+
+    /// Returns the batches of the oldest launch if it has finished.
+    pub fn poll(&mut self) -> Result<Option<Vec<Batch>>, DeviceError> {
+        match self.device.poll()? {
+            Some(finished) => self.finish(finished).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the oldest launch and returns its batches; `None` if none is under way.
+    pub fn wait(&mut self) -> Result<Option<Vec<Batch>>, DeviceError> {
+        match self.device.wait()? {
+            Some(finished) => self.finish(finished).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Wipes keys whose SAs are gone, from a part of the key table.
+    pub fn sweep(&mut self) -> Result<(), DeviceError> {
+        match self.keys.gone() {
+            gone if gone.is_empty() => Ok(()),
+            gone => self.device.wipe_keys(&gone),
+        }
+    }
+
+    /// Keeps a copy of a packet, once in a while.
+    fn checked(&mut self, launch: &Launch, batches: &[Batch]) -> Option<Checked> {
+        if launch.direction != Direction::Seal {
+            return None;
+        }
+        let jobs = launch.jobs.len() as u64;
+        let Some(left) = self.until_check.checked_sub(jobs + 1) else {
+            let job = self.until_check.saturating_sub(1) as usize;
+            self.until_check = CHECKED_ONE_IN;
+            let (batch, number) = *launch.places.get(job)?;
+            let batch = batches.get(batch as usize)?;
+            let of = batch.jobs.get(number as usize)?;
+            let plain = batch
+                .buffer
+                .get(of.esp as usize..)?
+                .get(..of.len as usize)?;
+            return Some(Checked {
+                job,
+                plain: plain.to_vec(),
+            });
+        };
+        self.until_check = left + 1;
+        None
+    }
+
+    fn finish(&mut self, finished: FinishedLaunch) -> Result<Vec<Batch>, DeviceError> {
+        let FinishedLaunch {
+            mut batches,
+            launch,
+            verdicts,
+        } = finished;
+        let checked = self.under_way.pop_front().flatten();
+        for ((batch, job), verdict) in launch.places.iter().zip(verdicts) {
+            let status = match verdict {
+                DONE => JobStatus::Done,
+                NOT_AUTHENTIC => JobStatus::AuthFailed,
+                other => return Err(DeviceError::Wrong(format!("a job: verdict {other}"))),
+            };
+            if let Some(job) = batches[*batch as usize].jobs.get_mut(*job as usize) {
+                job.status = status;
+            }
+        }
+        if let Some(checked) = checked {
+            self.counters.checked += 1;
+            self.compare(&launch, &batches, checked)?;
+        }
+        Ok(batches)
+    }
+
+    /// Seals the packet again by the CPU. The nonce is the same, and so is the plaintext, so nothing is revealed.
+    fn compare(
+        &self,
+        launch: &Launch,
+        batches: &[Batch],
+        mut checked: Checked,
+    ) -> Result<(), DeviceError> {
+        let is_equal = || {
+            let (batch, number) = *launch.places.get(checked.job)?;
+            let batch = batches.get(batch as usize)?;
+            let job = batch.jobs.get(number as usize)?;
+            let key = batch.keys.get(job.key)?;
+            let sealed = batch
+                .buffer
+                .get(job.esp as usize..)?
+                .get(..job.len as usize)?;
+            let mut packets = [EspPacket::new(key, job.sequence, &mut checked.plain)];
+            lookaside::seal_esp(&mut packets);
+            match packets[0].bytes == sealed {
+                true => Some(None),
+                false => Some(Some(key.transform().name())),
+            }
+        };
+        match { is_equal }() {
+            Some(None) => Ok(()),
+            Some(Some(transform)) => Err(DeviceError::Wrong(transform)),
+            None => Err(DeviceError::Wrong("a packet's place".to_owned())),
+        }
+    }
+}
+
+/// Does the jobs that the device does not get.
+fn process_left(batches: &mut [Batch], left: &CpuJobs) {
+    for (batch, left) in batches.iter_mut().zip(left) {
+        if left.is_empty() {
+            continue;
+        }
+        let some = left
+            .iter()
+            .filter_map(|job| batch.jobs.get(*job as usize).copied());
+        let some = some.collect();
+        let mut all = std::mem::replace(&mut batch.jobs, some);
+        cpu::process(batch);
+        for (number, done) in left.iter().zip(&batch.jobs) {
+            if let Some(job) = all.get_mut(*number as usize) {
+                job.status = done.status;
+            }
+        }
+        batch.jobs = all;
+    }
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gpu")
+            .field("device", &self.device.name())
+            .field("options", &self.options)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

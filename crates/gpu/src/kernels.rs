@@ -1,0 +1,61 @@
+//! The source of the kernels: C that is OpenCL C 1.2, CUDA C and plain C (`kernels/shim.h`).
+
+/// The files in the order in which the compiler has to see them, as one text.
+pub const SOURCE: &str = concat!(
+    include_str!("../kernels/abi.h"),
+    include_str!("../kernels/shim.h"),
+    include_str!("../kernels/aes.h"),
+    include_str!("../kernels/hash.h"),
+    include_str!("../kernels/ghash.h"),
+    include_str!("../kernels/chacha.h"),
+    include_str!("../kernels/poly1305.h"),
+    include_str!("../kernels/packet.h"),
+    include_str!("../kernels/keys.h"),
+    include_str!("../kernels/cipher.h"),
+    include_str!("../kernels/mac.h"),
+    include_str!("../kernels/esp.c"),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{self, StageKind};
+
+    /// Returns the value of a `#define`.
+    fn defined(name: &str) -> usize {
+        let start = format!("#define {name} ");
+        let mut lines = SOURCE.lines();
+        let value = lines.find_map(|line| line.strip_prefix(&start));
+        let value = value.and_then(|rest| rest.split(' ').next());
+        value.and_then(|value| value.parse().ok()).expect(name)
+    }
+
+    #[test]
+    fn the_numbers_are_the_hosts() {
+        for (name, value) in [
+            ("ESP_LANES", abi::GROUP_LANES),
+            ("JOB_WORDS", abi::JOB_WORDS),
+            ("GROUP_WORDS", abi::GROUP_WORDS),
+            ("RAW_WORDS", abi::RAW_WORDS),
+            ("ROW_WORDS", abi::ROW_WORDS),
+            ("VERDICT_DONE", abi::DONE as usize),
+            ("VERDICT_NOT_AUTHENTIC", abi::NOT_AUTHENTIC as usize),
+            ("KIND_COPY", StageKind::Copy as usize),
+            ("KIND_CBC_SEAL", StageKind::CbcSeal as usize),
+            ("KIND_CBC_OPEN", StageKind::CbcOpen as usize),
+            ("KIND_CTR", StageKind::Ctr as usize),
+            ("KIND_CHACHA", StageKind::ChaCha as usize),
+            ("KIND_HMAC_MD5", StageKind::HmacMd5 as usize),
+            ("KIND_HMAC_SHA1", StageKind::HmacSha1 as usize),
+            ("KIND_HMAC_SHA256", StageKind::HmacSha256 as usize),
+            ("KIND_GHASH", StageKind::Ghash as usize),
+            ("KIND_GMAC", StageKind::Gmac as usize),
+            ("KIND_POLY1305", StageKind::Poly1305 as usize),
+            ("KIND_FINISH_GCM", StageKind::FinishGcm as usize),
+        ] {
+            assert_eq!(defined(name), value, "{name}");
+        }
+        let lanes = StageKind::Ghash.lanes().unwrap_or_default();
+        assert_eq!(lanes * defined("PARTIAL_WORDS"), abi::SCRATCH_WORDS);
+    }
+}

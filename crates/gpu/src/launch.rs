@@ -1,0 +1,182 @@
+//! Makes one launch of the jobs of several batches.
+
+use std::ops::Range;
+
+use esplanade_crypto::{Batch, Direction, KeySlot};
+
+use crate::abi::{GROUP_WORDS, JOB_WORDS};
+use crate::keys::KeyRows;
+use crate::schedule::{Arrangement, Schedule, WARP};
+use crate::suite::{StageWork, Suite};
+
+/// Number of stages: cipher, MAC, finish.
+pub const STAGES: usize = 3;
+
+/// Packets of one direction for one run of the kernels.
+#[derive(Debug)]
+pub struct Launch {
+    pub direction: Direction,
+    /// The part of each batch's arena that goes to the device, and its word offset there.
+    pub parts: Vec<LaunchPart>,
+    pub jobs: Vec<[u32; JOB_WORDS]>,
+    pub order: Vec<u32>,
+    /// The work-groups of cipher, MAC and finish.
+    pub groups: [Vec<[u32; GROUP_WORDS]>; STAGES],
+    /// The words of all parts.
+    pub words: usize,
+    /// Where the jobs are: number of the batch, number of the job in it.
+    pub places: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchPart {
+    pub bytes: Range<usize>,
+    pub word: usize,
+}
+
+/// Upper bounds of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchLimits {
+    pub words: usize,
+    pub jobs: usize,
+}
+
+/// A job that the kernels can do.
+struct Fitting {
+    place: (u32, u32),
+    job: [u32; JOB_WORDS],
+    /// The stages' work.
+    cipher: StageWork,
+    mac: StageWork,
+    finish: Option<StageWork>,
+}
+
+/// The jobs that are left to the CPU, by batch.
+pub type CpuJobs = Vec<Vec<u32>>;
+
+impl Launch {
+    /// Makes a launch of all jobs that the kernels can do. The batches are of one direction, and fit the limits by
+    /// their bytes and jobs. Returns the numbers of the other jobs too. Without `residue`, jobs that would leave lanes
+    /// of a warp idle are among these.
+    pub fn new(
+        batches: &[Batch],
+        keys: &mut KeyRows,
+        arrangement: Arrangement,
+        residue: bool,
+    ) -> (Self, CpuJobs) {
+        let direction = batches
+            .first()
+            .map_or(Direction::Seal, |batch| batch.direction);
+        let mut launch = Self {
+            direction,
+            parts: Vec::with_capacity(batches.len()),
+            jobs: Vec::new(),
+            order: Vec::new(),
+            groups: Default::default(),
+            words: 0,
+            places: Vec::new(),
+        };
+        let mut left: CpuJobs = vec![Vec::new(); batches.len()];
+        let mut fitting = Vec::new();
+        for (number, batch) in (0..).zip(batches) {
+            let word = launch.words;
+            let used = batch.used();
+            // Loads of whole words may reach into the last one.
+            launch.words += used.div_ceil(4).next_multiple_of(4);
+            launch.parts.push(LaunchPart {
+                bytes: 0..used,
+                word,
+            });
+            for job in 0..batch.jobs.len() as u32 {
+                match Fitting::of(batch, (number, job), word, keys) {
+                    Some(fits) => fitting.push(fits),
+                    None => left[number as usize].push(job),
+                }
+            }
+        }
+        if !residue {
+            fitting = without_residue(fitting, &mut left);
+        }
+        launch.arrange(arrangement, fitting);
+        (launch, left)
+    }
+
+    fn arrange(&mut self, arrangement: Arrangement, fitting: Vec<Fitting>) {
+        let mut work: [Vec<(u32, StageWork)>; STAGES] = Default::default();
+        for (number, fits) in (0..).zip(fitting) {
+            self.jobs.push(fits.job);
+            self.places.push(fits.place);
+            let [cipher, mac, finish] = &mut work;
+            cipher.push((number, fits.cipher));
+            mac.push((number, fits.mac));
+            finish.extend(fits.finish.map(|work| (number, work)));
+        }
+        for (groups, work) in self.groups.iter_mut().zip(&work) {
+            let schedule = Schedule::new(arrangement, work);
+            let offset = self.order.len() as u32;
+            groups.extend(schedule.groups.iter().map(|group| group.words(offset)));
+            self.order.extend(schedule.order);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+}
+
+impl Fitting {
+    fn of(batch: &Batch, place: (u32, u32), word: usize, keys: &mut KeyRows) -> Option<Self> {
+        let job = batch.jobs.get(place.1 as usize)?;
+        let key = batch.keys.get(job.key)?;
+        let suite = Suite::of(key.transform())?;
+        let payload_words = suite.payload_words(job.len)?;
+        let end = (job.esp as usize).checked_add(job.len as usize)?;
+        if !job.esp.is_multiple_of(4) || end > batch.used() {
+            return None;
+        }
+        let KeySlot { index, generation } = keys.slot(key, &suite)?;
+        let esn = key.esn();
+        let offset = u32::try_from(word).ok()?.checked_add(job.esp / 4)?;
+        Some(Self {
+            place,
+            job: [
+                offset,
+                offset,
+                job.len / 4,
+                index,
+                generation,
+                (job.sequence >> 32) as u32,
+                suite.fields(esn),
+                0,
+            ],
+            cipher: suite.cipher(batch.direction, payload_words),
+            mac: suite.mac(esn, payload_words),
+            finish: suite.finish(),
+        })
+    }
+
+    /// Jobs that are alike by this can share their warps in every stage.
+    fn class(&self) -> impl Ord + use<> {
+        let of = |work: &StageWork| (work.kind, work.argument);
+        (of(&self.cipher), of(&self.mac))
+    }
+}
+
+/// Leaves the shortest jobs of each class that would not fill a warp.
+fn without_residue(mut fitting: Vec<Fitting>, left: &mut CpuJobs) -> Vec<Fitting> {
+    fitting.sort_by_key(|fits| (fits.class(), std::cmp::Reverse(fits.mac.trip)));
+    let mut kept = Vec::with_capacity(fitting.len());
+    let mut rest = fitting.into_iter().peekable();
+    while let Some(first) = rest.peek() {
+        let class = first.class();
+        let start = kept.len();
+        while let Some(fits) = rest.next_if(|fits| fits.class() == class) {
+            kept.push(fits);
+        }
+        let whole = (kept.len() - start) / WARP * WARP;
+        for fits in kept.drain(start + whole..) {
+            left[fits.place.0 as usize].push(fits.place.1);
+        }
+    }
+    kept
+}

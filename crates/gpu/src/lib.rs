@@ -1,0 +1,20 @@
+//! The GPU engine: ESP on a device where every packet has another SA, another transform and another length.
+//!
+//! A [`Launch`](launch::Launch) takes the jobs of several batches. Its [`schedule`] puts packets into work-groups whose
+//! lanes all do the same. The kernels (`kernels/`) are C, compiled at run time by the device's own compiler.
+//! [`Gpu`] owns a device and gives batches back. It has no thread: its user waits and polls.
+
+pub mod abi;
+pub mod device;
+mod engine;
+mod kernels;
+pub mod keys;
+pub mod launch;
+pub mod model;
+pub mod schedule;
+pub mod suite;
+
+pub use device::opencl::OpenCl;
+pub use device::{Device, DeviceError, Wake};
+pub use engine::{Gpu, GpuCounters, GpuOptions};
+pub use schedule::Arrangement;
