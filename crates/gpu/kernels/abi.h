@@ -76,3 +76,13 @@
 
 // Words of `scratch` for each of a job's eight partial hashes.
 #define PARTIAL_WORDS 4
+
+// A recorded launch, which plain.c runs. All are words: PLAIN_MAGIC, the direction, the stages, and then each buffer as
+// a count and its words: raw, slots (for wipe_keys), in, out, rows, jobs, order, the groups of esp_cipher, of esp_mac
+// and of esp_finish, scratch, verdicts. The answer is the words of out, rows and verdicts, without counts.
+#define PLAIN_MAGIC 0x45535031
+#define PLAIN_EXPAND 1
+#define PLAIN_WIPE 2
+#define PLAIN_CIPHER 4
+#define PLAIN_MAC 8
+#define PLAIN_FINISH 16
