@@ -3,7 +3,8 @@
 // Encrypts NULL's payload (RFC 2410): copies it. So does AES-GMAC.
 INLINE void copy_payload(const struct launch *l) {
     u32 sub = LANE % 8;
-    struct packet p = load_packet(l, LANE / 8);
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
     u32 mask = payload_mask(l, &p);
     if (sub == 0) copy_frame(l, &p);
     LOOP for (u32 t = 0; t < l->trip; t++) {
@@ -21,7 +22,9 @@ INLINE void load_block(u32 q[PLANES], u32 block, GLOBAL const u32 *text, u32 fir
 
 // AES-CBC (RFC 3602). A chain cannot be split, so the two blocks of a lane belong to two packets with their own keys.
 INLINE void cbc_seal(const struct launch *l) {
-    struct packet a = load_packet(l, 2 * LANE), b = load_packet(l, 2 * LANE + 1);
+    struct packet a, b;
+    load_packet(&a, l, 2 * LANE);
+    load_packet(&b, l, 2 * LANE + 1);
     copy_frame(l, &a);
     copy_frame(l, &b);
     u32 chain[PLANES];
@@ -48,7 +51,8 @@ INLINE void cbc_seal(const struct launch *l) {
 // The two blocks of a lane are neighbours.
 INLINE void cbc_open(const struct launch *l) {
     u32 sub = LANE % 8;
-    struct packet p = load_packet(l, LANE / 8);
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
     u32 mask = payload_mask(l, &p);
     if (sub == 0) copy_frame(l, &p);
     // The IV lies before the first block, so that each block has its predecessor before it.
@@ -76,7 +80,8 @@ INLINE void cbc_open(const struct launch *l) {
 INLINE void ctr(const struct launch *l) {
     u32 sub = LANE % 8;
     u32 rounds = l->argument & 0xff, counter = l->argument >> 8;
-    struct packet p = load_packet(l, LANE / 8);
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
     u32 mask = payload_mask(l, &p);
     u32 nonce[3];
     load_nonce(l, &p, nonce);
@@ -100,7 +105,8 @@ INLINE void ctr(const struct launch *l) {
 // ChaCha20 (RFC 7634 §2). Block 0 of the key stream is the key of Poly1305.
 INLINE void chacha(const struct launch *l) {
     u32 sub = LANE % 8;
-    struct packet p = load_packet(l, LANE / 8);
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
     u32 mask = payload_mask(l, &p);
     u32 nonce[3];
     load_nonce(l, &p, nonce);

@@ -15,7 +15,8 @@ ENTRY wipe_keys(GLOBAL const u32 *slots, GLOBAL u32 *rows, u32 count) {
 ENTRY esp_cipher(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, GLOBAL const u32 *jobs,
                  GLOBAL const u32 *order, GLOBAL const u32 *groups, GLOBAL u32 *scratch, GLOBAL u32 *verdicts,
                  u32 direction) {
-    struct launch l = load_launch(in, out, rows, jobs, order, groups, scratch, verdicts, direction);
+    struct launch l;
+    load_launch(&l, in, out, rows, jobs, order, groups, scratch, verdicts, direction);
     switch (l.kind) {
     case KIND_COPY: copy_payload(&l); break;
     case KIND_CBC_SEAL: cbc_seal(&l); break;
@@ -28,7 +29,8 @@ ENTRY esp_cipher(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, 
 ENTRY esp_mac(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, GLOBAL const u32 *jobs,
               GLOBAL const u32 *order, GLOBAL const u32 *groups, GLOBAL u32 *scratch, GLOBAL u32 *verdicts,
               u32 direction) {
-    struct launch l = load_launch(in, out, rows, jobs, order, groups, scratch, verdicts, direction);
+    struct launch l;
+    load_launch(&l, in, out, rows, jobs, order, groups, scratch, verdicts, direction);
     switch (l.kind) {
     case KIND_HMAC_MD5: hmac(&l, KIND_HMAC_MD5); break;
     case KIND_HMAC_SHA1: hmac(&l, KIND_HMAC_SHA1); break;
@@ -42,6 +44,7 @@ ENTRY esp_mac(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, GLO
 ENTRY esp_finish(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, GLOBAL const u32 *jobs,
                  GLOBAL const u32 *order, GLOBAL const u32 *groups, GLOBAL u32 *scratch, GLOBAL u32 *verdicts,
                  u32 direction) {
-    struct launch l = load_launch(in, out, rows, jobs, order, groups, scratch, verdicts, direction);
+    struct launch l;
+    load_launch(&l, in, out, rows, jobs, order, groups, scratch, verdicts, direction);
     if (l.kind == KIND_FINISH_GCM) finish_gcm(&l);
 }

@@ -33,13 +33,13 @@ INLINE void add_product(u32 sum[4], u32 a_high, u32 a_low, u32 b_high, u32 b_low
     sum[3] ^= (u32)low;
 }
 
-// The product of `a` and the element whose quotient by x is `b`. As bits are reflected, a product of integers lies one
+// Multiplies `a` by the element whose quotient by x is `b`. As bits are reflected, a product of integers lies one
 // place lower than the product of the polynomials; the division has moved it to its place.
-INLINE struct element multiply(struct element a, struct element b) {
+INLINE void multiply(struct element *a, const struct element *b) {
     u32 high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0}, middle[4] = {0, 0, 0, 0};
-    add_product(high, a.word[0], a.word[1], b.word[0], b.word[1]);
-    add_product(low, a.word[2], a.word[3], b.word[2], b.word[3]);
-    add_product(middle, a.word[0] ^ a.word[2], a.word[1] ^ a.word[3], b.word[0] ^ b.word[2], b.word[1] ^ b.word[3]);
+    add_product(high, a->word[0], a->word[1], b->word[0], b->word[1]);
+    add_product(low, a->word[2], a->word[3], b->word[2], b->word[3]);
+    add_product(middle, a->word[0] ^ a->word[2], a->word[1] ^ a->word[3], b->word[0] ^ b->word[2], b->word[1] ^ b->word[3]);
     UNROLL for (u32 i = 0; i < 4; i++) middle[i] ^= high[i] ^ low[i];
     u32 product[8] = {high[0], high[1], high[2] ^ middle[0], high[3] ^ middle[1],
                       low[0] ^ middle[2], low[1] ^ middle[3], low[2], low[3]};
@@ -49,21 +49,19 @@ INLINE struct element multiply(struct element a, struct element b) {
         product[i - 4] ^= word ^ word >> 1 ^ word >> 2 ^ word >> 7;
         product[i - 3] ^= word << 31 ^ word << 30 ^ word << 25;
     }
-    struct element result = {{product[0], product[1], product[2], product[3]}};
-    return result;
+    UNROLL for (u32 i = 0; i < 4; i++) a->word[i] = product[i];
 }
 
 // Divides by x: 1/x = x^127 + x^6 + x + 1. The coefficient of x^0 selects by a mask.
-INLINE struct element divide_by_x(struct element a) {
-    u32 odd = 0 - (a.word[0] >> 31);
-    struct element result = {{(a.word[0] << 1 | a.word[1] >> 31) ^ (odd & 0xc2000000),
-                              a.word[1] << 1 | a.word[2] >> 31, a.word[2] << 1 | a.word[3] >> 31,
-                              a.word[3] << 1 ^ (odd & 1)}};
-    return result;
+INLINE void divide_by_x(struct element *result, const struct element *a) {
+    u32 odd = 0 - (a->word[0] >> 31);
+    result->word[0] = (a->word[0] << 1 | a->word[1] >> 31) ^ (odd & 0xc2000000);
+    result->word[1] = a->word[1] << 1 | a->word[2] >> 31;
+    result->word[2] = a->word[2] << 1 | a->word[3] >> 31;
+    result->word[3] = a->word[3] << 1 ^ (odd & 1);
 }
 
-INLINE struct element load_power(GLOBAL const u32 *rows, u32 key, u32 power) {
+INLINE void load_power(struct element *result, GLOBAL const u32 *rows, u32 key, u32 power) {
     u32 at = key + ROW_POWERS + 4 * (power - 1);
-    struct element result = {{rows[at], rows[at + 1], rows[at + 2], rows[at + 3]}};
-    return result;
+    UNROLL for (u32 i = 0; i < 4; i++) result->word[i] = rows[at + i];
 }

@@ -68,12 +68,13 @@ INLINE void expand_key(GLOBAL const u32 *raw, GLOBAL u32 *rows) {
     transpose(q);
     struct element h = {{swap_bytes(q[0]), swap_bytes(q[2]), swap_bytes(q[4]), swap_bytes(q[6])}};
     u32 wanted = raw[RAW_POWERS] == 1;
-    struct element divided = divide_by_x(h);
-    struct element power = h;
+    struct element divided, power = h;
+    divide_by_x(&divided, &h);
     LOOP for (u32 k = 0; k < 8; k++) {
-        struct element stored = divide_by_x(power);
+        struct element stored;
+        divide_by_x(&stored, &power);
         UNROLL for (u32 n = 0; n < 4; n++) row[ROW_POWERS + 4 * k + n] = wanted ? stored.word[n] : 0;
-        power = multiply(power, divided);
+        multiply(&power, &divided);
     }
     LOOP for (u32 i = ROW_POWERS + 32; i < ROW_WORDS; i++) row[i] = 0;
 }

@@ -21,7 +21,8 @@ INLINE void hmac_block(u32 w[16], GLOBAL const u32 *text, const struct packet *p
 // HMAC (RFC 2104) of one packet a lane. The last step is the outer hash, so that there is one compression function in
 // the code. A lane whose message has ended keeps its state.
 INLINE void hmac(const struct launch *l, u32 kind) {
-    struct packet p = load_packet(l, LANE);
+    struct packet p;
+    load_packet(&p, l, LANE);
     GLOBAL const u32 *text = covered_text(l, &p);
     GLOBAL const u32 *row = l->rows + p.key;
     u32 big_endian = kind != KIND_HMAC_MD5;
@@ -60,50 +61,50 @@ INLINE u32 aad_word(GLOBAL const u32 *text, const struct packet *p, u32 at) {
 }
 
 // Loads block `block` of what GHASH reads for AES-GCM: AAD, ciphertext, lengths in bits.
-INLINE struct element ghash_block(GLOBAL const u32 *text, const struct packet *p, u32 block) {
+INLINE void ghash_block(struct element *e, GLOBAL const u32 *text, const struct packet *p, u32 block) {
     u32 last = 1 + (p->payload + 3) / 4;
-    struct element e;
     UNROLL for (u32 i = 0; i < 4; i++) {
         // Block 0 is before all words of the payload: its numbers wrap around.
         u32 at = 4 * (block - 1) + i;
         u32 word = at < p->payload ? text[p->head + at] : 0;
-        e.word[i] = swap_bytes(block == 0 ? aad_word(text, p, i) : word);
+        e->word[i] = swap_bytes(block == 0 ? aad_word(text, p, i) : word);
     }
-    e.word[1] = block == last ? 32 * (2 + p->esn) : e.word[1];
-    e.word[3] = block == last ? 32 * p->payload : e.word[3];
-    return e;
+    e->word[1] = block == last ? 32 * (2 + p->esn) : e->word[1];
+    e->word[3] = block == last ? 32 * p->payload : e->word[3];
 }
 
 // The same for AES-GMAC: all of the packet before the ICV is AAD (RFC 4543 §3.3).
-INLINE struct element gmac_block(GLOBAL const u32 *text, const struct packet *p, u32 block) {
+INLINE void gmac_block(struct element *e, GLOBAL const u32 *text, const struct packet *p, u32 block) {
     u32 words = p->head + p->payload + p->esn;
-    struct element e;
     UNROLL for (u32 i = 0; i < 4; i++) {
         u32 at = 4 * block + i;
         u32 from = at - p->esn;
         u32 body = at >= 2 + p->esn && at < words ? text[from] : 0;
-        e.word[i] = swap_bytes(at < 2 + p->esn ? aad_word(text, p, at) : body);
+        e->word[i] = swap_bytes(at < 2 + p->esn ? aad_word(text, p, at) : body);
     }
-    e.word[1] = block == (words + 3) / 4 ? 32 * words : e.word[1];
-    return e;
+    e->word[1] = block == (words + 3) / 4 ? 32 * words : e->word[1];
 }
 
 // The eight lanes of a packet share its blocks out in turn. Zero blocks in front, which change nothing, bring each lane
 // to the group's number of steps.
 INLINE void ghash(const struct launch *l, u32 kind) {
     u32 sub = LANE % 8;
-    struct packet p = load_packet(l, LANE / 8);
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
     GLOBAL const u32 *text = covered_text(l, &p);
     u32 blocks = kind == KIND_GHASH ? 2 + (p.payload + 3) / 4 : 1 + (p.head + p.payload + p.esn + 3) / 4;
-    struct element sum = {{0, 0, 0, 0}};
-    struct element step = load_power(l->rows, p.key, 8);
+    struct element sum = {{0, 0, 0, 0}}, step, last;
+    load_power(&step, l->rows, p.key, 8);
+    load_power(&last, l->rows, p.key, 8 - sub);
     LOOP for (u32 t = 0; t < l->trip; t++) {
-        sum = multiply(sum, step);
+        multiply(&sum, &step);
         u32 block = blocks - 8 * l->trip + 8 * t + sub;
-        struct element next = kind == KIND_GHASH ? ghash_block(text, &p, block) : gmac_block(text, &p, block);
+        struct element next;
+        if (kind == KIND_GHASH) ghash_block(&next, text, &p, block);
+        else gmac_block(&next, text, &p, block);
         UNROLL for (u32 i = 0; i < 4; i++) sum.word[i] ^= block < blocks ? next.word[i] : 0;
     }
-    sum = multiply(sum, load_power(l->rows, p.key, 8 - sub));
+    multiply(&sum, &last);
     if (p.active) {
         u32 at = (p.number * 8 + sub) * PARTIAL_WORDS;
         UNROLL for (u32 i = 0; i < 4; i++) l->scratch[at + i] = sum.word[i];
@@ -112,7 +113,8 @@ INLINE void ghash(const struct launch *l, u32 kind) {
 
 // The ICV of AES-GCM and AES-GMAC: the hash and the encrypted first counter block (SP 800-38D §7.1).
 INLINE void finish_gcm(const struct launch *l) {
-    struct packet p = load_packet(l, LANE);
+    struct packet p;
+    load_packet(&p, l, LANE);
     u32 nonce[3], icv[4] = {0, 0, 0, 0};
     load_nonce(l, &p, nonce);
     LOOP for (u32 sub = 0; sub < 8; sub++) {
@@ -129,12 +131,14 @@ INLINE void finish_gcm(const struct launch *l) {
 // Poly1305 over AAD, ciphertext and lengths in bytes, the first two padded to whole blocks (RFC 7634 §2, RFC 8439
 // §2.8). Lanes with fewer blocks begin later.
 INLINE void poly1305(const struct launch *l) {
-    struct packet p = load_packet(l, LANE);
+    struct packet p;
+    load_packet(&p, l, LANE);
     GLOBAL const u32 *text = covered_text(l, &p);
     u32 nonce[3], stream[16];
     load_nonce(l, &p, nonce);
     chacha_block(stream, l->rows + p.key + ROW_ROUND_KEYS, 0, nonce);
-    struct poly1305 m = poly1305_start(stream);
+    struct poly1305 m;
+    poly1305_start(&m, stream);
     u32 blocks = 2 + (p.payload + 3) / 4;
     LOOP for (u32 t = 0; t < l->trip; t++) {
         u32 block = blocks - l->trip + t;

@@ -1,4 +1,5 @@
 // The frame of all kinds: which packet a lane works on, the packet's parts, and its ICV and verdict.
+// Functions return structs through pointers, because Oclgrind does not know the hints that returned structs bring.
 //
 // Branches and addresses depend on public values alone: groups, jobs, lengths. Validity and authenticity are masks.
 
@@ -28,44 +29,40 @@ struct packet {
     u32 esn, high;
 };
 
-INLINE struct launch load_launch(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows,
-                                 GLOBAL const u32 *jobs, GLOBAL const u32 *order, GLOBAL const u32 *groups,
-                                 GLOBAL u32 *scratch, GLOBAL u32 *verdicts, u32 direction) {
+INLINE void load_launch(struct launch *l, GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows,
+                        GLOBAL const u32 *jobs, GLOBAL const u32 *order, GLOBAL const u32 *groups,
+                        GLOBAL u32 *scratch, GLOBAL u32 *verdicts, u32 direction) {
     u32 group = GROUP * GROUP_WORDS;
-    struct launch l;
-    l.in = in;
-    l.out = out;
-    l.rows = rows;
-    l.jobs = jobs;
-    l.order = order;
-    l.scratch = scratch;
-    l.verdicts = verdicts;
-    l.direction = direction;
-    l.kind = groups[group + GROUP_KIND];
-    l.first = groups[group + GROUP_FIRST];
-    l.count = groups[group + GROUP_COUNT];
-    l.trip = groups[group + GROUP_TRIP];
-    l.argument = groups[group + GROUP_ARGUMENT];
-    return l;
+    l->in = in;
+    l->out = out;
+    l->rows = rows;
+    l->jobs = jobs;
+    l->order = order;
+    l->scratch = scratch;
+    l->verdicts = verdicts;
+    l->direction = direction;
+    l->kind = groups[group + GROUP_KIND];
+    l->first = groups[group + GROUP_FIRST];
+    l->count = groups[group + GROUP_COUNT];
+    l->trip = groups[group + GROUP_TRIP];
+    l->argument = groups[group + GROUP_ARGUMENT];
 }
 
 // Loads the job of an entry of the group. A lane behind the last entry takes the last one's job, inactively.
-INLINE struct packet load_packet(const struct launch *l, u32 entry) {
-    struct packet p;
-    p.active = entry < l->count;
-    p.number = l->order[l->first + (p.active ? entry : l->count - 1)];
-    GLOBAL const u32 *job = l->jobs + p.number * JOB_WORDS;
-    p.in = job[JOB_IN];
-    p.out = job[JOB_OUT];
-    p.key = job[JOB_ROW] * ROW_WORDS;
-    p.valid = equal_mask(job[JOB_GENERATION], l->rows[p.key + ROW_GENERATION]);
-    p.iv_words = job[JOB_SHAPE] & 0xff;
-    p.icv_words = job[JOB_SHAPE] >> 8 & 0xff;
-    p.esn = job[JOB_SHAPE] >> 16 & 1;
-    p.high = job[JOB_HIGH];
-    p.head = 2 + p.iv_words;
-    p.payload = job[JOB_LEN] - p.head - p.icv_words;
-    return p;
+INLINE void load_packet(struct packet *p, const struct launch *l, u32 entry) {
+    p->active = entry < l->count;
+    p->number = l->order[l->first + (p->active ? entry : l->count - 1)];
+    GLOBAL const u32 *job = l->jobs + p->number * JOB_WORDS;
+    p->in = job[JOB_IN];
+    p->out = job[JOB_OUT];
+    p->key = job[JOB_ROW] * ROW_WORDS;
+    p->valid = equal_mask(job[JOB_GENERATION], l->rows[p->key + ROW_GENERATION]);
+    p->iv_words = job[JOB_SHAPE] & 0xff;
+    p->icv_words = job[JOB_SHAPE] >> 8 & 0xff;
+    p->esn = job[JOB_SHAPE] >> 16 & 1;
+    p->high = job[JOB_HIGH];
+    p->head = 2 + p->iv_words;
+    p->payload = job[JOB_LEN] - p->head - p->icv_words;
 }
 
 // The bytes whose ICV is computed: ciphertext in both directions.

@@ -15,13 +15,11 @@ INLINE void split_limbs(u32 limb[5], const u32 word[4]) {
     limb[4] = word[3] >> 8;
 }
 
-INLINE struct poly1305 poly1305_start(const u32 key[8]) {
-    struct poly1305 m;
+INLINE void poly1305_start(struct poly1305 *m, const u32 key[8]) {
     u32 r[4] = {key[0] & 0x0fffffff, key[1] & 0x0ffffffc, key[2] & 0x0ffffffc, key[3] & 0x0ffffffc};
-    split_limbs(m.r, r);
-    UNROLL for (u32 i = 0; i < 5; i++) m.h[i] = 0;
-    UNROLL for (u32 i = 0; i < 4; i++) m.s[i] = key[4 + i];
-    return m;
+    split_limbs(m->r, r);
+    UNROLL for (u32 i = 0; i < 5; i++) m->h[i] = 0;
+    UNROLL for (u32 i = 0; i < 4; i++) m->s[i] = key[4 + i];
 }
 
 // Adds a block and multiplies by r, modulo 2^130 - 5. Without `top`, the bit behind the block, the block must be zero:
