@@ -48,7 +48,7 @@ tally() {
     END { print p + 0, f + 0 }'
 }
 
-all="deps format clippy docs deny panics unit fuzz interop newest userns rtl-lint rtl-test rtl-formal"
+all="deps format clippy docs deny panics kernels unit fuzz interop newest userns rtl-lint rtl-test rtl-formal"
 names=" ${*:-$all} "
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
@@ -64,6 +64,7 @@ for name in ${names/ lint / format clippy docs deny }; do
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
     panics) stage panics tools/panics.py ;;
+    kernels) stage kernels tools/gpu-kernels.py ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
     fuzz)
