@@ -3,12 +3,13 @@
 
 - Registers: no kernel spills, none uses local or shared memory or more than 128 registers.
 - Instructions: each kernel and each loop has as many as crates/gpu/kernels/instructions.txt says, within 5 %.
+- DES: the S-boxes in des_networks.h are those of crates/crypto.
 - Constant time: no branch, no address and no division depends on a key, on a packet's bytes or on what is computed
   from them. PTX is checked, and the machine code of each architecture. Jobs, groups and the like are public.
 
 First it shows on kernels with planted leaks that it would find one.
 
-Usage: tools/gpu-kernels.py [--write]      --write makes the table anew
+Usage: tools/gpu-kernels.py [--write]      --write makes the table and the S-boxes anew
 """
 
 import ctypes
@@ -24,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "crates/gpu/kernels"
 TABLE = KERNELS / "instructions.txt"
+NETWORKS = KERNELS / "des_networks.h"
+NETWORKS_SOURCE = ROOT / "crates/crypto/src/cpu/des/networks.rs"
 WHEELS = ROOT / "target/tools/gpu-kernels"
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 REGISTERS_MAX = 128
@@ -54,7 +57,7 @@ LEAKS = {
     "leak_table": ("address", "out[LANE] = in[rows[8] & 0xff];"),
     "leak_store": ("address", "out[in[LANE] & 0xff] = 1;"),
     "leak_branch": ("branch", "if (rows[8] & 1) for (u32 i = 0; i < direction; i++) out[i] = in[i] * groups[i];"),
-    "leak_loop": ("branch", "u32 n = 0; for (u32 x = in[LANE]; x != 1; x = x & 1 ? 3 * x + 1 : x / 2) n++; out[0] = n;"),
+    "leak_loop": ("branch", "u32 n = 0; for (u32 x = in[LANE]; x > 1; x = x & 1 ? 3 * x + 1 : x / 2) n++; *out = n;"),
     "leak_hidden": ("branch", "scratch[LANE] = rows[9]; if (scratch[LANE ^ 1] == 7) out[LANE] = groups[in[1] * 0];"),
     "leak_division": ("division", "out[LANE] = in[LANE] / rows[8];"),
     "no_leak": (None, "u32 x = rows[jobs[LANE]]; if (order[LANE] == 3) out[jobs[LANE]] = ((0 - (x & 1)) & in[1]) ^ x;"),
@@ -209,7 +212,8 @@ def instructions_of_ptx(lines: list[str]) -> list[Instruction]:
             for register in instruction.targets:
                 definitions.setdefault(register, []).append(instruction)
         for operand in operands:
-            (instruction.address if operand.startswith("[") else instruction.sources).extend(re.findall(r"%\w+", operand))
+            kind = instruction.address if operand.startswith("[") else instruction.sources
+            kind += re.findall(r"%\w+", operand)
             instruction.parameters |= {int(number) for number in re.findall(r"_param_(\d+)", operand)}
         instruction.jumps = [labels[operand] for operand in operands if operand in labels]
         if instruction.name == "brx":
@@ -333,8 +337,9 @@ def registers_of_sass(instruction: Instruction) -> None:
         size = 2
 
     def names(text: str, size: int) -> list[str]:
-        # PR is all predicates at once.
-        found = [f"P{n}" for n in range(7)] if re.match(r"U?PR$", text) else []
+        # PR is all predicates at once, of which a mask behind it selects some.
+        selected = [n for n in range(7) if int(operands[-1], 16) >> n & 1] if text == "PR" else []
+        found = [f"P{n}" for n in selected]
         for kind, number, suffix in REGISTER.findall(text):
             width = 1 if kind in ("P", "UP") or suffix == ".U32" else max(size, 2 if suffix == ".64" else 1)
             found += [f"{kind}{int(number) + n}" for n in range(width)]
@@ -553,6 +558,21 @@ def check_architecture(architecture: str) -> tuple[dict[str, str], list[str]]:
     return lines, failures
 
 
+def des_networks() -> str:
+    """The S-boxes of crates/crypto as C."""
+    text = NETWORKS_SOURCE.read_text()
+    found = "// The S-boxes of DES as networks of gates, out of crates/crypto. tools/gpu-kernels.py makes this file.\n"
+    found += "//\n// Inputs and outputs are in the standard's order, the most significant bit first.\n"
+    for number, body in re.findall(r"fn s(\d)<.*?{\n(.*?)\n}", text, re.DOTALL):
+        inputs = ", ".join(f"u32 v{n}" for n in range(6))
+        found += f"\nINLINE void des_s{number}(u32 out[4], {inputs}) {{\n"
+        for target, table, a, b, c in re.findall(r"let (\w+) = W::gate::<(\w+)>\((\w+), (\w+), (\w+)\);", body):
+            found += f"    u32 {target} = GATE({table}, {a}, {b}, {c});\n"
+        outputs = re.search(r"\[(.*)\]\s*$", body)[1].split(", ")
+        found += "".join(f"    out[{n}] = {output};\n" for n, output in enumerate(outputs)) + "}\n"
+    return found
+
+
 def compare(lines: dict[str, str]) -> list[str]:
     """Compares the instruction counts with the table's."""
     table = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
@@ -572,6 +592,11 @@ def main() -> int:
     if arguments not in ([], ["--write"]):
         print(__doc__.split("\n\n")[-1], file=sys.stderr)
         return 2
+    if arguments:
+        NETWORKS.write_text(des_networks())
+    elif NETWORKS.read_text() != des_networks():
+        print(f"FAILED {NETWORKS.name} differs from {NETWORKS_SOURCE.name}: run with --write")
+        return 1
     compiler = Compiler.find()
     if compiler is None:
         print("SKIP gpu-kernels: NVRTC and nvdisasm are not installed (tools/deps.sh)")
@@ -581,7 +606,7 @@ def main() -> int:
     lines = {place: line for found, _ in results for place, line in found.items()}
     failures = [failure for _, found in results for failure in found]
     if arguments:
-        head = f"# Instructions of each kernel and of its loops, by {compiler.version()}; tools/gpu-kernels.py --write\n"
+        head = f"# Instructions of each kernel and of its loops, by {compiler.version()} (tools/gpu-kernels.py)\n"
         TABLE.write_text(head + "".join(f"{place}: {line}\n" for place, line in lines.items()))
     else:
         failures += compare(lines)

@@ -24,6 +24,7 @@
 #define KIND_CBC_OPEN 3 // AES-CBC; a step is two blocks a lane
 #define KIND_CTR 4      // AES-CTR (RFC 3686) and AES-GCM (RFC 4106); argument: rounds | first counter << 8
 #define KIND_CHACHA 5   // ChaCha20 (RFC 7634); a step is a block of 64 bytes a lane
+#define KIND_TDES_OPEN 6 // 3DES-CBC (RFC 2451); a step is 32 blocks of 8 bytes a lane
 // Kinds of esp_mac. HMAC and Poly1305 have one lane a job, GHASH and GMAC eight.
 #define KIND_HMAC_MD5 16    // RFC 2403; trips of the HMACs: compressions after the one of the inner pad
 #define KIND_HMAC_SHA1 17   // RFC 2404
@@ -64,12 +65,13 @@
 #define CIPHER_NONE 0
 #define CIPHER_AES 1
 #define CIPHER_CHACHA 2
+#define CIPHER_TDES 3 // three keys of two words
 
 // A row: 192 words. Only the kernels know the form of the keys in it.
 #define ROW_WORDS 192
 #define ROW_GENERATION 0
 #define ROW_SALT 1
-#define ROW_ROUND_KEYS 8 // 15 round keys of 8 planes, or a ChaCha20 key
+#define ROW_ROUND_KEYS 8 // 15 round keys of 8 planes, or a ChaCha20 key, or DES keys
 #define ROW_INNER 128
 #define ROW_OUTER 136
 #define ROW_POWERS 144 // H^1 … H^8, each divided by x

@@ -123,3 +123,48 @@ INLINE void chacha(const struct launch *l) {
         }
     }
 }
+
+// 3DES-CBC (RFC 2451), 32 blocks of a packet at once.
+INLINE void tdes_open(const struct launch *l) {
+    u32 sub = LANE % 8;
+    struct packet p;
+    load_packet(&p, l, LANE / 8);
+    u32 mask = payload_mask(l, &p);
+    if (sub == 0) copy_frame(l, &p);
+    GLOBAL const u32 *text = l->in + p.in + p.head;
+    LOOP for (u32 t = 0; t < l->trip; t++) {
+        u32 start = 64 * (8 * t + sub);
+        u32 first[32], second[32], left[32], right[32];
+        UNROLL for (u32 i = 0; i < 32; i++) {
+            u32 at = start + 2 * i;
+            first[i] = at + 1 < p.payload ? text[at] : 0;
+            second[i] = at + 1 < p.payload ? text[at + 1] : 0;
+        }
+        transpose_32(first);
+        transpose_32(second);
+        UNROLL for (u32 i = 0; i < 32; i++) {
+            left[i] = DES_IN_SECOND(i) ? second[DES_PLANE(i)] : first[DES_PLANE(i)];
+            right[i] = DES_IN_SECOND(i) ? second[DES_PLANE(i) + 1] : first[DES_PLANE(i) + 1];
+        }
+        tdes_decrypt(left, right, l->rows + p.key + ROW_ROUND_KEYS);
+        UNROLL for (u32 i = 0; i < 32; i++) {
+            if (DES_IN_SECOND(i)) {
+                second[DES_PLANE(i)] = left[i];
+                second[DES_PLANE(i) + 1] = right[i];
+            } else {
+                first[DES_PLANE(i)] = left[i];
+                first[DES_PLANE(i) + 1] = right[i];
+            }
+        }
+        transpose_32(first);
+        transpose_32(second);
+        // The IV lies before the first block, so that each block has its predecessor before it.
+        UNROLL for (u32 i = 0; i < 32; i++) {
+            u32 at = start + 2 * i;
+            if (p.active && at + 1 < p.payload) {
+                l->out[p.out + p.head + at] = (first[i] ^ l->in[p.in + p.head + at - 2]) & mask;
+                l->out[p.out + p.head + at + 1] = (second[i] ^ l->in[p.in + p.head + at - 1]) & mask;
+            }
+        }
+    }
+}

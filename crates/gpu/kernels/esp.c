@@ -23,6 +23,7 @@ ENTRY esp_cipher(GLOBAL const u32 *in, GLOBAL u32 *out, GLOBAL const u32 *rows, 
     case KIND_CBC_OPEN: cbc_open(&l); break;
     case KIND_CTR: ctr(&l); break;
     case KIND_CHACHA: chacha(&l); break;
+    case KIND_TDES_OPEN: tdes_open(&l); break;
     }
 }
 

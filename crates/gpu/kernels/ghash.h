@@ -39,7 +39,8 @@ INLINE void multiply(struct element *a, const struct element *b) {
     u32 high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0}, middle[4] = {0, 0, 0, 0};
     add_product(high, a->word[0], a->word[1], b->word[0], b->word[1]);
     add_product(low, a->word[2], a->word[3], b->word[2], b->word[3]);
-    add_product(middle, a->word[0] ^ a->word[2], a->word[1] ^ a->word[3], b->word[0] ^ b->word[2], b->word[1] ^ b->word[3]);
+    add_product(middle, a->word[0] ^ a->word[2], a->word[1] ^ a->word[3], b->word[0] ^ b->word[2],
+                b->word[1] ^ b->word[3]);
     UNROLL for (u32 i = 0; i < 4; i++) middle[i] ^= high[i] ^ low[i];
     u32 product[8] = {high[0], high[1], high[2] ^ middle[0], high[3] ^ middle[1],
                       low[0] ^ middle[2], low[1] ^ middle[3], low[2], low[3]};

@@ -76,8 +76,8 @@ INLINE void sha256_compress(u32 state[8], u32 w[16]) {
         }
         u32 choice = v[6] ^ (v[4] & (v[5] ^ v[6]));
         u32 majority = (v[0] & v[1]) | (v[2] & (v[0] | v[1]));
-        u32 first = v[7] + (rotate_left(v[4], 26) ^ rotate_left(v[4], 21) ^ rotate_left(v[4], 7)) + choice + SHA256_ROOTS[i] +
-                    w[i % 16];
+        u32 first = v[7] + (rotate_left(v[4], 26) ^ rotate_left(v[4], 21) ^ rotate_left(v[4], 7)) + choice +
+                    SHA256_ROOTS[i] + w[i % 16];
         u32 second = (rotate_left(v[0], 30) ^ rotate_left(v[0], 19) ^ rotate_left(v[0], 10)) + majority;
         UNROLL for (u32 n = 7; n > 0; n--) v[n] = v[n - 1];
         v[4] += first;

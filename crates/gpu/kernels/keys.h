@@ -47,6 +47,22 @@ INLINE void expand_aes(GLOBAL const u32 *raw, GLOBAL u32 *row, u32 key_words) {
     }
 }
 
+// Takes the halves of each DES key (permuted choice 1); the parity bits drop out.
+INLINE void expand_tdes(GLOBAL const u32 *raw, GLOBAL u32 *row) {
+    LOOP for (u32 key = 0; key < 3; key++) {
+        u32 c = 0, d = 0;
+        LOOP for (u32 i = 0; i < 28; i++) {
+            // Numbers of the standard, less 1: from the first byte's most significant bit on.
+            u32 of_c = 56 - 8 * (i % 8) + i / 8;
+            u32 of_d = i < 24 ? 62 - 8 * (i % 8) - i / 8 : 27 - 8 * (i % 8);
+            c = c << 1 | (raw[RAW_KEY + 2 * key + of_c / 32] >> (of_c / 8 % 4 * 8 + 7 - of_c % 8) & 1);
+            d = d << 1 | (raw[RAW_KEY + 2 * key + of_d / 32] >> (of_d / 8 % 4 * 8 + 7 - of_d % 8) & 1);
+        }
+        row[ROW_ROUND_KEYS + 2 * key] = c;
+        row[ROW_ROUND_KEYS + 2 * key + 1] = d;
+    }
+}
+
 INLINE void expand_key(GLOBAL const u32 *raw, GLOBAL u32 *rows) {
     u32 key = raw[RAW_ROW] * ROW_WORDS;
     GLOBAL u32 *row = rows + key;
@@ -62,6 +78,7 @@ INLINE void expand_key(GLOBAL const u32 *raw, GLOBAL u32 *rows) {
     if (raw[RAW_CIPHER] == CIPHER_CHACHA) {
         LOOP for (u32 i = 0; i < 8; i++) row[ROW_ROUND_KEYS + i] = raw[RAW_KEY + i];
     }
+    if (raw[RAW_CIPHER] == CIPHER_TDES) expand_tdes(raw, row);
     // H is the encrypted block of zeros (SP 800-38D §6.4).
     u32 q[PLANES] = {0, 0, 0, 0, 0, 0, 0, 0};
     aes_encrypt(q, rows, key, key, key_words + 6, 14);

@@ -10,6 +10,8 @@
 #include "ghash.h"
 #include "chacha.h"
 #include "poly1305.h"
+#include "des_networks.h"
+#include "des.h"
 #include "hash.h"
 #include "packet.h"
 #include "keys.h"

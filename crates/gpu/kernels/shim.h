@@ -55,3 +55,24 @@ INLINE u32 equal_mask(u32 a, u32 b) {
     u32 difference = a ^ b;
     return ((difference | (0 - difference)) >> 31) - 1;
 }
+
+// Any function of three bits: the result for a, b and c is bit 4a + 2b + c of the table.
+#if defined(__CUDACC__)
+// One instruction.
+template <u32 TABLE> static __device__ __forceinline__ u32 gate(u32 a, u32 b, u32 c) {
+    u32 result;
+    asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+    return result;
+}
+#define GATE(table, a, b, c) gate<table>(a, b, c)
+#else
+// Each bit of the table becomes a word, so that the compiler sees choices between constants.
+#define GATE_BIT(table, n) (0 - ((u32)(table) >> (n) & 1))
+INLINE u32 choose(u32 by, u32 one, u32 zero) { return (by & one) | (~by & zero); }
+#define GATE(table, a, b, c)                                                                        \
+    choose(a,                                                                                       \
+           choose(b, choose(c, GATE_BIT(table, 7), GATE_BIT(table, 6)),                             \
+                  choose(c, GATE_BIT(table, 5), GATE_BIT(table, 4))),                               \
+           choose(b, choose(c, GATE_BIT(table, 3), GATE_BIT(table, 2)),                             \
+                  choose(c, GATE_BIT(table, 1), GATE_BIT(table, 0))))
+#endif
