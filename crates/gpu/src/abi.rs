@@ -27,6 +27,7 @@ pub enum StageKind {
     CbcOpen = 3,
     Ctr = 4,
     ChaCha = 5,
+    TripleDesOpen = 6,
     HmacMd5 = 16,
     HmacSha1 = 17,
     HmacSha256 = 18,
@@ -37,12 +38,13 @@ pub enum StageKind {
 }
 
 impl StageKind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Copy,
         Self::CbcSeal,
         Self::CbcOpen,
         Self::Ctr,
         Self::ChaCha,
+        Self::TripleDesOpen,
         Self::HmacMd5,
         Self::HmacSha1,
         Self::HmacSha256,
@@ -56,9 +58,13 @@ impl StageKind {
     pub const fn lanes(self) -> Option<usize> {
         match self {
             Self::CbcSeal => None,
-            Self::Copy | Self::CbcOpen | Self::Ctr | Self::ChaCha | Self::Ghash | Self::Gmac => {
-                Some(8)
-            }
+            Self::Copy
+            | Self::CbcOpen
+            | Self::Ctr
+            | Self::ChaCha
+            | Self::TripleDesOpen
+            | Self::Ghash
+            | Self::Gmac => Some(8),
             _ => Some(1),
         }
     }
@@ -78,6 +84,7 @@ impl StageKind {
             Self::Copy | Self::FinishGcm => 1,
             Self::CbcSeal | Self::CbcOpen | Self::Ctr => 28,
             Self::ChaCha => 16,
+            Self::TripleDesOpen => 100,
             Self::HmacMd5 => 6,
             Self::HmacSha1 => 8,
             Self::HmacSha256 => 16,

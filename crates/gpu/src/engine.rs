@@ -3,26 +3,17 @@
 use std::collections::VecDeque;
 
 use esplanade_crypto::job::EspPacket;
-use esplanade_crypto::{Batch, Direction, JobStatus, cpu, lookaside};
+use esplanade_crypto::{Batch, Direction, JobStatus, Transform, cpu, lookaside};
 
 use crate::abi::{DONE, NOT_AUTHENTIC};
 use crate::device::{Device, DeviceError, FinishedLaunch};
 use crate::keys::KeyRows;
-use crate::launch::{CpuJobs, Launch, LaunchLimits};
-use crate::schedule::Arrangement;
+use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits};
 
 /// The CPU seals one of so many packets again, to notice a device that fails while it runs.
 const CHECKED_ONE_IN: u64 = 65_536;
 
-/// How the engine fills launches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuOptions {
-    pub arrangement: Arrangement,
-    /// The device gets all jobs that its kernels have, also those that leave lanes of a warp idle.
-    pub residue: bool,
-}
-
-/// Jobs since the start, by who did them.
+/// Jobs since the self-test, by who did them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounters {
     pub launches: u64,
@@ -37,7 +28,7 @@ pub struct GpuCounters {
 pub struct Gpu {
     device: Box<dyn Device>,
     keys: KeyRows,
-    options: GpuOptions,
+    choice: LaunchChoice,
     /// Launches in the order of their start.
     under_way: VecDeque<Option<Checked>>,
     counters: GpuCounters,
@@ -51,12 +42,12 @@ struct Checked {
 }
 
 impl Gpu {
-    pub fn new(device: Box<dyn Device>, options: GpuOptions) -> Self {
+    pub fn new(device: Box<dyn Device>, choice: LaunchChoice) -> Self {
         let keys = KeyRows::new(device.rows());
         Self {
             device,
             keys,
-            options,
+            choice,
             under_way: VecDeque::new(),
             counters: GpuCounters::default(),
             until_check: 1,
@@ -75,6 +66,27 @@ impl Gpu {
         self.counters
     }
 
+    /// Lets the CPU do this transform from now on.
+    pub fn disable(&mut self, transform: Transform) {
+        self.choice.disabled.push(transform);
+    }
+
+    /// Transforms that the CPU does because the device does them wrong.
+    pub fn disabled(&self) -> &[Transform] {
+        &self.choice.disabled
+    }
+
+    /// Sends jobs that fill no warp to the device too, or to the CPU. Returns the former setting.
+    pub fn set_residue(&mut self, residue: bool) -> bool {
+        std::mem::replace(&mut self.choice.residue, residue)
+    }
+
+    /// Counts from zero, and compares the next sealed packet.
+    pub(crate) fn begin_counting(&mut self) {
+        self.counters = GpuCounters::default();
+        self.until_check = 1;
+    }
+
     /// The number of keys on the device.
     pub fn keys(&self) -> usize {
         self.keys.loaded()
@@ -89,14 +101,18 @@ impl Gpu {
         self.device.under_way()
     }
 
+    /// Carries batches of one direction and waits for them.
+    pub fn carry(&mut self, batches: Vec<Batch>) -> Result<Vec<Batch>, DeviceError> {
+        match self.start(batches)? {
+            Some(done) => Ok(done),
+            None => Ok(self.wait()?.unwrap_or_default()),
+        }
+    }
+
     /// Begins a launch of batches of one direction, which fit [`Gpu::limits`]. The CPU does jobs that the device does
     /// not get, at once. Returns the batches if nothing is left for the device.
     pub fn start(&mut self, mut batches: Vec<Batch>) -> Result<Option<Vec<Batch>>, DeviceError> {
-        let GpuOptions {
-            arrangement,
-            residue,
-        } = self.options;
-        let (launch, left) = Launch::new(&batches, &mut self.keys, arrangement, residue);
+        let (launch, left) = Launch::new(&batches, &mut self.keys, &self.choice);
         self.counters.device_jobs += launch.jobs.len() as u64;
         self.counters.cpu_jobs += left.iter().map(Vec::len).sum::<usize>() as u64;
         self.device.load_keys(&self.keys.take_missing())?;
@@ -127,12 +143,13 @@ impl Gpu {
         }
     }
 
-    /// Wipes keys whose SAs are gone, from a part of the key table.
-    pub fn sweep(&mut self) -> Result<(), DeviceError> {
-        match self.keys.gone() {
-            gone if gone.is_empty() => Ok(()),
-            gone => self.device.wipe_keys(&gone),
+    /// Wipes keys whose SAs are gone, from a part of the key table. Returns how many.
+    pub fn sweep(&mut self) -> Result<usize, DeviceError> {
+        let gone = self.keys.gone();
+        if !gone.is_empty() {
+            self.device.wipe_keys(&gone)?;
         }
+        Ok(gone.len())
     }
 
     /// Keeps a copy of a packet, once in a while.
@@ -240,7 +257,7 @@ impl std::fmt::Debug for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gpu")
             .field("device", &self.device.name())
-            .field("options", &self.options)
+            .field("choice", &self.choice)
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }

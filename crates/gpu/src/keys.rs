@@ -102,6 +102,7 @@ fn raw_key(key: &KeyContext, suite: &Suite) -> RawKey {
         CipherKey::None => 0,
         CipherKey::Aes => 1,
         CipherKey::ChaCha20 => 2,
+        CipherKey::TripleDes => 3,
     };
     raw[3] = material.cipher_key().len() as u32 / 4;
     put_bytes(&mut raw[4..12], material.cipher_key());

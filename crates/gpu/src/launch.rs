@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use esplanade_crypto::{Batch, Direction, KeySlot};
+use esplanade_crypto::{Batch, Direction, KeySlot, Transform};
 
 use crate::abi::{GROUP_WORDS, JOB_WORDS};
 use crate::keys::KeyRows;
@@ -41,6 +41,16 @@ pub struct LaunchLimits {
     pub jobs: usize,
 }
 
+/// Which jobs go to the device, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchChoice {
+    pub arrangement: Arrangement,
+    /// The device gets all jobs that its kernels have, also those that leave lanes of a warp idle.
+    pub residue: bool,
+    /// Transforms that the device does wrong.
+    pub disabled: Vec<Transform>,
+}
+
 /// A job that the kernels can do.
 struct Fitting {
     place: (u32, u32),
@@ -54,16 +64,15 @@ struct Fitting {
 /// The jobs that are left to the CPU, by batch.
 pub type CpuJobs = Vec<Vec<u32>>;
 
+/// Returns the words that a batch takes on the device: whole words, and whole blocks of AES.
+pub fn words_of(batch: &Batch) -> usize {
+    batch.used().div_ceil(4).next_multiple_of(4)
+}
+
 impl Launch {
     /// Makes a launch of all jobs that the kernels can do. The batches are of one direction, and fit the limits by
-    /// their bytes and jobs. Returns the numbers of the other jobs too. Without `residue`, jobs that would leave lanes
-    /// of a warp idle are among these.
-    pub fn new(
-        batches: &[Batch],
-        keys: &mut KeyRows,
-        arrangement: Arrangement,
-        residue: bool,
-    ) -> (Self, CpuJobs) {
+    /// their bytes and jobs. Returns the numbers of the other jobs too.
+    pub fn new(batches: &[Batch], keys: &mut KeyRows, choice: &LaunchChoice) -> (Self, CpuJobs) {
         let direction = batches
             .first()
             .map_or(Direction::Seal, |batch| batch.direction);
@@ -81,23 +90,22 @@ impl Launch {
         for (number, batch) in (0..).zip(batches) {
             let word = launch.words;
             let used = batch.used();
-            // Loads of whole words may reach into the last one.
-            launch.words += used.div_ceil(4).next_multiple_of(4);
+            launch.words += words_of(batch);
             launch.parts.push(LaunchPart {
                 bytes: 0..used,
                 word,
             });
             for job in 0..batch.jobs.len() as u32 {
-                match Fitting::of(batch, (number, job), word, keys) {
+                match Fitting::of(batch, (number, job), word, keys, &choice.disabled) {
                     Some(fits) => fitting.push(fits),
                     None => left[number as usize].push(job),
                 }
             }
         }
-        if !residue {
+        if !choice.residue {
             fitting = without_residue(fitting, &mut left);
         }
-        launch.arrange(arrangement, fitting);
+        launch.arrange(choice.arrangement, fitting);
         (launch, left)
     }
 
@@ -125,10 +133,16 @@ impl Launch {
 }
 
 impl Fitting {
-    fn of(batch: &Batch, place: (u32, u32), word: usize, keys: &mut KeyRows) -> Option<Self> {
+    fn of(
+        batch: &Batch,
+        place: (u32, u32),
+        word: usize,
+        keys: &mut KeyRows,
+        disabled: &[Transform],
+    ) -> Option<Self> {
         let job = batch.jobs.get(place.1 as usize)?;
         let key = batch.keys.get(job.key)?;
-        let suite = Suite::of(key.transform())?;
+        let suite = Suite::of(key.transform()).filter(|_| !disabled.contains(&key.transform()))?;
         let payload_words = suite.payload_words(job.len)?;
         let end = (job.esp as usize).checked_add(job.len as usize)?;
         if !job.esp.is_multiple_of(4) || end > batch.used() {
@@ -149,7 +163,7 @@ impl Fitting {
                 suite.fields(esn),
                 0,
             ],
-            cipher: suite.cipher(batch.direction, payload_words),
+            cipher: suite.cipher(batch.direction, payload_words)?,
             mac: suite.mac(esn, payload_words),
             finish: suite.finish(),
         })

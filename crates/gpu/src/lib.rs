@@ -12,9 +12,11 @@ pub mod keys;
 pub mod launch;
 pub mod model;
 pub mod schedule;
+pub mod self_test;
 pub mod suite;
 
 pub use device::opencl::OpenCl;
 pub use device::{Device, DeviceError, Wake};
-pub use engine::{Gpu, GpuCounters, GpuOptions};
+pub use engine::{Gpu, GpuCounters};
+pub use launch::LaunchChoice;
 pub use schedule::Arrangement;

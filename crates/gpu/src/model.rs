@@ -127,7 +127,7 @@ mod tests {
             let payload = suite
                 .payload_words(transform.sealed_len(len as usize) as u32)
                 .unwrap();
-            cipher.push((job, suite.cipher(Direction::Seal, payload)));
+            cipher.push((job, suite.cipher(Direction::Seal, payload).unwrap()));
             mac.push((job, suite.mac(false, payload)));
         }
         [cipher, mac]
@@ -146,13 +146,13 @@ mod tests {
     fn a_full_group_of_equals_wastes_nothing() {
         let suite = Suite::of(Transform::from_name("AES_CBC_128/HMAC_SHA1_96").unwrap()).unwrap();
         let work: Vec<_> = (0..128)
-            .map(|job| (job, suite.cipher(Direction::Seal, 256)))
+            .map(|job| (job, suite.cipher(Direction::Seal, 256).unwrap()))
             .collect();
         let schedule = Schedule::new(Arrangement::Full, &work);
         assert_eq!(lane_efficiency(&schedule, &work, 32), 1.0);
         // One more job takes a warp for itself.
         let work: Vec<_> = (0..129)
-            .map(|job| (job, suite.cipher(Direction::Seal, 256)))
+            .map(|job| (job, suite.cipher(Direction::Seal, 256).unwrap()))
             .collect();
         let schedule = Schedule::new(Arrangement::Full, &work);
         assert_eq!(lane_efficiency(&schedule, &work, 32), 129.0 / 192.0);

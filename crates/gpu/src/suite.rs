@@ -28,6 +28,7 @@ pub enum CipherKey {
     None,
     Aes,
     ChaCha20,
+    TripleDes,
 }
 
 /// A transform of ESP that the kernels can carry.
@@ -51,6 +52,7 @@ enum SuiteCipher {
     /// The value is the counter of the first block.
     Ctr(u32),
     ChaCha,
+    TripleDes,
 }
 
 impl Suite {
@@ -62,6 +64,7 @@ impl Suite {
         let (cipher, cipher_key, aead) = match transform.encryption()? {
             Encryption::Null => (SuiteCipher::Copy, CipherKey::None, None),
             Encryption::AesCbc => (SuiteCipher::Cbc, CipherKey::Aes, None),
+            Encryption::TripleDes => (SuiteCipher::TripleDes, CipherKey::TripleDes, None),
             // RFC 3686 §4: the first block has counter one.
             Encryption::AesCtr => (SuiteCipher::Ctr(1), CipherKey::Aes, None),
             // SP 800-38D §7.1: counter one makes the tag.
@@ -114,10 +117,11 @@ impl Suite {
 
     /// The word of a job that says where its fields are.
     pub fn fields(&self, esn: bool) -> u32 {
-        self.iv_words | self.icv_words << 8 | u32::from(esn) << 16
+        self.iv_words | (self.icv_words << 8) | (u32::from(esn) << 16)
     }
 
-    pub fn cipher(&self, direction: Direction, payload_words: u32) -> StageWork {
+    /// Returns the cipher stage; `None` if the kernels have it in the other direction only.
+    pub fn cipher(&self, direction: Direction, payload_words: u32) -> Option<StageWork> {
         let blocks = payload_words.div_ceil(AES_WORDS);
         let (kind, argument, trip) = match (self.cipher, direction) {
             (SuiteCipher::Copy, _) => (StageKind::Copy, 0, payload_words.div_ceil(32)),
@@ -126,18 +130,23 @@ impl Suite {
                 (StageKind::CbcOpen, self.rounds, blocks.div_ceil(AES_STEP))
             }
             (SuiteCipher::Ctr(first), _) => {
-                let argument = self.rounds | first << 8;
+                let argument = self.rounds | (first << 8);
                 (StageKind::Ctr, argument, blocks.div_ceil(AES_STEP))
             }
             (SuiteCipher::ChaCha, _) => {
                 (StageKind::ChaCha, 0, payload_words.div_ceil(16).div_ceil(8))
             }
+            // A bitsliced state has 32 blocks, and a chain has one at a time.
+            (SuiteCipher::TripleDes, Direction::Seal) => return None,
+            (SuiteCipher::TripleDes, Direction::Open) => {
+                (StageKind::TripleDesOpen, 0, payload_words.div_ceil(512))
+            }
         };
-        StageWork {
+        Some(StageWork {
             kind,
             argument,
             trip,
-        }
+        })
     }
 
     pub fn mac(&self, esn: bool, payload_words: u32) -> StageWork {
@@ -178,12 +187,12 @@ mod tests {
         let cbc = suite("AES_CBC_128/HMAC_SHA1_96");
         let payload = cbc.payload_words(8 + 16 + 1024 + 12).unwrap();
         assert_eq!(payload, 256);
-        let seal = cbc.cipher(Direction::Seal, payload);
+        let seal = cbc.cipher(Direction::Seal, payload).unwrap();
         assert_eq!(
             (seal.kind, seal.argument, seal.trip),
             (StageKind::CbcSeal, 10, 64)
         );
-        assert_eq!(cbc.cipher(Direction::Open, payload).trip, 4);
+        assert_eq!(cbc.cipher(Direction::Open, payload).unwrap().trip, 4);
         // 1048 bytes and nine of padding are 17 blocks, as are 1052 with the high half of the sequence number.
         assert_eq!(cbc.mac(false, payload).trip, 17);
         assert_eq!(cbc.mac(true, payload).trip, 17);
@@ -191,10 +200,10 @@ mod tests {
 
         let gcm = suite("AES_GCM_16_256");
         let payload = gcm.payload_words(8 + 8 + 36 + 16).unwrap();
-        let ctr = gcm.cipher(Direction::Open, payload);
+        let ctr = gcm.cipher(Direction::Open, payload).unwrap();
         assert_eq!(
             (ctr.kind, ctr.argument, ctr.trip),
-            (StageKind::Ctr, 14 | 2 << 8, 1)
+            (StageKind::Ctr, 14 | (2 << 8), 1)
         );
         assert_eq!(gcm.mac(true, payload).trip, 1);
         assert_eq!(gcm.finish().map(|work| work.argument), Some(14));
@@ -219,7 +228,13 @@ mod tests {
                 .all(|transform| transform.protocol() == Protocol::Esp)
         );
         // NULL, three AES-CBC and three AES-CTR with three HMACs, 3 × 3 AES-GCM and 3 with implicit IV, 3 AES-GMAC,
-        // 2 ChaCha20-Poly1305.
-        assert_eq!(carried.len(), 3 + 9 + 9 + 9 + 3 + 3 + 2);
+        // 2 ChaCha20-Poly1305, 3DES with three HMACs.
+        assert_eq!(carried.len(), 3 + 9 + 9 + 9 + 3 + 3 + 2 + 3);
+        let des = suite("3DES/HMAC_MD5_96");
+        assert_eq!(des.cipher(Direction::Seal, 256), None);
+        assert_eq!(
+            des.cipher(Direction::Open, 513).map(|work| work.trip),
+            Some(2)
+        );
     }
 }

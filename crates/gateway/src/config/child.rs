@@ -255,7 +255,12 @@ fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnos
 
 /// Parses the name of an engine. Refuses an engine that the gateway does not have.
 fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
-    let kinds = [EngineKind::Cpu, EngineKind::Pool, EngineKind::Fpga];
+    let kinds = [
+        EngineKind::Cpu,
+        EngineKind::Pool,
+        EngineKind::Fpga,
+        EngineKind::Gpu,
+    ];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
     if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
         let help = "set `engine = fpga` in the gateway section";
@@ -264,6 +269,10 @@ fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
     if kind == EngineKind::Pool && !gateway.has_pool() {
         let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
         return Err(ValueError::new("the gateway has no pool", help));
+    }
+    if kind == EngineKind::Gpu && gateway.gpu.is_none() {
+        let help = "add a section `gpu`, or `engine = gpu`, to the gateway section";
+        return Err(ValueError::new("the gateway has no GPU", help));
     }
     Ok(kind)
 }

@@ -9,6 +9,7 @@ use esplanade_crypto::Tier;
 use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
+use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, interface_name};
 use super::mark::InterfaceMarks;
 use super::tokens::{self, Pkcs11Module};
@@ -27,6 +28,8 @@ pub enum EngineKind {
     Pool,
     /// The FPGA core. The CPU carries the SAs that the core cannot.
     Fpga,
+    /// A GPU. The CPU carries the SAs whose transforms the kernels lack.
+    Gpu,
 }
 
 impl EngineKind {
@@ -35,6 +38,7 @@ impl EngineKind {
             Self::Cpu => "cpu",
             Self::Pool => "pool",
             Self::Fpga => "fpga",
+            Self::Gpu => "gpu",
         }
     }
 }
@@ -64,6 +68,8 @@ pub struct GatewayConfig {
     pub pool_threads: Option<usize>,
     /// The time for which the pool holds back each finished batch, for experiments.
     pub pool_delay: Duration,
+    /// The GPU, for all SAs or for some of them. `None` means that there is none.
+    pub gpu: Option<GpuConfig>,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
     /// Number of the routing table for the routes into the TUN device.
@@ -128,6 +134,7 @@ impl Default for GatewayConfig {
             engine: EngineKind::default(),
             pool_threads: None,
             pool_delay: Duration::ZERO,
+            gpu: None,
             cpu_tier: None,
             // strongSwan uses the same table, so administrators find what they know.
             table: 220,
@@ -158,7 +165,7 @@ impl GatewayConfig {
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,
-            EngineKind::Cpu | EngineKind::Fpga => self.pool_threads.is_some(),
+            EngineKind::Cpu | EngineKind::Fpga | EngineKind::Gpu => self.pool_threads.is_some(),
         }
     }
 
@@ -239,6 +246,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
             .map(|threads| threads as usize),
         pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
             .map_or(standard.pool_delay, Duration::from_millis),
+        gpu: None,
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -278,6 +286,10 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
     }
+    gateway.gpu = match node.section("gpu") {
+        Some(section) => Some(gpu::gpu(section, d)),
+        None => (gateway.engine == EngineKind::Gpu).then(GpuConfig::default),
+    };
     if let Some(section) = node.section("pkcs11") {
         gateway.modules = tokens::modules(section, d);
     }
@@ -382,6 +394,7 @@ fn engine(text: &str) -> ValueResult<EngineKind> {
         ("cpu", EngineKind::Cpu),
         ("pool", EngineKind::Pool),
         ("fpga", EngineKind::Fpga),
+        ("gpu", EngineKind::Gpu),
     ];
     let kind = word(text, &kinds)?;
     has_device(kind, esplanade_fpga::simulated::BUILT)

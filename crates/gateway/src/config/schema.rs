@@ -93,7 +93,13 @@ pub const GATEWAY: Schema = Schema {
         "confine",
         "readable",
     ],
-    sections: &["interfaces", "pkcs11"],
+    sections: &["gpu", "interfaces", "pkcs11"],
+    ..EMPTY
+};
+
+pub const GPU: Schema = Schema {
+    what: "the gpu section",
+    keys: &["device", "batch", "deadline_us", "residue", "fail_after"],
     ..EMPTY
 };
 
@@ -356,6 +362,7 @@ pub const AUTHORITY: Schema = Schema {
 /// Every kind of section, by the path that the documentation uses.
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
+    ("gateway.gpu", &GPU),
     ("gateway.interfaces.<interface>", &INTERFACE),
     ("gateway.pkcs11.modules.<module>", &PKCS11_MODULE),
     ("connections.<conn>", &CONNECTION),

@@ -144,7 +144,7 @@ impl Daemon {
                 half_open: half_open.count(),
             },
             workers: self.plane.report_workers(now),
-            engine: tier::report(core, self.plane.pool_threads(), &health),
+            engine: tier::report(core, self.plane.pool_threads(), self.plane.gpu(), &health),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
         }

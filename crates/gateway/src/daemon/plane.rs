@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine};
+use esplanade_gpu::DeviceError;
 use esplanade_ike::{EspSpiAllocator, Routes, Transmit};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event};
@@ -22,9 +23,10 @@ use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::Loads;
 use super::shield;
-use crate::config::{EngineKind, GatewayConfig, InterfaceConfig, OnStop};
+use crate::config::{EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
+use crate::gpu::GpuEngine;
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
@@ -33,7 +35,7 @@ use crate::join::{ConfiguredPolicy, RouteChange};
 use crate::net::nft::{Nft, NftTable};
 use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
 use crate::pool::EnginePool;
-use crate::status::{TrafficCounters, WorkersStats};
+use crate::status::{GpuStats, TrafficCounters, WorkersStats};
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
     ListenConfig, Processing, Sockets, TunInterface, TunQueues, Worker, WorkerConfig,
@@ -62,6 +64,8 @@ pub(super) struct Plane {
     engines: Vec<EngineSource>,
     /// The pool, dropped after the workers that use it.
     pool: Option<EnginePool>,
+    /// The GPU, dropped after the workers that use it.
+    gpu: Option<GpuEngine>,
     /// Programs that take ESP off their links for the workers. Dropping one detaches it.
     _links: Vec<XdpProgram>,
 }
@@ -122,7 +126,8 @@ impl Plane {
         let has_core = config.engine == EngineKind::Fpga;
         let mut core = has_core.then(open_core).transpose()?;
         let pool = config.has_pool().then(|| start_pool(config)).transpose()?;
-        let engines = engines(config.engine, pool.as_ref());
+        let gpu = config.gpu.as_ref().map(start_gpu).transpose()?;
+        let engines = engines(config.engine, pool.as_ref(), gpu.as_ref());
 
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
         let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -143,6 +148,7 @@ impl Plane {
             loads: Loads::default(),
             engines,
             pool,
+            gpu,
             _links: links,
         };
         let processing = Processing {
@@ -442,6 +448,10 @@ impl Plane {
         self.pool.as_ref().map(EnginePool::threads)
     }
 
+    pub fn gpu(&self) -> Option<GpuStats> {
+        self.gpu.as_ref().map(GpuEngine::stats)
+    }
+
     pub fn report_workers(&self, now: Instant) -> WorkersStats {
         self.loads.report(&self.workers, now)
     }
@@ -531,12 +541,35 @@ fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
     pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
 }
 
+/// Opens and tests the GPU, and starts the thread that drives it.
+fn start_gpu(config: &GpuConfig) -> Result<GpuEngine, Failure> {
+    GpuEngine::start(config).map_err(|error| {
+        let failure = Failure::runtime(format!("the GPU cannot be used: {error}"));
+        match error {
+            DeviceError::NoLibrary => failure.help("install the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"),
+            DeviceError::NoDevice { .. } => failure.help(
+                "install the GPU's OpenCL driver, or set `device` in the gpu section to a part of a device's name",
+            ),
+            _ => failure.help("set `engine = cpu`, and remove the gpu section, to do without"),
+        }
+    })
+}
+
 /// Returns the workers' engines. The engine that the configuration names comes first.
-fn engines(kind: EngineKind, pool: Option<&EnginePool>) -> Vec<EngineSource> {
+fn engines(
+    kind: EngineKind,
+    pool: Option<&EnginePool>,
+    gpu: Option<&GpuEngine>,
+) -> Vec<EngineSource> {
     let mut engines = vec![EngineSource::cpu()];
-    if let Some(pool) = pool {
-        let at = usize::from(kind != EngineKind::Pool);
-        engines.insert(at, pool.source());
+    for (of, source) in [
+        (EngineKind::Pool, pool.map(EnginePool::source)),
+        (EngineKind::Gpu, gpu.map(GpuEngine::source)),
+    ] {
+        if let Some(source) = source {
+            let at = if kind == of { 0 } else { engines.len() };
+            engines.insert(at, source);
+        }
     }
     engines
 }

@@ -4,7 +4,7 @@ use esplanade_crypto::{Tier, TierError, selection};
 
 use crate::config::EngineKind;
 use crate::failure::{Exit, Failure};
-use crate::status::{EngineStats, Named};
+use crate::status::{EngineStats, GpuStats, Named};
 use crate::worker::{CoreReport, Health};
 
 /// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
@@ -24,6 +24,7 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
 pub(super) fn report(
     core: Option<CoreReport>,
     pool_threads: Option<usize>,
+    gpu: Option<GpuStats>,
     engines: &[(&'static str, Health)],
 ) -> EngineStats {
     let first = engines.first().map_or("cpu", |(name, _)| *name);
@@ -37,6 +38,7 @@ pub(super) fn report(
         installed_out: core.as_ref().map(|core| core.installed.0),
         installed_in: core.as_ref().map(|core| core.installed.1),
         threads: pool_threads,
+        gpu,
         states: Named(states.collect()),
         disabled: disabled.map(ToString::to_string).collect(),
         tier: selection.map(|selection| selection.tier.to_string()),
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report(None, None, &[("cpu", Health::InService)]);
+        let report = report(None, None, None, &[("cpu", Health::InService)]);
         assert_eq!(report.name, "cpu");
         assert_eq!(report.tier.as_deref(), Some(Tier::current().name()));
         assert!(report.disabled.is_empty());

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use esplanade_crypto::Direction;
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::Database;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon};
@@ -15,6 +16,7 @@ use super::child_sas::{Carrier, ChildSas, InstalledChild};
 use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
 use super::policy_book::PolicyBook;
 use crate::config::{EngineKind, SaOptions};
+use crate::gpu;
 use crate::worker::CoreHandle;
 
 /// The place where a child's SAs are to be.
@@ -39,7 +41,8 @@ pub struct Moved {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMoved {
     #[error(
-        "this gateway has no engine {wanted:?} (it has {there}); `pool_threads` in the gateway section adds the pool"
+        "this gateway has no engine {wanted:?} (it has {there}); `pool_threads` in the gateway section adds the pool, \
+         a section `gpu` the GPU"
     )]
     NoEngine { wanted: String, there: String },
     #[error("no child that is protected is called {0:?}")]
@@ -152,9 +155,27 @@ impl Placement {
     /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
     pub fn begin(&self, database: &Database, child: &InstalledChild, choice: EngineChoice) {
         if let EngineChoice::Worker(index) = choice {
-            child.outbound.common.placement.begin(index);
-            place(database, &child.inbound.common, index);
+            let (sealing, opening) = self.able(index, child);
+            child.outbound.common.placement.begin(sealing);
+            place(database, &child.inbound.common, opening);
         }
+    }
+
+    /// Returns the engines that seal and open for a child that is to be with this one. The CPU has all transforms, a GPU
+    /// some of them, and some for one direction only.
+    fn able(&self, index: u8, child: &InstalledChild) -> (u8, u8) {
+        let is_gpu = self.engines.get(usize::from(index)) == Some(&EngineKind::Gpu.name());
+        let cpu = EngineKind::Cpu.name();
+        let cpu = self.engines.iter().position(|known| *known == cpu);
+        let cpu = cpu.and_then(|index| index.try_into().ok());
+        let able = |half: &SaCommon, direction| match cpu {
+            Some(cpu) if is_gpu && !gpu::carries(half.transform(), direction) => cpu,
+            _ => index,
+        };
+        (
+            able(&child.outbound.common, Direction::Seal),
+            able(&child.inbound.common, Direction::Open),
+        )
     }
 
     /// Follows a new configuration. Orders for a child stay as long as the child is configured or up.
@@ -230,9 +251,9 @@ impl Placement {
             (EngineChoice::Worker(index), Carrier::Cpu(_)) => {
                 // The CPU is the choice now, whatever the core has said of the SA.
                 child.carrier = Carrier::Cpu(None);
-                for half in [&child.outbound.common, &child.inbound.common] {
-                    place(database, half, index);
-                }
+                let (sealing, opening) = self.able(index, child);
+                place(database, &child.outbound.common, sealing);
+                place(database, &child.inbound.common, opening);
                 true
             }
             (EngineChoice::Core, Carrier::Cpu(_)) | (EngineChoice::Worker(_), Carrier::Fpga) => {

@@ -1,6 +1,8 @@
 //! Tests that the pool keeps order, delays batches and ends properly.
 
-use esplanade_crypto::Direction;
+use std::time::Instant;
+
+use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
 
 use super::*;
 use crate::io::sys::{EVENTS_MAX, Epoll};
@@ -12,7 +14,7 @@ fn batch(number: u8) -> Batch {
     batch
 }
 
-fn is_ready(port: &PoolPort, timeout_ms: u64) -> bool {
+fn is_ready(port: &EnginePort, timeout_ms: u64) -> bool {
     let epoll = Epoll::new().unwrap();
     epoll.add(port.ready_fd().unwrap(), 0).unwrap();
     let timeout = Duration::from_millis(timeout_ms);
@@ -25,7 +27,7 @@ fn batches_come_back_in_order_and_wake() {
     let mut ports = [pool.port().unwrap(), pool.port().unwrap()];
     for round in 0..200 {
         for port in &mut ports {
-            for number in 0..DEPTH as u8 {
+            for number in 0..INFO.depth as u8 {
                 port.submit(batch(number)).unwrap();
             }
             let refused = port.submit(batch(99)).unwrap_err();
@@ -34,7 +36,7 @@ fn batches_come_back_in_order_and_wake() {
         }
         for port in &mut ports {
             let mut next = 0;
-            while next < DEPTH as u8 {
+            while next < INFO.depth as u8 {
                 assert!(is_ready(port, 10_000), "round {round}");
                 while let Some(batch) = port.poll() {
                     assert_eq!(batch.buffer[0], next);
@@ -81,7 +83,7 @@ fn what_a_port_has_left_behind_is_not_done() {
         lost.submit(batch(3)).unwrap();
     }
     kept.submit(batch(4)).unwrap();
-    let waiting = lock(&pool.shared.queue).waiting.len();
+    let waiting = pool.queue.waiting();
     // The helper may already have taken one batch of the port that is left.
     assert!((1..=2).contains(&waiting), "{waiting} wait");
 }

@@ -78,6 +78,9 @@ pub struct EngineStats {
     /// Threads of the pool. `None` means that there is no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// The GPU. `None` means that there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuStats>,
     /// The health of each of the workers' engines.
     pub states: Named<&'static str>,
     /// The reason why the FPGA core carries nothing any more.
@@ -88,6 +91,27 @@ pub struct EngineStats {
     pub tier: Option<String>,
     /// Better tiers that failed their self-test, and why.
     pub disabled: Vec<String>,
+}
+
+/// A GPU and what it has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GpuStats {
+    pub device: String,
+    /// Keys on the device.
+    pub keys: usize,
+    pub launches: u64,
+    /// Packets that the device has sealed or opened.
+    pub device_packets: u64,
+    /// Packets of the engine that the CPU has done: too few for a warp, or of a transform that the kernels lack.
+    pub cpu_packets: u64,
+    /// Sealed packets that the CPU has compared.
+    pub checked: u64,
+    /// Transforms that the device does wrong.
+    pub disabled: Vec<String>,
+    /// The reason why the device is out of service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A CRL. Times are as RFC 3339 has them.

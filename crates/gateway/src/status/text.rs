@@ -186,11 +186,14 @@ pub fn render_engine(stats: &Section) -> String {
     if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
         let device = text("device").map(|device| format!(" ({device}), else cpu"));
         let threads = text("threads").map(|threads| format!(" (threads: {threads})"));
-        let on_pool = |engine: &str| match engine {
+        let gpu = stats.sub("engine").and_then(|engine| engine.sub("gpu"));
+        let gpu = gpu.and_then(|gpu| gpu.text("device"));
+        let with_details = |engine: &str| match engine {
             "pool" => threads.clone().unwrap_or_default(),
+            "gpu" => gpu.map(|device| format!(" ({device})")).unwrap_or_default(),
             _ => String::new(),
         };
-        let how = device.unwrap_or_else(|| on_pool(name));
+        let how = device.unwrap_or_else(|| with_details(name));
         let mut line = format!("{name}{how}, tier {tier}");
         let usual = if text("device").is_some() {
             "cpu"
@@ -198,7 +201,7 @@ pub fn render_engine(stats: &Section) -> String {
             name
         };
         for (other, _) in states.iter().filter(|(other, _)| *other != usual) {
-            line += &format!("; also {other}{}", on_pool(other));
+            line += &format!("; also {other}{}", with_details(other));
         }
         let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
     }

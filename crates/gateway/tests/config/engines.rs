@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use esplanade::config::EngineKind;
+use esplanade::config::{EngineKind, GpuConfig};
 
 use super::{good, read, refusal};
 
@@ -14,7 +14,7 @@ fn the_fpga_engine_needs_a_device_and_one_worker() {
         good(&text("cpu\n workers = 2")).gateway.engine,
         EngineKind::Cpu
     );
-    assert!(refusal(&text("gpu")).contains("`cpu`, `pool`, `fpga`"));
+    assert!(refusal(&text("tpu")).contains("`cpu`, `pool`, `fpga`, `gpu`"));
     if esplanade_fpga::simulated::BUILT {
         assert_eq!(good(&text("fpga")).gateway.engine, EngineKind::Fpga);
         let error = refusal(&text("fpga\n workers = 2"));
@@ -51,6 +51,34 @@ fn keys_of_the_pool_are_for_the_pool() {
 }
 
 #[test]
+fn the_gpu_is_for_all_or_for_some() {
+    let standard = good("gateway {\n engine = gpu\n}\n").gateway;
+    assert_eq!(standard.engine, EngineKind::Gpu);
+    assert_eq!(standard.gpu, Some(GpuConfig::default()));
+    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n residue = yes\n fail_after = 9\n }\n}\n";
+    let beside = good(beside).gateway;
+    assert_eq!(beside.engine, EngineKind::Cpu);
+    let expected = GpuConfig {
+        device: Some("H100".to_owned()),
+        batch: 512,
+        deadline: Duration::from_micros(50),
+        residue: true,
+        fail_after: Some(9),
+    };
+    assert_eq!(beside.gpu, Some(expected));
+    assert_eq!(good("").gateway.gpu, None);
+    for (key, expected) in [
+        ("batch = 31", "`batch`"),
+        ("fail_after = 0", "`fail_after`"),
+        ("deadline_us = 10001", "`deadline_us`"),
+        ("tables = yes", "`tables`"),
+    ] {
+        let refused = refusal(&format!("gateway {{\n gpu {{\n {key}\n }}\n}}\n"));
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
 fn a_child_has_an_engine_of_the_gateway() {
     let text = |gateway: &str, child: &str| {
         format!(
@@ -74,6 +102,8 @@ fn a_child_has_an_engine_of_the_gateway() {
         ("", "engine = cpu", Some(EngineKind::Cpu)),
         ("pool_threads = 1", "engine = pool", Some(EngineKind::Pool)),
         ("engine = pool", "engine = cpu", Some(EngineKind::Cpu)),
+        ("engine = gpu", "engine = gpu", Some(EngineKind::Gpu)),
+        ("gpu {\n }", "engine = gpu", Some(EngineKind::Gpu)),
     ] {
         let loaded = good(&text(gateway, child));
         assert_eq!(loaded.policies[0].sa.engine, expected, "{gateway}, {child}");
@@ -81,6 +111,7 @@ fn a_child_has_an_engine_of_the_gateway() {
     for (child, expected) in [
         ("engine = pool", "`engine`: the gateway has no pool"),
         ("engine = fpga", "`engine`: the gateway has no FPGA core"),
+        ("engine = gpu", "`engine`: the gateway has no GPU"),
         (
             "mode = pass\n start_action = trap\n engine = cpu",
             "pass and drop have no SA",

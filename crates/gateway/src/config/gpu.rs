@@ -1,0 +1,51 @@
+//! Reads the section `gateway.gpu`.
+
+use std::time::Duration;
+
+use super::diagnostics::Diagnostics;
+use super::schema;
+use super::tree::SectionNode;
+use super::value::{number, read, switch};
+
+/// Settings of the GPU engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuConfig {
+    /// A part of the device's name, or of its driver's. `None` means the first GPU.
+    pub device: Option<String>,
+    /// A batch with so many packets need not wait for more.
+    pub batch: usize,
+    /// The time that a smaller batch waits.
+    pub deadline: Duration,
+    /// The device also gets packets that leave lanes of a warp idle, for trials.
+    pub residue: bool,
+    /// The device counts as failed after so many launches, for trials.
+    pub fail_after: Option<u64>,
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        Self {
+            device: None,
+            batch: 4096,
+            deadline: Duration::from_micros(100),
+            residue: false,
+            fail_after: None,
+        }
+    }
+}
+
+pub(super) fn gpu(node: &SectionNode, d: &mut Diagnostics) -> GpuConfig {
+    schema::check(node, &schema::GPU, false, d);
+    let standard = GpuConfig::default();
+    GpuConfig {
+        device: read(node, "device", d, |text| Ok(text.to_owned())),
+        batch: read(node, "batch", d, |text| number(text, 32..=16_384))
+            .map_or(standard.batch, |jobs| jobs as usize),
+        deadline: read(node, "deadline_us", d, |text| number(text, 0..=10_000))
+            .map_or(standard.deadline, Duration::from_micros),
+        residue: read(node, "residue", d, switch).unwrap_or(standard.residue),
+        fail_after: read(node, "fail_after", d, |text| {
+            number(text, 1..=1_000_000_000)
+        }),
+    }
+}

@@ -1,0 +1,237 @@
+//! Ports of engines that work in threads of their own.
+//!
+//! Every worker has a port for each direction. The engine's threads take batches of all ports in the order of
+//! submission. A port returns its batches in the same order, so the packets of an SA stay in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected};
+
+use crate::io::sys::EventFd;
+
+/// The queue of all ports. It is bounded because each port is bounded.
+#[derive(Debug, Default)]
+pub struct PortQueue {
+    state: Mutex<QueueState>,
+    work: Condvar,
+    /// Wakes threads that pause, when the queue is stopped.
+    end: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    waiting: VecDeque<PortWork>,
+    stopped: bool,
+    /// Somebody wants the threads to look at something else than batches.
+    woken: bool,
+}
+
+/// A batch with the port that it comes from.
+#[derive(Debug)]
+pub struct PortWork {
+    pub batch: Batch,
+    /// When it was submitted.
+    pub since: Instant,
+    pub from: PortPlace,
+}
+
+/// The place of a batch among those of its port.
+#[derive(Debug)]
+pub struct PortPlace {
+    number: u64,
+    of: Arc<PortResults>,
+}
+
+/// The results for one port.
+#[derive(Debug)]
+struct PortResults {
+    ring: Mutex<ResultRing>,
+    ready: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct ResultRing {
+    /// The batches by ticket. `None` means that the engine has the batch.
+    batches: VecDeque<Option<Batch>>,
+    /// The ticket of the first batch.
+    first: u64,
+    /// The descriptor `ready` is readable.
+    signalled: bool,
+}
+
+/// The port by which one worker uses the engine, for one direction.
+#[derive(Debug)]
+pub struct EnginePort {
+    queue: Arc<PortQueue>,
+    results: Arc<PortResults>,
+    info: EngineInfo,
+}
+
+impl PortQueue {
+    /// Waits for the next batch. Returns `None` when the queue is stopped.
+    pub fn next(&self) -> Option<PortWork> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(work) = state.waiting.pop_front() {
+                return Some(work);
+            }
+            let woken = self.work.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes the waiting batches that `wants` returns true for. It sees them in the order of submission.
+    pub fn take(&self, mut wants: impl FnMut(&Batch) -> bool) -> Vec<PortWork> {
+        let mut state = lock(&self.state);
+        let mut taken = Vec::new();
+        let mut left = VecDeque::with_capacity(state.waiting.len());
+        for work in state.waiting.drain(..) {
+            if wants(&work.batch) {
+                taken.push(work);
+            } else {
+                left.push_back(work);
+            }
+        }
+        state.waiting = left;
+        taken
+    }
+
+    /// Waits for batches, if `for_batches`, or for a wake, but not longer than this. Returns false when the queue is
+    /// stopped.
+    pub fn wait(&self, for_batches: bool, longest: Duration) -> bool {
+        let sleeps = |state: &mut QueueState| {
+            !state.stopped && !state.woken && !(for_batches && !state.waiting.is_empty())
+        };
+        let state = lock(&self.state);
+        let woken = self.work.wait_timeout_while(state, longest, sleeps);
+        let (mut state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        state.woken = false;
+        !state.stopped
+    }
+
+    /// Waits for a while, or until the queue is stopped.
+    pub fn pause(&self, longest: Duration) {
+        let state = lock(&self.state);
+        let goes_on = |state: &mut QueueState| !state.stopped;
+        drop(self.end.wait_timeout_while(state, longest, goes_on));
+    }
+
+    /// Wakes a thread in [`PortQueue::wait`].
+    pub fn wake(&self) {
+        lock(&self.state).woken = true;
+        self.work.notify_all();
+    }
+
+    /// Refuses batches from now on. Threads that wait return.
+    pub fn stop(&self) {
+        lock(&self.state).stopped = true;
+        self.work.notify_all();
+        self.end.notify_all();
+    }
+
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        lock(&self.state).waiting.len()
+    }
+}
+
+impl EnginePort {
+    pub fn new(queue: Arc<PortQueue>, info: EngineInfo) -> io::Result<Self> {
+        let results = PortResults {
+            ring: Mutex::default(),
+            ready: EventFd::new()?,
+        };
+        let results = Arc::new(results);
+        Ok(Self {
+            queue,
+            results,
+            info,
+        })
+    }
+}
+
+impl Drop for EnginePort {
+    /// Removes the waiting batches of this port from the queue: nobody will fetch them.
+    fn drop(&mut self) {
+        let mut state = lock(&self.queue.state);
+        let is_of_others = |work: &PortWork| !Arc::ptr_eq(&work.from.of, &self.results);
+        state.waiting.retain(is_of_others);
+    }
+}
+
+impl Engine for EnginePort {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        let mut ring = lock(&self.results.ring);
+        if ring.batches.len() == self.info.depth {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
+        let mut state = lock(&self.queue.state);
+        if state.stopped {
+            let reason = RejectReason::OutOfService;
+            return Err(Rejected { batch, reason });
+        }
+        state.waiting.push_back(PortWork {
+            batch,
+            since: Instant::now(),
+            from: PortPlace {
+                number: ring.first + ring.batches.len() as u64,
+                of: Arc::clone(&self.results),
+            },
+        });
+        ring.batches.push_back(None);
+        drop((state, ring));
+        self.queue.work.notify_one();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        let mut ring = lock(&self.results.ring);
+        let batch = ring.batches.front_mut().and_then(Option::take);
+        if batch.is_some() {
+            ring.batches.pop_front();
+            ring.first += 1;
+        } else if ring.signalled {
+            ring.signalled = false;
+            self.results.ready.clear();
+        }
+        batch
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.results.ready.as_fd())
+    }
+
+    fn info(&self) -> EngineInfo {
+        self.info
+    }
+}
+
+impl PortPlace {
+    /// Gives the batch back to its port.
+    pub fn finish(self, batch: Batch) {
+        let mut ring = lock(&self.of.ring);
+        let place = self.number.checked_sub(ring.first);
+        let place = place.and_then(|place| ring.batches.get_mut(place as usize));
+        if let Some(place) = place {
+            *place = Some(batch);
+        }
+        // Only the first batch can be returned, so a later one does not wake the worker.
+        let is_due = ring.batches.front().is_some_and(Option::is_some);
+        if is_due && !ring.signalled {
+            ring.signalled = true;
+            self.of.ready.notify();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,299 @@
+//! The engine `gpu`: a thread drives a GPU for all workers.
+//!
+//! The thread takes batches of all ports and makes launches of them, several of which are under way at once. When the
+//! device fails, workers go on with the CPU. The thread then opens the device anew, tests it, and takes batches again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform, cpu};
+use esplanade_gpu::launch::words_of;
+use esplanade_gpu::suite::Suite;
+use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, OpenCl, Wake, self_test};
+
+use crate::config::GpuConfig;
+use crate::confine;
+use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
+use crate::status::GpuStats;
+use crate::worker::EngineSource;
+
+/// Batches of a port that the thread holds or that the worker has not fetched.
+const DEPTH: usize = 16;
+/// A batch with so many bytes need not wait for more packets.
+const BYTES: usize = 2 << 20;
+/// A launch that is under way for so long does not come back.
+const HUNG: Duration = Duration::from_secs(2);
+/// The longest pause between two looks at the device.
+const LOOK: Duration = Duration::from_millis(50);
+/// The rest of a failed device before it is opened again.
+const REST: Duration = Duration::from_secs(30);
+/// A device that fails so often is not opened any more.
+const FAILURES_MAX: u32 = 3;
+/// The end of the gateway waits so long for the thread. A driver may hang.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The thread that drives the device.
+#[derive(Debug)]
+pub struct GpuEngine {
+    shared: Arc<GpuShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct GpuShared {
+    config: GpuConfig,
+    /// The ports' queue. It is stopped when the device fails, and another one takes its place.
+    queue: Mutex<Arc<PortQueue>>,
+    /// The end of the gateway.
+    end: PortQueue,
+    stats: Mutex<GpuStats>,
+}
+
+/// A device that has passed its test, with the queue that it wakes.
+struct Opened {
+    gpu: Gpu,
+    queue: Arc<PortQueue>,
+}
+
+/// Tells whether the kernels have the transform in this direction.
+pub fn carries(transform: Transform, direction: Direction) -> bool {
+    Suite::of(transform).is_some_and(|suite| suite.cipher(direction, 1).is_some())
+}
+
+impl GpuEngine {
+    /// Opens and tests the device, and starts the thread. The device's compiler makes the kernels, which can take a while.
+    pub fn start(config: &GpuConfig) -> Result<Self, DeviceError> {
+        let opened = Opened::new(config)?;
+        let shared = Arc::new(GpuShared {
+            config: config.clone(),
+            queue: Mutex::new(Arc::clone(&opened.queue)),
+            end: PortQueue::default(),
+            stats: Mutex::default(),
+        });
+        shared.report(&opened.gpu);
+        let thread = std::thread::Builder::new().name("gpu".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                if let Err(error) = confine::driving() {
+                    tracing::error!("cannot give up rights: {error}");
+                }
+                shared.run(opened);
+            }
+        });
+        let thread = thread.map_err(|error| DeviceError::Call {
+            call: "a thread",
+            why: error.to_string(),
+        })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    pub fn stats(&self) -> GpuStats {
+        lock(&self.shared.stats).clone()
+    }
+
+    /// Returns a source of engines, each of which is a port.
+    pub fn source(&self) -> EngineSource {
+        let shared = Arc::clone(&self.shared);
+        EngineSource::new("gpu", move || {
+            let queue = Arc::clone(&lock(&shared.queue));
+            let info = EngineInfo {
+                depth: DEPTH,
+                jobs: shared.config.batch,
+                bytes: BYTES,
+                wait: shared.config.deadline,
+            };
+            let port: Box<dyn Engine> = Box::new(EnginePort::new(queue, info)?);
+            Ok(port)
+        })
+    }
+}
+
+impl Drop for GpuEngine {
+    fn drop(&mut self) {
+        self.shared.end.stop();
+        lock(&self.shared.queue).stop();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let begun = Instant::now();
+        while !thread.is_finished() {
+            if begun.elapsed() > PATIENCE {
+                tracing::warn!("the GPU's driver does not return: its thread is left behind");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if thread.join().is_err() {
+            tracing::error!("the GPU's thread panicked");
+        }
+    }
+}
+
+impl Opened {
+    fn new(config: &GpuConfig) -> Result<Self, DeviceError> {
+        let queue = Arc::<PortQueue>::default();
+        let wake: Wake = Arc::new({
+            let queue = Arc::clone(&queue);
+            move || queue.wake()
+        });
+        let device = OpenCl::open(config.device.as_deref(), wake)?;
+        let choice = LaunchChoice {
+            residue: config.residue,
+            ..LaunchChoice::default()
+        };
+        let mut gpu = Gpu::new(Box::new(device), choice);
+        self_test::run(&mut gpu)?;
+        for transform in gpu.disabled() {
+            tracing::error!("the GPU gives wrong results for {transform}: the CPU does it");
+        }
+        tracing::info!(device = gpu.name(), "the GPU is ready");
+        Ok(Self { gpu, queue })
+    }
+}
+
+impl GpuShared {
+    fn run(&self, mut opened: Opened) {
+        for failures in 1.. {
+            let Opened { gpu, queue } = opened;
+            let Err(error) = self.drive(gpu, &queue) else {
+                return;
+            };
+            // Whatever the ports have left behind is done by the CPU, from the workers' copies.
+            queue.stop();
+            tracing::error!("the GPU is out of service: {error}");
+            lock(&self.stats).failed = Some(error.to_string());
+            if failures == FAILURES_MAX {
+                tracing::error!("the GPU has failed {failures} times and stays out of service");
+                return;
+            }
+            opened = loop {
+                if !self.end.wait(false, REST) {
+                    return;
+                }
+                match Opened::new(&self.config) {
+                    Ok(opened) => break opened,
+                    Err(error) => tracing::warn!("the GPU cannot be opened again: {error}"),
+                }
+            };
+            *lock(&self.queue) = Arc::clone(&opened.queue);
+            lock(&self.stats).failed = None;
+        }
+    }
+
+    /// Carries batches until the queue is stopped.
+    fn drive(&self, mut gpu: Gpu, queue: &PortQueue) -> Result<(), DeviceError> {
+        let mut under_way = VecDeque::<(Vec<PortPlace>, Instant)>::new();
+        loop {
+            let mut came = false;
+            while let Some(batches) = gpu.poll()? {
+                came = true;
+                if let Some((tickets, _)) = under_way.pop_front() {
+                    give_back(tickets, batches);
+                }
+            }
+            let work = match gpu.can_start() {
+                true => take(queue, &gpu),
+                false => Vec::new(),
+            };
+            if self.config.fail_after == Some(gpu.counters().launches) {
+                return Err(DeviceError::Call {
+                    call: "a launch",
+                    why: "the trial wants it (fail_after)".to_owned(),
+                });
+            }
+            if !work.is_empty() {
+                let (tickets, mut batches): (Vec<_>, Vec<_>) =
+                    work.into_iter().map(|work| (work.from, work.batch)).unzip();
+                let done = match fits(&gpu, &batches) {
+                    true => gpu.start(batches)?,
+                    false => {
+                        batches.iter_mut().for_each(cpu::process);
+                        Some(batches)
+                    }
+                };
+                match done {
+                    Some(batches) => give_back(tickets, batches),
+                    None => under_way.push_back((tickets, Instant::now())),
+                }
+                continue;
+            }
+            if came {
+                self.report(&gpu);
+                continue;
+            }
+            if let Some((_, since)) = under_way.front()
+                && since.elapsed() > HUNG
+            {
+                return Err(DeviceError::Call {
+                    call: "a launch",
+                    why: format!("it is under way for {} s", HUNG.as_secs()),
+                });
+            }
+            if gpu.sweep()? > 0 {
+                self.report(&gpu);
+            }
+            if !queue.wait(gpu.can_start(), LOOK) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn report(&self, gpu: &Gpu) {
+        let counters = gpu.counters();
+        let mut stats = lock(&self.stats);
+        *stats = GpuStats {
+            device: gpu.name().to_owned(),
+            keys: gpu.keys(),
+            launches: counters.launches,
+            device_packets: counters.device_jobs,
+            cpu_packets: counters.cpu_jobs,
+            checked: counters.checked,
+            disabled: gpu.disabled().iter().map(ToString::to_string).collect(),
+            failed: stats.failed.take(),
+        };
+    }
+}
+
+/// Takes batches of one direction, as many as fit a launch. A batch that alone is too much is taken by itself.
+fn take(queue: &PortQueue, gpu: &Gpu) -> Vec<PortWork> {
+    let limits = gpu.limits();
+    let (mut words, mut jobs) = (0, 0);
+    let mut direction = None;
+    queue.take(|batch| {
+        let of_batch = (words_of(batch), batch.jobs.len());
+        let is_first = direction.is_none();
+        let fits = words + of_batch.0 <= limits.words && jobs + of_batch.1 <= limits.jobs;
+        let wants =
+            *direction.get_or_insert(batch.direction) == batch.direction && (fits || is_first);
+        if wants {
+            words += of_batch.0;
+            jobs += of_batch.1;
+        }
+        wants
+    })
+}
+
+fn fits(gpu: &Gpu, batches: &[Batch]) -> bool {
+    let limits = gpu.limits();
+    let words: usize = batches.iter().map(words_of).sum();
+    let jobs: usize = batches.iter().map(|batch| batch.jobs.len()).sum();
+    words <= limits.words && jobs <= limits.jobs
+}
+
+fn give_back(tickets: Vec<PortPlace>, batches: Vec<Batch>) {
+    for (ticket, batch) in tickets.into_iter().zip(batches) {
+        ticket.finish(batch);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! A device that is wrong in one lane, or refuses a launch, is noticed.
+
+mod common;
+
+use common::plain::Plain;
+use common::{Numbers, batch, carried, keys};
+use esplanade_crypto::{Batch, Direction, Transform};
+use esplanade_gpu::device::FinishedLaunch;
+use esplanade_gpu::keys::RawKey;
+use esplanade_gpu::launch::{Launch, LaunchLimits};
+use esplanade_gpu::{Device, DeviceError, Gpu, self_test};
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// A byte of this job's payload is wrong after sealing.
+    WrongSeal(usize),
+    /// The verdict of this job is that it is authentic.
+    Accepts(usize),
+    /// The verdict of this job is none.
+    NoVerdict(usize),
+    RefusesLaunch,
+    RefusesKeys,
+}
+
+/// A device that works but for one fault.
+struct Faulty {
+    inner: Plain,
+    fault: Fault,
+}
+
+fn refused() -> DeviceError {
+    DeviceError::Call {
+        call: "the trial",
+        why: "it was told to".to_owned(),
+    }
+}
+
+impl Device for Faulty {
+    fn name(&self) -> &str {
+        "faulty"
+    }
+
+    fn limits(&self) -> LaunchLimits {
+        self.inner.limits()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn rows(&self) -> usize {
+        self.inner.rows()
+    }
+
+    fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError> {
+        match self.fault {
+            Fault::RefusesKeys => Err(refused()),
+            _ => self.inner.load_keys(keys),
+        }
+    }
+
+    fn wipe_keys(&mut self, rows: &[u32]) -> Result<(), DeviceError> {
+        self.inner.wipe_keys(rows)
+    }
+
+    fn start(&mut self, launch: Launch, batches: Vec<Batch>) -> Result<(), DeviceError> {
+        match self.fault {
+            Fault::RefusesLaunch => Err(refused()),
+            _ => self.inner.start(launch, batches),
+        }
+    }
+
+    fn poll(&mut self) -> Result<Option<FinishedLaunch>, DeviceError> {
+        let mut finished = self.inner.poll()?;
+        if let Some(finished) = &mut finished {
+            spoil(finished, self.fault);
+        }
+        Ok(finished)
+    }
+
+    fn wait(&mut self) -> Result<Option<FinishedLaunch>, DeviceError> {
+        self.poll()
+    }
+
+    fn under_way(&self) -> usize {
+        self.inner.under_way()
+    }
+}
+
+fn spoil(finished: &mut FinishedLaunch, fault: Fault) {
+    let seals = finished.launch.direction == Direction::Seal;
+    match fault {
+        Fault::WrongSeal(job) if seals => {
+            if let Some((batch, number)) = finished.launch.places.get(job) {
+                let batch = &mut finished.batches[*batch as usize];
+                let at = batch.jobs[*number as usize].esp as usize + 24;
+                batch.buffer[at] ^= 4;
+            }
+        }
+        Fault::Accepts(job) if !seals => {
+            if let Some(verdict) = finished.verdicts.get_mut(job) {
+                *verdict = 1;
+            }
+        }
+        Fault::NoVerdict(job) => {
+            if let Some(verdict) = finished.verdicts.get_mut(job) {
+                *verdict = 0;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn faulty(fault: Fault) -> Option<Gpu> {
+    let inner = Plain::compile()?;
+    Some(common::gpu(Faulty { inner, fault }))
+}
+
+#[test]
+fn the_self_test_disables_what_is_wrong() {
+    // Job 2 of a batch that fills lanes is forged, so the second fault accepts a forged packet.
+    for fault in [Fault::WrongSeal(130), Fault::Accepts(132)] {
+        let Some(mut gpu) = faulty(fault) else { return };
+        self_test::run(&mut gpu).unwrap();
+        let disabled = gpu.disabled().len();
+        assert!(disabled > 30, "{fault:?}: {disabled}");
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_tested_is_refused() {
+    for fault in [
+        Fault::NoVerdict(3),
+        Fault::RefusesLaunch,
+        Fault::RefusesKeys,
+    ] {
+        let Some(mut gpu) = faulty(fault) else { return };
+        self_test::run(&mut gpu).unwrap_err();
+    }
+}
+
+#[test]
+fn the_cpu_notices_a_wrong_packet() {
+    let Some(mut gpu) = faulty(Fault::WrongSeal(0)) else {
+        return;
+    };
+    let numbers = &mut Numbers(3);
+    let transform: Transform = carried()[0];
+    let keys = keys(&[transform], 1, numbers);
+    // The first sealed packet is compared.
+    let error = gpu.carry(vec![batch(&keys, 1, 40, numbers)]).unwrap_err();
+    assert_eq!(error, DeviceError::Wrong(transform.name()));
+}

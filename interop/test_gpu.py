@@ -1,0 +1,168 @@
+"""`engine = gpu` on PoCL, which runs the kernels on the CPU: nothing is lost, and the CPU does what the device cannot."""
+
+import subprocess
+
+import pytest
+from ends import esplanade_pair, establish, every_end
+from harness.process import HarnessError, wait_until
+from harness.settings import pair
+from harness.traffic import Flow, assert_ping, transfer
+
+# Every kind of kernel.
+CIPHERS = [
+    "aes128gcm16", "aes192gcm12", "aes256gcm8", "aes256gmac", "chacha20poly1305", "aes128-sha1", "aes256-sha256",
+    "aes256ctr-sha256", "null-sha256",
+]
+# The CPU carries this one.
+LACKING = "aes128ccm16"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def opencl():
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    if "libOpenCL.so.1 " not in listed or "libpocl.so" not in listed:
+        pytest.skip("there is no OpenCL for the CPU (pocl-opencl-icd)")
+
+
+def gpus(topology, *, workers=1, fail_after=None, **options):
+    settings = pair(topology, **options)
+    for one in settings:
+        gpu = {"device": "portable", "residue": "yes"} | ({"fail_after": fail_after} if fail_after else {})
+        one.gateway.update(engine="gpu", workers=workers, gpu=gpu)
+    return settings
+
+
+def gateways(*ends):
+    return [end for end in ends if "esplanade" in type(end).__name__.lower()]
+
+
+def gpu(end):
+    return end.status()["engine"]["gpu"]
+
+
+def assert_clean(*ends):
+    for end in gateways(*ends):
+        for reason in ("engine-failed", "before-window", "replayed", "authentication-failed"):
+            assert end.counter(f"drops.{reason}") == 0, reason
+
+
+def assert_undisturbed(flow):
+    report = flow.stop()
+    assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@every_end
+def test_traffic(ends, workers, topology, daemon):
+    a, b = establish(daemon, ends, gpus(topology, workers=workers))
+    assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
+    assert_ping(topology.host_a, topology.b.host6, size=1200)
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
+    assert_ping(topology.host_b, topology.a.host4, count=20, interval=0.05)
+    assert_undisturbed(flow)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=2_000_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host6, size=2_000_000)
+    assert_clean(a, b)
+    for end in gateways(a, b):
+        stats = gpu(end)
+        assert int(stats["device-packets"]) > 1000 and int(stats["checked"]) > 0, stats
+        assert (stats["cpu-packets"], stats["disabled"], "failed" in stats) == ("0", [], False), stats
+        assert "engine    gpu (Portable Computing Language" in end.command("status").stdout
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("esp", CIPHERS)
+def test_ciphers(esp, topology, daemon):
+    settings = gpus(topology)
+    for one in settings:
+        one.child()["esp_proposals"] = f"{esp}-esn"
+    a, b = establish(daemon, esplanade_pair, settings)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
+    assert_clean(a, b)
+    for end in (a, b):
+        assert int(gpu(end)["device-packets"]) > 100
+
+
+@pytest.mark.esplanade_only
+def test_3des_is_opened_by_the_device(topology, daemon):
+    settings = gpus(topology)
+    for one in settings:
+        one.connections["site"]["legacy"] = "yes"
+        one.child()["esp_proposals"] = "3des-sha1"
+    a, b = establish(daemon, esplanade_pair, settings)
+    assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
+    for end in (a, b):
+        assert (gpu(end)["device-packets"], gpu(end)["cpu-packets"]) == ("20", "0")
+
+
+@pytest.mark.esplanade_only
+def test_what_the_kernels_lack(topology, daemon):
+    settings = gpus(topology)
+    for one in settings:
+        one.child()["esp_proposals"] = LACKING
+    a, b = establish(daemon, esplanade_pair, settings)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
+    for end in (a, b):
+        (sa,) = end.status()["sas"]
+        (child,) = sa["site"]["child-sas"].values()
+        assert (child["engine"], gpu(end)["launches"]) == ("cpu", "0")
+
+
+@every_end
+def test_rekeys_under_load(ends, topology, daemon):
+    settings = gpus(topology)
+    for one in settings:
+        # A worker that searches fewer flows gives up the keys of former SAs sooner.
+        one.gateway["flow_cache_size"] = 1024
+    a, b = establish(daemon, ends, settings)
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
+    for _ in range(3):
+        old = {child["spi-in"] for child in a.children()}
+        a.rekey_child()
+        wait_until("the new child SA", lambda: len(a.children()) == 1
+                   and a.children()[0]["spi-in"] not in old and int(a.children()[0]["packets-out"]))
+    assert_undisturbed(flow)
+    assert_clean(a, b)
+    for end in gateways(a, b):
+        # The keys of SAs that are gone are wiped.
+        wait_until("two keys on the device", lambda: gpu(end)["keys"] == "2", timeout=60)
+
+
+@pytest.mark.esplanade_only
+def test_swaps_under_load(topology, daemon):
+    a, b = establish(daemon, esplanade_pair, gpus(topology))
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
+    back = Flow(topology.host_b, topology.host_a, topology.a.host6, rate=1000)
+    for swap in range(20):
+        (a, b)[swap % 2].command("engine", "net", ("cpu", "gpu")[swap // 2 % 2])
+        transfer(topology.host_a, topology.host_b, topology.b.host4, size=200_000)
+    assert_undisturbed(flow)
+    assert_undisturbed(back)
+    assert_clean(a, b)
+
+
+@pytest.mark.esplanade_only
+def test_a_device_that_fails_under_load(topology, daemon):
+    """The CPU repeats what the device had: with the same numbers, so that nothing is lost or doubled."""
+    a, b = establish(daemon, esplanade_pair, gpus(topology, fail_after=100))
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
+    for end in (a, b):
+        wait_until(f"the device of {end.name} fails", lambda: "failed" in gpu(end), timeout=30)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
+    assert_undisturbed(flow)
+    assert_clean(a, b)
+    for end in (a, b):
+        assert "the GPU is out of service: a launch fails: the trial wants it" in end.logs()
+        assert end.counter("io.engines-lost") > 0
+        assert "the engine gpu is lost, and the CPU is in its place" in end.command("status").stdout
+
+
+@pytest.mark.esplanade_only
+def test_a_device_that_is_not_there(topology, daemon):
+    settings = gpus(topology)
+    settings[0].gateway["gpu"] = {"device": "Voodoo"}
+    a = daemon("esplanade", "a")
+    with pytest.raises(HarnessError) as failed:
+        a.start(settings[0])
+    text = str(failed.value)
+    assert 'the GPU cannot be used: no device has "Voodoo" in its name; there are: Portable Computing' in text
