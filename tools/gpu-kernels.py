@@ -558,6 +558,38 @@ def check_architecture(architecture: str) -> tuple[dict[str, str], list[str]]:
     return lines, failures
 
 
+def gate_of_two(table: int, a: str, b: str) -> str:
+    """A function of two bits, whose table has bit 2a + b, as C with at most two operators."""
+    forms = [
+        "0", f"~({a} | {b})", f"~{a} & {b}", f"~{a}", f"{a} & ~{b}", f"~{b}", f"{a} ^ {b}", f"~({a} & {b})",
+        f"{a} & {b}", f"~({a} ^ {b})", b, f"~{a} | {b}", a, f"{a} | ~{b}", f"{a} | {b}", "~0u",
+    ]
+    return forms[table]
+
+
+def gate(table: int, names: list[str]) -> str:
+    """A function of three bits as C with few operators, for devices without an instruction for it."""
+    found = []
+    for n in range(3):
+        by, (a, b) = names[n], names[:n] + names[n + 1 :]
+        place = [n2 for n2 in range(3) if n2 != n]
+        halves = [0, 0]
+        for at in range(8):
+            bits = [at >> 2 & 1, at >> 1 & 1, at & 1]
+            halves[bits[n]] |= (table >> at & 1) << (2 * bits[place[0]] + bits[place[1]])
+        zero, one = halves
+        of = lambda t: f"({gate_of_two(t, a, b)})"
+        if zero == 0 or one == 0 or zero == 15 or one == 15:
+            text = {zero == 0: f"{by} & {of(one)}", one == 0: f"~{by} & {of(zero)}",
+                    zero == 15: f"~{by} | {of(one)}", one == 15: f"{by} | {of(zero)}"}[True]
+        elif zero == one ^ 15:
+            text = f"{by} ^ {of(zero)}"
+        else:
+            text = f"{of(zero)} ^ ({by} & {of(zero ^ one)})"
+        found.append(text)
+    return min(found, key=lambda text: (len(re.findall(r"[~&|^]", text)), text))
+
+
 def des_networks() -> str:
     """The S-boxes of crates/crypto as C."""
     text = NETWORKS_SOURCE.read_text()
@@ -567,7 +599,7 @@ def des_networks() -> str:
         inputs = ", ".join(f"u32 v{n}" for n in range(6))
         found += f"\nINLINE void des_s{number}(u32 out[4], {inputs}) {{\n"
         for target, table, a, b, c in re.findall(r"let (\w+) = W::gate::<(\w+)>\((\w+), (\w+), (\w+)\);", body):
-            found += f"    u32 {target} = GATE({table}, {a}, {b}, {c});\n"
+            found += f"    u32 {target} = GATE({table}, {a}, {b}, {c}, {gate(int(table, 16), [a, b, c])});\n"
         outputs = re.search(r"\[(.*)\]\s*$", body)[1].split(", ")
         found += "".join(f"    out[{n}] = {output};\n" for n, output in enumerate(outputs)) + "}\n"
     return found

@@ -39,6 +39,14 @@ INLINE void des_round(u32 left[32], const u32 right[32], u32 c, u32 d, u32 turns
     DES_BOX(8, 28, 29, 30, 31, 32, 1, d, 18, 14, 22, 8, 1, 4, 5, 27, 15, 21)
 }
 
+INLINE void exchange_halves(u32 left[32], u32 right[32]) {
+    UNROLL for (u32 i = 0; i < 32; i++) {
+        u32 old = left[i];
+        left[i] = right[i];
+        right[i] = old;
+    }
+}
+
 // The rotation of the key's halves in round 1 to 16 of encryption: two places a round, one in rounds 1, 2, 9 and 16.
 INLINE u32 des_turns(u32 round) { return 2 * round - 1 - (round >= 2) - (round >= 9) - (round >= 16); }
 
@@ -48,15 +56,11 @@ INLINE u32 des_turns(u32 round) { return 2 * round - 1 - (round >= 2) - (round >
 INLINE void tdes_decrypt(u32 left[32], u32 right[32], GLOBAL const u32 *keys) {
     LOOP for (u32 pass = 0; pass < 3; pass++) {
         u32 c = keys[4 - 2 * pass], d = keys[5 - 2 * pass];
-        LOOP for (u32 round = 1; round < 17; round += 2) {
+        LOOP_BY_TWO for (u32 round = 1; round < 17; round++) {
             des_round(left, right, c, d, des_turns(pass == 1 ? round : 17 - round));
-            des_round(right, left, c, d, des_turns(pass == 1 ? round + 1 : 16 - round));
+            exchange_halves(left, right);
         }
-        UNROLL for (u32 i = 0; i < 32; i++) {
-            u32 old = left[i];
-            left[i] = right[i];
-            right[i] = old;
-        }
+        exchange_halves(left, right);
     }
 }
 

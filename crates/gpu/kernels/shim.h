@@ -10,6 +10,8 @@ typedef ulong u64;
 #define ENTRY __kernel __attribute__((reqd_work_group_size(ESP_LANES, 1, 1))) void
 #define UNROLL _Pragma("unroll")
 #define LOOP _Pragma("nounroll")
+// CPU runtimes take long to compile large loops.
+#define LOOP_BY_TWO _Pragma("nounroll")
 #define GROUP ((u32)get_group_id(0))
 #define LANE ((u32)get_local_id(0))
 
@@ -23,6 +25,7 @@ typedef unsigned long long u64;
 #define ENTRY extern "C" __global__ __launch_bounds__(ESP_LANES) void
 #define UNROLL _Pragma("unroll")
 #define LOOP _Pragma("unroll 1")
+#define LOOP_BY_TWO _Pragma("unroll 2")
 #define GROUP blockIdx.x
 #define LANE threadIdx.x
 
@@ -37,6 +40,7 @@ typedef uint64_t u64;
 #define ENTRY static void
 #define UNROLL
 #define LOOP
+#define LOOP_BY_TWO
 // The lane that plain.c runs at the moment.
 static u32 plain_group, plain_lane;
 #define GROUP plain_group
@@ -56,7 +60,7 @@ INLINE u32 equal_mask(u32 a, u32 b) {
     return ((difference | (0 - difference)) >> 31) - 1;
 }
 
-// Any function of three bits: the result for a, b and c is bit 4a + 2b + c of the table.
+// A function of three bits: its table, whose bit 4a + 2b + c is the result, and the same as an expression.
 #if defined(__CUDACC__)
 // One instruction.
 template <u32 TABLE> static __device__ __forceinline__ u32 gate(u32 a, u32 b, u32 c) {
@@ -64,15 +68,7 @@ template <u32 TABLE> static __device__ __forceinline__ u32 gate(u32 a, u32 b, u3
     asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
     return result;
 }
-#define GATE(table, a, b, c) gate<table>(a, b, c)
+#define GATE(table, a, b, c, expression) gate<table>(a, b, c)
 #else
-// Each bit of the table becomes a word, so that the compiler sees choices between constants.
-#define GATE_BIT(table, n) (0 - ((u32)(table) >> (n) & 1))
-INLINE u32 choose(u32 by, u32 one, u32 zero) { return (by & one) | (~by & zero); }
-#define GATE(table, a, b, c)                                                                        \
-    choose(a,                                                                                       \
-           choose(b, choose(c, GATE_BIT(table, 7), GATE_BIT(table, 6)),                             \
-                  choose(c, GATE_BIT(table, 5), GATE_BIT(table, 4))),                               \
-           choose(b, choose(c, GATE_BIT(table, 3), GATE_BIT(table, 2)),                             \
-                  choose(c, GATE_BIT(table, 1), GATE_BIT(table, 0))))
+#define GATE(table, a, b, c, expression) (expression)
 #endif
