@@ -233,6 +233,23 @@ def test_a_route_of_the_senders(inner, topology, daemon):
     assert dict(zip(names, values))["InCsumErrors"] == "0"
 
 
+@pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
+def test_packets_overtake_the_response(ends, topology, daemon):
+    """The responder sends as soon as it has the child SA. Its first response is lost, and the next one comes late."""
+    settings = pair(topology, inner=4)
+    a, b = start(daemon, ends, settings, retransmit_timeout=0.3)
+    is_ike_auth = ["udp sport 500 @th,208,8 35", "udp sport 4500 @th,64,32 0 @th,240,8 35"]
+    rules = [f"ip saddr {topology.b.wan4} {one} limit rate 1/hour burst 1 packets drop\n" for one in is_ike_auth]
+    topology.wan.run(["nft", "-f", "-"], stdin=(
+        "table inet lossy {\nchain forward {\ntype filter hook forward priority 0;\n"
+        f"{''.join(rules)}}}\n}}\n"))
+    topology.start("host_b", ["ping", "-i", "0.02", topology.a.host4])
+    a.up()
+    wait_until("a packet has waited", lambda: a.counter("io.early-packets") > 0)
+    assert a.counter("drops.unknown-spi") == 0
+    assert_ping(topology.host_a, topology.b.host4)
+
+
 @pytest.mark.esplanade_only
 @pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
 def test_started_by_traffic(ends, topology, daemon):

@@ -68,6 +68,8 @@ counters! {
     mss_clamped,
     /// Fragments held until the rest of their datagram arrived. The walk counts the whole datagram.
     fragments_held,
+    /// Packets that came before the response which makes their SA, and waited for it.
+    early_packets,
     /// Datagrams reassembled from fragments.
     reassembled,
     /// Datagrams whose fragments did not all arrive in time.

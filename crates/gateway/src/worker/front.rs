@@ -131,6 +131,21 @@ impl<A: Accelerator> AcceleratorFront<A> {
         }
     }
 
+    /// Like [`DataPlane::follow_early`].
+    pub fn follow_early<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        let Self { device, kept } = self;
+        plane.follow_early(|spi, esp, facts| {
+            let is_its = device.opens(spi);
+            if is_its {
+                kept.push((esp.to_vec(), *facts));
+            }
+            is_its
+        });
+        if !self.kept.is_empty() {
+            self.open_kept(plane);
+        }
+    }
+
     /// Ends a burst from the port [`COMMON`]. Afterwards no packet of the burst is left in the
     /// device, and everything it returned is processed.
     pub fn finish_inner<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {

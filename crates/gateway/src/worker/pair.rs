@@ -151,6 +151,8 @@ pub struct PairOptions {
     pub processing: Processing,
     pub engines: [Vec<EngineSource>; 2],
     pub workers: usize,
+    /// The inbound SAs are not there yet.
+    pub early: bool,
 }
 
 impl Default for PairOptions {
@@ -162,6 +164,7 @@ impl Default for PairOptions {
             processing: Processing::default(),
             engines: [vec![EngineSource::cpu()], vec![EngineSource::cpu()]],
             workers: 1,
+            early: false,
         }
     }
 }
@@ -202,7 +205,9 @@ pub fn pair(options: PairOptions) -> [PairSite; 2] {
     [0, 1].map(|index| {
         let (database, other) = (Arc::clone(&databases[index]), 1 - index);
         let inbound = Arc::new(InboundSa::new(parameters(spis[index], index, other)).unwrap());
-        database.sad().insert(Arc::clone(&inbound)).unwrap();
+        if !options.early {
+            database.sad().insert(Arc::clone(&inbound)).unwrap();
+        }
         let outbound = Arc::new(OutboundSa::new(parameters(spis[other], index, other)).unwrap());
         let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
         policy.install(Arc::clone(&outbound));

@@ -148,6 +148,10 @@ impl WorkerLoop {
             };
             woke_ns = self.clock.now_ns();
             self.handle_time(woke_ns);
+            match &mut self.front {
+                Some(front) => front.follow_early(&mut self.plane),
+                None => self.plane.follow_early(|_, _, _| false),
+            }
             let tokens = &tokens[..ready];
             if let Err(error) = self.take_ready(tokens) {
                 tracing::error!("a worker ends: {error}");

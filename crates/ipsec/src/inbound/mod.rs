@@ -2,6 +2,7 @@
 //!
 //! An `Inbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made.
 
+mod early;
 mod finish;
 mod opened;
 mod prepare;
@@ -24,9 +25,11 @@ use crate::sad::{Sad, SadReader};
 use crate::spd::Spd;
 use crate::tunnel::OuterFacts;
 
+pub use early::EarlyPacket;
 pub use opened::{Delivered, OpenedBatch, Share};
 pub use prepare::ReceivedPacket;
 
+use early::EarlyPackets;
 use opened::{Arrival, Content, InboundRun, InboundWalkState};
 use reports::Reports;
 
@@ -42,6 +45,8 @@ pub struct Inbound {
     now_ms: u64,
     /// Decapsulated packets that are IPsec again and found no batch.
     held: VecDeque<HeldInbound>,
+    /// Packets whose SAs are still negotiated.
+    early: EarlyPackets,
 }
 
 /// A packet that waits for a batch.
@@ -62,6 +67,7 @@ impl Inbound {
             reports: Reports::new(),
             now_ms: 0,
             held: VecDeque::new(),
+            early: EarlyPackets::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use esplanade_crypto::{Batch, Job, JobStatus, Protocol};
 
 use super::Inbound;
+use super::early::{EarlyPacket, EarlyPackets};
 use super::opened::{Facts, InboundRun, InboundWalkState, Tag};
 use super::reports::Reports;
 use crate::drop_reason::DropReason;
@@ -59,6 +60,8 @@ struct Burst<'a> {
     facts: &'a [OuterFacts],
     /// Index of the first packet's outer header in [`InboundWalkState::facts`].
     first_facts: u32,
+    /// The number of tunnels that were around the packets.
+    depth: u8,
     /// The most jobs in a batch.
     jobs_max: usize,
     now_ms: u64,
@@ -137,6 +140,7 @@ impl Inbound {
         Burst {
             facts,
             first_facts,
+            depth,
             jobs_max: self.limits.jobs_max,
             now_ms: self.now_ms,
         }
@@ -154,6 +158,7 @@ impl Inbound {
             reader,
             stage,
             reports,
+            early,
             ..
         } = self;
         let Some((batch, side)) = &mut batches.filling else {
@@ -164,7 +169,8 @@ impl Inbound {
         };
         let read = stage.read((sad, reader), reports, batch, burst, packets);
         stage.find(sad, reader, batch, burst);
-        let prepared = stage.prepare(reader, reports, batch, side, burst);
+        let databases = (sad, &*reader);
+        let prepared = stage.prepare(databases, (reports, early), batch, side, burst);
         prepared.and(read)
     }
 }
@@ -233,12 +239,12 @@ impl InboundStage {
         }
     }
 
-    /// Checks the packets and turns them into jobs.
+    /// Checks the packets and turns them into jobs. A packet that waits for its SA has an unknown SPI until then.
     #[inline(always)]
     fn prepare(
         &self,
-        reader: &SadReader,
-        reports: &mut Reports,
+        (sad, reader): (&Sad, &SadReader),
+        (reports, early): (&mut Reports, &mut EarlyPackets),
         batch: &mut Batch,
         side: &mut InboundWalkState,
         burst: &Burst<'_>,
@@ -255,6 +261,9 @@ impl InboundStage {
             let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
             let Some(sa) = sa else {
                 for head in heads {
+                    if sad.awaits(head.spi) && hold_early(early, batch, burst, head) {
+                        continue;
+                    }
                     let outer = burst.outer(&head.packet);
                     reports.drop_unknown(head.spi, head.sequence_low, outer, burst.now_ms);
                 }
@@ -369,6 +378,27 @@ fn clear_fields(batch: &Batch, protocol: Protocol, packet: &ReceivedPacket) -> O
     };
     let fields = u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
     Some(((fields >> 32) as u32, fields as u32))
+}
+
+/// Copies a packet whose SA is still negotiated. Returns false if there is no room for it.
+#[cold]
+fn hold_early(early: &mut EarlyPackets, batch: &Batch, burst: &Burst<'_>, head: &Head) -> bool {
+    let ReceivedPacket { offset, len, .. } = head.packet;
+    let facts = *burst.outer(&head.packet);
+    let end = offset as usize + len as usize;
+    let start = (offset as usize).checked_sub(facts.header_len.into());
+    let packet = start.and_then(|start| batch.buffer.get(start..end));
+    packet.is_some_and(|packet| {
+        let packet = EarlyPacket {
+            spi: head.spi,
+            packet: packet.to_vec(),
+            facts,
+            sequence_low: head.sequence_low,
+            depth: burst.depth,
+            since_ms: burst.now_ms,
+        };
+        early.hold(packet)
+    })
 }
 
 /// Finds the SA of a packet to a multicast group, whose controller chooses the SPIs (RFC 4301 §4.1). The outer header

@@ -15,6 +15,7 @@ mod spi;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -42,7 +43,14 @@ const CHUNKS: usize = 1 << (SLOT_BITS - CHUNK_BITS);
 /// The most inbound SAs that can exist.
 pub const SLOTS: usize = CHUNKS * CHUNK_SLOTS;
 
-type Chunk = Box<[ArcSwapOption<InboundSa>]>;
+type Chunk = Box<[SadSlot]>;
+
+#[derive(Default)]
+struct SadSlot {
+    sa: ArcSwapOption<InboundSa>,
+    /// The SPI that was allocated and has no SA yet, or 0.
+    awaited: AtomicU32,
+}
 
 pub struct Sad {
     code: SpiCode,
@@ -111,6 +119,9 @@ impl Sad {
             return None;
         };
         allocator.tags.insert(slot, tag);
+        if let Some(place) = self.slot_to_fill(slot) {
+            place.awaited.store(spi, Ordering::Release);
+        }
         Some(spi)
     }
 
@@ -135,24 +146,24 @@ impl Sad {
         if !allocator.owns(place) {
             return Err(NotAllocated(spi));
         }
-        let slot = place.slot as usize;
-        let chunk = self
-            .chunks
-            .get(slot >> CHUNK_BITS)
-            .ok_or(NotAllocated(spi))?;
-        let chunk =
-            chunk.get_or_init(|| (0..CHUNK_SLOTS).map(|_| ArcSwapOption::empty()).collect());
-        let place = chunk.get(slot % CHUNK_SLOTS).ok_or(NotAllocated(spi))?;
-        place.store(Some(sa));
-        self.changes.record(slot as u32);
+        let to_fill = self.slot_to_fill(place.slot).ok_or(NotAllocated(spi))?;
+        to_fill.sa.store(Some(sa));
+        to_fill.awaited.store(0, Ordering::Release);
+        self.changes.record(place.slot);
         drop(allocator);
         Ok(())
     }
 
     /// Finds the SA of an SPI from the network.
     pub fn lookup(&self, spi: u32) -> Option<Arc<InboundSa>> {
-        let sa = self.receiver(spi)?.load_full()?;
+        let sa = self.slot(spi)?.sa.load_full()?;
         (sa.common.spi == spi).then_some(sa)
+    }
+
+    /// Tells whether an SPI was allocated and has no SA yet: an exchange under way has offered it.
+    pub fn awaits(&self, spi: u32) -> bool {
+        let slot = self.slot(spi);
+        slot.is_some_and(|slot| spi != 0 && slot.awaited.load(Ordering::Acquire) == spi)
     }
 
     /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1). SPI, destination
@@ -190,7 +201,11 @@ impl Sad {
         if !allocator.owns(place) {
             return None;
         }
-        let sa = self.receiver(spi).and_then(|receiver| receiver.swap(None));
+        let slot = self.slot(spi);
+        let sa = slot.and_then(|slot| slot.sa.swap(None));
+        if let Some(slot) = slot {
+            slot.awaited.store(0, Ordering::Release);
+        }
         self.changes.record(place.slot);
         allocator.release(place.slot);
         sa
@@ -201,7 +216,7 @@ impl Sad {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks
             .flat_map(|chunk| chunk.iter())
-            .filter_map(ArcSwapOption::load_full)
+            .filter_map(|slot| slot.sa.load_full())
             .chain(self.groups.all())
             .collect()
     }
@@ -212,9 +227,17 @@ impl Sad {
         self.code.decode(spi).slot
     }
 
-    fn receiver(&self, spi: u32) -> Option<&ArcSwapOption<InboundSa>> {
+    fn slot(&self, spi: u32) -> Option<&SadSlot> {
         let slot = self.slot_of(spi) as usize;
         let chunk = self.chunks.get(slot >> CHUNK_BITS)?.get()?;
+        chunk.get(slot % CHUNK_SLOTS)
+    }
+
+    /// Returns a slot, whose chunk is made where it is missing.
+    fn slot_to_fill(&self, slot: u32) -> Option<&SadSlot> {
+        let slot = slot as usize;
+        let chunk = self.chunks.get(slot >> CHUNK_BITS)?;
+        let chunk = chunk.get_or_init(|| (0..CHUNK_SLOTS).map(|_| SadSlot::default()).collect());
         chunk.get(slot % CHUNK_SLOTS)
     }
 

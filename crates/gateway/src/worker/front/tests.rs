@@ -402,6 +402,27 @@ fn one_that_has_failed_gets_no_packets() {
     assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
 }
 
+/// The device has the SA's replay window, so software must not open its packets.
+#[test]
+fn packets_that_came_before_its_sa_go_into_it() {
+    let (mut front, [mut a, _]) = sites_with(PairOptions {
+        early: true,
+        ..PairOptions::default()
+    });
+    let spi = a.inbound.common.spi;
+    let packet = [&spi.to_be_bytes()[..], &udp(1, 7000, b"early")].concat();
+    let (receive_socket, received) = (a.receive_socket(), a.write_down(&[&packet]));
+    front.handle_outer(&mut a.plane, receive_socket, &received, |_| ());
+    front.device.opens = Some(spi);
+    front.follow_early(&mut a.plane);
+    assert_eq!(front.device.asked, 0, "the SA is not there yet");
+    a.database.sad().insert(Arc::clone(&a.inbound)).unwrap();
+    front.follow_early(&mut a.plane);
+    assert_eq!(a.take_written(), [packet[4..].to_vec()]);
+    let (given, counted) = balance(&a.plane.walk_counters()[1]);
+    assert_eq!((given, counted), (1, 1));
+}
+
 #[test]
 fn no_length_helps_where_it_has_failed() {
     let (mut front, [mut a, _]) = sites();

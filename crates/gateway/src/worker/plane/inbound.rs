@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use esplanade_crypto::Protocol;
-use esplanade_ipsec::inbound::{OpenedBatch, ReceivedPacket};
+use esplanade_ipsec::inbound::{EarlyPacket, Inbound, OpenedBatch, ReceivedPacket};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -115,6 +116,37 @@ impl<I: PacketIo> DataPlane<I> {
         add(&counters.bytes_in, len);
     }
 
+    /// Tells whether packets wait for their SAs.
+    pub(super) fn has_early(&self) -> bool {
+        self.open.iter().any(|pipeline| pipeline.walk.has_early())
+    }
+
+    /// Goes on with packets that came before their SAs, if these are there. Offers ESP packets to a
+    /// device in front, as [`Self::offer_sorted`] does.
+    pub fn follow_early(&mut self, mut takes: impl FnMut(u32, &[u8], &OuterFacts) -> bool) {
+        if !self.has_early() || !self.can_open() {
+            return;
+        }
+        let database = Arc::clone(&self.database);
+        let sad = database.sad();
+        for from in 0..self.open.len() {
+            for early in self.open[from].walk.take_early(sad) {
+                let EarlyPacket {
+                    spi, packet, facts, ..
+                } = &early;
+                let sa = sad.lookup(*spi);
+                add(&self.counters.early_packets, u64::from(sa.is_some()));
+                if facts.protocol == Protocol::Esp && takes(*spi, packet, facts) {
+                    continue;
+                }
+                let placed = sa.map_or(Placed::default(), |sa| sa.common.placement.get());
+                // The walk counts a drop.
+                let _ = self.walk_of(placed).push_early(sad, &early);
+            }
+        }
+        self.open_and_deliver();
+    }
+
     /// Counts dropped packets from outside.
     pub fn drop_outer(&mut self, reason: DropReason, packets: u64) {
         self.open[0].walk.counters().drops.add(reason, packets);
@@ -170,19 +202,23 @@ impl<I: PacketIo> DataPlane<I> {
         if self.found.moved.is_empty() {
             return;
         }
-        let last = self.open.len() - 1;
+        let database = Arc::clone(&self.database);
         for (placed, packet, facts) in std::mem::take(&mut self.found.moved) {
-            // The SA may have been moved twice within the burst.
-            if !self.opened.knows(placed) {
-                self.drain_inbound();
-                self.opened.settle(placed);
-            }
-            let index = usize::from(placed.engine).min(last);
-            let sad = self.database.sad();
             // The walk counts a drop.
-            let _ = self.open[index].walk.push_copy(sad, &packet, &facts);
+            let _ = (self.walk_of(placed)).push_copy(database.sad(), &packet, &facts);
         }
         self.open_and_deliver();
+    }
+
+    /// Returns the walk that has an SA with this placement. The packets of the SA that other walks
+    /// have are delivered first. An SA may be moved twice within a burst.
+    fn walk_of(&mut self, placed: Placed) -> &mut Inbound {
+        if !self.opened.knows(placed) {
+            self.drain_inbound();
+            self.opened.settle(placed);
+        }
+        let last = self.open.len() - 1;
+        &mut self.open[usize::from(placed.engine).min(last)].walk
     }
 
     pub(super) fn deliver(&mut self, opened: &mut OpenedBatch) {

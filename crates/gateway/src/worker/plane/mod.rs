@@ -54,6 +54,8 @@ const PACKETS_MAX: usize = 2048;
 const JOBS_MAX: usize = 1 << 14;
 /// The interval, in milliseconds, at which a data plane without packets clears its caches.
 const IDLE_MS: u64 = 1000;
+/// The interval, in milliseconds, at which a data plane looks for the SAs that packets wait for.
+const EARLY_MS: u64 = 2;
 /// Least number of flow cache sets that are swept per millisecond.
 const SWEPT: usize = 4;
 /// A sweep of all sets takes at most this many milliseconds, however large the cache is.
@@ -237,7 +239,8 @@ impl<I: PacketIo> DataPlane<I> {
         };
         let dummy = self.dummies.as_ref().and_then(DummyScheduler::next_ms);
         let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
-        let wait = Duration::from_millis(wait.min(longest));
+        let early = if self.has_early() { EARLY_MS } else { longest };
+        let wait = Duration::from_millis(wait.min(longest).min(early));
         let due = self.due_ns().map(|due| due.saturating_sub(self.now_ns));
         due.map_or(wait, |due| wait.min(Duration::from_nanos(due)))
     }

@@ -92,6 +92,40 @@ fn packets_come_out_as_they_went_in() {
     }
 }
 
+/// The peer sends as soon as its IKE response is on the way. Here the SA has another engine than
+/// packets without an SA have.
+#[test]
+fn packets_wait_for_an_sa_that_ike_has_offered() {
+    let [mut a, mut b] = pair(PairOptions {
+        engines: [
+            vec![EngineSource::cpu()],
+            vec![EngineSource::cpu(), EngineSource::cpu()],
+        ],
+        early: true,
+        ..PairOptions::default()
+    });
+    let there = packets(0, 0..20);
+    a.read(0, &there);
+    assert!(carry([&mut a, &mut b]).is_empty());
+    assert!(b.plane.timeout() <= Duration::from_millis(EARLY_MS));
+    b.plane.follow_early(|_, _, _| false);
+    assert!(b.take_written().is_empty());
+    b.database
+        .placements()
+        .place(&b.inbound.common.placement, 1);
+    b.database.sad().insert(Arc::clone(&b.inbound)).unwrap();
+    b.plane.follow_early(|_, _, _| false);
+    assert_eq!(b.take_written(), there);
+    assert!(b.plane.timeout() > Duration::from_millis(EARLY_MS));
+    assert_eq!(count(&b.counters.early_packets), 20);
+    let (given, counted) = balance(&b.plane.walk_counters()[1]);
+    assert_eq!((given, counted), (20, 20));
+    // An exchange that fails gives its SPI up.
+    a.read(0, &there);
+    carry([&mut a, &mut b]);
+    assert!(!b.plane.has_early());
+}
+
 #[test]
 fn a_super_segment_is_cut_and_put_together() {
     let [mut a, mut b] = pair(PairOptions::default());
