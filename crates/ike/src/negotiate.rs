@@ -292,7 +292,13 @@ pub(crate) fn kept_first(own: &[EspProposal], old: EspSuite) -> Vec<EspProposal>
         groups: proposal.groups.clone(),
         sequence_numbers: vec![sequence],
     });
-    kept.chain(own.iter().cloned()).collect()
+    let mut proposals: Vec<EspProposal> = Vec::with_capacity(2 * own.len());
+    for proposal in kept.chain(own.iter().cloned()) {
+        if !proposals.contains(&proposal) {
+            proposals.push(proposal);
+        }
+    }
+    proposals
 }
 
 /// Chooses from the peer's offer for a child SA. In IKE_AUTH key exchange methods are ignored.

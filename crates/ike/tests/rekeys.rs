@@ -12,7 +12,7 @@ use common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{Connection, Lifetime};
 use esplanade_ike::wire::{
-    Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, ProtocolId,
+    Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -232,6 +232,58 @@ fn a_rekeyed_child_keeps_its_algorithms() {
         );
         pair.assert_clean_end();
     }
+}
+
+/// The responder of the first exchange has chosen what the initiator would rather not have.
+// RFC 7296 R96
+#[test]
+fn the_rekey_of_a_child_offers_its_algorithms_first() {
+    const FIRST: [u16; 2] = [128, 256];
+    let with_ciphers = |connection: &mut Connection, bits: [u16; 2]| {
+        change_children(connection, |child| {
+            let ciphers = bits.map(|bits| (Encryption::AesGcm16, bits));
+            child.esp_proposals[0].encryption = ciphers.to_vec();
+        });
+    };
+    let mut pair = tapped(|a, b| {
+        with_ciphers(a, FIRST);
+        with_ciphers(b, [256, 128]);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let offered = |exchange| -> Vec<Vec<u16>> {
+        let sent = sent_by(&pair, &pair.a).into_iter();
+        let request = sent
+            .map(|sent| sent.message)
+            .find(|message| message.header.exchange == exchange);
+        let proposals = request
+            .unwrap()
+            .payloads
+            .into_iter()
+            .find_map(|payload| match payload {
+                Payload::Sa(proposals) => Some(proposals),
+                _ => None,
+            });
+        let bits = |proposal: Proposal| {
+            let transforms = proposal.transforms.into_iter();
+            transforms
+                .filter_map(|transform| transform.key_bits)
+                .collect()
+        };
+        proposals.unwrap().into_iter().map(bits).collect()
+    };
+    assert_eq!(offered(ExchangeType::IKE_AUTH), [FIRST.to_vec()]);
+    assert_eq!(
+        offered(ExchangeType::CREATE_CHILD_SA),
+        [vec![256], FIRST.to_vec()]
+    );
 }
 
 /// The configuration of one end is narrower when one of the two rekeys.

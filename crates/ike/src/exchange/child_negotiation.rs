@@ -9,6 +9,7 @@ use super::key_exchange;
 use super::payloads::ChildPayloads;
 use crate::claims::SelectorPair;
 use crate::config::{Child, Mode};
+use crate::event::EspSuite;
 use crate::failure::{ChildFailure, ChildResponseFault, Shortage, TransportFault};
 use crate::id::ChildSaId;
 use crate::negotiate;
@@ -59,7 +60,8 @@ impl PendingChild {
 }
 
 impl IkeSaCommon {
-    /// Reserves an SPI and makes a proposal. `method` is the key exchange method, where it is not the first configured one.
+    /// Reserves an SPI and makes a proposal. `method` is the key exchange method, where it is not the first configured
+    /// one. `kept` has the algorithms of the child SA that is rekeyed, while that SA is there.
     pub(super) fn propose_child(
         &self,
         ctx: &mut Context<'_>,
@@ -67,6 +69,7 @@ impl IkeSaCommon {
         request: ChildRequest,
         method: Option<Group>,
         rekeys: Option<ChildSaId>,
+        kept: Option<EspSuite>,
     ) -> Result<PendingChild, ChildFailure> {
         let config = &request.config;
         let (local_ts, remote_ts) = self.selectors_to_propose(&request, rekeys.is_some())?;
@@ -87,11 +90,15 @@ impl IkeSaCommon {
             ctx.counters.count(Refusal::SpiExhausted);
             return Err(ChildFailure::Resources(Shortage::Spi));
         };
+        let proposals = match kept {
+            Some(kept) => &negotiate::kept_first(&config.esp_proposals, kept),
+            None => &config.esp_proposals,
+        };
         Ok(PendingChild {
             spi_in,
             nonce: ctx.nonce(),
             key_exchange,
-            offer: negotiate::esp_offer(&config.esp_proposals, spi_in, with_key_exchange),
+            offer: negotiate::esp_offer(proposals, spi_in, with_key_exchange),
             local_ts,
             remote_ts,
             request,

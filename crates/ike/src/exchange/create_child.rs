@@ -47,7 +47,7 @@ impl Established {
             sa.child_failed(ctx, &name, failure);
             return Ok(());
         }
-        match sa.propose_child(ctx, ChildExchange::CreateChildSa, request, None, None) {
+        match sa.propose_child(ctx, ChildExchange::CreateChildSa, request, None, None, None) {
             Ok(pending) => self.send_create_child(sa, ctx, pending),
             Err(failure) => {
                 sa.child_failed(ctx, &name, failure);
@@ -226,7 +226,9 @@ impl Established {
     ) -> Result<(), Ending> {
         let request = pending.request.clone();
         let exchange = ChildExchange::CreateChildSa;
-        match sa.propose_child(ctx, exchange, request, Some(method), pending.rekeys) {
+        let old = pending.rekeys;
+        let kept = old.and_then(|old| self.child(old)).map(|old| old.esp);
+        match sa.propose_child(ctx, exchange, request, Some(method), old, kept) {
             Ok(mut again) => {
                 again.method_changed = true;
                 self.send_create_child(sa, ctx, again)

@@ -138,7 +138,7 @@ impl IkeSaCommon {
             let first = requests.remove(0);
             let name = first.config.name.clone();
             proposed = self
-                .propose_child(ctx, ChildExchange::IkeAuth, first, None, None)
+                .propose_child(ctx, ChildExchange::IkeAuth, first, None, None, None)
                 .map_err(|failure| {
                     let reason = match &failure {
                         ChildFailure::Resources(shortage) => DownReason::Resources(*shortage),

@@ -28,10 +28,10 @@ impl Established {
         child.state = ChildState::Rekeying;
         child.rekey_at = None;
         let config = child.config.clone();
-        let method = child.key_exchange;
+        let (method, kept) = (child.key_exchange, Some(child.esp));
         let request = config.clone().into();
         let exchange = ChildExchange::CreateChildSa;
-        match sa.propose_child(ctx, exchange, request, method, Some(old)) {
+        match sa.propose_child(ctx, exchange, request, method, Some(old), kept) {
             Ok(pending) => self.send_create_child(sa, ctx, pending),
             Err(failure) => {
                 self.child_rekey_failed(ctx, old);
