@@ -79,7 +79,8 @@ impl SelectorPair {
         local.iter().any(meet)
     }
 
-    fn contain(&self, inner: &Self) -> bool {
+    /// Says whether each selector of `inner` is part of one selector here.
+    pub(crate) fn contain(&self, inner: &Self) -> bool {
         let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {
             let held = |one| outer.iter().any(|outer| ts::contains(outer, one));
             inner.iter().all(held)

@@ -295,6 +295,8 @@ pub enum ChildResponseFault {
     NotOffered,
     #[error("its traffic selectors are wider than ours")]
     SelectorsTooWide,
+    #[error("its traffic selectors are narrower than those of the SA that is rekeyed")]
+    SelectorsTooNarrow,
     #[error("it answers with transport mode, which we did not ask for")]
     TransportNotRequested,
 }

@@ -11,9 +11,13 @@ use common::wiretap::{sent_by, tapped};
 use common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{Connection, Lifetime};
+use esplanade_ike::failure::ChildResponseFault;
+use esplanade_ike::status::ChildSaState;
 use esplanade_ike::wire::{
     Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
+    TrafficSelector,
 };
+use esplanade_ike::{ChildFailure, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -317,6 +321,97 @@ fn a_narrower_configuration_does_not_narrow_a_child_that_is_rekeyed() {
             (&new.local_ts, &new.remote_ts)
         );
         pair.assert_clean_end();
+    }
+}
+
+fn network(range: &str) -> Vec<TrafficSelector> {
+    let (start, end) = range.split_once('-').unwrap();
+    vec![TrafficSelector::addresses(
+        start.parse().unwrap(),
+        end.parse().unwrap(),
+    )]
+}
+
+/// The peer wants fewer selectors than the SA has, or more.
+// RFC 7296 R116
+#[test]
+fn a_rekey_with_fewer_selectors_is_refused_and_one_with_more_is_narrowed() {
+    const REFUSED: Option<NotifyType> = Some(NotifyType::TS_UNACCEPTABLE);
+    for (proposed, refused) in [
+        ("10.1.0.0-10.1.0.255", REFUSED),
+        ("10.1.0.1-10.1.255.255", REFUSED),
+        ("10.9.0.0-10.9.255.255", REFUSED),
+        (NET_A, None),
+        ("10.0.0.0-10.255.255.255", None),
+    ] {
+        let (mut side, now) = b_with(|_| {});
+        let mut script = Script::established(&mut side, now);
+        let before = side.endpoint.status()[0].children[0].clone();
+        let mut payloads = Script::rekey_child_payloads();
+        for payload in &mut payloads {
+            if let Payload::TsI(selectors) = payload {
+                *selectors = network(proposed);
+            }
+        }
+        let kind = ExchangeType::CREATE_CHILD_SA;
+        let answer = script.exchange(&mut side, now, kind, &payloads).unwrap();
+        assert_eq!(error_of(&answer), refused, "{proposed}");
+        let children = &side.endpoint.status()[0].children;
+        let expected = if refused.is_some() { 1 } else { 2 };
+        assert_eq!(children.len(), expected);
+        for child in children {
+            assert_eq!(child.remote_ts, before.remote_ts, "{proposed}");
+            assert_eq!(child.local_ts, before.local_ts);
+        }
+        assert_eq!(
+            children[0].state == before.state,
+            refused.is_some(),
+            "the old SA stays as it is"
+        );
+    }
+}
+
+/// B rekeys, and the peer narrows more than before. B deletes the new SA, and keeps the old one.
+// RFC 7296 R116
+#[test]
+fn a_response_with_fewer_selectors_than_the_rekeyed_sa_has_is_not_accepted() {
+    for (answered, accepted) in [(NET_B, true), ("10.2.0.0-10.2.0.255", false)] {
+        let (mut side, now) = b_with(|_| {});
+        let mut script = Script::established(&mut side, now);
+        let before = side.endpoint.status()[0].children[0].id;
+        side.endpoint.rekey(now, "site", Some("net")).unwrap();
+        let request = Script::take(&mut side).remove(0);
+        let mut payloads = Script::rekey_child_payloads();
+        // B is the initiator of this exchange.
+        payloads.remove(0);
+        for payload in &mut payloads {
+            match payload {
+                Payload::TsR(own) => *own = network(NET_A),
+                Payload::TsI(peers) => *peers = network(answered),
+                _ => {}
+            }
+        }
+        let sent = script.answer(&mut side, now, &request, &payloads);
+        let status = side.endpoint.status();
+        let old = status[0]
+            .children
+            .iter()
+            .find(|child| child.id == before)
+            .unwrap();
+        assert_eq!(old.state == ChildSaState::Installed, !accepted);
+        assert_eq!(status[0].children.len(), if accepted { 2 } else { 1 });
+        let narrow = ChildFailure::PeerMisbehaved(ChildResponseFault::SelectorsTooNarrow);
+        let failed =
+            |event: &Event| matches!(event, Event::ChildFailed { reason, .. } if *reason == narrow);
+        assert_eq!(side.events.iter().any(failed), !accepted);
+        let [delete] = &sent[..] else {
+            panic!("a delete of the SA that is not needed");
+        };
+        let [Payload::Delete(delete)] = &script.open(delete).payloads[..] else {
+            panic!("a delete");
+        };
+        let deletes_old = delete.spis == [old.spi_in];
+        assert_eq!(deletes_old, accepted);
     }
 }
 

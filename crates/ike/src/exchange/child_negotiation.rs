@@ -153,6 +153,10 @@ impl Established {
             local: theirs.ts_i.to_vec(),
             remote: theirs.ts_r.to_vec(),
         };
+        let replaced = pending.rekeys.and_then(|old| self.child(old));
+        if replaced.is_some_and(|old| !selectors.contain(&old.selectors())) {
+            return Err(misbehaved(ChildResponseFault::SelectorsTooNarrow));
+        }
         let agreed = AgreedChild {
             config,
             claim: self.claim_granted(sa, ctx, config, selectors)?,
@@ -195,6 +199,11 @@ impl Established {
         let mut reply = ErrorReply::no_proposal_chosen();
         let mut usable = None;
         for matched in self.matching_children(sa, theirs, terms.candidates)? {
+            // The new SA carries at least the traffic of the old one (RFC 7296 §2.9.2).
+            if replaced.is_some_and(|old| !matched.selectors.contain(&old.selectors())) {
+                reply = ErrorReply::ts_unacceptable();
+                continue;
+            }
             let Some(chosen) = choose(matched.config) else {
                 continue;
             };

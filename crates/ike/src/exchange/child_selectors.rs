@@ -10,7 +10,7 @@ use crate::failure::{ChildFailure, HeldTraffic, TransportFault};
 use crate::refusal::Refusal;
 use crate::sa::{ChildRequest, Context, Effect, Established, IkeSaCommon};
 use crate::ts;
-use crate::wire::{NotifyType, TrafficSelector};
+use crate::wire::TrafficSelector;
 
 /// A configured child that the peer can mean, with the selectors that both have in common.
 pub(super) struct MatchingChild<'a> {
@@ -63,7 +63,7 @@ impl Established {
     ) -> Result<Vec<MatchingChild<'a>>, ErrorReply> {
         let (local, remote) = sa.hosts;
         let mut matches = Vec::new();
-        let mut reply = ErrorReply::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE);
+        let mut reply = ErrorReply::ts_unacceptable();
         for config in candidates {
             let mut own_local = ts::resolve(&config.local_ts, local);
             let mut own_remote = sa.connection.remote_ts(config, &self.remote_id, remote);

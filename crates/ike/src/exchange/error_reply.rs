@@ -44,6 +44,10 @@ impl ErrorReply {
         Self::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN)
     }
 
+    pub(super) fn ts_unacceptable() -> Self {
+        Self::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE)
+    }
+
     /// Asks for a KE payload of another method (RFC 7296 §1.2).
     pub(super) fn invalid_ke_payload(method: Group) -> Self {
         Self {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use esplanade_crypto::iana::Group;
 
 use super::deadline;
+use crate::claims::SelectorPair;
 use crate::config::{Child, Mode};
 use crate::event::EspSuite;
 use crate::id::ChildSaId;
@@ -100,6 +101,13 @@ impl ChildSa {
     pub(crate) fn idle_at(&self) -> Option<Instant> {
         let limit = self.config.inactivity;
         deadline(self.last_used, limit).filter(|_| self.state.is_current() && !limit.is_zero())
+    }
+
+    pub(crate) fn selectors(&self) -> SelectorPair {
+        SelectorPair {
+            local: self.local_ts.clone(),
+            remote: self.remote_ts.clone(),
+        }
     }
 
     /// The SA was replaced, so that it is not rekeyed again.
