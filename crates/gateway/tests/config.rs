@@ -198,14 +198,15 @@ fn policies_are_in_order() {
 // RFC 4301 R33
 #[test]
 fn the_gateway_section_is_read() {
-    let gateway = good(
+    let loaded = good(
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
          tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n cpu_tier = aesni\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n fragment_size = 1400\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
          retransmit_tries = 3\n cookie_threshold = 5\n half_open_max = 50\n half_open_per_source_max = 6\n \
-         half_open_per_network_max = 7\n half_open_timeout = 8\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
-    )
-    .gateway;
+         half_open_per_network_max = 7\n half_open_timeout = 8\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n inactivity_close_ike = yes\n}\n",
+    );
+    assert!(loaded.ike.inactivity_close_ike && !good("").ike.inactivity_close_ike);
+    let gateway = loaded.gateway;
     assert_eq!(gateway.listen.len(), 2);
     assert_eq!((gateway.ports.ike, gateway.ports.nat_t), (1500, 14500));
     assert!(!gateway.raw_esp);

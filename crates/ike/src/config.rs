@@ -48,6 +48,8 @@ pub struct Config {
     pub quick_crash_detection: bool,
     /// The secret of our own tokens. It must be the same after a restart. Without it, peers get no token.
     pub token_secret: Option<Arc<SecretBytes>>,
+    /// The IKE SA ends with its only child SA, if that one is closed for want of traffic.
+    pub inactivity_close_ike: bool,
     /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). With zero there are no keepalives.
     pub nat_keepalive: Duration,
     /// Gives [`crate::Event::KeyLog`]. It is off unless the administrator asks for it.
@@ -107,6 +109,7 @@ impl Default for Config {
             fragment_size: 1280,
             full_transcript_auth: true,
             quick_crash_detection: true,
+            inactivity_close_ike: false,
             token_secret: None,
             nat_keepalive: Duration::from_secs(20),
             key_log: false,

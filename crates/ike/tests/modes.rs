@@ -10,7 +10,7 @@ use common::script::{Script, error_of};
 use common::wiretap::{sent_by, tapped};
 use common::*;
 use esplanade_crypto::iana::Integrity;
-use esplanade_ike::config::{Child, Childless, Connection, Demand, Mode, Selector};
+use esplanade_ike::config::{Child, Childless, Config, Connection, Demand, Mode, Selector};
 use esplanade_ike::failure::{ConfigurationFault, Shortage, TransportFault};
 use esplanade_ike::wire::{
     Delete, ExchangeType, Message, Notify, NotifyType, Payload, ProtocolId, TrafficSelector,
@@ -728,6 +728,45 @@ fn an_idle_child_is_closed() {
     let inactive = |e: &Event| matches!(e, Event::ChildSaDeleted(d) if d.reason == DownReason::Inactive && !d.replaced);
     assert_eq!(pair.a.events.iter().filter(|e| inactive(e)).count(), 1);
     pair.assert_clean_end();
+}
+
+/// One of two children is idle, or the only one.
+#[test]
+fn an_idle_ike_sa_ends_with_its_only_child_where_that_is_configured() {
+    for (closes, second, left) in [
+        (false, false, (1, 0)),
+        (true, false, (0, 0)),
+        (true, true, (1, 1)),
+    ] {
+        let (mut a, mut b) = default_configs();
+        change_children(&mut a, |child| child.inactivity = Duration::from_secs(30));
+        if second {
+            let (own, peers) = ("10.3.0.0-10.3.255.255", "10.4.0.0-10.4.255.255");
+            a.children.push(child("second", own, peers).into());
+            b.children.push(child("second", peers, own).into());
+        }
+        let a = Config {
+            inactivity_close_ike: closes,
+            ..config(a)
+        };
+        let mut pair = Pair::new(a, config(b), Conditions::PERFECT, 1);
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1 + usize::from(second));
+        pair.run(60 * SECOND);
+        pair.assert_agreed(left.0, left.1);
+        let inactive = |event: &&Event| {
+            matches!(
+                event,
+                Event::IkeSaDown {
+                    reason: DownReason::Inactive,
+                    ..
+                }
+            )
+        };
+        assert_eq!(pair.a.events.iter().filter(inactive).count(), 1 - left.0);
+        pair.assert_clean_end();
+    }
 }
 
 /// The peer refuses each attempt at once, and traffic asks again and again.

@@ -88,6 +88,8 @@ pub struct GatewayConfig {
     pub full_transcript_auth: bool,
     /// Give peers tokens that show a crash of this gateway, and take theirs (RFC 6290).
     pub quick_crash_detection: bool,
+    /// An IKE SA ends with its only child SA, if that one is closed for want of traffic.
+    pub inactivity_close_ike: bool,
     /// CRLs and answers of OCSP responders are fetched where certificates or authorities name them.
     pub fetch_revocation: bool,
     /// The folder for files that outlive the gateway. `None` means that of the service manager, if there is one.
@@ -145,6 +147,7 @@ impl Default for GatewayConfig {
             nat_keepalive: Duration::from_secs(20),
             full_transcript_auth: true,
             quick_crash_detection: true,
+            inactivity_close_ike: false,
             fetch_revocation: true,
             state_directory: None,
             retransmission: Retransmission::default(),
@@ -262,6 +265,8 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
             .unwrap_or(standard.full_transcript_auth),
         quick_crash_detection: read(node, "quick_crash_detection", d, switch)
             .unwrap_or(standard.quick_crash_detection),
+        inactivity_close_ike: read(node, "inactivity_close_ike", d, switch)
+            .unwrap_or(standard.inactivity_close_ike),
         fetch_revocation: read(node, "fetch_revocation", d, switch)
             .unwrap_or(standard.fetch_revocation),
         state_directory: read(node, "state_directory", d, absolute),

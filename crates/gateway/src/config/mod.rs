@@ -183,6 +183,7 @@ fn build(
         fragment_size: gateway.fragment_size,
         full_transcript_auth: gateway.full_transcript_auth,
         quick_crash_detection: gateway.quick_crash_detection,
+        inactivity_close_ike: gateway.inactivity_close_ike,
         nat_keepalive: gateway.nat_keepalive,
         ..Config::default()
     };

@@ -76,6 +76,7 @@ pub const GATEWAY: Schema = Schema {
         "nat_keepalive",
         "full_transcript_auth",
         "quick_crash_detection",
+        "inactivity_close_ike",
         "fetch_revocation",
         "state_directory",
         "retransmit_tries",

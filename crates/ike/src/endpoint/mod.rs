@@ -27,7 +27,7 @@ use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::rate::Due;
 use crate::report_limit::ReportLimit;
-use crate::sa::{Context, Effect, IkeSa, Task};
+use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use goals::Goals;
@@ -224,7 +224,18 @@ impl Endpoint {
         now: Instant,
         child: ChildSaId,
     ) -> Result<(), CommandError> {
-        self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Inactive))
+        let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
+        let state = self.table.get(ike_sa).and_then(IkeSa::established);
+        let current = |state: &Established| {
+            let current = state.children.iter().filter(|one| one.state.is_current());
+            current.map(|one| one.id).eq([child])
+        };
+        let only = state.is_some_and(current);
+        let task = match self.config.inactivity_close_ike && only {
+            true => Task::DeleteIke(DownReason::Inactive),
+            false => Task::DeleteChild(child, DownReason::Inactive),
+        };
+        self.ike_task(now, ike_sa, task)
     }
 
     /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns their number.
