@@ -105,7 +105,7 @@ REFUSED = "the confinement refused a system call"
 
 @pytest.fixture
 def daemon(request, topology, folder):
-    """Makes a daemon of a kind at one end: `daemon("charon", "a")`."""
+    """Makes a daemon of a kind at one end: `daemon("charon", "a")`; or between both: `daemon("esplanade", "hub")`."""
     made = request.node.stash.setdefault(_DAEMONS, [])
 
     def make(kind: str, end: str, **options):
@@ -113,7 +113,7 @@ def daemon(request, topology, folder):
             kind = CHARON
             options = {key: value for key, value in options.items() if key != "export_keys"}
         newest = request.config.getoption("--newest")
-        space = topology.spaces[f"gw_{end}"]
+        space = topology.wan if end == "hub" else topology.spaces[f"gw_{end}"]
         if kind == CHARON:
             if reason := charon.missing(newest):
                 pytest.skip(reason)

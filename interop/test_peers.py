@@ -4,9 +4,9 @@ import copy
 import time
 
 import pytest
-from ends import establish, ids, start
-from harness.settings import pair
-from harness.traffic import Flow, assert_ping
+from ends import ENDS, establish, ids, start
+from harness.settings import ID_A, ID_B, PSK, Settings, pair
+from harness.traffic import Flow, assert_ping, transfer
 
 # The responder decides.
 with_peers = pytest.mark.parametrize("ends", [("charon", "esplanade"), ("esplanade", "esplanade")], ids=ids)
@@ -78,3 +78,35 @@ def test_anybody_in_front_does_not_choose_the_suite_of_a_peer_that_is_named(ends
     settings_b.connections |= {"anybody": anybody, "site": site}
     _, b = establish(daemon, ends, (settings_a, settings_b))
     assert b.sas()["site"][0]["encr-keysize"] == "256"
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=ids)
+def test_hub_and_spoke(ends, topology, daemon):
+    """Two spokes reach each other through the hub, which takes a packet out of one tunnel and puts it into the other."""
+    hub_id, hub_settings = "hub.esplanade.test", Settings()
+    spokes = pair(topology, inner=4)
+    for spoke, hub_address, name, child in zip(spokes, ("172.16.1.1", "172.16.2.1"), (ID_A, ID_B), ("to-a", "to-b")):
+        spoke.connections["site"]["remote_addrs"] = hub_address
+        spoke.connections["site"]["remote"]["id"] = hub_id
+        spoke.secrets = {"ike-1": {"id-a": name, "id-b": hub_id, "secret": PSK}}
+        at_hub = copy.deepcopy(spoke.connections["site"])
+        at_hub |= {"local_addrs": hub_address, "remote_addrs": spoke.connections["site"]["local_addrs"]}
+        at_hub["local"], at_hub["remote"] = {"auth": "psk", "id": hub_id}, {"auth": "psk", "id": name}
+        net = at_hub["children"].pop("net")
+        net["local_ts"], net["remote_ts"] = net["remote_ts"], net["local_ts"]
+        at_hub["children"][child] = net
+        hub_settings.connections[child] = at_hub
+        hub_settings.secrets[f"ike-{child}"] = spoke.secrets["ike-1"]
+    hub = daemon("esplanade", "hub")
+    hub.start(hub_settings)
+    a, b = start(daemon, ends, spokes)
+    a.up()
+    b.up()
+    hub.wait_installed("to-a")
+    hub.wait_installed("to-b")
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
+    hub.down("to-b")
+    b.wait_gone()
+    assert a.installed(), "the other tunnel is up"

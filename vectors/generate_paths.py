@@ -291,10 +291,28 @@ def mixtures(maker):
         maker.case(f"mixture {number}", [leaf, *chain], root)
 
 
+def loops(maker):
+    """Authorities that certify each other. They lead nowhere, or past the loop to a root."""
+    for size in (1, 2, 3):
+        subjects = [(name(f"Loop {size} {at}"), f"loop-{size}-{at}") for at in range(size)]
+        links = []
+        for at, (subject, key) in enumerate(subjects):
+            links.append(key)
+            maker.make(key, subjects[(at + 1) % size], subject=subject, key=key)
+        peer, root, out = f"loop-{size}-peer", f"loop-{size}-root", f"loop-{size}-out"
+        maker.make(peer, subjects[0], ca=None, subject=name("peer"), key="peer")
+        issuer = maker.make(root, None, subject=name(f"Root of loop {size}"))
+        maker.case(f"loop of {size}", [peer, *links], root)
+        maker.make(out, issuer, subject=subjects[-1][0], key=subjects[-1][1])
+        maker.case(f"loop of {size}, and a way out", [peer, *links, out], root, valid=True,
+                   reason="OpenSSL follows one issuer of several that fit")
+
+
 def from_openssl():
     maker = Maker()
     singles(maker)
     mixtures(maker)
+    loops(maker)
     version = subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.split(" (")[0].strip()
     write("openssl.json", f"vectors/generate_paths.py (cryptography, verdicts of {version})", maker.certificates, maker.cases)
 

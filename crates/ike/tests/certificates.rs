@@ -296,6 +296,50 @@ fn new_crls_count_from_the_next_authentication_on() {
     pair.assert_clean_end();
 }
 
+/// Either end authenticates again when A's certificate is revoked. The end with the certificate does not get a new IKE
+/// SA. The other end finds that, and ends the old one at its hard lifetime.
+// RFC 7296 R263; RFC 5280 R13
+#[test]
+fn reauthentication_finds_a_certificate_that_was_revoked_meanwhile() {
+    for by_a in [true, false] {
+        let judge = |crls: &[&str]| {
+            let mut config = judge(crls, RevocationPolicy::Relaxed);
+            change_connection(&mut config, |connection| {
+                if !by_a {
+                    connection.reauth_time = Duration::from_secs(100);
+                    connection.over_time = Duration::from_secs(50);
+                }
+            });
+            config
+        };
+        let mut pair = revocable(&["root", "empty"], RevocationPolicy::Relaxed);
+        pair.b.endpoint.set_config(judge(&["root", "empty"]));
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        let again = |pair: &mut Pair| {
+            let id = pair.a.endpoint.status()[0].id;
+            if by_a {
+                pair.a.endpoint.reauthenticate_ike_sa(pair.now, id).unwrap();
+                pair.flush();
+            }
+            pair.run(Duration::from_secs(102));
+        };
+        again(&mut pair);
+        pair.assert_agreed(1, 1);
+        assert_eq!(refusal_of(&pair), None);
+        let before = pair.a.ike_sas();
+        pair.b.endpoint.set_config(judge(&["root", "lists"]));
+        again(&mut pair);
+        assert!(refusal_of(&pair).is_some_and(|why| why.contains("was revoked at")));
+        assert_eq!(pair.a.ike_sas(), before, "there is no new one");
+        if !by_a {
+            pair.run(Duration::from_secs(50));
+            assert!(pair.a.children.is_empty() && pair.b.children.is_empty());
+        }
+        pair.assert_clean_end();
+    }
+}
+
 /// A's certificate names a CRL that B can have fetched. B knows the CRL of the root.
 fn fetching(policy: RevocationPolicy) -> Pair {
     let mut pair = revocable_leaf("leaf-crl", &["root"], policy);

@@ -530,6 +530,56 @@ fn two_sites_do_not_take_each_others_traffic() {
     }
 }
 
+/// Two clients behind one NAT have the same address inside. Without an address that B gives out, one of them gets the
+/// tunnel. The other one is told, and can have an address that is free.
+// RFC 4301 R26
+#[test]
+fn of_two_clients_behind_one_nat_with_the_same_inner_address_one_is_refused() {
+    let anywhere = |connection: &mut Connection| {
+        pool(connection);
+        connection.remote_addrs = vec![AddressMatch::Any];
+    };
+    let mut gateway = Gateway::new(anywhere, |_| {});
+    let mut client = |peer: &str, port: u16, inner: &str| {
+        let mut script = Script::new();
+        script.spi_i = SPI + u64::from(port);
+        script.id = name(peer);
+        script.local = format!("203.0.113.9:{port}").parse().unwrap();
+        let payloads = script.init_payloads_behind_nat();
+        script
+            .init(&mut gateway.side, gateway.now, payloads)
+            .unwrap();
+        script.local.set_port(port + 1);
+        script.remote.set_port(4500);
+        let mut payloads = script.auth_payloads(KEY);
+        asking_for(&mut payloads, &[inner]);
+        let kind = ExchangeType::IKE_AUTH;
+        let answer = script.exchange(&mut gateway.side, gateway.now, kind, &payloads);
+        error_of(&answer.unwrap())
+    };
+    assert_eq!(client("a.rw.example", 5000, "10.5.0.7"), None);
+    assert_eq!(client("b.rw.example", 6000, "10.5.0.7"), REFUSED);
+    assert_eq!(client("c.rw.example", 7000, "10.5.0.8"), None);
+    let told = gateway.told();
+    assert_eq!(told.remote_id.as_deref(), Some("b.rw.example"));
+    assert!(
+        told.why.starts_with("a.rw.example has this traffic"),
+        "{}",
+        told.why
+    );
+    let status = gateway.side.endpoint.status();
+    assert_eq!(
+        status.len(),
+        3,
+        "the IKE SA of the client that is refused stays"
+    );
+    let installed = gateway.side.events.iter().filter_map(|event| match event {
+        Event::ChildSaInstalled(child) => Some(child.remote.port()),
+        _ => None,
+    });
+    assert!(installed.eq([5001, 7001]));
+}
+
 /// A initiates. B answers for the traffic of a third peer of A.
 #[test]
 fn an_initiator_does_not_take_it_either() {

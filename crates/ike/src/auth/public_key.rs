@@ -104,8 +104,11 @@ impl PublicKey {
     }
 
     pub(super) fn describe(&self) -> String {
+        const ED448: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.113");
         match self.kind {
             Some(kind) => kind.to_string(),
+            // The cryptographic library does not have it.
+            None if self.algorithm == ED448 => "Ed448".to_owned(),
             None => self.algorithm.to_string(),
         }
     }

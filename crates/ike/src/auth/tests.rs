@@ -356,6 +356,21 @@ fn private_keys_must_belong_to_the_certificate() {
 }
 
 #[test]
+fn keys_of_unknown_kinds_are_refused_by_name() {
+    // Made by OpenSSL 3.0.22: `openssl genpkey -algorithm ed448`.
+    let ed448 = b"-----BEGIN PUBLIC KEY-----\n\
+        MEMwBQYDK2VxAzoAx4MHU42Zqx7+O6KGT40cIcaPShAZl9dDKd+samiHcq2NDywp\n\
+        NlEwIVTVaRICAmN2HT8Y2jj23bCA\n-----END PUBLIC KEY-----\n";
+    let refused = PublicKey::from_file_content(ed448).unwrap_err();
+    assert!(matches!(&refused, CredentialError::KeyType(kind) if kind == "Ed448"));
+    assert!(
+        refused
+            .to_string()
+            .starts_with("a Ed448 key is not supported: use RSA")
+    );
+}
+
+#[test]
 fn certificate_files_are_checked() {
     assert_eq!(
         Certificate::from_file_content(b"nothing").unwrap_err(),

@@ -411,6 +411,8 @@ pub struct Pair {
     pub network: Network,
     /// A NAT in front of A: B sees its address and shifted ports.
     pub nat: Option<(IpAddr, u16)>,
+    /// A NAT in front of B.
+    pub nat_of_b: Option<(IpAddr, u16)>,
     /// An attacker on the path, who can change every datagram.
     pub attacker: Option<Attacker>,
 }
@@ -427,6 +429,7 @@ impl Pair {
             b: Side::new("b", B, b, start, 2 * seed + 1),
             network: Network::new(conditions, seed),
             nat: None,
+            nat_of_b: None,
             attacker: None,
         }
     }
@@ -463,7 +466,7 @@ impl Pair {
 
     /// Takes the events, then puts the datagrams into the network.
     pub fn flush(&mut self) {
-        let nat = self.nat;
+        let nats = [self.nat, self.nat_of_b];
         for side in [&mut self.a, &mut self.b] {
             side.take_events(self.now, self.now - self.start);
             while let Some(transmit) = side.endpoint.poll_transmit() {
@@ -471,14 +474,21 @@ impl Pair {
                 let mut from = transmit.local;
                 assert_eq!(from.ip(), side.address);
                 let mut to = transmit.remote;
-                if let Some((outside, shift)) = nat {
-                    if side.name == "a" {
-                        from = SocketAddr::new(outside, from.port() + shift);
-                    } else if to.ip() == outside {
-                        to = SocketAddr::new(A.parse().unwrap(), to.port() - shift);
-                    }
+                let (own, (peers, inside)) = match side.name {
+                    "a" => (nats[0], (nats[1], B)),
+                    _ => (nats[1], (nats[0], A)),
+                };
+                if let Some((outside, shift)) = own {
+                    from = SocketAddr::new(outside, from.port() + shift);
                 }
-                if !side.dead {
+                let mut passes = !side.dead;
+                if let Some((_, shift)) = peers.filter(|(outside, _)| to.ip() == *outside) {
+                    let port = to.port().wrapping_sub(shift);
+                    // There is no way in but for these two ports.
+                    passes &= matches!(port, 500 | 4500);
+                    to = SocketAddr::new(inside.parse().unwrap(), port);
+                }
+                if passes {
                     let payload = transmit.payload;
                     let mut datagram = Datagram { from, to, payload };
                     if let Some(attacker) = &mut self.attacker {
