@@ -20,6 +20,7 @@ mod log_lines;
 mod plane;
 mod policies;
 pub mod preview;
+mod reload;
 mod report;
 pub mod revocation;
 mod shield;
@@ -44,9 +45,9 @@ use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
 use tokio::sync::mpsc;
 
-use crate::config::{self, Diff, GatewayConfig, Loaded};
+use crate::config::Loaded;
 use crate::confine::{self, InForce};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
@@ -625,106 +626,6 @@ impl Daemon {
         self.events.emit(event, message);
     }
 
-    /// Reads the configuration again. With errors, everything stays as it is.
-    async fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
-        let load = || {
-            config::load(&self.options.config).map_err(|diagnostics| {
-                Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
-            })
-        };
-        let mut loaded = load()?;
-        if let Some(module) = self.tokens.unknown(&loaded.gateway.modules) {
-            let what = format!(
-                "this gateway did not start with the PKCS#11 module `{}`",
-                module.name
-            );
-            let failure = Failure::new(Exit::Configuration, what);
-            return Err(
-                failure.help("restart the gateway: it gives up the right to run other programs")
-            );
-        }
-        if self.tokens.read_certificates(&loaded) {
-            loaded = load()?;
-        }
-        loaded.forget_text();
-        let token_secret = self.loaded.ike.token_secret.clone();
-        settle_ike(&mut loaded, self.keys.is_some(), token_secret);
-        let mut diff = self.loaded.diff(&loaded);
-        let running = self.loaded.gateway.with_marks_of(&loaded.gateway);
-        if let Some(name) = without_interface(&loaded, &running) {
-            let what =
-                format!("{name} is bound to an interface that this gateway did not start with");
-            let failure = Failure::new(Exit::Configuration, what);
-            return Err(failure.help("restart the gateway: interfaces are made when it starts"));
-        }
-        if let Some(script) = scripts_of(&loaded)
-            .iter()
-            .find(|script| !self.updown.knows(script))
-        {
-            let what = format!("this gateway did not start with the updown script `{script}`");
-            let failure = Failure::new(Exit::Configuration, what);
-            return Err(
-                failure.help("restart the gateway: it gives up the right to run other programs")
-            );
-        }
-        // The gateway cannot start the fetcher any more.
-        if let Some(name) = names_of(&loaded).first()
-            && !self.fetcher.is_running()
-            && names_of(&self.loaded).is_empty()
-        {
-            let what = format!("this gateway did not start with a host name such as `{name}`");
-            let failure = Failure::new(Exit::Configuration, what);
-            return Err(failure.help("restart the gateway, or write the address"));
-        }
-        loaded.ike.set_names(|name| self.names.known(name));
-        self.plane.add_marks(&running).await?;
-        if diff.gateway {
-            tracing::warn!(
-                "the gateway section has changed: but for `on_stop` and `pkcs11` that takes effect at the next start"
-            );
-            let on_stop = loaded.gateway.on_stop;
-            self.plane.set_on_stop(on_stop);
-            loaded.gateway = GatewayConfig {
-                on_stop,
-                modules: loaded.gateway.modules,
-                ..running
-            };
-            loaded.ike.ports = self.loaded.ike.ports;
-            loaded.ike.quick_crash_detection = self.loaded.ike.quick_crash_detection;
-        }
-        let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
-        let configured = policies::configured(&loaded, source);
-        for policy in policies::changed(&policies::configured(&self.loaded, source), &configured) {
-            diff.affect(&policy.connection, &policy.child);
-        }
-        // SAs of removed or changed children end under the configuration that they were made with.
-        for subject in diff.ended() {
-            self.endpoint
-                .withdraw(now, &subject.connection, subject.child.as_deref());
-        }
-        self.endpoint.set_config(loaded.ike.clone());
-        self.endpoint.signatures_made(now);
-        self.loaded = loaded;
-        self.renew_revocation(now);
-        self.join.configure(configured);
-        self.shield_at = Some(now);
-        self.refused.clear();
-        warn_of_missing(&self.loaded);
-        self.look_names_up(now);
-        self.endpoint.start(now);
-        let names =
-            |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let (added, changed, removed) = (
-            names(&diff.added),
-            names(&diff.changed),
-            names(&diff.removed),
-        );
-        tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
-        self.flush(now).await;
-        self.plane.drop_marks().await;
-        Ok(diff)
-    }
-
     /// Deletes every SA, so that peers need not find out by silence.
     async fn say_goodbye(&mut self, inputs: &mut Inputs) {
         let end = Instant::now() + GOODBYE;
@@ -756,16 +657,6 @@ fn warn_of_missing(loaded: &Loaded) {
     if let Some((what, help)) = revocation::missing(loaded) {
         tracing::warn!("{what}: {help}");
     }
-}
-
-/// Returns the name, in the form `connection/child`, of a child that needs an interface that `running` does not have.
-fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String> {
-    let has = |id: u32| id == 0 || running.interfaces.iter().any(|one| one.if_id == id);
-    let policy = loaded.policies.iter().find(|policy| {
-        let if_ids = policy.sa.if_ids;
-        !has(if_ids.inbound) || !has(if_ids.outbound)
-    })?;
-    Some(format!("{}/{}", policy.connection, policy.child))
 }
 
 /// The updown scripts of a configuration, each once.
