@@ -42,7 +42,9 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
             Why::AddressUnknown => {}
         }
     }
-    let forwarding = forwarding::missing(loaded).into_iter();
+    let mut forwarding = forwarding::missing(loaded);
+    forwarding.extend(forwarding::filtered(loaded));
+    let forwarding = forwarding.into_iter();
     list.extend(forwarding.map(|(what, help)| Diagnostic::warning(what).help(help)));
     if let [first, more @ ..] = analysis.undecided.as_slice() {
         let name = named(loaded, &planned, *first);

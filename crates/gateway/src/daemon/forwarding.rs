@@ -1,11 +1,11 @@
-//! Checks whether the kernel forwards the packets that the policies are for.
+//! Checks whether the kernel forwards the packets that the policies are for, and takes them in.
 
 use std::fs;
 use std::net::IpAddr;
 
 use esplanade_ike::config::{Mode, Selector, SelectorAddresses};
 
-use crate::config::{Loaded, PolicyAction};
+use crate::config::{Loaded, Policy, PolicyAction};
 
 /// An IP version, and the kernel's settings for forwarding it.
 struct Version {
@@ -82,6 +82,46 @@ fn is_on(settings: &str) -> bool {
         })
 }
 
+/// Returns a problem and its remedy if the kernel's reverse path filter drops packets that policies need. It does so for
+/// devices that only a mark leads to, and for peers whose own addresses are led into the TUN device.
+pub fn filtered(loaded: &Loaded) -> Option<(String, String)> {
+    // The higher value counts: this one, or that of the interface.
+    let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter");
+    filtered_where(loaded, all.is_ok_and(|value| value.trim() == "1"))
+}
+
+fn filtered_where(loaded: &Loaded, strict: bool) -> Option<(String, String)> {
+    let mut interfaces = loaded.gateway.interfaces.iter();
+    let mut policies = loaded.policies.iter();
+    let what = if !strict {
+        return None;
+    } else if interfaces.any(|one| one.marks.are_given()) {
+        "what children with marks decrypt"
+    } else if policies.any(protects_peers) {
+        "the packets of peers whose own addresses are protected, IKE too"
+    } else {
+        return None;
+    };
+    Some((
+        format!(
+            "the kernel's reverse path filter (net.ipv4.conf.all.rp_filter is 1) drops IPv4 packets: {what}"
+        ),
+        "run `sysctl -w net.ipv4.conf.all.rp_filter=2`".to_owned(),
+    ))
+}
+
+/// Tells whether the policy leads IPv4 packets to the peer's own address into the TUN device.
+fn protects_peers(policy: &Policy) -> bool {
+    let everything = |selector: &Selector| match selector.addresses {
+        SelectorAddresses::Range(IpAddr::V4(first), IpAddr::V4(last)) => {
+            first.is_unspecified() && last.is_broadcast()
+        }
+        _ => false,
+    };
+    policy.action == PolicyAction::Protect
+        && (policy.mode == Mode::Transport || policy.remote_ts.iter().any(everything))
+}
+
 /// Tells whether the kernel forwards packets of the source's IP version that come in by this interface. Returns true if
 /// the settings cannot be read.
 pub fn forwards(source: IpAddr, link: &str) -> bool {
@@ -105,7 +145,7 @@ mod tests {
     use super::*;
     use crate::config::load_text;
 
-    fn without(child: &str, on: bool) -> Vec<String> {
+    fn loaded(child: &str) -> Loaded {
         let text = format!(
             "connections {{ site {{
                 local_addrs = 192.0.2.1
@@ -116,9 +156,29 @@ mod tests {
              secrets {{ ike {{ secret = s }} }}"
         );
         let loaded = load_text(Path::new("test.conf"), &text);
-        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
-        let found = missing_where(&loaded, |_| on).into_iter();
+        loaded.unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn without(child: &str, on: bool) -> Vec<String> {
+        let found = missing_where(&loaded(child), |_| on).into_iter();
         found.map(|(_, help)| help).collect()
+    }
+
+    #[test]
+    fn strict_filtering_is_told_where_it_drops_what_policies_need() {
+        let nets = "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16";
+        let filtered = |child: &str, strict| filtered_where(&loaded(child), strict);
+        for (child, told) in [
+            (format!("{nets}\n mark_out = 7"), "children with marks"),
+            ("mode = transport".to_owned(), "whose own addresses"),
+            ("remote_ts = 0.0.0.0/0".to_owned(), "whose own addresses"),
+        ] {
+            let (what, help) = filtered(&child, true).expect("told");
+            assert!(what.contains(told), "{what}");
+            assert!(help.ends_with("rp_filter=2`"));
+            assert_eq!(filtered(&child, false), None);
+        }
+        assert_eq!(filtered(nets, true), None);
     }
 
     #[test]

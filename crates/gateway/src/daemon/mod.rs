@@ -651,7 +651,8 @@ impl Daemon {
 }
 
 fn warn_of_missing(loaded: &Loaded) {
-    for (what, help) in forwarding::missing(loaded) {
+    let forwarding = forwarding::missing(loaded).into_iter();
+    for (what, help) in forwarding.chain(forwarding::filtered(loaded)) {
         tracing::warn!("{what}: {help}");
     }
     if let Some((what, help)) = revocation::missing(loaded) {
