@@ -16,6 +16,7 @@ use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, OpenCl, Wake, self_test};
 use crate::config::GpuConfig;
 use crate::confine;
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
+use crate::failure::Failure;
 use crate::status::GpuStats;
 use crate::worker::EngineSource;
 
@@ -57,9 +58,27 @@ struct Opened {
     queue: Arc<PortQueue>,
 }
 
+/// The directions, as they are shown.
+pub const DIRECTIONS: [(Direction, &str); 2] =
+    [(Direction::Seal, "seals"), (Direction::Open, "opens")];
+
 /// Tells whether the kernels have the transform in this direction.
 pub fn carries(transform: Transform, direction: Direction) -> bool {
     Suite::of(transform).is_some_and(|suite| suite.cipher(direction, 1).is_some())
+}
+
+/// Returns the error with what to do about it.
+pub fn failure(error: DeviceError) -> Failure {
+    let failure = Failure::runtime(format!("the GPU cannot be used: {error}"));
+    failure.help(match error {
+        DeviceError::NoLibrary => {
+            "install the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"
+        }
+        DeviceError::NoDevice { .. } => {
+            "install the GPU's OpenCL driver, or name a part of a device's name"
+        }
+        _ => "a gateway with `engine = cpu` and without a gpu section does without",
+    })
 }
 
 impl GpuEngine {

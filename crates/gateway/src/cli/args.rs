@@ -80,13 +80,18 @@ pub enum Command {
         control: Control,
         /// A child, or CONNECTION/CHILD
         name: String,
-        /// `cpu` or `pool`
+        /// `cpu`, `pool`, `gpu` or `fpga`
         engine: String,
     },
     /// Read the configuration again; unchanged connections stay up
     Reload {
         #[command(flatten)]
         control: Control,
+    },
+    /// List the OpenCL devices, or test one for the GPU engine
+    Gpu {
+        /// A part of the device's name, or of its driver's
+        device: Option<String>,
     },
     /// The table that keeps protected traffic off the wire while no gateway runs
     Guard {

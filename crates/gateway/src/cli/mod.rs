@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod control;
 mod explain;
+mod gpu;
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -75,6 +76,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             engine,
         } => control::engine(&control, &name, &engine),
         Command::Reload { control } => control::reload(&control),
+        Command::Gpu { device } => gpu::gpu(device.as_deref()),
         Command::Guard {
             action: Guard::Clear { config },
         } => daemon::clear_guards(&load(&config)?),

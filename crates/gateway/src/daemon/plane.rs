@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine};
-use esplanade_gpu::DeviceError;
 use esplanade_ike::{EspSpiAllocator, Routes, Transmit};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event};
@@ -26,7 +25,7 @@ use super::shield;
 use crate::config::{EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
-use crate::gpu::GpuEngine;
+use crate::gpu::{self, GpuEngine};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
@@ -543,16 +542,7 @@ fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
 
 /// Opens and tests the GPU, and starts the thread that drives it.
 fn start_gpu(config: &GpuConfig) -> Result<GpuEngine, Failure> {
-    GpuEngine::start(config).map_err(|error| {
-        let failure = Failure::runtime(format!("the GPU cannot be used: {error}"));
-        match error {
-            DeviceError::NoLibrary => failure.help("install the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"),
-            DeviceError::NoDevice { .. } => failure.help(
-                "install the GPU's OpenCL driver, or set `device` in the gpu section to a part of a device's name",
-            ),
-            _ => failure.help("set `engine = cpu`, and remove the gpu section, to do without"),
-        }
-    })
+    GpuEngine::start(config).map_err(gpu::failure)
 }
 
 /// Returns the workers' engines. The engine that the configuration names comes first.

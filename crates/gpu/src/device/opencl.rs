@@ -10,7 +10,7 @@ use esplanade_crypto::{Batch, Direction};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
-use opencl3::error_codes::ClError;
+use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
@@ -25,6 +25,8 @@ use crate::kernels;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGES};
 
+/// The loader's error where no driver is installed (CL_PLATFORM_NOT_FOUND_KHR).
+const NO_PLATFORM: cl_int = -1001;
 /// Launches under way at once.
 const DEPTH: usize = 4;
 /// The words of the packets of a launch: 8 MiB.
@@ -87,48 +89,64 @@ fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
     }
 }
 
-/// Finds a device whose name, with its platform's, has `wanted` in it. Without a wish it is the first GPU.
-fn find(wanted: Option<&str>) -> Result<(ClDevice, String), DeviceError> {
-    let platforms = get_platforms().map_err(|error| match error.0 {
-        opencl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED => DeviceError::NoLibrary,
-        // The loader says so when no driver is installed.
-        -1001 => DeviceError::NoDevice {
-            wanted: wanted.map(str::to_owned),
-            there: Vec::new(),
-        },
-        _ => failed("clGetPlatformIDs")(error),
-    })?;
-    let mut there = Vec::new();
+/// A device, its name with its platform's, and whether it is a GPU.
+struct Found {
+    device: ClDevice,
+    name: String,
+    is_gpu: bool,
+}
+
+fn devices() -> Result<Vec<Found>, DeviceError> {
+    let platforms = match get_platforms() {
+        Ok(platforms) => platforms,
+        Err(ClError(DLOPEN_RUNTIME_LOAD_FAILED)) => return Err(DeviceError::NoLibrary),
+        Err(ClError(NO_PLATFORM)) => Vec::new(),
+        Err(error) => return Err(failed("clGetPlatformIDs")(error)),
+    };
+    let mut found = Vec::new();
     for platform in platforms {
         let platform_name = platform.name().unwrap_or_default();
         for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let device = ClDevice::new(id);
             let name = device.name().unwrap_or_default();
-            let name = format!("{}: {}", platform_name.trim(), name.trim());
-            let is_gpu = device
-                .dev_type()
-                .is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
-            let is_it = match wanted {
-                Some(wanted) => name.to_lowercase().contains(&wanted.to_lowercase()),
-                None => is_gpu,
-            };
-            if is_it {
-                return Ok((device, name));
-            }
-            there.push(name);
+            found.push(Found {
+                name: format!("{}: {}", platform_name.trim(), name.trim()),
+                is_gpu: device
+                    .dev_type()
+                    .is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0),
+                device,
+            });
         }
     }
-    Err(DeviceError::NoDevice {
-        wanted: wanted.map(str::to_owned),
-        there,
-    })
+    Ok(found)
+}
+
+/// Finds a device whose name has `wanted` in it. Without a wish it is the first GPU.
+fn find(wanted: Option<&str>) -> Result<Found, DeviceError> {
+    let mut devices = devices()?;
+    let is_it = |found: &Found| match wanted {
+        Some(wanted) => found.name.to_lowercase().contains(&wanted.to_lowercase()),
+        None => found.is_gpu,
+    };
+    match devices.iter().position(is_it) {
+        Some(index) => Ok(devices.swap_remove(index)),
+        None => Err(DeviceError::NoDevice {
+            wanted: wanted.map(str::to_owned),
+            there: devices.into_iter().map(|found| found.name).collect(),
+        }),
+    }
 }
 
 impl OpenCl {
+    /// Returns the names of all devices, each with its platform's.
+    pub fn names() -> Result<Vec<String>, DeviceError> {
+        Ok(devices()?.into_iter().map(|found| found.name).collect())
+    }
+
     /// Opens a device and compiles the kernels for it, which can take seconds. `wanted` is a part of the device's name
     /// or of its platform's; without it the first GPU is taken.
     pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Self, DeviceError> {
-        let (device, name) = find(wanted)?;
+        let Found { device, name, .. } = find(wanted)?;
         let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
         let program =
             Program::create_and_build_from_source(&context, kernels::SOURCE, "-cl-std=CL1.2")

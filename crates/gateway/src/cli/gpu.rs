@@ -1,0 +1,59 @@
+//! `esplanade gpu`: lists OpenCL devices and tests one, without a gateway.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use esplanade_crypto::Transform;
+use esplanade_gpu::{Gpu, LaunchChoice, OpenCl, self_test};
+
+use super::print;
+use crate::failure::Failure;
+use crate::gpu;
+
+pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
+    let mut out = String::new();
+    match device {
+        None => {
+            let names = OpenCl::names().map_err(gpu::failure)?;
+            if names.is_empty() {
+                out.push_str("there is no OpenCL device\n");
+            }
+            for name in names {
+                let _ = writeln!(out, "{}", one_line(&name));
+            }
+        }
+        Some(wanted) => {
+            let begun = Instant::now();
+            let device = OpenCl::open(Some(wanted), Arc::new(|| {})).map_err(gpu::failure)?;
+            let mut engine = Gpu::new(Box::new(device), LaunchChoice::default());
+            let made = begun.elapsed().as_secs_f64();
+            self_test::run(&mut engine).map_err(gpu::failure)?;
+            let tested = begun.elapsed().as_secs_f64() - made;
+            let _ = writeln!(out, "device    {}", one_line(engine.name()));
+            let _ = writeln!(
+                out,
+                "kernels   made in {made:.1} s, tested in {tested:.1} s"
+            );
+            for (direction, title) in gpu::DIRECTIONS {
+                let carried = Transform::ESP
+                    .into_iter()
+                    .filter(|transform| gpu::carries(*transform, direction))
+                    .filter(|transform| !engine.disabled().contains(transform));
+                let _ = writeln!(out, "{title:<10}{} transforms of ESP", carried.count());
+            }
+            for transform in engine.disabled() {
+                let _ = writeln!(
+                    out,
+                    "warning   wrong results for {transform}: the CPU does it"
+                );
+            }
+        }
+    }
+    print(out.as_bytes())
+}
+
+/// A driver's text on one line.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
