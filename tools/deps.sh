@@ -29,6 +29,7 @@ iputils-ping                       ping
 nftables                           the NAT box between two gateways
 softhsm2                           a PKCS#11 token in software
 opensc                             pkcs11-tool, which puts certificates on tokens
+oclgrind                           finds races in the kernels of the GPU engine
 pocl-opencl-icd                    OpenCL on the CPU, for the kernels of the GPU engine
 openssl                            certificate authority made at run time
 util-linux                         nsenter, unshare

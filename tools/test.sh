@@ -64,7 +64,9 @@ for name in ${names/ lint / format clippy docs deny }; do
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
     panics) stage panics tools/panics.py ;;
-    kernels) stage kernels tools/gpu-kernels.py ;;
+    kernels)
+      stage kernels tools/gpu-kernels.py
+      stage races tools/gpu-races.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
     fuzz)
