@@ -35,7 +35,7 @@ TOLERANCE = 0.05
 # The order in which the host joins the files.
 FILES = re.findall(r'#include "(.*)"', (KERNELS / "plain.c").read_text())
 
-# What a kernel's parameters point to. A load from anything else yields a secret.
+# The names of what a kernel's parameters point to. A load from anything else yields a secret.
 KEY_PARAMETERS = ["raw", "rows", "count"]
 WIPE_PARAMETERS = ["slots", "rows", "count"]
 PACKET_PARAMETERS = ["in", "out", "rows", "jobs", "order", "groups", "scratch", "verdicts", "direction"]
@@ -423,7 +423,7 @@ class State:
 
     def join(self, other: "State") -> bool:
         """Adds what another way to this place brings. Returns true if this changes anything."""
-        # What held under a guard on one way alone does not hold here.
+        # Labels that a guard keeps on one way alone do not hold here.
         lost = self.guarded.keys() - other.guarded.keys()
         for key in lost:
             del self.guarded[key]
@@ -440,7 +440,7 @@ class State:
 
 
 class Taint:
-    """What each register may hold at each place: names of parameters that it points into, and SECRET."""
+    """The possible content of each register at each place: names of parameters that it points into, and SECRET."""
 
     def __init__(self, name: str, instructions: list[Instruction]):
         self.parameters = PARAMETERS.get(name, PACKET_PARAMETERS)
