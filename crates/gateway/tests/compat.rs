@@ -135,7 +135,7 @@ fn differences(head: &Head<'_>, text: &str, found: &[Diagnostic]) -> Vec<String>
 
 /// Adds the certificates and keys that the files name to the folder of an authority.
 fn add_credentials(at: &Path) {
-    for name in ["rsa", "locked", "pkcs12", "pubkey"] {
+    for name in ["rsa", "locked", "pkcs12", "pubkey", "x509aa"] {
         fs::create_dir(at.join(name)).unwrap();
     }
     fs::copy(at.join("san"), at.join("moon.san")).unwrap();
@@ -167,6 +167,11 @@ fn add_credentials(at: &Path) {
             "jupiter",
             format!("{NEW_ECDSA} -keyout jupiter.key"),
             "jupiter.pem",
+        ),
+        (
+            "attributes",
+            format!("{NEW_ECDSA} -keyout attributes.key"),
+            "x509aa/attributes.pem",
         ),
     ] {
         certify(at, name, &key, certificate);

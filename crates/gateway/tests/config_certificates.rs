@@ -118,6 +118,7 @@ fn demands_on_the_peers_certificate_are_read() {
         signatures: "rsa-3072-sha384".parse().unwrap(),
         policies: vec!["1.2.3.4".parse().unwrap(), "1.2.3.5".parse().unwrap()],
         authority: Some("O=Example, CN=*".parse().unwrap()),
+        groups: vec![],
         known_need_no_path: false,
     };
     let text = "auth = rsa-3072-sha384\n eku = strict\n cert_policy = 1.2.3.4, 1.2.3.5\n \

@@ -18,9 +18,9 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 pub mod generators;
 
 pub use crate::auth::{
-    Authorities, AuthoritySources, Certificate, CertificateRules, CertificateUriBase, Credential,
-    Crl, Identity, OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules,
-    StatusSource,
+    AttributeAuthority, AttributeCertificate, AttributeStore, Authorities, AuthoritySources,
+    Certificate, CertificateRules, CertificateUriBase, Credential, Crl, GroupName, Identity,
+    OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules, StatusSource,
 };
 pub use crate::ts::{Selector, SelectorAddresses};
 
@@ -34,6 +34,8 @@ pub struct Config {
     pub secrets: Vec<Secret>,
     /// The information by which the status of peers' certificates is judged.
     pub revocation: Arc<RevocationStore>,
+    /// The information by which the memberships of peers in groups are judged.
+    pub attributes: Arc<AttributeStore>,
     /// Where peers that look certificates up find ours.
     pub uri_bases: Vec<CertificateUriBase>,
     pub ports: Ports,
@@ -103,6 +105,7 @@ impl Default for Config {
             connections: Vec::new(),
             secrets: Vec::new(),
             revocation: Arc::default(),
+            attributes: Arc::default(),
             uri_bases: Vec::new(),
             ports: Ports::default(),
             limits: Limits::default(),

@@ -8,7 +8,7 @@ use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
-use crate::config::{EndAction, Identity, Mode, StatusSource};
+use crate::config::{EndAction, GroupName, Identity, Mode, StatusSource};
 use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
@@ -163,6 +163,8 @@ pub struct IkeSaUp {
     pub remote: SocketAddr,
     pub local_id: Identity,
     pub remote_id: Identity,
+    /// The groups of the connection that the peer has proved to be in.
+    pub groups: Vec<GroupName>,
     pub nat_local: bool,
     pub nat_remote: bool,
     /// The ends have proved who they are over both messages of IKE_SA_INIT.

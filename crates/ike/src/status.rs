@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::config::{Identity, Mode};
+use crate::config::{GroupName, Identity, Mode};
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
 pub use crate::refusal::Refusal;
 use crate::suite::Suite;
@@ -21,6 +21,8 @@ pub struct IkeSaStatus {
     pub remote: SocketAddr,
     pub local_id: Option<Identity>,
     pub remote_id: Option<Identity>,
+    /// The groups of the connection that the peer has proved to be in.
+    pub groups: Vec<GroupName>,
     pub spi_i: u64,
     pub spi_r: u64,
     pub nat_local: bool,

@@ -175,6 +175,9 @@ pub(super) fn reload(control: &Control) -> Result<(), Failure> {
             "gateway" => "the gateway section has changed: that takes effect at the next start\n",
             "secrets" => "secrets have changed: they count from the next authentication on\n",
             "crls" => "CRLs have changed: they count from the next authentication on\n",
+            "attributes" => {
+                "attribute certificates have changed: they count from the next authentication on\n"
+            }
             _ => "policies have changed\n",
         };
     }

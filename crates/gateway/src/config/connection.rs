@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, CertificatePolicy, CertificateRules, Identity, KeyPurposes, SchemeRules,
+    AttributeAuthority, Authorities, CertificatePolicy, CertificateRules, GroupName, Identity,
+    KeyPurposes, SchemeRules,
 };
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
@@ -458,7 +459,12 @@ fn remote_auth(
     };
     schema::check(section, &schema::REMOTE, false, d);
     let id = read(section, "id", d, identity).unwrap_or(Identity::Any);
-    let Method::Certificate(signatures) = method_of(section, d)? else {
+    let method = method_of(section, d)?;
+    let has_certificate =
+        matches!(method, Method::Certificate(_)) && given(section, "pubkeys").is_none();
+    let groups = groups(section, has_certificate, &node.name.value, context, files);
+    let d = &mut *context.diagnostics;
+    let Method::Certificate(signatures) = method else {
         return Some(RemoteAuth {
             id,
             method: RemoteMethod::Psk,
@@ -469,6 +475,7 @@ fn remote_auth(
         signatures,
         policies: read_list(section, "cert_policy", d, policy).unwrap_or_default(),
         authority: read(section, "ca_id", d, identity),
+        groups,
         known_need_no_path: false,
     };
     let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
@@ -565,6 +572,48 @@ fn remote_keys(
     files.keys.extend(keys.iter().cloned());
     (errors == d.errors() && !keys.is_empty())
         .then_some(RemoteMethod::PublicKey { keys, signatures })
+}
+
+/// Reads the groups of which the peer must be in one. It needs a certificate to prove that.
+fn groups(
+    section: &SectionNode,
+    has_certificate: bool,
+    connection: &str,
+    context: &mut ConnectionContext<'_>,
+    files: &mut ConnectionFiles,
+) -> Vec<GroupName> {
+    let d = &mut *context.diagnostics;
+    let groups = read_list(section, "groups", d, group).unwrap_or_default();
+    let Some(entry) = given(section, "groups") else {
+        return groups;
+    };
+    if !has_certificate {
+        let bad = ValueError::new(
+            "a peer without a certificate cannot prove that it is in a group",
+            "use `auth = pubkey` without `pubkeys`, or remove it",
+        );
+        report("groups", bad, entry.value.at, d);
+        return groups;
+    }
+    let authorities = context.store.attribute_authorities(d);
+    if authorities.is_empty() {
+        let what = format!(
+            "connection {} accepts nobody: no attribute authority is trusted",
+            quoted(connection)
+        );
+        let help = "put the certificate of the authority that issues the attribute certificates into x509aa/";
+        d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+    }
+    let certificates = authorities.iter().map(AttributeAuthority::certificate);
+    files.certificates.extend(certificates.cloned());
+    groups
+}
+
+fn group(text: &str) -> ValueResult<GroupName> {
+    text.parse().map_err(|why| {
+        let what = format!("{}: {why}", quoted(text));
+        ValueError::new(what, "name each group as the attribute certificates do")
+    })
 }
 
 /// The extended key usages that a peer's certificate may have.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use esplanade_crypto::key_file;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::auth::{
-    Certificate, Credential, CredentialError, ExternalKey, Identity, PublicKey,
+    AttributeAuthority, AttributeCertificate, Certificate, Credential, CredentialError,
+    ExternalKey, Identity, PublicKey,
 };
 use zeroize::Zeroizing;
 
@@ -35,6 +36,8 @@ pub(super) struct CredentialStore {
     /// The private keys. They are read when a connection first needs one.
     keys: Option<Vec<KeyFile>>,
     authorities: Option<Vec<Certificate>>,
+    attribute_authorities: Option<Vec<AttributeAuthority>>,
+    attribute_certificates: Option<Vec<Arc<AttributeCertificate>>>,
 }
 
 /// The private keys that the secrets name.
@@ -75,6 +78,8 @@ impl CredentialStore {
             containers: None,
             keys: None,
             authorities: None,
+            attribute_authorities: None,
+            attribute_certificates: None,
         }
     }
 
@@ -116,28 +121,36 @@ impl CredentialStore {
         }
     }
 
-    /// Reads all certificates in the folder `x509ca`. A file that holds no certificate causes a
-    /// warning and is skipped.
+    /// Reads all certificates in the folder `x509ca`.
     pub fn authorities(&mut self, d: &mut Diagnostics) -> Vec<Certificate> {
-        if let Some(known) = &self.authorities {
-            return known.clone();
-        }
-        let mut found = Vec::new();
-        for path in all_in(&self.base, "x509ca", d) {
-            d.sources.note_read(&path);
-            match certificates_of(&path) {
-                Ok(certificates) => found.extend(certificates),
-                Err((what, help)) => {
-                    let what = format!(
-                        "certificate {}: {what}",
-                        quoted(&path.display().to_string())
-                    );
-                    d.push(Diagnostic::warning(what).help(help));
-                }
-            }
-        }
-        self.authorities = Some(found.clone());
-        found
+        let base = &self.base;
+        let known = self
+            .authorities
+            .get_or_insert_with(|| all_of(base, "x509ca", "certificate", certificates_of, d));
+        known.clone()
+    }
+
+    /// Reads the certificates of attribute authorities, in the folder `x509aa`.
+    pub fn attribute_authorities(&mut self, d: &mut Diagnostics) -> Vec<AttributeAuthority> {
+        let base = &self.base;
+        let known = self.attribute_authorities.get_or_insert_with(|| {
+            let what = "attribute authority";
+            all_of(base, "x509aa", what, attribute_authorities_of, d)
+        });
+        known.clone()
+    }
+
+    /// Reads all attribute certificates in the folder `x509ac`.
+    pub fn attribute_certificates(
+        &mut self,
+        d: &mut Diagnostics,
+    ) -> Vec<Arc<AttributeCertificate>> {
+        let base = &self.base;
+        let known = self.attribute_certificates.get_or_insert_with(|| {
+            let what = "attribute certificate";
+            all_of(base, "x509ac", what, attribute_certificate_of, d)
+        });
+        known.clone()
     }
 
     /// Returns the certificates of the files in the folder `x509` that are for `id`, and have a private key here. The first
@@ -395,10 +408,52 @@ pub(super) fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<Path
 
 type FileRefusal = (String, &'static str);
 
+/// Reads all files of a folder. A file that `read` refuses causes a warning and is skipped.
+fn all_of<T>(
+    base: &Path,
+    folder: &str,
+    what: &str,
+    read: impl Fn(&Path) -> Result<Vec<T>, FileRefusal>,
+    d: &mut Diagnostics,
+) -> Vec<T> {
+    let mut found = Vec::new();
+    for path in all_in(base, folder, d) {
+        d.sources.note_read(&path);
+        match read(&path) {
+            Ok(content) => found.extend(content),
+            Err((why, help)) => {
+                let what = format!("{what} {}: {why}", quoted(&path.display().to_string()));
+                d.push(Diagnostic::warning(what).help(help));
+            }
+        }
+    }
+    found
+}
+
 pub(super) fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
+}
+
+/// The authority is that of the first certificate of the file.
+fn attribute_authorities_of(path: &Path) -> Result<Vec<AttributeAuthority>, FileRefusal> {
+    let certificate = certificates_of(path)?.into_iter().next();
+    let authority = certificate.map(AttributeAuthority::new).transpose();
+    let authority = authority.map_err(|error| {
+        let help = "make a certificate of its own for it, without `cA` and with `digitalSignature`";
+        (error.to_string(), help)
+    });
+    Ok(authority?.into_iter().collect())
+}
+
+fn attribute_certificate_of(path: &Path) -> Result<Vec<Arc<AttributeCertificate>>, FileRefusal> {
+    let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
+    let help =
+        "write it in PEM (`-----BEGIN ATTRIBUTE CERTIFICATE-----`) or DER, as `pki --acert` does";
+    let found = AttributeCertificate::from_file_content(&bytes);
+    let found = found.map_err(|error| (error.to_string(), help))?;
+    Ok(vec![Arc::new(found)])
 }
 
 fn public_key_of(path: &Path) -> Result<PublicKey, FileRefusal> {

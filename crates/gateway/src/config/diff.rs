@@ -110,6 +110,8 @@ pub struct Diff {
     pub secrets: bool,
     /// The CRLs differ. They take effect at the next authentication.
     pub crls: bool,
+    /// The attribute authorities or certificates differ. They take effect at the next authentication.
+    pub attributes: bool,
     /// The policies differ, including those without a connection.
     pub policies: bool,
     /// The section `gateway` differs. Most of its keys take effect only after a restart.
@@ -172,6 +174,7 @@ impl Diff {
             (self.policies, "policies"),
             (self.secrets, "secrets"),
             (self.crls, "crls"),
+            (self.attributes, "attributes"),
             (self.gateway, "gateway"),
         ];
         others
@@ -208,6 +211,7 @@ impl Loaded {
                 .zip(new_secrets)
                 .any(|(old, new)| old.owners != new.owners || old.key.expose() != new.key.expose());
         diff.crls = self.ike.revocation != new.ike.revocation;
+        diff.attributes = self.ike.attributes != new.ike.attributes;
         diff.policies = self.policies != new.policies;
         // Marks belong to children: a reload follows them.
         diff.gateway = self.gateway.with_marks_of(&new.gateway) != new.gateway;

@@ -38,7 +38,7 @@ mod wiped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::config::{Config, RemoteMethod};
+use esplanade_ike::config::{AttributeStore, Config, LocalMethod, RemoteMethod};
 
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
@@ -221,6 +221,7 @@ fn build(
     }
     ike.revocation = revocation.into();
     ike.uri_bases = uri_bases;
+    ike.attributes = attributes(&ike, &mut context).into();
     let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;
@@ -237,6 +238,33 @@ fn build(
         warnings: diagnostics,
         absent_certificates,
         fingerprints,
+    })
+}
+
+/// Returns what connections judge memberships in groups by. Without such connections it has the attribute certificates that
+/// are sent.
+fn attributes(ike: &Config, context: &mut connection::ConnectionContext<'_>) -> AttributeStore {
+    let d = &mut *context.diagnostics;
+    let mut methods = ike.connections.iter().map(|one| &one.remote.method);
+    let needed = methods.any(|method| match method {
+        RemoteMethod::Certificate { rules, .. } => !rules.groups.is_empty(),
+        RemoteMethod::Psk | RemoteMethod::PublicKey { .. } => false,
+    });
+    let mut local = ike.connections.iter().map(|one| &one.local.method);
+    let sent = local.any(|method| matches!(method, LocalMethod::Signature(_)));
+    let store = &mut context.store;
+    let known = match needed || sent {
+        true => store.attribute_certificates(d),
+        false => Vec::new(),
+    };
+    let (authorities, anchors) = match needed {
+        true => (store.attribute_authorities(d), store.authorities(d)),
+        false => Default::default(),
+    };
+    AttributeStore::new(authorities, &anchors, known).unwrap_or_else(|error| {
+        let what = format!("the folder \"x509ca\": {error}");
+        d.push(Diagnostic::error(what).help("use certificates of authorities"));
+        AttributeStore::default()
     })
 }
 

@@ -57,7 +57,11 @@ pub(super) fn own_credentials(
                 warn_of_purposes(&chain, at, d);
                 let known = [store.authorities(d), files.certificates.clone()].concat();
                 let credential = store.credential(chain, place.as_ref(), at, d);
-                credential.map(|credential| credential.with_authorities(&known))
+                let attributes = store.attribute_certificates(d);
+                credential.map(|credential| {
+                    let credential = credential.with_authorities(&known);
+                    credential.with_attributes(&attributes)
+                })
             }
             Own::Key(key, at) => {
                 files.keys.push(key.clone());

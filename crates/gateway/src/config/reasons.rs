@@ -42,12 +42,6 @@ const REASONS: &[Reason] = &[
         "aggressive mode belongs to IKEv1",
         "set it to `no`, and use IKEv2 at the peer",
     ),
-    (
-        "groups",
-        "only attribute certificates or EAP could prove a membership, and neither is supported",
-        "remove it; ask for what the certificates of the members have in common, by a pattern in `id`, `ca_id`, \
-         `cert_policy`, or an authority of their own in `cacerts`",
-    ),
 ];
 
 /// The reason and the advice for a key that is refused for good.

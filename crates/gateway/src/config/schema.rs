@@ -218,13 +218,13 @@ pub const REMOTE: Schema = Schema {
         "cert_policy",
         "eku",
         "revocation",
+        "groups",
     ],
     later: &[
         ("round", ZERO),
         ("cert", NONE),
         ("cacert", NONE),
         ("eap_id", NONE),
-        ("groups", NONE),
     ],
     later_sections: &["cert", "cacert"],
     ..EMPTY

@@ -8,6 +8,8 @@ pub(super) fn plain(text: &impl ToString) -> String {
 }
 
 pub(super) fn log_up(up: &esplanade_ike::IkeSaUp) {
+    let groups: Vec<String> = up.groups.iter().map(ToString::to_string).collect();
+    let groups = groups.join(", ");
     tracing::info!(
         connection = up.connection,
         ike_sa = %up.ike_sa,
@@ -15,6 +17,7 @@ pub(super) fn log_up(up: &esplanade_ike::IkeSaUp) {
         remote = %up.remote,
         local_id = %plain(&up.local_id),
         remote_id = %plain(&up.remote_id),
+        groups = (!groups.is_empty()).then(|| plain(&groups)),
         suite = up.suite,
         full_transcript = up.full_transcript,
         "IKE SA established"

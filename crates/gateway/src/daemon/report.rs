@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, RevocationStore,
-    Selector, SelectorAddresses, StartAction,
+    AddressMatch, Connection, EndAction, GroupName, LocalMethod, Mode, RemoteMethod,
+    RevocationStore, Selector, SelectorAddresses, StartAction,
 };
 use esplanade_ike::status::{
     ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaStatus, Refusal,
@@ -41,6 +41,7 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         remote_port: sa.remote.port(),
         local_id: id(&sa.local_id),
         remote_id: id(&sa.remote_id),
+        groups: names_of(&sa.groups),
         initiator: sa.initiator,
         initiator_spi: sa.spi_i,
         responder_spi: sa.spi_r,
@@ -60,6 +61,10 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         tasks_active: sa.task_active.into_iter().collect(),
         child_sas,
     }
+}
+
+fn names_of(groups: &[GroupName]) -> Vec<String> {
+    groups.iter().map(ToString::to_string).collect()
 }
 
 /// Reports a child SA. `traffic` is the data plane's part of the report.
@@ -175,6 +180,7 @@ pub fn connection(
                 LocalMethod::Signature(_) => "public key",
             },
             id: connection.local.id.to_string(),
+            groups: Vec::new(),
         },
         remote: ListedAuthentication {
             class: match connection.remote.method {
@@ -182,6 +188,10 @@ pub fn connection(
                 RemoteMethod::Certificate { .. } | RemoteMethod::PublicKey { .. } => "public key",
             },
             id: connection.remote.id.to_string(),
+            groups: match &connection.remote.method {
+                RemoteMethod::Certificate { rules, .. } => names_of(&rules.groups),
+                RemoteMethod::Psk | RemoteMethod::PublicKey { .. } => Vec::new(),
+            },
         },
         names: names(connection),
         children: Named(children.collect()),

@@ -45,6 +45,9 @@ pub struct ListedAuthentication {
     /// `pre-shared key` or `public key`.
     pub class: &'static str,
     pub id: String,
+    /// The groups of which the peer must be in one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// A child of a connection.

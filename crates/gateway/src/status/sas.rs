@@ -24,6 +24,9 @@ pub struct ListedIkeSa {
     pub local_id: String,
     /// The identity. It is `%any` while it is not known.
     pub remote_id: String,
+    /// The groups of the connection that the peer has proved to be in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// This gateway began the SA.
     #[serde(skip_serializing_if = "is_no")]
     pub initiator: bool,

@@ -32,6 +32,10 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
             part("port")
         );
     }
+    let groups: Vec<String> = sa.items("groups").map(printable).collect();
+    if !groups.is_empty() {
+        let _ = writeln!(out, "  {:<8}{}", "groups", groups.join(", "));
+    }
     if let Some(suite) = suite(sa) {
         let full = match sa.text("full-transcript") {
             Some("yes") => ", full transcript",

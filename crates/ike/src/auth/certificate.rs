@@ -2,9 +2,9 @@
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_cert::der::Decode;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
+use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 
 use super::error::{CredentialError, PeerAuthError};
@@ -12,7 +12,7 @@ use super::identity::Identity;
 use super::name::DistinguishedName;
 use super::path::{Anchors, Chain, has_signed};
 use super::public_key::PublicKey;
-use super::revocation::{OcspAnswer, Revocation, StatusSource};
+use super::revocation::{OcspAnswer, Revocation, Serial, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
 use super::sets::{TOO_LARGE, sets_are_small};
 use crate::wire::{Auth, Cert, CertEncoding, CertReq, IdType};
@@ -29,6 +29,8 @@ const AUTHORITIES_ASKED_MAX: usize = 24;
 #[derive(Clone)]
 pub struct Certificate {
     der: CertificateDer<'static>,
+    /// It is `None` if the number is longer than a certificate of a path may have.
+    serial: Option<Serial>,
     subject: DistinguishedName,
     issuer: DistinguishedName,
     alternative_names: Vec<Identity>,
@@ -93,8 +95,10 @@ impl Certificate {
         };
         let purposes = tbs.get::<ExtendedKeyUsage>().map_err(text)?;
         let key = PublicKey::new(&tbs.subject_public_key_info).map_err(text)?;
+        let serial = tbs.serial_number.to_der().map_err(text)?;
         Ok(Self {
             der: CertificateDer::from(der.to_vec()),
+            serial: Serial::from_der(&serial),
             subject,
             issuer,
             alternative_names,
@@ -111,6 +115,22 @@ impl Certificate {
 
     pub fn subject(&self) -> &DistinguishedName {
         &self.subject
+    }
+
+    pub(super) fn issuer(&self) -> &DistinguishedName {
+        &self.issuer
+    }
+
+    pub(super) fn serial(&self) -> Option<&Serial> {
+        self.serial.as_ref()
+    }
+
+    pub(super) fn is_authority(&self) -> bool {
+        self.is_authority
+    }
+
+    pub(super) fn may_sign(&self) -> bool {
+        self.may_sign
     }
 
     /// Says whether this authority has signed the other certificate.

@@ -13,6 +13,7 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;
 
+use super::attributes::AttributeCertificate;
 use super::certificate::Certificate;
 use super::error::CredentialError;
 use super::external_key::{ExternalKey, ExternalKeys, ecdsa_der};
@@ -26,6 +27,9 @@ use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
 
 /// Authorities above a certificate. No sane path is longer.
 const AUTHORITIES_MAX: usize = 9;
+/// Attribute certificates that are sent, and their octets in all.
+const ATTRIBUTES_MAX: usize = 8;
+const ATTRIBUTE_OCTETS_MAX: usize = 16 << 10;
 
 /// Where peers can fetch the certificates that an authority has issued (RFC 7296 §3.6).
 #[derive(Clone, Debug)]
@@ -63,6 +67,8 @@ pub struct Credential {
     chain: Vec<Certificate>,
     /// The hashes of the keys of all authorities above our certificate, as CERTREQ has them.
     issuers: Vec<[u8; 20]>,
+    /// Those whose holder our certificate is.
+    attributes: Vec<Arc<AttributeCertificate>>,
     status: OwnStatus,
     /// Digital signatures (RFC 7427) that we make, best first. An empty list leaves the choice to the key.
     schemes: Vec<Scheme>,
@@ -133,6 +139,7 @@ impl Credential {
             public,
             chain,
             issuers: Vec::new(),
+            attributes: Vec::new(),
             status: OwnStatus::default(),
             schemes: Vec::new(),
         };
@@ -163,6 +170,31 @@ impl Credential {
         }
         self.status = OwnStatus::new(path.iter().map(Certificate::der));
         self
+    }
+
+    /// Takes the attribute certificates whose holder our certificate is.
+    pub fn with_attributes(mut self, known: &[Arc<AttributeCertificate>]) -> Self {
+        let own = self.chain.first();
+        let is_ours = |one: &&Arc<AttributeCertificate>| own.is_some_and(|own| one.is_of(own));
+        self.attributes = known.iter().filter(is_ours).cloned().collect();
+        self
+    }
+
+    /// The CERT payloads with our attribute certificates that are valid now. Not more are sent than a message holds beside
+    /// all else.
+    pub fn attribute_certificates(&self, now: UnixTime) -> Vec<Cert> {
+        let valid = self.attributes.iter();
+        let valid = valid.filter(|one| one.check_time(now).is_ok());
+        let mut octets = 0;
+        let sent = valid.take(ATTRIBUTES_MAX).take_while(|one| {
+            octets += one.der().len();
+            octets <= ATTRIBUTE_OCTETS_MAX
+        });
+        sent.map(|one| Cert {
+            encoding: CertEncoding::X509_ATTRIBUTE,
+            data: one.der().to_vec(),
+        })
+        .collect()
     }
 
     /// The CERT payloads with current answers of OCSP responders about our certificates (RFC 4806 §3.1).

@@ -11,6 +11,8 @@
 //!
 //! - Revocation: [`RevocationStore`] has the CRLs and the answers of OCSP responders. [`RevocationPolicy`] says what an
 //!   unknown status means. [`StatusSource`] is a place where the status is to be had.
+//! - Groups: [`AttributeStore`] has the authorities whose attribute certificates prove that a peer is in a group, and
+//!   the [`AttributeCertificate`]s that need not be sent. [`PeerAttributes`] are those of a message.
 //!
 //! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
 //! [`SIGNATURE_HASHES`]. The caller gives the time.
@@ -20,6 +22,7 @@
 //! have. By default we accept serverAuth and clientAuth too, as others do: many authorities issue no others.
 //! [`KeyPurposes`] says more. All of this holds for every certificate of the path.
 
+mod attributes;
 mod certificate;
 mod credential;
 mod date;
@@ -39,9 +42,13 @@ mod signed;
 #[cfg(test)]
 mod tests;
 
+pub use attributes::{
+    AttributeAuthority, AttributeCertificate, AttributeStore, AttributeTerms, GroupName,
+    PeerAttributes,
+};
 pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
 pub use credential::{CertificateUriBase, Credential};
-pub use error::{CredentialError, PeerAuthError};
+pub use error::{AttributeError, CredentialError, MembershipError, PeerAuthError};
 pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]
 pub use identity::generators;

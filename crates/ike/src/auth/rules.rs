@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use x509_cert::der::asn1::ObjectIdentifier;
 
+use super::attributes::GroupName;
 use super::identity::Identity;
 use super::oid;
 use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
@@ -17,6 +18,8 @@ pub struct CertificateRules {
     pub policies: Vec<CertificatePolicy>,
     /// An authority of the path has this name, as subject or as subjectAltName.
     pub authority: Option<Identity>,
+    /// The peer proves by attribute certificates that it is in one of these groups. An empty list asks for none.
+    pub groups: Vec<GroupName>,
     /// A certificate that the configuration has for the peer needs no path, where no authority is known that has issued
     /// it.
     pub known_need_no_path: bool,

@@ -88,12 +88,13 @@ impl Signed {
     /// Reads the three elements. Others may follow.
     pub(super) fn read(reader: &mut SliceReader<'_>) -> x509_cert::der::Result<Self> {
         let content = reader.tlv_bytes()?;
-        let algorithm = reader.tlv_bytes()?;
+        let algorithm: AnyRef<'_> = reader.decode()?;
+        algorithm.tag().assert_eq(Tag::Sequence)?;
         let signature: BitString = reader.decode()?;
         let signature = signature.as_bytes().unwrap_or_default().to_vec();
         Ok(Self {
             content: content.to_vec(),
-            algorithm: value_of(algorithm)?.to_vec(),
+            algorithm: algorithm.value().to_vec(),
             signature,
         })
     }

@@ -70,6 +70,7 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         remote: sa.common.remote,
         local_id: up.map(|state| state.local_id.clone()),
         remote_id: up.map(|state| state.remote_id.clone()),
+        groups: up.map_or_else(Vec::new, |state| state.groups.clone()),
         spi_i: sa.common.spi_i,
         spi_r: sa.common.spi_r,
         nat_local: sa.common.nat.local,

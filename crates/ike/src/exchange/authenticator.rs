@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::auth::{
-    CredentialError, PeerAuthError, PeerCertificates, Revocation, RevocationStore, UnixTime,
-    VerifiedPeer,
+    AttributeTerms, CredentialError, PeerAttributes, PeerAuthError, PeerCertificates, Revocation,
+    RevocationStore, UnixTime, VerifiedPeer,
 };
 use crate::config::{
-    self, Authorities, CertificateRules, CertificateUriBase, Connection, Credential, Identity,
-    LocalMethod, PublicKey, RemoteMethod, SchemeRules, SendCert, StatusSource,
+    self, AttributeStore, Authorities, CertificateRules, CertificateUriBase, Connection,
+    Credential, GroupName, Identity, LocalMethod, PublicKey, RemoteMethod, SchemeRules, SendCert,
+    StatusSource,
 };
 use crate::failure::AuthFailure;
 use crate::sa::InitTranscript;
@@ -52,11 +53,13 @@ pub(super) enum RoundOutcome {
 /// A peer that has proved its identity. Only an [`Authenticator`] makes one.
 pub(super) struct AuthenticatedPeer {
     identity: Identity,
+    groups: Vec<GroupName>,
 }
 
 impl AuthenticatedPeer {
-    pub(super) fn into_identity(self) -> Identity {
-        self.identity
+    /// Returns the identity, and the groups of the connection that the peer is in.
+    pub(super) fn into_parts(self) -> (Identity, Vec<GroupName>) {
+        (self.identity, self.groups)
     }
 }
 
@@ -72,6 +75,7 @@ pub(super) struct Proof<'a> {
     /// The octets that the peer has signed.
     octets: Vec<u8>,
     certificates: PeerCertificates,
+    attributes: PeerAttributes,
     /// The SubjectPublicKeyInfo that the peer sends instead of certificates (RFC 7670 §3).
     raw_key: Option<&'a [u8]>,
     /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
@@ -86,6 +90,7 @@ impl<'a> Proof<'a> {
             auth,
             octets,
             certificates: PeerCertificates::new(certificates),
+            attributes: PeerAttributes::new(certificates),
             raw_key: certificates
                 .iter()
                 .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
@@ -122,6 +127,7 @@ impl<'a> Proof<'a> {
 pub(super) struct Authenticator<'a> {
     pub(super) secrets: &'a [config::Secret],
     pub(super) revocation: &'a RevocationStore,
+    pub(super) attributes: &'a AttributeStore,
     /// For the validity of certificates.
     pub(super) wall_clock: SystemTime,
     pub(super) connection: &'a Connection,
@@ -139,6 +145,7 @@ impl Authenticator<'_> {
         identity: Identity,
         proof: &mut Proof<'_>,
     ) -> Result<RoundOutcome, AuthFailure> {
+        let mut groups = Vec::new();
         match &self.connection.remote.method {
             RemoteMethod::Psk => {
                 if proof.auth.method != AuthMethod::SHARED_KEY {
@@ -162,25 +169,61 @@ impl Authenticator<'_> {
                     policy: *revocation,
                     store: self.revocation,
                 };
-                self.check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
-                    .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
+                let peer = self
+                    .check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
+                    .and_then(|peer| {
+                        groups = self.memberships(&peer, proof, &rules.groups, revocation)?;
+                        peer.check_status()
+                    });
+                peer.map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
             }
             RemoteMethod::PublicKey { keys, signatures } => {
                 self.check_public_key(&identity, proof, keys, signatures)
                     .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
             }
         }
-        Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
+        let peer = AuthenticatedPeer { identity, groups };
+        Ok(RoundOutcome::Authenticated(peer))
     }
 
-    /// Checks a certificate and the signature with its key.
+    /// Returns those of the groups that the peer is in. There must be one, if there are groups.
+    fn memberships(
+        &self,
+        peer: &VerifiedPeer,
+        proof: &mut Proof<'_>,
+        wanted: &[GroupName],
+        revocation: Revocation<'_>,
+    ) -> Result<Vec<GroupName>, PeerAuthError> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own = match &self.connection.local.method {
+            LocalMethod::Signature(credentials) => credentials.as_slice(),
+            LocalMethod::Psk => &[],
+        };
+        let certifies = |own: &Arc<Credential>, name: &Identity| {
+            own.chain().first().is_some_and(|own| own.names(name))
+        };
+        let is_ours =
+            |name: &Identity| name == self.local_id || own.iter().any(|own| certifies(own, name));
+        let terms = AttributeTerms {
+            now: unix_time(self.wall_clock),
+            revocation,
+            is_ours: &is_ours,
+        };
+        let sent = &mut proof.attributes;
+        let holder = peer.certificate();
+        self.attributes.memberships(sent, holder, wanted, &terms)
+    }
+
+    /// Checks a certificate and the signature with its key. The status of the certificates is left to be checked.
     fn check_certificate(
         &self,
         identity: &Identity,
         proof: &mut Proof<'_>,
         (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
         revocation: &Revocation<'_>,
-    ) -> Result<(), PeerAuthError> {
+    ) -> Result<VerifiedPeer, PeerAuthError> {
         if proof.auth.method == AuthMethod::SHARED_KEY {
             return Err(PeerAuthError::Method(proof.auth.method));
         }
@@ -201,7 +244,7 @@ impl Authenticator<'_> {
             let mut known = PeerCertificates::known(pin, pinned);
             let peer = verify(&mut known)?;
             peer.check_scheme(proof.auth, &rules.signatures)?;
-            return peer.check_status();
+            return Ok(peer);
         }
         let peer = verify(&mut proof.certificates)?;
         if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
@@ -209,7 +252,7 @@ impl Authenticator<'_> {
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;
         proof.check_signature(&peer, self.connection.legacy)?;
-        peer.check_status()
+        Ok(peer)
     }
 
     /// Finds the certificate of a peer that sends none, by its signature.
@@ -308,6 +351,10 @@ impl Authenticator<'_> {
                 };
                 let certificates = sent.then(|| credential.certificates(uri_bases));
                 let mut certificates: Vec<Cert> = certificates.into_iter().flatten().collect();
+                if sent {
+                    let now = unix_time(self.wall_clock);
+                    certificates.extend(credential.attribute_certificates(now));
+                }
                 if sent && self.is_asked_for_ocsp(certreqs.iter().copied()) {
                     let now = unix_time(self.wall_clock);
                     let sources = credential.ocsp_sources(self.revocation, now);

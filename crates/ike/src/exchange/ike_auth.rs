@@ -10,8 +10,8 @@ use super::error_reply::{child_failure, error_of, fatal_error, notify};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
 use crate::config::{
-    CertificateUriBase, Childless, Connection, Identity, PublicKey, RemoteMethod, StatusSource,
-    Unique,
+    CertificateUriBase, Childless, Connection, GroupName, Identity, PublicKey, RemoteMethod,
+    StatusSource, Unique,
 };
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp};
@@ -59,6 +59,7 @@ impl IkeSaCommon {
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
+            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
             connection: &connection,
             keys: due.channel.keys(),
@@ -274,6 +275,7 @@ impl IkeSaCommon {
             remote: self.remote,
             local_id: state.local_id.clone(),
             remote_id: state.remote_id.clone(),
+            groups: state.groups.clone(),
             nat_local: self.nat.local,
             nat_remote: self.nat.remote,
             full_transcript: self.full_transcript,
@@ -317,10 +319,10 @@ impl AuthSent {
         }
         sa.window.response_accepted();
         match outcome {
-            Ok(remote_id) => match fatal_error(message) {
+            Ok(peer) => match fatal_error(message) {
                 // The responder has ended the SA, although it proves who it is (RFC 7296 §2.21.2).
                 Some(reason) => Phase::AuthSent(self).close(sa, ctx, reason),
-                None => self.complete(sa, ctx, remote_id, message),
+                None => self.complete(sa, ctx, peer, message),
             },
             Err(reason @ DownReason::PeerRefused(_)) => {
                 Phase::AuthSent(self).close(sa, ctx, reason)
@@ -341,7 +343,7 @@ impl AuthSent {
         sa: &IkeSaCommon,
         ctx: &Context<'_>,
         message: &Message,
-    ) -> Result<Identity, DownReason> {
+    ) -> Result<AuthenticatedPeer, DownReason> {
         let Some(theirs) = ResponderProof::find(message) else {
             return Err(match error_of(message) {
                 Some(error) => DownReason::PeerRefused(error.kind),
@@ -351,6 +353,7 @@ impl AuthSent {
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
+            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
             connection: &sa.connection,
             keys: self.channel.keys(),
@@ -374,7 +377,7 @@ impl AuthSent {
         };
         let RoundOutcome::Authenticated(peer) =
             round().map_err(DownReason::AuthenticationFailed)?;
-        Ok(peer.into_identity())
+        Ok(peer)
     }
 
     /// The responder is authenticated. The IKE SA is established with the first child SA or without it.
@@ -382,14 +385,16 @@ impl AuthSent {
         self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        remote_id: Identity,
+        peer: AuthenticatedPeer,
         message: &Message,
     ) -> Phase {
         let connection = sa.connection.clone();
         let init = self.init;
+        let (remote_id, groups) = peer.into_parts();
         let established =
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
+        established.groups = groups;
         established.keep_token(ctx, message);
         sa.full_transcript = init.full_transcript;
         sa.report_up(ctx, &established);
@@ -450,6 +455,8 @@ struct AcceptedInitiator<'a> {
     connection: Arc<Connection>,
     local_id: Identity,
     remote_id: Identity,
+    /// The groups of the connection that the initiator is in.
+    groups: Vec<GroupName>,
     /// Our own ID, CERT and AUTH payloads.
     proof: Vec<Payload>,
     /// `None` if the IKE SA begins without a child SA (RFC 6023).
@@ -568,7 +575,7 @@ impl InitResponded {
         if connection.full_transcript_required && !self.init.full_transcript {
             return Err(AuthFailure::NoFullTranscript);
         }
-        let remote_id = peer.into_identity();
+        let (remote_id, groups) = peer.into_parts();
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
             .peers
@@ -595,6 +602,7 @@ impl InitResponded {
             connection,
             local_id,
             remote_id,
+            groups,
             proof,
             child,
         })
@@ -623,6 +631,7 @@ impl InitResponded {
         Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
+            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
             connection,
             keys: self.channel.keys(),
@@ -685,6 +694,7 @@ impl InitResponded {
             connection,
             local_id,
             remote_id,
+            groups,
             proof: mut payloads,
             child: theirs,
         } = accepted;
@@ -692,6 +702,7 @@ impl InitResponded {
         sa.nat.forced |= connection.encap && sa.nat.udp_encap();
         let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
         let mut established = Box::new(established);
+        established.groups = groups;
         established.keep_token(ctx, message);
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;

@@ -8,7 +8,7 @@ use esplanade_crypto::secret::Secret;
 use super::child_sa::{ChildRequest, ChildSa};
 use super::deadline;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
-use crate::config::{Connection, Identity};
+use crate::config::{Connection, GroupName, Identity};
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
@@ -29,6 +29,8 @@ pub(crate) struct Established {
     pub(crate) channel: ProtectedChannel,
     pub(crate) local_id: Identity,
     pub(crate) remote_id: Identity,
+    /// The groups of the connection that the peer has proved to be in.
+    pub(crate) groups: Vec<GroupName>,
     pub(crate) peer: PeerKey,
     pub(crate) children: Vec<ChildSa>,
     pub(crate) tasks: VecDeque<QueuedTask>,

@@ -55,6 +55,7 @@ impl Established {
             peer: PeerKey::new(connection, &local_id, &remote_id),
             local_id,
             remote_id,
+            groups: Vec::new(),
             children: Vec::new(),
             tasks: std::collections::VecDeque::new(),
             exchange: None,
@@ -80,6 +81,7 @@ impl Established {
     /// A rekey has made this SA from `old`, and authenticates nobody (RFC 7296 §2.8.3).
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
         self.superseded = old.superseded;
+        self.groups.clone_from(&old.groups);
         if old.reauth_limit.is_none() {
             return;
         }

@@ -109,6 +109,7 @@ code_points! {
     CertEncoding(u8) {
         X509_SIGNATURE = 4;
         CRL = 7;
+        X509_ATTRIBUTE = 10;
         HASH_AND_URL_X509 = 12;
         HASH_AND_URL_BUNDLE = 13;
         OCSP = 14;
