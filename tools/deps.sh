@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 packages() {
   cat <<'LIST'
 strongswan-charon                  the peer IKE daemon, with its ESP in user space (kernel-libipsec)
+strongswan-pki                     makes attribute certificates
 strongswan-swanctl                 loads the peer's configuration; also a stock client for our control socket
 libcharon-extra-plugins            charon plugins
 libstrongswan-extra-plugins        Curve25519 and kernel-libipsec

@@ -89,8 +89,8 @@ class Charon(Control):
         self.load(settings)
 
     def load(self, settings: Settings) -> None:
-        for name, files in (("x509", settings.certificates), ("x509ca", settings.authorities), ("x509crl", settings.crls),
-                            ("private", settings.keys), ("pubkey", settings.public_keys)):
+        for name, files in (("x509", settings.certificates), ("private", settings.keys),
+                            ("pubkey", settings.public_keys), *settings.certificate_folders()):
             target = self._settings.parent / name
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)

@@ -53,7 +53,7 @@ class Esplanade(Control):
                                        "connections": settings.connections, "secrets": secrets,
                                        "authorities": settings.status_sources}))
         self.config.chmod(0o600)
-        for name, files in (("x509ca", settings.authorities), ("x509crl", settings.crls)):
+        for name, files in settings.certificate_folders():
             folder = self.folder / name
             shutil.rmtree(folder, ignore_errors=True)
             for file in files:

@@ -29,6 +29,10 @@ def make_key(kind: str, file: Path) -> None:
     run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", file], timeout=180)
 
 
+# The validity of an attribute certificate, for strongSwan's `pki`.
+EXPIRED = ["--not-before", "01.01.24 00:00:00", "--not-after", "01.02.24 00:00:00"]
+
+
 class Authority:
     """A root, or with an issuer an intermediate authority."""
 
@@ -72,6 +76,12 @@ class Authority:
             self._identities[name, extensions] = Identity(name, certificate, key)
         return self._identities[name, extensions]
 
+    def attribute_authority(self, name: str) -> Identity:
+        """One that issues attribute certificates. It is no authority for certificates (RFC 5755 §4.5)."""
+        key, certificate = self.folder / f"{name}.key", self.folder / f"{name}.crt"
+        self.issue(key, name, certificate, "keyUsage=digitalSignature\nbasicConstraints=critical,CA:FALSE\n", self.kind)
+        return Identity(name, certificate, key)
+
     def responder(self, good: list[Identity], revoked: list[Identity], port: int) -> list[str]:
         """The command of an OCSP responder that knows these certificates."""
         index = self.folder / f"{self.name}-{port}-ocsp.index"
@@ -100,3 +110,14 @@ class Authority:
             run([*command, "-revoke", identity.certificate, "-crl_reason", "keyCompromise"])
         run([*command, "-gencrl", "-crldays", "1", "-out", file])
         return file
+
+
+def attributes(authority: Identity, holder: Identity, *groups: str, validity: list[str] = ()) -> Path:
+    """An attribute certificate by strongSwan's `pki`: the holder is in these groups."""
+    named = [option for group in groups for option in ("--group", group)]
+    made = run(["pki", "--acert", "--in", holder.certificate, *named, "--issuercert", authority.certificate,
+                "--issuerkey", authority.key, "--outform", "pem", *validity]).stdout
+    stem = f"{holder.name}-{'-'.join(groups)}-{'expired' if validity else 'valid'}-{authority.name}"
+    file = authority.certificate.with_name(f"{stem}.ac")
+    file.write_text(made)
+    return file

@@ -44,12 +44,20 @@ class Settings:
     authorities: list[Path] = field(default_factory=list)
     # The content of the folder x509crl.
     crls: list[Path] = field(default_factory=list)
+    # The content of the folders x509aa and x509ac.
+    attribute_authorities: list[Path] = field(default_factory=list)
+    attribute_certificates: list[Path] = field(default_factory=list)
     keys: list[Path] = field(default_factory=list)
     # The content of the folder pubkey.
     public_keys: list[Path] = field(default_factory=list)
 
     def text(self) -> str:
         return render({"connections": self.connections, "secrets": self.secrets, "authorities": self.status_sources})
+
+    def certificate_folders(self) -> list[tuple[str, list[Path]]]:
+        """The folders that both daemons read."""
+        return [("x509ca", self.authorities), ("x509crl", self.crls), ("x509aa", self.attribute_authorities),
+                ("x509ac", self.attribute_certificates)]
 
     def copy(self) -> Settings:
         return copy.deepcopy(self)
