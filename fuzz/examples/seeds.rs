@@ -1,5 +1,7 @@
 //! Writes the seed corpora. For IKE a seed is one message of each kind that gateways exchange.
 
+#[path = "seeds/attributes.rs"]
+mod attributes;
 #[path = "seeds/auth.rs"]
 mod auth;
 #[path = "seeds/others.rs"]
@@ -44,6 +46,7 @@ fn main() -> std::io::Result<()> {
         content.splice(0..0, [index % 4, first.0]);
         std::fs::write(corpus.join("ike_sk_open").join(name), content)?;
     }
+    attributes::write(&corpus)?;
     auth::write(&corpus)?;
     others::write(&corpus)?;
     revocation::write(&corpus)?;

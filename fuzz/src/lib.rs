@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable toolchain
 //! (`tests/replay.rs`). A body panics if a property does not hold.
 
+mod attributes;
 pub mod auth;
 mod endpoint;
 mod esp;
@@ -20,6 +21,7 @@ use esplanade_ike::wire::{
     ExchangeType, HEADER_LEN, Header, Message, Payload, PayloadType, decode_chain,
 };
 
+pub use attributes::attributes;
 pub use auth::{auth_signature, certificates, identity};
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
@@ -33,6 +35,7 @@ pub type Target = fn(&[u8]);
 
 /// Every target, with the name of its corpus folder and of its binary.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("attributes", attributes),
     ("auth_signature", auth_signature),
     ("certificates", certificates),
     ("config_parse", config_parse),
