@@ -67,7 +67,7 @@
 #define CIPHER_CHACHA 2
 #define CIPHER_TDES 3 // three keys of two words
 
-// A row: 192 words. Only the kernels know the form of the keys in it.
+// A row: 192 words. Only the kernels know the form of the keys in it. `rows` begins at a multiple of 16 bytes.
 #define ROW_WORDS 192
 #define ROW_GENERATION 0
 #define ROW_SALT 1

@@ -137,8 +137,11 @@ INLINE void inverse_mix_columns(u32 q[PLANES]) {
 // Adds a round key to each block. The keys are offsets in `rows`; for two blocks of one key they are equal.
 INLINE void add_round_key(u32 q[PLANES], GLOBAL const u32 *rows, u32 first, u32 second, u32 round) {
     u32 at = ROW_ROUND_KEYS + PLANES * round;
-    UNROLL for (u32 n = 0; n < PLANES; n++) {
-        q[n] ^= (rows[first + at + n] & FIRST_BLOCK) | (rows[second + at + n] & ~FIRST_BLOCK);
+    UNROLL for (u32 n = 0; n < PLANES; n += 4) {
+        u32 a[4], b[4];
+        load_four(a, rows + first + at + n);
+        load_four(b, rows + second + at + n);
+        UNROLL for (u32 i = 0; i < 4; i++) q[n + i] ^= (a[i] & FIRST_BLOCK) | (b[i] & ~FIRST_BLOCK);
     }
 }
 
