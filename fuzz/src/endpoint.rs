@@ -94,6 +94,7 @@ impl Run {
             b: side("b", B, b, 3),
             network: Network::new(LOST, 1),
             nat: None,
+            nat_of_b: None,
             attacker: None,
         };
         Self {
