@@ -270,14 +270,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         fetch_revocation: read(node, "fetch_revocation", d, switch)
             .unwrap_or(standard.fetch_revocation),
         state_directory: read(node, "state_directory", d, absolute),
-        retransmission: Retransmission {
-            tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))
-                .map_or(standard.retransmission.tries, |tries| tries as u32),
-            timeout: read(node, "retransmit_timeout", d, fraction(0.1, 60.0))
-                .map_or(standard.retransmission.timeout, Duration::from_secs_f64),
-            base: read(node, "retransmit_base", d, fraction(1.0, 4.0))
-                .unwrap_or(standard.retransmission.base),
-        },
+        retransmission: retransmission(node, d),
         limits: limits(node, d),
         mss_clamp: read(node, "mss_clamp", d, switch).unwrap_or(standard.mss_clamp),
         reassemble: read(node, "reassemble", d, switch).unwrap_or(standard.reassemble),
@@ -351,6 +344,17 @@ fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) 
     if !gateway.has_pool() {
         let help = "set `engine = pool`, or remove it";
         refuse("pool_delay_ms", "there is no pool", help);
+    }
+}
+
+fn retransmission(node: &SectionNode, d: &mut Diagnostics) -> Retransmission {
+    let standard = Retransmission::default();
+    Retransmission {
+        tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))
+            .map_or(standard.tries, |tries| tries as u32),
+        timeout: read(node, "retransmit_timeout", d, fraction(0.1, 60.0))
+            .map_or(standard.timeout, Duration::from_secs_f64),
+        base: read(node, "retransmit_base", d, fraction(1.0, 4.0)).unwrap_or(standard.base),
     }
 }
 
