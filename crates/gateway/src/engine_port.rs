@@ -107,7 +107,7 @@ impl PortQueue {
     /// stopped.
     pub fn wait(&self, for_batches: bool, longest: Duration) -> bool {
         let sleeps = |state: &mut QueueState| {
-            !state.stopped && !state.woken && !(for_batches && !state.waiting.is_empty())
+            !state.stopped && !state.woken && (!for_batches || state.waiting.is_empty())
         };
         let state = lock(&self.state);
         let woken = self.work.wait_timeout_while(state, longest, sleeps);
