@@ -19,7 +19,7 @@ sbindir = $(PREFIX)/sbin
 mandir = $(PREFIX)/share/man/man1
 unitdir = $(PREFIX)/lib/systemd/system
 sysusersdir = $(PREFIX)/lib/sysusers.d
-commands = run check explain status up down rekey engine reload guard demo completions man
+commands = run check explain status up down rekey engine gpu reload guard demo completions man
 
 build:
 	cargo build --locked --release -p esplanade
