@@ -4,7 +4,10 @@
 //! device fails, workers go on with the CPU. The thread then opens the device anew, tests it, and takes batches again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,8 +27,8 @@ use crate::worker::EngineSource;
 const DEPTH: usize = 16;
 /// A batch with so many bytes need not wait for more packets.
 const BYTES: usize = 2 << 20;
-/// A launch that is under way for so long does not come back.
-const HUNG: Duration = Duration::from_secs(2);
+/// A launch that is under way for so long does not come back. Workers give up a little later.
+const HUNG: Duration = Duration::from_millis(900);
 /// The longest pause between two looks at the device.
 const LOOK: Duration = Duration::from_millis(50);
 /// The rest of a failed device before it is opened again.
@@ -84,31 +87,43 @@ pub fn failure(error: DeviceError) -> Failure {
 impl GpuEngine {
     /// Opens and tests the device, and starts the thread. The device's compiler makes the kernels, which can take a while.
     pub fn start(config: &GpuConfig) -> Result<Self, DeviceError> {
-        let opened = Opened::new(config)?;
         let shared = Arc::new(GpuShared {
             config: config.clone(),
-            queue: Mutex::new(Arc::clone(&opened.queue)),
+            queue: Mutex::default(),
             end: PortQueue::default(),
             stats: Mutex::default(),
         });
-        shared.report(&opened.gpu);
+        let (tell, told) = mpsc::sync_channel(1);
+        let of_thread = |error: io::Error| DeviceError::Call {
+            call: "the GPU's thread",
+            why: error.to_string(),
+        };
+        // The driver's own threads have no more rights than the thread that opens the device.
         let thread = std::thread::Builder::new().name("gpu".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
-                if let Err(error) = confine::driving() {
-                    tracing::error!("cannot give up rights: {error}");
+                let opened = confine::driving().map_err(of_thread);
+                let opened = opened.and_then(|()| Opened::new(&shared.config));
+                let opened = opened.map(|opened| {
+                    shared.begin(&opened);
+                    opened
+                });
+                match opened {
+                    Ok(opened) => {
+                        let _ = tell.send(Ok(()));
+                        shared.run(opened);
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
                 }
-                shared.run(opened);
             }
         });
-        let thread = thread.map_err(|error| DeviceError::Call {
-            call: "a thread",
-            why: error.to_string(),
-        })?;
-        Ok(Self {
+        let engine = Self {
             shared,
-            thread: Some(thread),
-        })
+            thread: Some(thread.map_err(of_thread)?),
+        };
+        let ended = || Err(of_thread(io::Error::other("it panicked")));
+        told.recv().unwrap_or_else(|_| ended())?;
+        Ok(engine)
     }
 
     pub fn stats(&self) -> GpuStats {
@@ -176,16 +191,29 @@ impl Opened {
 }
 
 impl GpuShared {
+    /// Lets the ports use the device.
+    fn begin(&self, opened: &Opened) {
+        *lock(&self.queue) = Arc::clone(&opened.queue);
+        lock(&self.stats).failed = None;
+        self.report(&opened.gpu);
+    }
+
     fn run(&self, mut opened: Opened) {
         for failures in 1.. {
             let Opened { gpu, queue } = opened;
-            let Err(error) = self.drive(gpu, &queue) else {
-                return;
-            };
+            // A driver that has failed may fail again, or stand still, when it frees what it has. So a failed device is
+            // not freed.
+            let mut gpu = ManuallyDrop::new(gpu);
+            let driven = catch_unwind(AssertUnwindSafe(|| self.drive(&mut gpu, &queue)));
             // Whatever the ports have left behind is done by the CPU, from the workers' copies.
             queue.stop();
+            let error = match driven {
+                Ok(Ok(())) => return drop(ManuallyDrop::into_inner(gpu)),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "its thread panicked".to_owned(),
+            };
             tracing::error!("the GPU is out of service: {error}");
-            lock(&self.stats).failed = Some(error.to_string());
+            lock(&self.stats).failed = Some(error);
             if failures == FAILURES_MAX {
                 tracing::error!("the GPU has failed {failures} times and stays out of service");
                 return;
@@ -199,50 +227,47 @@ impl GpuShared {
                     Err(error) => tracing::warn!("the GPU cannot be opened again: {error}"),
                 }
             };
-            *lock(&self.queue) = Arc::clone(&opened.queue);
-            lock(&self.stats).failed = None;
+            self.begin(&opened);
+            // The gateway may have ended meanwhile, and has stopped the former queue.
+            if !self.end.wait(false, Duration::ZERO) {
+                return;
+            }
         }
     }
 
     /// Carries batches until the queue is stopped.
-    fn drive(&self, mut gpu: Gpu, queue: &PortQueue) -> Result<(), DeviceError> {
+    fn drive(&self, gpu: &mut Gpu, queue: &PortQueue) -> Result<(), DeviceError> {
         let mut under_way = VecDeque::<(Vec<PortPlace>, Instant)>::new();
+        let (mut changed, mut reported) = (false, Instant::now());
         loop {
-            let mut came = false;
             while let Some(batches) = gpu.poll()? {
-                came = true;
-                if let Some((tickets, _)) = under_way.pop_front() {
-                    give_back(tickets, batches);
+                changed = true;
+                if let Some((places, _)) = under_way.pop_front() {
+                    give_back(places, batches);
                 }
+            }
+            if changed && reported.elapsed() > LOOK {
+                (changed, reported) = (false, Instant::now());
+                self.report(gpu);
             }
             let work = match gpu.can_start() {
-                true => take(queue, &gpu),
+                true => take(queue, gpu),
                 false => Vec::new(),
             };
-            if self.config.fail_after == Some(gpu.counters().launches) {
-                return Err(DeviceError::Call {
-                    call: "a launch",
-                    why: "the trial wants it (fail_after)".to_owned(),
-                });
-            }
             if !work.is_empty() {
-                let (tickets, mut batches): (Vec<_>, Vec<_>) =
+                changed = true;
+                let (places, batches): (Vec<_>, Vec<_>) =
                     work.into_iter().map(|work| (work.from, work.batch)).unzip();
-                let done = match fits(&gpu, &batches) {
-                    true => gpu.start(batches)?,
-                    false => {
-                        batches.iter_mut().for_each(cpu::process);
-                        Some(batches)
-                    }
-                };
-                match done {
-                    Some(batches) => give_back(tickets, batches),
-                    None => under_way.push_back((tickets, Instant::now())),
+                match start(gpu, batches)? {
+                    Some(batches) => give_back(places, batches),
+                    None => under_way.push_back((places, Instant::now())),
                 }
-                continue;
-            }
-            if came {
-                self.report(&gpu);
+                if self.config.fail_after == Some(gpu.counters().launches) {
+                    return Err(DeviceError::Call {
+                        call: "a launch",
+                        why: "the trial wants it (fail_after)".to_owned(),
+                    });
+                }
                 continue;
             }
             if let Some((_, since)) = under_way.front()
@@ -250,14 +275,12 @@ impl GpuShared {
             {
                 return Err(DeviceError::Call {
                     call: "a launch",
-                    why: format!("it is under way for {} s", HUNG.as_secs()),
+                    why: format!("it is under way for {} ms", HUNG.as_millis()),
                 });
             }
-            if gpu.sweep()? > 0 {
-                self.report(&gpu);
-            }
+            changed |= gpu.sweep()? > 0;
             if !queue.wait(gpu.can_start(), LOOK) {
-                return Ok(());
+                return end(gpu);
             }
         }
     }
@@ -276,6 +299,26 @@ impl GpuShared {
             failed: stats.failed.take(),
         };
     }
+}
+
+/// Begins a launch. Returns the batches if the CPU has done them.
+fn start(gpu: &mut Gpu, mut batches: Vec<Batch>) -> Result<Option<Vec<Batch>>, DeviceError> {
+    if fits(gpu, &batches) {
+        return gpu.start(batches);
+    }
+    batches.iter_mut().for_each(cpu::process);
+    Ok(Some(batches))
+}
+
+/// Waits for the launches under way, so that the keys can be overwritten.
+fn end(gpu: &mut Gpu) -> Result<(), DeviceError> {
+    let begun = Instant::now();
+    while gpu.under_way() > 0 && begun.elapsed() < HUNG {
+        if gpu.poll()?.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
 }
 
 /// Takes batches of one direction, as many as fit a launch. A batch that alone is too much is taken by itself.

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use esplanade_crypto::job::EspPacket;
 use esplanade_crypto::{Batch, Direction, JobStatus, Transform, cpu, lookaside};
 
+use zeroize::Zeroizing;
+
 use crate::abi::{DONE, NOT_AUTHENTIC};
 use crate::device::{Device, DeviceError, FinishedLaunch};
 use crate::keys::KeyRows;
@@ -38,7 +40,7 @@ pub struct Gpu {
 /// A packet of a launch as it was before, with its number in the launch.
 struct Checked {
     job: usize,
-    plain: Vec<u8>,
+    plain: Zeroizing<Vec<u8>>,
 }
 
 impl Gpu {
@@ -170,7 +172,7 @@ impl Gpu {
                 .get(..of.len as usize)?;
             return Some(Checked {
                 job,
-                plain: plain.to_vec(),
+                plain: plain.to_vec().into(),
             });
         };
         self.until_check = left + 1;

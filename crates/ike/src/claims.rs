@@ -79,6 +79,15 @@ impl SelectorPair {
         local.iter().any(meet)
     }
 
+    /// Says whether the selectors here select all that `inner` does. One selector of `inner` may be here in several,
+    /// split by addresses.
+    pub(crate) fn cover(&self, inner: &Self) -> bool {
+        let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {
+            inner.iter().all(|one| ts::covered(one, outer))
+        };
+        all(&self.local, &inner.local) && all(&self.remote, &inner.remote)
+    }
+
     /// Says whether each selector of `inner` is part of one selector here.
     pub(crate) fn contain(&self, inner: &Self) -> bool {
         let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {

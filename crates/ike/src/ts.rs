@@ -149,6 +149,46 @@ pub(crate) fn contains(outer: &TrafficSelector, inner: &TrafficSelector) -> bool
     intersect(outer, inner).is_some_and(|common| common == *inner)
 }
 
+/// Says whether `outer` selects all that `inner` selects, in one selector or in several that divide the addresses.
+pub(crate) fn covered(inner: &TrafficSelector, outer: &[TrafficSelector]) -> bool {
+    let of_all_else = |one: &&TrafficSelector| {
+        let (start, end) = (inner.start, inner.end);
+        contains(
+            &TrafficSelector {
+                start,
+                end,
+                ..**one
+            },
+            inner,
+        )
+    };
+    let mut ranges: Vec<_> = outer
+        .iter()
+        .filter(|one| one.start.is_ipv4() == inner.start.is_ipv4())
+        .filter(of_all_else)
+        .map(|one| (number(one.start), number(one.end)))
+        .collect();
+    ranges.sort_unstable();
+    let (mut next, end) = (number(inner.start), number(inner.end));
+    for (first, last) in ranges {
+        if first > next {
+            return false;
+        }
+        if last >= end {
+            return true;
+        }
+        next = next.max(last.saturating_add(1));
+    }
+    false
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
 /// The part of `proposed` that `own` allows, in the order of the proposal. A selector that another one contains is
 /// left out. An empty result means TS_UNACCEPTABLE.
 pub(crate) fn narrow(
@@ -193,6 +233,17 @@ pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficS
     }
 }
 
+/// Puts those of the selectors in front that others here contain, in their order.
+pub(crate) fn put_all_first(selectors: &mut Vec<TrafficSelector>, specific: &[TrafficSelector]) {
+    for one in specific.iter().rev() {
+        if selectors.iter().any(|own| contains(own, one)) {
+            selectors.retain(|own| own != one);
+            selectors.truncate(SELECTORS_MAX - 1);
+            selectors.insert(0, *one);
+        }
+    }
+}
+
 /// Says whether a responder has only narrowed what was proposed, as it must.
 pub(crate) fn is_narrowing(answer: &[TrafficSelector], proposed: &[TrafficSelector]) -> bool {
     !answer.is_empty()
@@ -207,6 +258,39 @@ mod tests {
 
     fn ts(start: &str, end: &str) -> TrafficSelector {
         TrafficSelector::addresses(start.parse().unwrap(), end.parse().unwrap())
+    }
+
+    #[test]
+    fn several_selectors_cover_one_that_they_divide() {
+        let whole = ts("10.1.0.0", "10.1.255.255");
+        let (low, high) = (
+            ts("10.1.0.0", "10.1.127.255"),
+            ts("10.1.128.0", "10.1.255.255"),
+        );
+        assert!(covered(&whole, &[whole]) && covered(&low, &[whole]));
+        assert!(covered(&whole, &[high, low]));
+        assert!(covered(&whole, &[ts("10.1.100.0", "10.2.0.0"), low]));
+        assert!(!covered(&whole, &[low]) && !covered(&whole, &[high]) && !covered(&whole, &[]));
+        assert!(!covered(&whole, &[low, ts("10.1.128.1", "10.1.255.255")]));
+        assert!(!covered(&whole, &[low, tcp(high, 80)]));
+        assert!(covered(&tcp(whole, 80), &[low, tcp(high, 80)]));
+        let all = ts("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+        assert!(covered(&all, &[all]) && !covered(&whole, &[all]));
+    }
+
+    #[test]
+    fn the_selectors_of_an_sa_come_first() {
+        let (whole, part) = (
+            ts("10.0.0.0", "10.255.255.255"),
+            ts("10.1.0.0", "10.1.255.255"),
+        );
+        let other = ts("192.0.2.0", "192.0.2.255");
+        let mut proposed = vec![other, whole];
+        put_all_first(&mut proposed, &[part, ts("172.16.0.0", "172.16.0.1")]);
+        assert_eq!(proposed, [part, other, whole]);
+        let same = proposed.clone();
+        put_all_first(&mut proposed, &same);
+        assert_eq!(proposed, same);
     }
 
     fn tcp(mut ts: TrafficSelector, port: u16) -> TrafficSelector {

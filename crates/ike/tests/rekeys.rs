@@ -290,6 +290,34 @@ fn the_rekey_of_a_child_offers_its_algorithms_first() {
     );
 }
 
+/// The responder had narrowed the selectors. It gets a hint how, and may not narrow them otherwise.
+// RFC 7296 R116
+#[test]
+fn the_rekey_of_a_child_offers_its_selectors_first() {
+    let mut pair = tapped(|a, _| {
+        change_children(a, |child| {
+            child.remote_ts = vec![subnet("10.0.0.0-10.255.255.255")]
+        });
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    let end = &mut pair.a.endpoint;
+    end.rekey(pair.now, "site", Some("net")).unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let sent = sent_by(&pair, &pair.a).into_iter();
+    let mut requests = sent.map(|sent| sent.message);
+    let rekey = requests.find(|message| message.header.exchange == ExchangeType::CREATE_CHILD_SA);
+    let offered = rekey.unwrap().payloads.into_iter();
+    let offered = offered.filter_map(|payload| match payload {
+        Payload::TsR(selectors) => Some(selectors),
+        _ => None,
+    });
+    let expected = [network(NET_B), network("10.0.0.0-10.255.255.255")].concat();
+    assert_eq!(offered.collect::<Vec<_>>(), [expected]);
+}
+
 /// The configuration of one end is narrower when one of the two rekeys.
 // RFC 7296 R116
 #[test]

@@ -165,12 +165,15 @@ fn a_device_that_hangs_is_given_up() {
         residue: true,
         ..LaunchChoice::default()
     };
-    let gpu = Gpu::new(Box::new(Hanging::default()), choice);
+    let mut gpu = Gpu::new(Box::new(Hanging::default()), choice);
     let queue = Arc::clone(&lock(&shared.queue));
     let mut port = EnginePort::new(Arc::clone(&queue), EngineInfo::AT_ONCE).unwrap();
     let (_, batch) = Trial::new(Direction::Seal).unwrap();
     port.submit(batch).unwrap();
-    let error = shared.drive(gpu, &queue).unwrap_err();
-    assert!(error.to_string().contains("under way for 2 s"), "{error}");
+    let error = shared.drive(&mut gpu, &queue).unwrap_err();
+    assert!(
+        error.to_string().contains("under way for 900 ms"),
+        "{error}"
+    );
     assert!(port.poll().is_none());
 }

@@ -70,6 +70,8 @@ struct UnderWay {
     launch: Launch,
     batches: Vec<Batch>,
     verdicts: Vec<u32>,
+    /// The kernels' runs. A later command may complete although a kernel has not run.
+    runs: Vec<Event>,
     /// Complete when the last read is.
     last: Event,
 }
@@ -201,13 +203,13 @@ fn zero<T: Default>(
 }
 
 /// Runs a kernel whose arguments are set.
-fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<(), DeviceError> {
+fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<Event, DeviceError> {
     let group = GROUP_LANES;
     // SAFETY: the caller has set all arguments, and the buffers are large enough for what the lanes use. The sizes are
     // of one dimension, and are read during the call.
     let event =
         unsafe { queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), &lanes, &group, &[]) };
-    event.map_err(failed("clEnqueueNDRangeKernel")).map(drop)
+    event.map_err(failed("clEnqueueNDRangeKernel"))
 }
 
 impl KeyTable {
@@ -239,9 +241,19 @@ impl KeyTable {
         let kernel = if wipe { &self.wipe } else { &self.expand };
         // SAFETY: the third argument is a uint.
         unsafe { kernel.set_arg(2, &(count as cl_uint)) }.map_err(failed("clSetKernelArg"))?;
-        run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
+        let event = run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
         zero(&self.queue, &mut self.staging, KEYS_AT_ONCE * RAW_WORDS)?;
-        self.queue.finish().map_err(failed("clFinish"))
+        self.queue.finish().map_err(failed("clFinish"))?;
+        check_complete(&event)
+    }
+}
+
+/// Fails unless the command has run to its end.
+fn check_complete(event: &Event) -> Result<(), DeviceError> {
+    let status = event.command_execution_status();
+    match status.map_err(failed("clGetEventInfo"))?.0 {
+        CL_COMPLETE => Ok(()),
+        status => Err(failed("a kernel")(ClError(status))),
     }
 }
 
@@ -294,7 +306,7 @@ impl Stream {
         launch: &Launch,
         batches: &mut [Batch],
         verdicts: &mut [u32],
-    ) -> Result<Event, DeviceError> {
+    ) -> Result<(Vec<Event>, Event), DeviceError> {
         let written = failed("clEnqueueWriteBuffer");
         let queue = &self.queue;
         for (part, batch) in launch.parts.iter().zip(&*batches) {
@@ -329,6 +341,8 @@ impl Stream {
             queue.enqueue_copy_buffer(&self.input, &mut self.output, 0, 0, launch.words * 4, &[])
         }
         .map_err(failed("clEnqueueCopyBuffer"))?;
+        // A stage that does not run must not find an earlier launch's verdicts.
+        zero(queue, &mut self.verdicts, verdicts.len())?;
         let direction: cl_uint = match launch.direction {
             Direction::Seal => 0,
             Direction::Open => 1,
@@ -342,11 +356,12 @@ impl Stream {
             Direction::Seal => [0, 1, 2],
             Direction::Open => [1, 2, 0],
         };
+        let mut runs = Vec::with_capacity(STAGES);
         for (kernel, groups) in in_order.map(|at| stages[at]) {
             if groups > 0 {
                 // SAFETY: the ninth argument is a uint.
                 unsafe { kernel.set_arg(8, &direction) }.map_err(failed("clSetKernelArg"))?;
-                run(queue, kernel, groups * GROUP_LANES)?;
+                runs.push(run(queue, kernel, groups * GROUP_LANES)?);
             }
         }
         let read = failed("clEnqueueReadBuffer");
@@ -362,7 +377,7 @@ impl Stream {
         }
         // SAFETY: the caller keeps the verdicts, one for each job.
         let last = unsafe { queue.enqueue_read_buffer(&self.verdicts, CL_FALSE, 0, verdicts, &[]) };
-        last.map_err(read)
+        Ok((runs, last.map_err(read)?))
     }
 }
 
@@ -412,6 +427,12 @@ impl Device for OpenCl {
     }
 
     fn start(&mut self, launch: Launch, batches: Vec<Batch>) -> Result<(), DeviceError> {
+        if launch.words > WORDS || launch.jobs.len() > JOBS {
+            return Err(DeviceError::Call {
+                call: "a launch",
+                why: format!("it has more than {WORDS} words or {JOBS} jobs"),
+            });
+        }
         let stream = self.free.pop().ok_or_else(|| DeviceError::Call {
             call: "a launch",
             why: format!("{DEPTH} are under way"),
@@ -422,7 +443,7 @@ impl Device for OpenCl {
         let (stream, launch, batches, verdicts) = &mut *held;
         // SAFETY: all of it is kept until the event is complete. Vectors and arenas keep their memory when they are
         // moved.
-        let last = unsafe { stream.enqueue(launch, batches, verdicts) }?;
+        let (runs, last) = unsafe { stream.enqueue(launch, batches, verdicts) }?;
         let wake = Arc::into_raw(Arc::new(Arc::clone(&self.wake)));
         last.set_callback(CL_COMPLETE, on_complete, wake.cast_mut().cast())
             .map_err(failed("clSetEventCallback"))?;
@@ -433,6 +454,7 @@ impl Device for OpenCl {
             launch,
             batches,
             verdicts,
+            runs,
             last,
         });
         self.launches.push_back(under_way);
@@ -449,6 +471,7 @@ impl Device for OpenCl {
             status if status < 0 => return Err(failed("a launch")(ClError(status))),
             _ => return Ok(None),
         }
+        oldest.runs.iter().try_for_each(check_complete)?;
         let Some(oldest) = self.launches.pop_front() else {
             return Ok(None);
         };
@@ -480,9 +503,9 @@ impl Device for OpenCl {
 }
 
 impl Drop for OpenCl {
-    /// Overwrites the keys. If launches are under way, the device may hang, and the driver frees what it has.
+    /// Overwrites the keys, unless launches are under way that may still use them.
     fn drop(&mut self) {
-        if self.launches.is_empty() {
+        if self.free.len() == DEPTH {
             let keys = &mut self.keys;
             let wiped = zero(&keys.queue, &mut keys.rows, ROWS * ROW_WORDS);
             // Nobody is left to be told of an error.

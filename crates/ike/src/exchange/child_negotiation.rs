@@ -9,7 +9,6 @@ use super::key_exchange;
 use super::payloads::ChildPayloads;
 use crate::claims::SelectorPair;
 use crate::config::{Child, Mode};
-use crate::event::EspSuite;
 use crate::failure::{ChildFailure, ChildResponseFault, Shortage, TransportFault};
 use crate::id::ChildSaId;
 use crate::negotiate;
@@ -61,7 +60,7 @@ impl PendingChild {
 
 impl IkeSaCommon {
     /// Reserves an SPI and makes a proposal. `method` is the key exchange method, where it is not the first configured
-    /// one. `kept` has the algorithms of the child SA that is rekeyed, while that SA is there.
+    /// one. `kept` is the child SA that is rekeyed, while that SA is there: its algorithms and its selectors come first.
     pub(super) fn propose_child(
         &self,
         ctx: &mut Context<'_>,
@@ -69,16 +68,26 @@ impl IkeSaCommon {
         request: ChildRequest,
         method: Option<Group>,
         rekeys: Option<ChildSaId>,
-        kept: Option<EspSuite>,
+        kept: Option<&ChildSa>,
     ) -> Result<PendingChild, ChildFailure> {
         let config = &request.config;
-        let (local_ts, remote_ts) = self.selectors_to_propose(&request, rekeys.is_some())?;
+        let (mut local_ts, mut remote_ts) =
+            self.selectors_to_propose(&request, rekeys.is_some())?;
+        if let Some(old) = kept.map(ChildSa::selectors) {
+            // A responder that narrows by the first selectors comes to the same ones (RFC 7296 §2.9.2).
+            ts::put_all_first(&mut local_ts, &old.local);
+            ts::put_all_first(&mut remote_ts, &old.remote);
+        }
         if self.nat.udp_encap() && config.uses_ah() {
             return Err(ChildFailure::AhThroughNat);
         }
+        let proposals = match kept {
+            Some(old) => &negotiate::kept_first(&config.esp_proposals, old.esp),
+            None => &config.esp_proposals,
+        };
         let with_key_exchange = exchange.has_key_exchange();
         let configured = || {
-            let mut proposals = config.esp_proposals.iter();
+            let mut proposals = proposals.iter();
             proposals.find_map(|proposal| proposal.groups.first().copied())
         };
         let method = method.or_else(configured).filter(|_| with_key_exchange);
@@ -89,10 +98,6 @@ impl IkeSaCommon {
         let Some(spi_in) = ctx.spis.allocate() else {
             ctx.counters.count(Refusal::SpiExhausted);
             return Err(ChildFailure::Resources(Shortage::Spi));
-        };
-        let proposals = match kept {
-            Some(kept) => &negotiate::kept_first(&config.esp_proposals, kept),
-            None => &config.esp_proposals,
         };
         Ok(PendingChild {
             spi_in,
@@ -154,7 +159,7 @@ impl Established {
             remote: theirs.ts_r.to_vec(),
         };
         let replaced = pending.rekeys.and_then(|old| self.child(old));
-        if replaced.is_some_and(|old| !selectors.contain(&old.selectors())) {
+        if replaced.is_some_and(|old| !selectors.cover(&old.selectors())) {
             return Err(misbehaved(ChildResponseFault::SelectorsTooNarrow));
         }
         let agreed = AgreedChild {
@@ -200,7 +205,7 @@ impl Established {
         let mut usable = None;
         for matched in self.matching_children(sa, theirs, terms.candidates)? {
             // The new SA carries at least the traffic of the old one (RFC 7296 §2.9.2).
-            if replaced.is_some_and(|old| !matched.selectors.contain(&old.selectors())) {
+            if replaced.is_some_and(|old| !matched.selectors.cover(&old.selectors())) {
                 reply = ErrorReply::ts_unacceptable();
                 continue;
             }

@@ -227,7 +227,7 @@ impl Established {
         let request = pending.request.clone();
         let exchange = ChildExchange::CreateChildSa;
         let old = pending.rekeys;
-        let kept = old.and_then(|old| self.child(old)).map(|old| old.esp);
+        let kept = old.and_then(|old| self.child(old));
         match sa.propose_child(ctx, exchange, request, Some(method), old, kept) {
             Ok(mut again) => {
                 again.method_changed = true;

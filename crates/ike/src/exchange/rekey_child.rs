@@ -28,9 +28,10 @@ impl Established {
         child.state = ChildState::Rekeying;
         child.rekey_at = None;
         let config = child.config.clone();
-        let (method, kept) = (child.key_exchange, Some(child.esp));
+        let method = child.key_exchange;
         let request = config.clone().into();
         let exchange = ChildExchange::CreateChildSa;
+        let kept = self.child(old);
         match sa.propose_child(ctx, exchange, request, method, Some(old), kept) {
             Ok(pending) => self.send_create_child(sa, ctx, pending),
             Err(failure) => {

@@ -123,8 +123,12 @@ fn general_names(content: &[u8]) -> Result<Vec<GeneralName>, String> {
 fn identities(content: &[u8]) -> Result<Vec<Identity>, String> {
     let names = general_names(content)?;
     let identities = names.iter().map(Identity::from_alternative_name);
+    // An empty name would be that of every certificate without a subject.
+    let is_empty = |identity: &Identity| matches!(identity, Identity::Dn(name) if name.is_empty());
     match identities.collect::<Option<Vec<_>>>() {
-        Some(identities) if !identities.is_empty() => Ok(identities),
+        Some(identities) if !identities.is_empty() && !identities.iter().any(is_empty) => {
+            Ok(identities)
+        }
         _ => Err("its holder has no name, or one of a kind that is not supported".to_owned()),
     }
 }
