@@ -104,10 +104,7 @@ impl GpuEngine {
             move || {
                 let opened = confine::driving().map_err(of_thread);
                 let opened = opened.and_then(|()| Opened::new(&shared.config));
-                let opened = opened.map(|opened| {
-                    shared.begin(&opened);
-                    opened
-                });
+                let opened = opened.inspect(|opened| shared.begin(opened));
                 match opened {
                     Ok(opened) => {
                         let _ = tell.send(Ok(()));
