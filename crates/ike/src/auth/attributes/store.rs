@@ -316,8 +316,11 @@ impl PeerAttributes {
                 false => Err(AttributeError::OtherHolder),
             }
         });
+        // Files of former certificates do not hide a valid one.
         let known = store.known.iter().filter(|known| known.is_of(holder));
-        let known = known.take(KNOWN_MAX).cloned().map(Ok);
+        let (valid, stale): (Vec<_>, Vec<_>) = known.partition(|one| one.check_time(now).is_ok());
+        let known = valid.into_iter().chain(stale).take(KNOWN_MAX);
+        let known = known.cloned().map(Ok);
         let mut judged = Judged {
             holder: holder.der().to_vec(),
             usable: Vec::new(),
