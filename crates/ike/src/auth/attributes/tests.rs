@@ -136,7 +136,8 @@ fn an_authority_proves_memberships() {
 #[test]
 fn the_administrator_can_have_the_certificate() {
     // He may have left the former ones beside it.
-    let mut known = vec![Arc::new(attributes(file!("attributes/expired.pem"))); 20];
+    let former = Arc::new(attributes(file!("attributes/expired.pem")));
+    let mut known: Vec<_> = std::iter::repeat_n(former, 20).collect();
     known.extend([
         Arc::new(attributes(file!("attributes/sun.pem"))),
         Arc::new(attributes(file!("attributes/research.pem"))),
