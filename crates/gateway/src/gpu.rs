@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform, cpu};
+use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, OpenCl, Wake, self_test};
@@ -61,10 +61,6 @@ struct Opened {
     queue: Arc<PortQueue>,
 }
 
-/// The directions, as they are shown.
-pub const DIRECTIONS: [(Direction, &str); 2] =
-    [(Direction::Seal, "seals"), (Direction::Open, "opens")];
-
 /// Tells whether the kernels have the transform in this direction.
 pub fn carries(transform: Transform, direction: Direction) -> bool {
     Suite::of(transform).is_some_and(|suite| suite.cipher(direction, 1).is_some())
@@ -104,9 +100,9 @@ impl GpuEngine {
             move || {
                 let opened = confine::driving().map_err(of_thread);
                 let opened = opened.and_then(|()| Opened::new(&shared.config));
-                let opened = opened.inspect(|opened| shared.begin(opened));
                 match opened {
                     Ok(opened) => {
+                        shared.begin(&opened);
                         let _ = tell.send(Ok(()));
                         shared.run(opened);
                     }
@@ -255,7 +251,7 @@ impl GpuShared {
                 changed = true;
                 let (places, batches): (Vec<_>, Vec<_>) =
                     work.into_iter().map(|work| (work.from, work.batch)).unzip();
-                match start(gpu, batches)? {
+                match gpu.start(batches)? {
                     Some(batches) => give_back(places, batches),
                     None => under_way.push_back((places, Instant::now())),
                 }
@@ -298,15 +294,6 @@ impl GpuShared {
     }
 }
 
-/// Begins a launch. Returns the batches if the CPU has done them.
-fn start(gpu: &mut Gpu, mut batches: Vec<Batch>) -> Result<Option<Vec<Batch>>, DeviceError> {
-    if fits(gpu, &batches) {
-        return gpu.start(batches);
-    }
-    batches.iter_mut().for_each(cpu::process);
-    Ok(Some(batches))
-}
-
 /// Waits for the launches under way, so that the keys can be overwritten.
 fn end(gpu: &mut Gpu) -> Result<(), DeviceError> {
     let begun = Instant::now();
@@ -337,16 +324,9 @@ fn take(queue: &PortQueue, gpu: &Gpu) -> Vec<PortWork> {
     })
 }
 
-fn fits(gpu: &Gpu, batches: &[Batch]) -> bool {
-    let limits = gpu.limits();
-    let words: usize = batches.iter().map(words_of).sum();
-    let jobs: usize = batches.iter().map(|batch| batch.jobs.len()).sum();
-    words <= limits.words && jobs <= limits.jobs
-}
-
-fn give_back(tickets: Vec<PortPlace>, batches: Vec<Batch>) {
-    for (ticket, batch) in tickets.into_iter().zip(batches) {
-        ticket.finish(batch);
+fn give_back(places: Vec<PortPlace>, batches: Vec<Batch>) {
+    for (place, batch) in places.into_iter().zip(batches) {
+        place.finish(batch);
     }
 }
 

@@ -1,16 +1,32 @@
 // The kinds of esp_cipher.
 
+// Loads the packet that eight lanes share and copies its frame. Returns the mask of the payload.
+INLINE u32 share_packet(struct packet *p, const struct launch *l) {
+    load_packet(p, l, LANE / 8);
+    if (LANE % 8 == 0) copy_frame(l, p);
+    return payload_mask(l, p);
+}
+
+// Stores a word of the payload, if the packet has it.
+INLINE void store(const struct launch *l, const struct packet *p, u32 at, u32 word, u32 mask) {
+    if (p->active && at < p->payload) l->out[p->out + p->head + at] = word & mask;
+}
+
+// Adds a word of a key stream to the payload.
+INLINE void add_stream(const struct launch *l, const struct packet *p, u32 at, u32 stream, u32 mask) {
+    if (p->active && at < p->payload) {
+        l->out[p->out + p->head + at] = (l->in[p->in + p->head + at] ^ stream) & mask;
+    }
+}
+
 // Encrypts NULL's payload (RFC 2410): copies it. So does AES-GMAC.
 INLINE void copy_payload(const struct launch *l) {
     u32 sub = LANE % 8;
     struct packet p;
-    load_packet(&p, l, LANE / 8);
-    u32 mask = payload_mask(l, &p);
-    if (sub == 0) copy_frame(l, &p);
+    u32 mask = share_packet(&p, l);
     LOOP for (u32 t = 0; t < l->trip; t++) {
         UNROLL for (u32 i = 0; i < 4; i++) {
-            u32 at = 4 * (8 * t + sub) + i;
-            if (p.active && at < p.payload) l->out[p.out + p.head + at] = l->in[p.in + p.head + at] & mask;
+            add_stream(l, &p, 4 * (8 * t + sub) + i, 0, mask);
         }
     }
 }
@@ -41,9 +57,8 @@ INLINE void cbc_seal(const struct launch *l) {
         UNROLL for (u32 n = 0; n < PLANES; n++) chain[n] = q[n];
         transpose(q);
         UNROLL for (u32 i = 0; i < 4; i++) {
-            u32 at = 4 * t + i;
-            if (a.active && at < a.payload) l->out[a.out + a.head + at] = q[2 * i] & a.valid;
-            if (b.active && at < b.payload) l->out[b.out + b.head + at] = q[2 * i + 1] & b.valid;
+            store(l, &a, 4 * t + i, q[2 * i], a.valid);
+            store(l, &b, 4 * t + i, q[2 * i + 1], b.valid);
         }
     }
 }
@@ -52,9 +67,7 @@ INLINE void cbc_seal(const struct launch *l) {
 INLINE void cbc_open(const struct launch *l) {
     u32 sub = LANE % 8;
     struct packet p;
-    load_packet(&p, l, LANE / 8);
-    u32 mask = payload_mask(l, &p);
-    if (sub == 0) copy_frame(l, &p);
+    u32 mask = share_packet(&p, l);
     // The IV lies before the first block, so that each block has its predecessor before it.
     GLOBAL const u32 *text = l->in + p.in + p.head - 4;
     LOOP for (u32 t = 0; t < l->trip; t++) {
@@ -69,9 +82,7 @@ INLINE void cbc_open(const struct launch *l) {
         transpose(q);
         UNROLL for (u32 i = 0; i < 8; i++) {
             u32 word = 2 * (i % 4) + i / 4;
-            if (p.active && first + i < p.payload) {
-                l->out[p.out + p.head + first + i] = (q[word] ^ before[word]) & mask;
-            }
+            store(l, &p, first + i, q[word] ^ before[word], mask);
         }
     }
 }
@@ -81,11 +92,9 @@ INLINE void ctr(const struct launch *l) {
     u32 sub = LANE % 8;
     u32 rounds = l->argument & 0xff, counter = l->argument >> 8;
     struct packet p;
-    load_packet(&p, l, LANE / 8);
-    u32 mask = payload_mask(l, &p);
+    u32 mask = share_packet(&p, l);
     u32 nonce[3];
     load_nonce(l, &p, nonce);
-    if (sub == 0) copy_frame(l, &p);
     LOOP for (u32 t = 0; t < l->trip; t++) {
         u32 block = 2 * (8 * t + sub);
         u32 q[PLANES] = {nonce[0], nonce[0], nonce[1], nonce[1], nonce[2], nonce[2],
@@ -94,10 +103,7 @@ INLINE void ctr(const struct launch *l) {
         aes_encrypt(q, l->rows, p.key, p.key, rounds, rounds);
         transpose(q);
         UNROLL for (u32 i = 0; i < 8; i++) {
-            u32 at = 4 * block + i;
-            if (p.active && at < p.payload) {
-                l->out[p.out + p.head + at] = (l->in[p.in + p.head + at] ^ q[2 * (i % 4) + i / 4]) & mask;
-            }
+            add_stream(l, &p, 4 * block + i, q[2 * (i % 4) + i / 4], mask);
         }
     }
 }
@@ -106,20 +112,15 @@ INLINE void ctr(const struct launch *l) {
 INLINE void chacha(const struct launch *l) {
     u32 sub = LANE % 8;
     struct packet p;
-    load_packet(&p, l, LANE / 8);
-    u32 mask = payload_mask(l, &p);
+    u32 mask = share_packet(&p, l);
     u32 nonce[3];
     load_nonce(l, &p, nonce);
-    if (sub == 0) copy_frame(l, &p);
     LOOP for (u32 t = 0; t < l->trip; t++) {
         u32 block = 8 * t + sub;
         u32 stream[16];
         chacha_block(stream, l->rows + p.key + ROW_ROUND_KEYS, block + 1, nonce);
         UNROLL for (u32 i = 0; i < 16; i++) {
-            u32 at = 16 * block + i;
-            if (p.active && at < p.payload) {
-                l->out[p.out + p.head + at] = (l->in[p.in + p.head + at] ^ stream[i]) & mask;
-            }
+            add_stream(l, &p, 16 * block + i, stream[i], mask);
         }
     }
 }
@@ -128,9 +129,7 @@ INLINE void chacha(const struct launch *l) {
 INLINE void tdes_open(const struct launch *l) {
     u32 sub = LANE % 8;
     struct packet p;
-    load_packet(&p, l, LANE / 8);
-    u32 mask = payload_mask(l, &p);
-    if (sub == 0) copy_frame(l, &p);
+    u32 mask = share_packet(&p, l);
     GLOBAL const u32 *text = l->in + p.in + p.head;
     LOOP for (u32 t = 0; t < l->trip; t++) {
         u32 start = 64 * (8 * t + sub);

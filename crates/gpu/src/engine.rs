@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use esplanade_crypto::job::EspPacket;
 use esplanade_crypto::{Batch, Direction, JobStatus, Transform, cpu, lookaside};
-
 use zeroize::Zeroizing;
 
 use crate::abi::{DONE, NOT_AUTHENTIC};
@@ -34,7 +33,8 @@ pub struct Gpu {
     /// Launches in the order of their start.
     under_way: VecDeque<Option<Checked>>,
     counters: GpuCounters,
-    until_check: u64,
+    /// Packets that the device was given to seal.
+    sealed: u64,
 }
 
 /// A packet of a launch as it was before, with its number in the launch.
@@ -52,7 +52,7 @@ impl Gpu {
             choice,
             under_way: VecDeque::new(),
             counters: GpuCounters::default(),
-            until_check: 1,
+            sealed: 0,
         }
     }
 
@@ -86,7 +86,7 @@ impl Gpu {
     /// Counts from zero, and compares the next sealed packet.
     pub(crate) fn begin_counting(&mut self) {
         self.counters = GpuCounters::default();
-        self.until_check = 1;
+        self.sealed = 0;
     }
 
     /// The number of keys on the device.
@@ -111,9 +111,15 @@ impl Gpu {
         }
     }
 
-    /// Begins a launch of batches of one direction, which fit [`Gpu::limits`]. The CPU does jobs that the device does
-    /// not get, at once. Returns the batches if nothing is left for the device.
+    /// Begins a launch of batches of one direction. The CPU does jobs that the device does not get, at once: all of them if
+    /// the batches exceed [`Gpu::limits`]. Returns the batches if nothing is left for the device.
     pub fn start(&mut self, mut batches: Vec<Batch>) -> Result<Option<Vec<Batch>>, DeviceError> {
+        if !self.device.limits().hold(&batches) {
+            let jobs = batches.iter().map(|batch| batch.jobs.len());
+            self.counters.cpu_jobs += jobs.sum::<usize>() as u64;
+            batches.iter_mut().for_each(cpu::process);
+            return Ok(Some(batches));
+        }
         let (launch, left) = Launch::new(&batches, &mut self.keys, &self.choice);
         self.counters.device_jobs += launch.jobs.len() as u64;
         self.counters.cpu_jobs += left.iter().map(Vec::len).sum::<usize>() as u64;
@@ -159,24 +165,14 @@ impl Gpu {
         if launch.direction != Direction::Seal {
             return None;
         }
-        let jobs = launch.jobs.len() as u64;
-        let Some(left) = self.until_check.checked_sub(jobs + 1) else {
-            let job = self.until_check.saturating_sub(1) as usize;
-            self.until_check = CHECKED_ONE_IN;
-            let (batch, number) = *launch.places.get(job)?;
-            let batch = batches.get(batch as usize)?;
-            let of = batch.jobs.get(number as usize)?;
-            let plain = batch
-                .buffer
-                .get(of.esp as usize..)?
-                .get(..of.len as usize)?;
-            return Some(Checked {
-                job,
-                plain: plain.to_vec().into(),
-            });
-        };
-        self.until_check = left + 1;
-        None
+        let job = self.sealed.next_multiple_of(CHECKED_ONE_IN) - self.sealed;
+        let job = usize::try_from(job).ok()?;
+        self.sealed += launch.jobs.len() as u64;
+        let (_, _, plain) = launch.packet(batches, job)?;
+        Some(Checked {
+            job,
+            plain: plain.to_vec().into(),
+        })
     }
 
     fn finish(&mut self, finished: FinishedLaunch) -> Result<Vec<Batch>, DeviceError> {
@@ -198,39 +194,22 @@ impl Gpu {
         }
         if let Some(checked) = checked {
             self.counters.checked += 1;
-            self.compare(&launch, &batches, checked)?;
+            compare(&launch, &batches, checked)?;
         }
         Ok(batches)
     }
+}
 
-    /// Seals the packet again by the CPU. The nonce is the same, and so is the plaintext, so nothing is revealed.
-    fn compare(
-        &self,
-        launch: &Launch,
-        batches: &[Batch],
-        mut checked: Checked,
-    ) -> Result<(), DeviceError> {
-        let is_equal = || {
-            let (batch, number) = *launch.places.get(checked.job)?;
-            let batch = batches.get(batch as usize)?;
-            let job = batch.jobs.get(number as usize)?;
-            let key = batch.keys.get(job.key)?;
-            let sealed = batch
-                .buffer
-                .get(job.esp as usize..)?
-                .get(..job.len as usize)?;
-            let mut packets = [EspPacket::new(key, job.sequence, &mut checked.plain)];
-            lookaside::seal_esp(&mut packets);
-            match packets[0].bytes == sealed {
-                true => Some(None),
-                false => Some(Some(key.transform().name())),
-            }
-        };
-        match { is_equal }() {
-            Some(None) => Ok(()),
-            Some(Some(transform)) => Err(DeviceError::Wrong(transform)),
-            None => Err(DeviceError::Wrong("a packet's place".to_owned())),
-        }
+/// Seals a packet of the launch again by the CPU. The nonce is the same, and so is the plaintext, so nothing is revealed.
+fn compare(launch: &Launch, batches: &[Batch], mut checked: Checked) -> Result<(), DeviceError> {
+    let Some((key, job, sealed)) = launch.packet(batches, checked.job) else {
+        return Err(DeviceError::Wrong("a packet's place".to_owned()));
+    };
+    let mut packets = [EspPacket::new(key, job.sequence, &mut checked.plain)];
+    lookaside::seal_esp(&mut packets);
+    match packets[0].bytes == sealed {
+        true => Ok(()),
+        false => Err(DeviceError::Wrong(key.transform().name())),
     }
 }
 

@@ -40,22 +40,27 @@ impl KeyRows {
         }
     }
 
-    /// Returns the slot of a key, and has the key loaded if it is not there. Returns `None` if the table has no such
-    /// row.
-    pub fn slot(&mut self, key: &Arc<KeyContext>, suite: &Suite) -> Option<KeySlot> {
-        let slot = key.slot();
-        let row = self.rows.get_mut(slot.index as usize)?;
+    /// Says whether the table has a row for the key.
+    pub fn has_row(&self, key: &KeyContext) -> bool {
+        (key.slot().index as usize) < self.rows.len()
+    }
+
+    /// Has the key loaded if it is not there, and the table has its row.
+    pub fn require(&mut self, key: &Arc<KeyContext>, suite: &Suite) {
+        let KeySlot { index, generation } = key.slot();
+        let Some(row) = self.rows.get_mut(index as usize) else {
+            return;
+        };
         let is_there = row
             .as_ref()
-            .is_some_and(|row| row.generation == slot.generation && row.key.strong_count() > 0);
+            .is_some_and(|row| row.generation == generation && row.key.strong_count() > 0);
         if !is_there {
             self.missing.push(raw_key(key, suite));
             *row = Some(KeyRow {
-                generation: slot.generation,
+                generation,
                 key: Arc::downgrade(key),
             });
         }
-        Some(slot)
     }
 
     /// Takes the keys that the device has to load.
@@ -139,8 +144,10 @@ mod tests {
     fn a_key_is_loaded_once_and_goes_with_its_sa() {
         let mut rows = KeyRows::new(1 << 16);
         let (first, suite) = key("AES_GCM_16_128");
-        let slot = rows.slot(&first, &suite).unwrap();
-        assert_eq!(rows.slot(&first, &suite), Some(slot));
+        let slot = first.slot();
+        assert!(rows.has_row(&first));
+        rows.require(&first, &suite);
+        rows.require(&first, &suite);
         assert_eq!((rows.take_missing().len(), rows.loaded()), (1, 1));
         assert!((0..64).all(|_| rows.gone().is_empty()));
         drop(first);
@@ -155,10 +162,12 @@ mod tests {
         // Other tests hold and give back slots too, so several tries may be needed for the same one.
         for _ in 0..1000 {
             let (first, suite) = key("AES_CBC_128/HMAC_SHA1_96");
-            let old = rows.slot(&first, &suite).unwrap();
+            let old = first.slot();
+            rows.require(&first, &suite);
             drop(first);
             let (second, suite) = key("CHACHA20_POLY1305");
-            let new = rows.slot(&second, &suite).unwrap();
+            let new = second.slot();
+            rows.require(&second, &suite);
             let loaded = rows.take_missing();
             if new.index == old.index {
                 assert_ne!(new.generation, old.generation);
@@ -176,7 +185,8 @@ mod tests {
     fn a_table_without_the_row_refuses() {
         let (key, suite) = key("AES_GCM_16_256");
         let mut rows = KeyRows::new(key.slot().index as usize);
-        assert_eq!(rows.slot(&key, &suite), None);
+        assert!(!rows.has_row(&key));
+        rows.require(&key, &suite);
         assert!(rows.gone().is_empty() && rows.take_missing().is_empty());
     }
 

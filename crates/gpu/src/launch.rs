@@ -1,8 +1,9 @@
 //! Makes one launch of the jobs of several batches.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction, KeySlot, Transform};
+use esplanade_crypto::{Batch, Direction, Job, KeyContext, KeySlot, Transform};
 
 use crate::abi::{GROUP_WORDS, JOB_WORDS};
 use crate::keys::KeyRows;
@@ -41,6 +42,15 @@ pub struct LaunchLimits {
     pub jobs: usize,
 }
 
+impl LaunchLimits {
+    /// Says whether one launch can have these batches.
+    pub fn hold(&self, batches: &[Batch]) -> bool {
+        let words: usize = batches.iter().map(words_of).sum();
+        let jobs: usize = batches.iter().map(|batch| batch.jobs.len()).sum();
+        words <= self.words && jobs <= self.jobs
+    }
+}
+
 /// Which jobs go to the device, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchChoice {
@@ -52,8 +62,10 @@ pub struct LaunchChoice {
 }
 
 /// A job that the kernels can do.
-struct Fitting {
+struct Fitting<'a> {
     place: (u32, u32),
+    key: &'a Arc<KeyContext>,
+    suite: Suite,
     job: [u32; JOB_WORDS],
     /// The stages' work.
     cipher: StageWork,
@@ -70,8 +82,7 @@ pub fn words_of(batch: &Batch) -> usize {
 }
 
 impl Launch {
-    /// Makes a launch of all jobs that the kernels can do. The batches are of one direction, and fit the limits by
-    /// their bytes and jobs. Returns the numbers of the other jobs too.
+    /// Makes a launch of all jobs that the kernels can do. The batches are of one direction. Returns the numbers of the other jobs too.
     pub fn new(batches: &[Batch], keys: &mut KeyRows, choice: &LaunchChoice) -> (Self, CpuJobs) {
         let direction = batches
             .first()
@@ -105,11 +116,15 @@ impl Launch {
         if !choice.residue {
             fitting = without_residue(fitting, &mut left);
         }
+        // Jobs that the CPU does need no key on the device.
+        for fits in &fitting {
+            keys.require(fits.key, &fits.suite);
+        }
         launch.arrange(choice.arrangement, fitting);
         (launch, left)
     }
 
-    fn arrange(&mut self, arrangement: Arrangement, fitting: Vec<Fitting>) {
+    fn arrange(&mut self, arrangement: Arrangement, fitting: Vec<Fitting<'_>>) {
         let mut work: [Vec<(u32, StageWork)>; STAGES] = Default::default();
         for (number, fits) in (0..).zip(fitting) {
             self.jobs.push(fits.job);
@@ -127,17 +142,31 @@ impl Launch {
         }
     }
 
+    /// Returns key, job and bytes of a packet, by its number in the launch.
+    pub fn packet<'a>(
+        &self,
+        batches: &'a [Batch],
+        number: usize,
+    ) -> Option<(&'a KeyContext, &'a Job, &'a [u8])> {
+        let (batch, job) = *self.places.get(number)?;
+        let batch = batches.get(batch as usize)?;
+        let job = batch.jobs.get(job as usize)?;
+        let bytes = batch.buffer.get(job.esp as usize..)?;
+        let key = batch.keys.get(job.key)?;
+        Some((key, job, bytes.get(..job.len as usize)?))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 }
 
-impl Fitting {
+impl<'a> Fitting<'a> {
     fn of(
-        batch: &Batch,
+        batch: &'a Batch,
         place: (u32, u32),
         word: usize,
-        keys: &mut KeyRows,
+        keys: &KeyRows,
         disabled: &[Transform],
     ) -> Option<Self> {
         let job = batch.jobs.get(place.1 as usize)?;
@@ -148,11 +177,16 @@ impl Fitting {
         if !job.esp.is_multiple_of(4) || end > batch.used() {
             return None;
         }
-        let KeySlot { index, generation } = keys.slot(key, &suite)?;
+        if !keys.has_row(key) {
+            return None;
+        }
+        let KeySlot { index, generation } = key.slot();
         let esn = key.esn();
         let offset = u32::try_from(word).ok()?.checked_add(job.esp / 4)?;
         Some(Self {
             place,
+            key,
+            suite,
             job: [
                 offset,
                 offset,
@@ -177,7 +211,7 @@ impl Fitting {
 }
 
 /// Leaves the shortest jobs of each class that would not fill a warp.
-fn without_residue(mut fitting: Vec<Fitting>, left: &mut CpuJobs) -> Vec<Fitting> {
+fn without_residue<'a>(mut fitting: Vec<Fitting<'a>>, left: &mut CpuJobs) -> Vec<Fitting<'a>> {
     fitting.sort_by_key(|fits| (fits.class(), std::cmp::Reverse(fits.mac.trip)));
     let mut kept = Vec::with_capacity(fitting.len());
     let mut rest = fitting.into_iter().peekable();

@@ -1,51 +1,37 @@
 //! Predicts how well a schedule uses the lanes of a device.
 
-use crate::abi::{GROUP_LANES, StageKind};
+use std::collections::HashMap;
+
 use crate::schedule::Schedule;
 use crate::suite::StageWork;
 
 /// Returns the share of lane turns that do needed work, from 0 to 1. `warp` is the number of lanes that run together,
 /// a divisor of the work-group's size. A warp without a job does not run. An empty schedule wastes nothing.
 pub fn lane_efficiency(schedule: &Schedule, work: &[(u32, StageWork)], warp: usize) -> f64 {
-    let mut needed_of = vec![
-        0;
-        work.iter()
-            .map(|(job, _)| *job as usize + 1)
-            .max()
-            .unwrap_or(0)
-    ];
-    for (job, work) in work {
-        needed_of[*job as usize] = needed_lane_turns(*work);
-    }
-    let (mut needed, mut taken) = (0, 0);
-    for group in &schedule.groups {
-        let cost = group.kind.cost();
-        let jobs = &schedule.order[group.first as usize..][..group.count as usize];
-        let mut before = None;
-        for job in jobs
-            .iter()
-            .filter(|job| before.replace(**job) != Some(**job))
-        {
-            needed += needed_of[*job as usize] * cost;
-        }
-        let lanes = match group.kind.lanes() {
-            Some(lanes) => jobs.len() * lanes,
-            None => jobs.len().div_ceil(2),
+    let needed = work.iter().map(|(_, work)| needed_cost(*work)).sum();
+    let taken = schedule.groups.iter().map(|group| {
+        let jobs = group.count as usize;
+        let (lanes, jobs_of_lane) = match group.kind.lanes() {
+            Some(lanes) => (jobs * lanes, 1),
+            // A lane of a pair does two jobs in a turn.
+            None => (jobs.div_ceil(2), 2),
         };
-        let warps = lanes.min(GROUP_LANES).div_ceil(warp);
-        // A lane of a pair does two jobs in a turn.
-        let jobs_of_lane = if group.kind.lanes().is_none() { 2 } else { 1 };
-        taken += (warps * warp * jobs_of_lane) as u64 * u64::from(group.trip) * cost;
-    }
-    if taken == 0 {
-        return 1.0;
-    }
-    needed as f64 / taken as f64
+        let warps = lanes.div_ceil(warp);
+        (warps * warp * jobs_of_lane) as u64 * u64::from(group.trip) * group.kind.cost()
+    });
+    share(needed, taken.sum())
 }
 
-/// Turns of a lane, counted for each job of the lane, that a job needs.
-fn needed_lane_turns(work: StageWork) -> u64 {
-    u64::from(work.trip) * work.kind.lanes().unwrap_or(1) as u64
+/// The cost of a job's turns, in all lanes that share it.
+fn needed_cost(StageWork { kind, trip, .. }: StageWork) -> u64 {
+    u64::from(trip) * kind.lanes().unwrap_or(1) as u64 * kind.cost()
+}
+
+fn share(needed: u64, taken: u64) -> f64 {
+    match taken {
+        0 => 1.0,
+        taken => needed as f64 / taken as f64,
+    }
 }
 
 /// Returns the lane efficiency of one lane a packet in arrival order, where a warp takes the turns of each kind that
@@ -53,36 +39,16 @@ fn needed_lane_turns(work: StageWork) -> u64 {
 pub fn divergent_efficiency(work: &[(u32, StageWork)], warp: usize) -> f64 {
     let (mut needed, mut taken) = (0, 0);
     for members in work.chunks(warp) {
-        let mut longest = Vec::<(StageKind, u32, u64)>::new();
-        for (
-            _,
-            StageWork {
-                kind,
-                argument,
-                trip,
-            },
-        ) in members
-        {
-            let turns = needed_lane_turns(StageWork {
-                kind: *kind,
-                argument: *argument,
-                trip: *trip,
-            }) * kind.cost();
-            needed += turns;
-            match longest
-                .iter_mut()
-                .find(|(k, a, _)| (k, a) == (kind, argument))
-            {
-                Some((_, _, most)) => *most = (*most).max(turns),
-                None => longest.push((*kind, *argument, turns)),
-            }
+        let mut longest = HashMap::new();
+        for (_, work) in members {
+            let cost = needed_cost(*work);
+            needed += cost;
+            let most: &mut u64 = longest.entry((work.kind, work.argument)).or_default();
+            *most = cost.max(*most);
         }
-        taken += longest.iter().map(|(_, _, most)| most).sum::<u64>() * warp as u64;
+        taken += longest.values().sum::<u64>() * warp as u64;
     }
-    if taken == 0 {
-        return 1.0;
-    }
-    needed as f64 / taken as f64
+    share(needed, taken)
 }
 
 #[cfg(test)]

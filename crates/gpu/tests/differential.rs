@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::plain::Plain;
-use common::{Numbers, batch, batch_up_to, carried, copy, keys, there_and_back};
+use common::{Numbers, batch, batch_up_to, carried, carry, copy, keys, there_and_back};
 use esplanade_crypto::{Transform, cpu};
 use esplanade_gpu::{Arrangement, Gpu, LaunchChoice, self_test};
 
@@ -120,6 +120,28 @@ fn the_cpu_gets_what_the_kernels_lack_and_what_fills_no_warp() {
     assert!(counters.cpu_jobs > 0 && counters.device_jobs > 0);
     assert_eq!(counters.cpu_jobs + counters.device_jobs, 3200);
     assert_eq!(counters.device_jobs % 32, 0);
+}
+
+/// No key comes to the device for a job that the CPU does.
+#[test]
+fn the_cpu_alone_needs_no_key_on_the_device() {
+    let Some(plain) = Plain::compile() else {
+        return;
+    };
+    let mut gpu = common::gpu(plain);
+    let numbers = &mut Numbers(11);
+    let transforms = carried();
+    let keys = keys(&transforms, transforms.len(), numbers);
+    // More jobs than a launch has.
+    let jobs = gpu.limits().jobs + 1;
+    let batches = vec![batch_up_to(90, &keys, transforms.len(), jobs, numbers)];
+    carry(&mut gpu, batches, "too many");
+    gpu.set_residue(false);
+    let batches = vec![batch(&keys, transforms.len(), 8, numbers)];
+    carry(&mut gpu, batches, "too few");
+    let counters = gpu.counters();
+    assert_eq!((counters.cpu_jobs, counters.launches), (jobs as u64 + 8, 0));
+    assert_eq!(gpu.keys(), 0);
 }
 
 #[test]

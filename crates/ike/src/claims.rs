@@ -82,19 +82,23 @@ impl SelectorPair {
     /// Says whether the selectors here select all that `inner` does. One selector of `inner` may be here in several,
     /// split by addresses.
     pub(crate) fn cover(&self, inner: &Self) -> bool {
-        let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {
-            inner.iter().all(|one| ts::covered(one, outer))
-        };
-        all(&self.local, &inner.local) && all(&self.remote, &inner.remote)
+        self.have_all(inner, |outer, one| ts::covered(one, outer))
     }
 
     /// Says whether each selector of `inner` is part of one selector here.
     pub(crate) fn contain(&self, inner: &Self) -> bool {
-        let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {
-            let held = |one| outer.iter().any(|outer| ts::contains(outer, one));
-            inner.iter().all(held)
-        };
-        all(&self.local, &inner.local) && all(&self.remote, &inner.remote)
+        self.have_all(inner, |outer, one| {
+            outer.iter().any(|outer| ts::contains(outer, one))
+        })
+    }
+
+    fn have_all(
+        &self,
+        inner: &Self,
+        has: impl Fn(&[TrafficSelector], &TrafficSelector) -> bool,
+    ) -> bool {
+        inner.local.iter().all(|one| has(&self.local, one))
+            && inner.remote.iter().all(|one| has(&self.remote, one))
     }
 }
 

@@ -236,10 +236,9 @@ pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficS
 /// Puts those of the selectors in front that others here contain, in their order.
 pub(crate) fn put_all_first(selectors: &mut Vec<TrafficSelector>, specific: &[TrafficSelector]) {
     for one in specific.iter().rev() {
-        if selectors.iter().any(|own| contains(own, one)) {
-            selectors.retain(|own| own != one);
-            selectors.truncate(SELECTORS_MAX - 1);
-            selectors.insert(0, *one);
+        match selectors.iter().position(|own| own == one) {
+            Some(at) => selectors[..=at].rotate_right(1),
+            None => put_first(selectors, *one),
         }
     }
 }

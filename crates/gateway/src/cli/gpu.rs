@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use esplanade_crypto::Transform;
+use esplanade_crypto::{Direction, Transform};
 use esplanade_gpu::{Gpu, LaunchChoice, OpenCl, self_test};
 
 use super::print;
@@ -35,7 +35,7 @@ pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
                 out,
                 "kernels   made in {made:.1} s, tested in {tested:.1} s"
             );
-            for (direction, title) in gpu::DIRECTIONS {
+            for (direction, title) in [(Direction::Seal, "seals"), (Direction::Open, "opens")] {
                 let carried = Transform::ESP
                     .into_iter()
                     .filter(|transform| gpu::carries(*transform, direction))
