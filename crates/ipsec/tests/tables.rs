@@ -63,20 +63,26 @@ fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
     let first = entries
         .iter()
         .position(|(ends, _)| naive_match(ends, flow))?;
-    let widest = |(local, remote): &Ends| -> Ends {
-        let any = |ends: &[TrafficSelector]| {
+    // One protocol has to match both ends: a local selector for UDP beside a remote one for TCP selects nothing.
+    let protocols = match flow.protocol {
+        None => (0..=255).map(Some).collect(),
+        seen => vec![seen],
+    };
+    let some_packet_matches = |(local, remote): &Ends| {
+        let any_ports = |ends: &[TrafficSelector]| {
             let widen = |end: &TrafficSelector| TrafficSelector {
                 ports: PortRange::Any,
-                protocol: flow.protocol.map_or(0, |_| end.protocol),
                 ..*end
             };
             ends.iter().map(widen).collect()
         };
-        (any(local), any(remote))
+        let ends = (any_ports(local), any_ports(remote));
+        let with = |protocol| Flow { protocol, ..*flow };
+        protocols.iter().any(|&p| naive_match(&ends, &with(p)))
     };
     let mut earlier = entries[..first].iter();
-    let doubtful = flow.ports.is_none()
-        && earlier.any(|(ends, kind)| *kind != 1 && naive_match(&widest(ends), flow));
+    let doubtful =
+        flow.ports.is_none() && earlier.any(|(ends, kind)| *kind != 1 && some_packet_matches(ends));
     match entries[first].1 {
         1 if doubtful => Some(2),
         kind => Some(kind),
