@@ -225,10 +225,16 @@ impl<S: WalkState> Circulation<S> {
             }
             Err(rejected) => {
                 self.refused = true;
-                self.blank.extend(copy);
+                copy.into_iter().for_each(|copy| self.take_blank(copy));
                 Err((rejected.reason, rejected.batch, side))
             }
         }
+    }
+
+    /// Empties a copy for its next use. It may not be used for long, so it keeps no keys.
+    fn take_blank(&mut self, mut copy: Batch) {
+        copy.clear();
+        self.blank.push(copy);
     }
 
     fn new_batch(&self) -> Batch {
@@ -242,10 +248,7 @@ impl<S: WalkState> Circulation<S> {
         let Some(Inside { side, copy, .. }) = self.in_engine.pop_front() else {
             return Some((batch, S::default()));
         };
-        if let Some(mut copy) = copy {
-            copy.clear();
-            self.blank.push(copy);
-        }
+        copy.into_iter().for_each(|copy| self.take_blank(copy));
         Some((batch, side))
     }
 

@@ -4,10 +4,14 @@
 mod common;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
 use common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
-use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform, cpu};
+use esplanade_crypto::{
+    Batch, Engine, JobStatus, KeyContext, RejectReason, Rejected, Transform, cpu,
+};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
@@ -20,11 +24,19 @@ const GCM: Transform = Transform::ESP[0];
 struct HoldingEngine {
     held: VecDeque<Batch>,
     goes_on: bool,
+    /// The engine takes no batch now.
+    is_full: bool,
+    /// The engine may be late, so the walk keeps a copy of each batch.
+    late: Option<File>,
     keys: Vec<Weak<KeyContext>>,
 }
 
 impl Engine for HoldingEngine {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        if self.is_full {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
         for job in &batch.jobs {
             let key = batch.keys.get(job.key).expect("the job's key");
             self.keys.push(Arc::downgrade(key));
@@ -38,6 +50,10 @@ impl Engine for HoldingEngine {
         cpu::process(&mut batch);
         assert!(batch.jobs.iter().all(|job| job.status == JobStatus::Done));
         Some(batch)
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.late.as_ref().map(AsFd::as_fd)
     }
 }
 
@@ -79,6 +95,32 @@ fn a_removed_sa_lives_as_long_as_its_batch() {
     let sealed = finish(&mut tunnel.outbound, &mut engine);
     assert!(sa.upgrade().is_none() && engine.keys_left() == 0);
     assert_eq!(tunnel.open(&sealed), [packet]);
+}
+
+/// The copy of a batch for which a late engine had no room is for later use. It keeps no key.
+#[test]
+fn a_refused_batch_leaves_no_key_behind() {
+    let mut tunnel = Tunnel::new(GCM, true);
+    let mut engine = HoldingEngine {
+        late: Some(File::open("/dev/null").expect("there")),
+        ..HoldingEngine::default()
+    };
+    let mut push = |outbound: &mut Outbound| outbound.push(&tunnel.spd, &inner(4, b"one"));
+    push(&mut tunnel.outbound).expect("room");
+    tunnel.outbound.submit(&mut engine).expect("taken");
+    push(&mut tunnel.outbound).expect("room");
+    engine.is_full = true;
+    let refused = tunnel.outbound.submit(&mut engine);
+    assert_eq!(refused, Err(RejectReason::Full));
+    engine.is_full = false;
+    assert_eq!(finish(&mut tunnel.outbound, &mut engine).len(), 1);
+    tunnel.outbound.submit(&mut engine).expect("taken");
+    assert_eq!(finish(&mut tunnel.outbound, &mut engine).len(), 1);
+    let spi = tunnel.outbound_sa.common.spi;
+    drop(tunnel.policy.remove(spi));
+    tunnel.outbound_sa = Arc::clone(&Tunnel::new(GCM, true).outbound_sa);
+    tunnel.outbound.sweep_flows(usize::MAX);
+    assert_eq!(engine.keys_left(), 0);
 }
 
 #[test]
