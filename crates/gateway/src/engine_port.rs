@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected};
+use esplanade_crypto::{Arena, Batch, Engine, EngineInfo, RejectReason, Rejected};
 
 use crate::io::sys::EventFd;
 
@@ -63,12 +63,15 @@ struct ResultRing {
     signalled: bool,
 }
 
+/// Returns memory for batches of so many bytes, if the engine has some that serves it better than the heap.
+pub type ArenaSource = Arc<dyn Fn(usize) -> Option<Arena> + Send + Sync>;
+
 /// The port by which one worker uses the engine, for one direction.
-#[derive(Debug)]
 pub struct EnginePort {
     queue: Arc<PortQueue>,
     results: Arc<PortResults>,
     info: EngineInfo,
+    arenas: Option<ArenaSource>,
 }
 
 impl PortQueue {
@@ -153,7 +156,14 @@ impl EnginePort {
             queue,
             results,
             info,
+            arenas: None,
         })
+    }
+
+    /// Lets the port's batches lie where the engine wants them.
+    pub fn with_arenas(mut self, arenas: ArenaSource) -> Self {
+        self.arenas = Some(arenas);
+        self
     }
 }
 
@@ -211,6 +221,19 @@ impl Engine for EnginePort {
 
     fn info(&self) -> EngineInfo {
         self.info
+    }
+
+    fn arena(&self, len: usize) -> Arena {
+        let engines_own = self.arenas.as_ref().and_then(|arenas| arenas(len));
+        engines_own.unwrap_or_else(|| Arena::heap(len))
+    }
+}
+
+impl std::fmt::Debug for EnginePort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnginePort")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
     }
 }
 

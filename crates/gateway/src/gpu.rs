@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
+use esplanade_gpu::device::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, OpenCl, Wake, self_test};
@@ -23,8 +24,9 @@ use crate::failure::Failure;
 use crate::status::GpuStats;
 use crate::worker::EngineSource;
 
-/// Batches of a port that the thread holds or that the worker has not fetched.
-const DEPTH: usize = 16;
+/// Batches of a port that the thread holds or that the worker has not fetched. A few launches are under way at once, and
+/// one batch waits for the next.
+const DEPTH: usize = 6;
 /// A batch with so many bytes need not wait for more packets.
 const BYTES: usize = 2 << 20;
 /// A launch that is under way for so long does not come back. Workers give up a little later.
@@ -50,6 +52,8 @@ struct GpuShared {
     config: GpuConfig,
     /// The ports' queue. It is stopped when the device fails, and another one takes its place.
     queue: Mutex<Arc<PortQueue>>,
+    /// The device's memory for the workers' batches.
+    memory: Mutex<Option<Arc<HostMemory>>>,
     /// The end of the gateway.
     end: PortQueue,
     stats: Mutex<GpuStats>,
@@ -86,6 +90,7 @@ impl GpuEngine {
         let shared = Arc::new(GpuShared {
             config: config.clone(),
             queue: Mutex::default(),
+            memory: Mutex::default(),
             end: PortQueue::default(),
             stats: Mutex::default(),
         });
@@ -134,7 +139,10 @@ impl GpuEngine {
                 bytes: BYTES,
                 wait: shared.config.deadline,
             };
-            let port: Box<dyn Engine> = Box::new(EnginePort::new(queue, info)?);
+            let port = EnginePort::new(queue, info)?;
+            let memory = lock(&shared.memory).clone();
+            let arena = move |len: usize| memory.as_ref()?.arena(len);
+            let port: Box<dyn Engine> = Box::new(port.with_arenas(Arc::new(arena)));
             Ok(port)
         })
     }
@@ -178,7 +186,7 @@ impl Opened {
         for transform in gpu.disabled() {
             tracing::error!("the GPU gives wrong results for {transform}: the CPU does it");
         }
-        tracing::info!(device = gpu.name(), "the GPU is ready");
+        tracing::info!(device = gpu.name(), memory = ?gpu.memory(), "the GPU is ready");
         Ok(Self { gpu, queue })
     }
 }
@@ -187,6 +195,7 @@ impl GpuShared {
     /// Lets the ports use the device.
     fn begin(&self, opened: &Opened) {
         *lock(&self.queue) = Arc::clone(&opened.queue);
+        *lock(&self.memory) = opened.gpu.memory().cloned();
         lock(&self.stats).failed = None;
         self.report(&opened.gpu);
     }
@@ -285,6 +294,7 @@ impl GpuShared {
             device: gpu.name().to_owned(),
             keys: gpu.keys(),
             launches: counters.launches,
+            launches_in_place: counters.in_place,
             device_packets: counters.device_jobs,
             cpu_packets: counters.cpu_jobs,
             checked: counters.checked,

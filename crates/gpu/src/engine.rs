@@ -1,15 +1,17 @@
 //! Carries batches by a device, with the CPU for what the kernels do not have.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use esplanade_crypto::job::EspPacket;
-use esplanade_crypto::{Batch, Direction, JobStatus, Transform, cpu, lookaside};
+use esplanade_crypto::{Arena, Batch, Direction, JobStatus, Transform, cpu, lookaside};
 use zeroize::Zeroizing;
 
 use crate::abi::{DONE, NOT_AUTHENTIC};
+use crate::device::host_memory::HostMemory;
 use crate::device::{Device, DeviceError, FinishedLaunch};
 use crate::keys::KeyRows;
-use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits};
+use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits, STAGES};
 
 /// The CPU seals one of so many packets again, to notice a device that fails while it runs.
 const CHECKED_ONE_IN: u64 = 65_536;
@@ -18,10 +20,14 @@ const CHECKED_ONE_IN: u64 = 65_536;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounters {
     pub launches: u64,
+    /// Launches for which no packet was copied.
+    pub in_place: u64,
     pub device_jobs: u64,
     pub cpu_jobs: u64,
     /// Sealed packets that the CPU has compared.
     pub checked: u64,
+    /// The time of each stage's kernels in nanoseconds, where the device measures it.
+    pub stage_ns: [u64; STAGES],
 }
 
 /// A device, its keys, and the batches that it has. After an error it is not used any more: the batches that it had
@@ -62,6 +68,17 @@ impl Gpu {
 
     pub fn limits(&self) -> LaunchLimits {
         self.device.limits()
+    }
+
+    /// The memory in which arenas are the least work for the device. Other arenas do as well.
+    pub fn memory(&self) -> Option<&Arc<HostMemory>> {
+        self.device.memory()
+    }
+
+    /// Returns an arena there, or on the heap if there is no room.
+    pub fn arena(&self, len: usize) -> Arena {
+        let shared = self.memory().and_then(|memory| memory.arena(len));
+        shared.unwrap_or_else(|| Arena::heap(len))
     }
 
     pub fn counters(&self) -> GpuCounters {
@@ -120,7 +137,8 @@ impl Gpu {
             batches.iter_mut().for_each(cpu::process);
             return Ok(Some(batches));
         }
-        let (launch, left) = Launch::new(&batches, &mut self.keys, &self.choice);
+        let memory = self.device.memory();
+        let (mut launch, left) = Launch::new(&batches, &mut self.keys, &self.choice, memory);
         self.counters.device_jobs += launch.jobs.len() as u64;
         self.counters.cpu_jobs += left.iter().map(Vec::len).sum::<usize>() as u64;
         self.device.load_keys(&self.keys.take_missing())?;
@@ -128,8 +146,10 @@ impl Gpu {
         if launch.is_empty() {
             return Ok(Some(batches));
         }
+        launch.copy_between(&batches);
         let checked = self.checked(&launch, &batches);
         self.counters.launches += 1;
+        self.counters.in_place += u64::from(!launch.outputs.is_empty());
         self.device.start(launch, batches)?;
         self.under_way.push_back(checked);
         Ok(None)
@@ -178,9 +198,14 @@ impl Gpu {
     fn finish(&mut self, finished: FinishedLaunch) -> Result<Vec<Batch>, DeviceError> {
         let FinishedLaunch {
             mut batches,
-            launch,
+            mut launch,
             verdicts,
+            stage_ns,
         } = finished;
+        for (sum, ns) in self.counters.stage_ns.iter_mut().zip(stage_ns) {
+            *sum += ns;
+        }
+        launch.take_outputs(&mut batches);
         let checked = self.under_way.pop_front().flatten();
         for ((batch, job), verdict) in launch.places.iter().zip(verdicts) {
             let status = match verdict {

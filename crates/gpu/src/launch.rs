@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction, Job, KeyContext, KeySlot, Transform};
+use esplanade_crypto::{Arena, Batch, Direction, Job, KeyContext, KeySlot, Transform};
 
 use crate::abi::{GROUP_WORDS, JOB_WORDS};
+use crate::device::host_memory::HostMemory;
 use crate::keys::KeyRows;
 use crate::schedule::{Arrangement, Schedule, WARP};
 use crate::suite::{StageWork, Suite};
@@ -27,6 +28,9 @@ pub struct Launch {
     pub words: usize,
     /// Where the jobs are: number of the batch, number of the job in it.
     pub places: Vec<(u32, u32)>,
+    /// The arenas for the results, one for each batch, if the device works in its [`HostMemory`]. Then no part is copied,
+    /// and jobs have their words in that memory.
+    pub outputs: Vec<Arena>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +86,14 @@ pub fn words_of(batch: &Batch) -> usize {
 }
 
 impl Launch {
-    /// Makes a launch of all jobs that the kernels can do. The batches are of one direction. Returns the numbers of the other jobs too.
-    pub fn new(batches: &[Batch], keys: &mut KeyRows, choice: &LaunchChoice) -> (Self, CpuJobs) {
+    /// Makes a launch of all jobs that the kernels can do. The batches are of one direction. Returns the numbers of the
+    /// other jobs too. The device works in `memory` if all batches are there.
+    pub fn new(
+        batches: &[Batch],
+        keys: &mut KeyRows,
+        choice: &LaunchChoice,
+        memory: Option<&Arc<HostMemory>>,
+    ) -> (Self, CpuJobs) {
         let direction = batches
             .first()
             .map_or(Direction::Seal, |batch| batch.direction);
@@ -95,7 +105,9 @@ impl Launch {
             groups: Default::default(),
             words: 0,
             places: Vec::new(),
+            outputs: Vec::new(),
         };
+        let in_block = memory.and_then(|memory| memory.places(batches));
         let mut left: CpuJobs = vec![Vec::new(); batches.len()];
         let mut fitting = Vec::new();
         for (number, batch) in (0..).zip(batches) {
@@ -106,8 +118,10 @@ impl Launch {
                 bytes: 0..used,
                 word,
             });
+            let in_block = in_block.as_ref().and_then(|all| all.get(number as usize));
+            let words = in_block.map_or((word, word), |at| (at.input / 4, at.output / 4));
             for job in 0..batch.jobs.len() as u32 {
-                match Fitting::of(batch, (number, job), word, keys, &choice.disabled) {
+                match Fitting::of(batch, (number, job), words, keys, &choice.disabled) {
                     Some(fits) => fitting.push(fits),
                     None => left[number as usize].push(job),
                 }
@@ -121,6 +135,8 @@ impl Launch {
             keys.require(fits.key, &fits.suite);
         }
         launch.arrange(choice.arrangement, fitting);
+        launch.outputs =
+            in_block.map_or_else(Vec::new, |all| all.into_iter().map(|at| at.arena).collect());
         (launch, left)
     }
 
@@ -159,13 +175,44 @@ impl Launch {
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
+
+    /// Copies the bytes that no kernel writes to the outputs: what is between the packets, and the packets of the CPU.
+    pub fn copy_between(&mut self, batches: &[Batch]) {
+        let mut written: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.outputs.len()];
+        for (batch, job) in &self.places {
+            let batch = *batch as usize;
+            let job = batches.get(batch).and_then(|b| b.jobs.get(*job as usize));
+            if let (Some(written), Some(job)) = (written.get_mut(batch), job) {
+                let start = job.esp as usize;
+                written.push(start..start + job.len as usize);
+            }
+        }
+        for ((output, batch), mut written) in self.outputs.iter_mut().zip(batches).zip(written) {
+            written.sort_unstable_by_key(|range| range.start);
+            let mut from = 0;
+            let end = batch.used()..batch.used();
+            for range in written.into_iter().chain(std::iter::once(end)) {
+                if let Some(between) = batch.buffer.get(from..range.start) {
+                    output[from..range.start].copy_from_slice(between);
+                }
+                from = from.max(range.end);
+            }
+        }
+    }
+
+    /// Gives the batches their results, if the device has not copied them.
+    pub fn take_outputs(&mut self, batches: &mut [Batch]) {
+        for (batch, output) in batches.iter_mut().zip(self.outputs.drain(..)) {
+            batch.buffer = output;
+        }
+    }
 }
 
 impl<'a> Fitting<'a> {
     fn of(
         batch: &'a Batch,
         place: (u32, u32),
-        word: usize,
+        (input, output): (usize, usize),
         keys: &KeyRows,
         disabled: &[Transform],
     ) -> Option<Self> {
@@ -182,14 +229,14 @@ impl<'a> Fitting<'a> {
         }
         let KeySlot { index, generation } = key.slot();
         let esn = key.esn();
-        let offset = u32::try_from(word).ok()?.checked_add(job.esp / 4)?;
+        let offset = |words: usize| u32::try_from(words).ok()?.checked_add(job.esp / 4);
         Some(Self {
             place,
             key,
             suite,
             job: [
-                offset,
-                offset,
+                offset(input)?,
+                offset(output)?,
                 job.len / 4,
                 index,
                 generation,

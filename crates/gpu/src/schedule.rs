@@ -10,7 +10,8 @@ use crate::suite::StageWork;
 /// How the jobs of a stage are put into work-groups. The first two serve measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrangement {
-    /// Jobs stay in their order. A work-group ends where the kind changes.
+    /// A warp takes its 32 jobs as they come, and the kinds that it meets one after another. So does a warp whose lanes
+    /// take different branches.
     Arrival,
     /// Jobs are sorted by kind.
     ByKind,
@@ -66,9 +67,15 @@ impl Schedule {
     /// Arranges the work of one stage. `work` has the job's number with the job's part in the stage.
     pub fn new(arrangement: Arrangement, work: &[(u32, StageWork)]) -> Self {
         let mut work = work.to_vec();
+        let mut together = work.len().max(1);
         // Sorting keeps the order of equals, so packets of one flow stay neighbours in memory.
         match arrangement {
-            Arrangement::Arrival => {}
+            Arrangement::Arrival => {
+                together = WARP;
+                for jobs in work.chunks_mut(together) {
+                    jobs.sort_by_key(|(_, work)| (work.kind, work.argument));
+                }
+            }
             Arrangement::ByKind => work.sort_by_key(|(_, work)| (work.kind, work.argument)),
             Arrangement::Full => work
                 .sort_by_key(|(_, work)| (work.kind, work.argument, std::cmp::Reverse(work.trip))),
@@ -80,7 +87,7 @@ impl Schedule {
         let same = |a: &(u32, StageWork), b: &(u32, StageWork)| {
             (a.1.kind, a.1.argument) == (b.1.kind, b.1.argument)
         };
-        for run in work.chunk_by(same) {
+        for run in work.chunks(together).flat_map(|jobs| jobs.chunk_by(same)) {
             let mut rest = run;
             while !rest.is_empty() {
                 let len = match arrangement {

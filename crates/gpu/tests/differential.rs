@@ -6,8 +6,10 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::plain::Plain;
-use common::{Numbers, batch, batch_up_to, carried, carry, copy, keys, there_and_back};
+use common::{Numbers, batch, batch_up_to, carried, carry, copy, in_memory, keys, there_and_back};
 use esplanade_crypto::{Transform, cpu};
+use esplanade_gpu::device::host_memory::HostMemoryUse;
+use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::{Arrangement, Gpu, LaunchChoice, self_test};
 
 /// One test at a time uses the device.
@@ -71,6 +73,59 @@ fn a_mix_of_all_transforms_is_as_the_cpu_has_it() {
         let wiped: usize = (0..64).map(|_| gpu.sweep().unwrap()).sum();
         assert!(wiped >= 400 && gpu.keys() == 0);
     }
+}
+
+#[test]
+fn packets_in_shared_memory_are_not_copied() {
+    let Some((_guard, mut gpu)) = gpu(Arrangement::Full, false) else {
+        return;
+    };
+    let numbers = &mut Numbers(17);
+    let transforms: Vec<_> = Transform::ESP.to_vec();
+    let keys = keys(&transforms, transforms.len(), numbers);
+    let mut made = |jobs| batch(&keys, transforms.len(), jobs, numbers);
+    // The CPU gets some of the packets, and they come back beside the device's.
+    let batches = [made(600), made(3), made(300)];
+    let Some(batches) = batches.iter().map(|made| in_memory(&gpu, made)).collect() else {
+        println!("SKIP shared memory: the device has none");
+        return;
+    };
+    there_and_back(&mut gpu, batches, &mut Numbers(18));
+    let counters = gpu.counters();
+    assert!(counters.cpu_jobs > 0 && counters.device_jobs > 0);
+    assert_eq!((counters.launches, counters.in_place), (2, 2));
+    // One batch elsewhere, and all of the launch is copied.
+    let shared = in_memory(&gpu, &made(600)).unwrap();
+    let batches = vec![made(600), shared];
+    there_and_back(&mut gpu, batches, &mut Numbers(19));
+    let counters = gpu.counters();
+    assert_eq!((counters.launches, counters.in_place), (4, 2));
+}
+
+#[test]
+fn packets_in_mapped_memory_are_copied_from_there() {
+    let _guard = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = OpenClOptions {
+        memory_use: Some(HostMemoryUse::Copied),
+        is_timed: true,
+    };
+    let Some(device) = common::opencl_with(options) else {
+        return;
+    };
+    let mut gpu = common::gpu(device);
+    let numbers = &mut Numbers(23);
+    let transforms = carried();
+    let keys = keys(&transforms, transforms.len(), numbers);
+    let batches = [300, 200].map(|jobs| {
+        let made = batch(&keys, transforms.len(), jobs, numbers);
+        in_memory(&gpu, &made).expect("mapped memory")
+    });
+    let places = batches.each_ref().map(|batch| batch.buffer.as_ptr());
+    let done = carry(&mut gpu, batches.into(), "mapped");
+    assert!(done.iter().map(|batch| batch.buffer.as_ptr()).eq(places));
+    let counters = gpu.counters();
+    assert_eq!(counters.in_place, 0);
+    assert!(counters.stage_ns.iter().all(|ns| *ns > 0));
 }
 
 /// Few enough for Oclgrind, which looks for races (`tools/test.sh kernels`).

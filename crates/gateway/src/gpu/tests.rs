@@ -156,6 +156,7 @@ impl Device for Hanging {
 #[test]
 fn a_device_that_hangs_is_given_up() {
     let shared = GpuShared {
+        memory: Mutex::default(),
         config: GpuConfig::default(),
         queue: Mutex::default(),
         end: PortQueue::default(),

@@ -101,6 +101,8 @@ pub struct GpuStats {
     /// Keys on the device.
     pub keys: usize,
     pub launches: u64,
+    /// Launches for which no packet was copied: host and device use the same memory.
+    pub launches_in_place: u64,
     /// Packets that the device has sealed or opened.
     pub device_packets: u64,
     /// Packets of the engine that the CPU has done: too few for a warp, or of a transform that the kernels lack.

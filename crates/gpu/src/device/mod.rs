@@ -1,13 +1,15 @@
 //! Devices that run the kernels.
 
+pub mod host_memory;
 pub mod opencl;
 
 use std::sync::Arc;
 
 use esplanade_crypto::Batch;
 
+use self::host_memory::HostMemory;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits};
+use crate::launch::{Launch, LaunchLimits, STAGES};
 
 /// A failure of the device or of its driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,11 +50,14 @@ pub struct FinishedLaunch {
     pub launch: Launch,
     /// A word for each job of the launch.
     pub verdicts: Vec<u32>,
+    /// The time of each stage's kernel in nanoseconds, where the device measures it.
+    pub stage_ns: [u64; STAGES],
 }
 
 /// A device with the kernels, a key table and room for several launches.
 ///
-/// A device owns the batches of its launches: it reads and writes their arenas by itself.
+/// A device owns the batches of its launches: it reads and writes their arenas by itself. If the launch has outputs, the
+/// kernels work on [`Device::memory`], and otherwise on copies.
 pub trait Device: Send {
     /// The device's name, for people.
     fn name(&self) -> &str;
@@ -61,6 +66,11 @@ pub trait Device: Send {
     fn depth(&self) -> usize;
     /// Rows of the key table.
     fn rows(&self) -> usize;
+
+    /// The memory in which arenas are the least work for the device.
+    fn memory(&self) -> Option<&Arc<HostMemory>> {
+        None
+    }
 
     /// Puts keys into their rows before the next launch.
     fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError>;

@@ -1,5 +1,7 @@
 //! OpenCL devices. The library is loaded at run time.
 
+mod memory;
+
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -7,18 +9,19 @@ use std::ptr;
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction};
-use opencl3::command_queue::CommandQueue;
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
-use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 use zeroize::Zeroize;
 
+use super::host_memory::{HostMemory, HostMemoryUse};
 use super::{Device, DeviceError, FinishedLaunch, Wake};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
@@ -46,7 +49,18 @@ pub struct OpenCl {
     launches: VecDeque<ManuallyDrop<UnderWay>>,
     free: Vec<Stream>,
     keys: KeyTable,
+    memory: Option<Arc<HostMemory>>,
     wake: Wake,
+}
+
+/// Choices for measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenClOptions {
+    /// The use of the memory for arenas. Without a choice the kernels work in place on devices that have no memory of
+    /// their own.
+    pub memory_use: Option<HostMemoryUse>,
+    /// The device measures the kernels' times.
+    pub is_timed: bool,
 }
 
 /// A queue with the memory of one launch.
@@ -70,8 +84,8 @@ struct UnderWay {
     launch: Launch,
     batches: Vec<Batch>,
     verdicts: Vec<u32>,
-    /// The kernels' runs. A later command may complete although a kernel has not run.
-    runs: Vec<Event>,
+    /// The kernels' runs, with their stages. A later command may complete although a kernel has not run.
+    runs: Vec<(usize, Event)>,
     /// Complete when the last read is.
     last: Event,
 }
@@ -148,20 +162,31 @@ impl OpenCl {
     /// Opens a device and compiles the kernels for it, which can take seconds. `wanted` is a part of the device's name
     /// or of its platform's; without it the first GPU is taken.
     pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Self, DeviceError> {
+        Self::open_with(wanted, wake, OpenClOptions::default())
+    }
+
+    /// The same, for measurements.
+    pub fn open_with(
+        wanted: Option<&str>,
+        wake: Wake,
+        options: OpenClOptions,
+    ) -> Result<Self, DeviceError> {
         let Found { device, name, .. } = find(wanted)?;
         let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
+        let context = Arc::new(context);
         let program =
             Program::create_and_build_from_source(&context, kernels::SOURCE, "-cl-std=CL1.2")
                 .map_err(|log| DeviceError::Compiler(log.to_string()))?;
         let keys = KeyTable::new(&context, &program)?;
         let free = (0..DEPTH)
-            .map(|_| Stream::new(&context, &program, &keys.rows))
+            .map(|_| Stream::new(&context, &program, &keys.rows, options))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             name,
             launches: VecDeque::new(),
             free,
             keys,
+            memory: memory::host_memory(&device, &context, options.memory_use),
             wake,
         })
     }
@@ -171,10 +196,15 @@ fn kernel(program: &Program, name: &str) -> Result<Kernel, DeviceError> {
     Kernel::create(program, name).map_err(failed("clCreateKernel"))
 }
 
-fn queue(context: &Context) -> Result<CommandQueue, DeviceError> {
+fn queue(context: &Context, is_timed: bool) -> Result<CommandQueue, DeviceError> {
+    let properties = if is_timed {
+        CL_QUEUE_PROFILING_ENABLE
+    } else {
+        0
+    };
     // OpenCL 1.2 has no other call than the one that later versions deprecate.
     #[allow(deprecated)]
-    CommandQueue::create_default(context, 0).map_err(failed("clCreateCommandQueue"))
+    CommandQueue::create_default(context, properties).map_err(failed("clCreateCommandQueue"))
 }
 
 /// Makes a buffer of `count` values and fills it with zeros: memory may have been another program's.
@@ -214,7 +244,7 @@ fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<Event, Dev
 
 impl KeyTable {
     fn new(context: &Context, program: &Program) -> Result<Self, DeviceError> {
-        let queue = queue(context)?;
+        let queue = queue(context, false)?;
         let table = Self {
             expand: kernel(program, "expand_keys")?,
             wipe: kernel(program, "wipe_keys")?,
@@ -257,15 +287,29 @@ fn check_complete(event: &Event) -> Result<(), DeviceError> {
     }
 }
 
+/// Returns the time that a command took, or 0 if its queue does not measure it.
+fn duration_ns(event: &Event) -> u64 {
+    let begun = event.profiling_command_start();
+    let ended = event.profiling_command_end();
+    begun
+        .and_then(|begun| Ok(ended?.saturating_sub(begun)))
+        .unwrap_or(0)
+}
+
 fn set<T>(kernel: &Kernel, at: cl_uint, buffer: &Buffer<T>) -> Result<(), DeviceError> {
     // SAFETY: the argument is a buffer, given by its handle.
-    let set = unsafe { kernel.set_arg(at, &opencl3::memory::ClMem::get(buffer)) };
+    let set = unsafe { kernel.set_arg(at, &ClMem::get(buffer)) };
     set.map_err(failed("clSetKernelArg"))
 }
 
 impl Stream {
-    fn new(context: &Context, program: &Program, rows: &Buffer<u32>) -> Result<Self, DeviceError> {
-        let queue = queue(context)?;
+    fn new(
+        context: &Context,
+        program: &Program,
+        rows: &Buffer<u32>,
+        options: OpenClOptions,
+    ) -> Result<Self, DeviceError> {
+        let queue = queue(context, options.is_timed)?;
         // Every work-group has a job, and a stage's last work-groups of each kind may be small.
         let groups = || buffer(context, &queue, JOBS * GROUP_WORDS);
         let stream = Self {
@@ -281,10 +325,7 @@ impl Stream {
             verdicts: buffer(context, &queue, JOBS)?,
             queue,
         };
-        let stages = [&stream.cipher, &stream.mac, &stream.finish];
-        for (kernel, groups) in stages.into_iter().zip(&stream.groups) {
-            set(kernel, 0, &stream.input)?;
-            set(kernel, 1, &stream.output)?;
+        for (kernel, groups) in stream.stages().into_iter().zip(&stream.groups) {
             set(kernel, 2, rows)?;
             set(kernel, 3, &stream.jobs)?;
             set(kernel, 4, &stream.order)?;
@@ -297,6 +338,7 @@ impl Stream {
     }
 
     /// Puts the work of a launch into the queue.
+    /// If the launch has outputs, the kernels use `memory`.
     ///
     /// # Safety
     ///
@@ -306,19 +348,16 @@ impl Stream {
         launch: &Launch,
         batches: &mut [Batch],
         verdicts: &mut [u32],
-    ) -> Result<(Vec<Event>, Event), DeviceError> {
+        memory: Option<&HostMemory>,
+    ) -> Result<(Vec<(usize, Event)>, Event), DeviceError> {
         let written = failed("clEnqueueWriteBuffer");
-        let queue = &self.queue;
-        for (part, batch) in launch.parts.iter().zip(&*batches) {
-            let bytes = &batch.buffer[part.bytes.clone()];
-            if !bytes.is_empty() {
-                // SAFETY: the caller keeps the batch. The parts fit the buffer by the launch's limits.
-                unsafe {
-                    queue.enqueue_write_buffer(&mut self.input, CL_FALSE, part.word * 4, bytes, &[])
-                }
-                .map_err(&written)?;
-            }
+        let in_place = memory.filter(|_| !launch.outputs.is_empty());
+        match in_place {
+            Some(memory) => self.use_memory(memory)?,
+            // SAFETY: the caller keeps the batches.
+            None => unsafe { self.write_parts(launch, batches) }?,
         }
+        let queue = &self.queue;
         let [cipher_groups, mac_groups, finish_groups] = &mut self.groups;
         let [cipher, mac, finish] = &launch.groups;
         let tables: [(&mut Buffer<u32>, &[u32]); 5] = [
@@ -335,12 +374,6 @@ impl Stream {
                     .map_err(&written)?;
             }
         }
-        // The bytes between the packets come back as they were.
-        // SAFETY: both buffers have as many bytes.
-        unsafe {
-            queue.enqueue_copy_buffer(&self.input, &mut self.output, 0, 0, launch.words * 4, &[])
-        }
-        .map_err(failed("clEnqueueCopyBuffer"))?;
         // A stage that does not run must not find an earlier launch's verdicts.
         zero(queue, &mut self.verdicts, verdicts.len())?;
         let direction: cl_uint = match launch.direction {
@@ -357,27 +390,93 @@ impl Stream {
             Direction::Open => [1, 2, 0],
         };
         let mut runs = Vec::with_capacity(STAGES);
-        for (kernel, groups) in in_order.map(|at| stages[at]) {
+        for stage in in_order {
+            let (kernel, groups) = stages[stage];
             if groups > 0 {
                 // SAFETY: the ninth argument is a uint.
                 unsafe { kernel.set_arg(8, &direction) }.map_err(failed("clSetKernelArg"))?;
-                runs.push(run(queue, kernel, groups * GROUP_LANES)?);
+                runs.push((stage, run(queue, kernel, groups * GROUP_LANES)?));
             }
         }
-        let read = failed("clEnqueueReadBuffer");
+        if in_place.is_none() {
+            // SAFETY: the caller keeps the batches, and does not touch them.
+            unsafe { self.read_parts(launch, batches) }?;
+        }
+        // SAFETY: the caller keeps the verdicts, one for each job.
+        let last = unsafe {
+            let queue = &self.queue;
+            queue.enqueue_read_buffer(&self.verdicts, CL_FALSE, 0, verdicts, &[])
+        };
+        Ok((runs, last.map_err(failed("clEnqueueReadBuffer"))?))
+    }
+
+    fn stages(&self) -> [&Kernel; STAGES] {
+        [&self.cipher, &self.mac, &self.finish]
+    }
+
+    /// Lets the kernels read and write where the arenas are. Jobs have their places there.
+    fn use_memory(&self, memory: &HostMemory) -> Result<(), DeviceError> {
+        for kernel in self.stages() {
+            for argument in [0, 1] {
+                // SAFETY: the memory is shared, and lives as long as the launch's arenas.
+                unsafe { kernel.set_arg_svm_pointer(argument, memory.start().cast()) }
+                    .map_err(failed("clSetKernelArgSVMPointer"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the batches to the device.
+    ///
+    /// # Safety
+    ///
+    /// The batches stay where they are, and nobody writes to them, until the launch is complete.
+    unsafe fn write_parts(
+        &mut self,
+        launch: &Launch,
+        batches: &[Batch],
+    ) -> Result<(), DeviceError> {
+        for kernel in self.stages() {
+            set(kernel, 0, &self.input)?;
+            set(kernel, 1, &self.output)?;
+        }
+        let queue = &self.queue;
+        for (part, batch) in launch.parts.iter().zip(batches) {
+            let bytes = &batch.buffer[part.bytes.clone()];
+            if !bytes.is_empty() {
+                // SAFETY: the caller keeps the batch. The parts fit the buffer by the launch's limits.
+                unsafe {
+                    queue.enqueue_write_buffer(&mut self.input, CL_FALSE, part.word * 4, bytes, &[])
+                }
+                .map_err(failed("clEnqueueWriteBuffer"))?;
+            }
+        }
+        // The bytes between the packets come back as they were.
+        // SAFETY: both buffers have as many bytes.
+        let copied = unsafe {
+            queue.enqueue_copy_buffer(&self.input, &mut self.output, 0, 0, launch.words * 4, &[])
+        };
+        copied.map_err(failed("clEnqueueCopyBuffer")).map(drop)
+    }
+
+    /// Copies the batches back.
+    ///
+    /// # Safety
+    ///
+    /// The batches stay where they are, and nobody uses them, until the launch is complete.
+    unsafe fn read_parts(&self, launch: &Launch, batches: &mut [Batch]) -> Result<(), DeviceError> {
         for (part, batch) in launch.parts.iter().zip(batches) {
             let bytes = &mut batch.buffer[part.bytes.clone()];
             if !bytes.is_empty() {
                 // SAFETY: the caller keeps the batch, and does not touch it.
                 unsafe {
-                    queue.enqueue_read_buffer(&self.output, CL_FALSE, part.word * 4, bytes, &[])
+                    let (queue, from) = (&self.queue, part.word * 4);
+                    queue.enqueue_read_buffer(&self.output, CL_FALSE, from, bytes, &[])
                 }
-                .map_err(&read)?;
+                .map_err(failed("clEnqueueReadBuffer"))?;
             }
         }
-        // SAFETY: the caller keeps the verdicts, one for each job.
-        let last = unsafe { queue.enqueue_read_buffer(&self.verdicts, CL_FALSE, 0, verdicts, &[]) };
-        Ok((runs, last.map_err(read)?))
+        Ok(())
     }
 }
 
@@ -406,6 +505,10 @@ impl Device for OpenCl {
 
     fn rows(&self) -> usize {
         ROWS
+    }
+
+    fn memory(&self) -> Option<&Arc<HostMemory>> {
+        self.memory.as_ref()
     }
 
     fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError> {
@@ -441,9 +544,10 @@ impl Device for OpenCl {
         // After an error the device may still read and write all of this, so it is never freed.
         let mut held = ManuallyDrop::new((stream, launch, batches, verdicts));
         let (stream, launch, batches, verdicts) = &mut *held;
+        let memory = self.memory.as_deref();
         // SAFETY: all of it is kept until the event is complete. Vectors and arenas keep their memory when they are
         // moved.
-        let (runs, last) = unsafe { stream.enqueue(launch, batches, verdicts) }?;
+        let (runs, last) = unsafe { stream.enqueue(launch, batches, verdicts, memory) }?;
         let wake = Arc::into_raw(Arc::new(Arc::clone(&self.wake)));
         last.set_callback(CL_COMPLETE, on_complete, wake.cast_mut().cast())
             .map_err(failed("clSetEventCallback"))?;
@@ -471,7 +575,11 @@ impl Device for OpenCl {
             status if status < 0 => return Err(failed("a launch")(ClError(status))),
             _ => return Ok(None),
         }
-        oldest.runs.iter().try_for_each(check_complete)?;
+        let mut stage_ns = [0; STAGES];
+        for (stage, event) in &oldest.runs {
+            check_complete(event)?;
+            stage_ns[*stage] = duration_ns(event);
+        }
         let Some(oldest) = self.launches.pop_front() else {
             return Ok(None);
         };
@@ -487,6 +595,7 @@ impl Device for OpenCl {
             batches,
             launch,
             verdicts,
+            stage_ns,
         }))
     }
 

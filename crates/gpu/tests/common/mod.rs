@@ -6,14 +6,19 @@ pub mod plain;
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction, Job, JobStatus, KeyContext, SlotTable, Transform, cpu};
+use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, OpenCl};
 
 /// Opens the OpenCL device that `ESPLANADE_OPENCL` names by a part of its name. The default is PoCL, which runs the
 /// kernels on the CPU. Returns `None`, saying so, where there is no OpenCL.
 pub fn opencl() -> Option<OpenCl> {
+    opencl_with(OpenClOptions::default())
+}
+
+pub fn opencl_with(options: OpenClOptions) -> Option<OpenCl> {
     let wanted = std::env::var("ESPLANADE_OPENCL").unwrap_or_else(|_| "Portable".to_owned());
-    match OpenCl::open(Some(&wanted), Arc::new(|| {})) {
+    match OpenCl::open_with(Some(&wanted), Arc::new(|| {}), options) {
         Ok(device) => Some(device),
         Err(error @ (DeviceError::NoLibrary | DeviceError::NoDevice { .. })) => {
             println!("SKIP opencl: {error}");
@@ -121,6 +126,14 @@ pub fn batch_up_to(
         batch.buffer[job.esp as usize + 4..][..4].copy_from_slice(&low);
     }
     batch
+}
+
+/// Moves a batch into the memory that host and device share. Returns `None` if the device has no such memory.
+pub fn in_memory(gpu: &Gpu, batch: &Batch) -> Option<Batch> {
+    let arena = gpu.memory()?.arena(batch.buffer.len())?;
+    let mut moved = Batch::in_arena(batch.direction, arena, batch.jobs.len());
+    moved.copy_from(batch, None);
+    Some(moved)
 }
 
 pub fn copy(batch: &Batch) -> Batch {

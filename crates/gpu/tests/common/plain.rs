@@ -176,6 +176,7 @@ impl Device for Plain {
             batches,
             launch,
             verdicts,
+            stage_ns: [0; esplanade_gpu::launch::STAGES],
         });
         Ok(())
     }
