@@ -10,8 +10,8 @@ use crate::suite::StageWork;
 /// How the jobs of a stage are put into work-groups. The first two serve measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrangement {
-    /// A warp takes its 32 jobs as they come, and the kinds that it meets one after another. So does a warp whose lanes
-    /// take different branches.
+    /// A warp takes jobs as they come, two for each lane, and the kinds that it meets one after another. So does a warp
+    /// whose lanes take different branches.
     Arrival,
     /// Jobs are sorted by kind.
     ByKind,
@@ -71,7 +71,7 @@ impl Schedule {
         // Sorting keeps the order of equals, so packets of one flow stay neighbours in memory.
         match arrangement {
             Arrangement::Arrival => {
-                together = WARP;
+                together = 2 * WARP;
                 for jobs in work.chunks_mut(together) {
                     jobs.sort_by_key(|(_, work)| (work.kind, work.argument));
                 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use esplanade_crypto::{Batch, Direction};
 use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::model::{divergent_efficiency, lane_efficiency};
-use esplanade_gpu::schedule::{Schedule, WARP};
+use esplanade_gpu::schedule::Schedule;
 use esplanade_gpu::suite::{StageWork, Suite};
 use esplanade_gpu::{Arrangement, Gpu};
 
@@ -93,10 +93,10 @@ pub fn measure(options: &Options, row: &Row, name: &str, arrangement: Arrangemen
     let taken = times(&mut gpu, batch);
     let model = stages
         .each_ref()
-        .map(|work| lane_efficiency(&Schedule::new(arrangement, work), work, WARP));
+        .map(|work| lane_efficiency(&Schedule::new(arrangement, work), work, options.warp));
     let one_lane = stages
         .each_ref()
-        .map(|work| divergent_efficiency(work, WARP));
+        .map(|work| divergent_efficiency(work, options.warp));
     let measured: Vec<f64> = (0..MEASURED)
         .map(|stage| {
             let needed = stages[stage].iter().map(|(_, work)| {

@@ -16,7 +16,7 @@ use esplanade_gpu::device::host_memory::HostMemoryUse;
 use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::{Arrangement, Gpu, LaunchChoice, OpenCl};
 
-use rows::ROWS;
+use rows::{ROWS, Row};
 
 const ARRANGEMENTS: [(&str, Arrangement); 3] = [
     ("arrival", Arrangement::Arrival),
@@ -28,6 +28,8 @@ struct Options {
     device: String,
     packets: usize,
     time: Duration,
+    /// Lanes that run the same instructions. OpenCL on a CPU runs whole work-groups.
+    warp: usize,
 }
 
 impl Options {
@@ -36,19 +38,21 @@ impl Options {
             device: "Portable".to_owned(),
             packets: 4096,
             time: Duration::from_secs(2),
+            warp: 64,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().expect("the option has a value");
             match argument.as_str() {
                 "--device" => options.device = value(),
+                "--warp" => options.warp = value().parse().expect("a number"),
                 "--packets" => options.packets = value().parse().expect("a number"),
                 "--seconds" => {
                     options.time = Duration::from_secs_f64(value().parse().expect("a number"));
                 }
                 // Cargo says so.
                 "--bench" => {}
-                other => panic!("unknown option {other}: --device, --packets, --seconds"),
+                other => panic!("unknown option {other}: --device, --packets, --seconds, --warp"),
             }
         }
         options
@@ -85,6 +89,18 @@ fn main() {
         let gpu = options.gpu(Arrangement::Full, copied);
         closed_loop::gpu(&options, gpu, row, "full, copied");
         open_loop::measure(&options, row, full);
+        for alone in row
+            .transforms
+            .chunks(1)
+            .filter(|_| row.transforms.len() > 1)
+        {
+            let row = Row {
+                transforms: alone,
+                ..*row
+            };
+            let gpu = options.gpu(Arrangement::Full, usual);
+            closed_loop::gpu(&options, gpu, &row, &format!("full, {} alone", alone[0]));
+        }
     }
     walk::measure(&options);
 }
