@@ -149,4 +149,5 @@ environment() { # venv, requirements, who needs it
 environment .venv interop/requirements.txt "the interop suite"
 environment rtl/.venv rtl/requirements.txt "the RTL's tests"
 environment target/tools/gpu-kernels tools/gpu-kernels.txt "the check of the GPU kernels"
+environment target/tools/gpu-intel tools/gpu-intel.txt "the GPU kernels on Intel's OpenCL"
 exit 0

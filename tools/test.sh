@@ -66,7 +66,8 @@ for name in ${names/ lint / format clippy docs deny }; do
     panics) stage panics tools/panics.py ;;
     kernels)
       stage kernels tools/gpu-kernels.py
-      stage races tools/gpu-races.sh ;;
+      stage races tools/gpu-races.sh
+      stage gpu-intel tools/gpu-intel.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
     fuzz)
