@@ -76,7 +76,7 @@ def test_traffic(ends, workers, topology, daemon):
         # PoCL's device has the host's memory.
         assert stats["launches-in-place"] == stats["launches"], stats
         assert (stats["cpu-packets"], stats["disabled"], "failed" in stats) == ("0", [], False), stats
-        assert "engine    gpu (Portable Computing Language" in end.command("status").stdout
+        assert "engine    gpu (OpenCL: Portable Computing Language" in end.command("status").stdout
 
 
 @pytest.mark.esplanade_only
@@ -175,4 +175,4 @@ def test_a_device_that_is_not_there(topology, daemon):
     with pytest.raises(HarnessError) as failed:
         a.start(settings[0])
     text = str(failed.value)
-    assert 'the GPU cannot be used: no device has "Voodoo" in its name; there are: Portable Computing' in text
+    assert 'the GPU cannot be used: no device has "Voodoo" in its name; there are: OpenCL: Portable Computing' in text

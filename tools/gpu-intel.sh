@@ -14,7 +14,7 @@ mkdir "$work/icd" "$work/lib"
 echo "$libraries/libintelocl.so" >"$work/icd/intel.icd"
 # Their loader would hide the system's.
 find "$libraries" -maxdepth 1 -name '*.so*' ! -name 'libOpenCL*' -exec ln -s -t "$work/lib" {} +
-export OCL_ICD_VENDORS=$work/icd LD_LIBRARY_PATH=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ESPLANADE_OPENCL=intel
+export OCL_ICD_VENDORS=$work/icd LD_LIBRARY_PATH=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ESPLANADE_GPU=intel
 cargo test --locked --workspace --test differential -- --show-output a_mix packets_in | tee "$work/log"
 if grep -q '^SKIP' "$work/log"; then
   echo "the kernels have not run on Intel's OpenCL"

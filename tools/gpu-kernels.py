@@ -4,12 +4,13 @@
 - Registers: no kernel spills, none uses local or shared memory or more than 128 registers.
 - Instructions: each kernel and each loop has as many as crates/gpu/kernels/instructions.txt says, within 5 %.
 - DES: the S-boxes in des_networks.h are those of crates/crypto.
+- PTX: esp.ptx, which CUDA's host gives to the driver, is what the compiler makes of the kernels.
 - Constant time: no branch, no address and no division depends on a key, on a packet's bytes or on what is computed
   from them. PTX is checked, and the machine code of each architecture. Jobs, groups and the like are public.
 
 First it shows on kernels with planted leaks that it would find one.
 
-Usage: tools/gpu-kernels.py [--write]      --write makes the table and the S-boxes anew
+Usage: tools/gpu-kernels.py [--write]      --write makes the table, the S-boxes and the PTX anew
 """
 
 import ctypes
@@ -26,9 +27,16 @@ ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "crates/gpu/kernels"
 TABLE = KERNELS / "instructions.txt"
 NETWORKS = KERNELS / "des_networks.h"
+PTX = KERNELS / "esp.ptx"
 NETWORKS_SOURCE = ROOT / "crates/crypto/src/cpu/des/networks.rs"
 WHEELS = ROOT / "target/tools/gpu-kernels"
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
+# The first version of PTX with compute capability 7.5: drivers of CUDA 10.0 and later know it. The compiler gives its
+# own version, which only the newest drivers know. It uses nothing of it, because these are all instructions.
+PTX_VERSION = "6.3"
+PTX_INSTRUCTIONS = set(
+    "add and bfi bra cvt cvta ld lop3 mad mov mul neg not or prmt ret selp setp shf shl shr st sub xor".split()
+)
 REGISTERS_MAX = 128
 TOLERANCE = 0.05
 
@@ -108,8 +116,9 @@ class Compiler:
         getattr(self.library, f"nvrtcGet{what}")(program, buffer)
         return buffer.raw
 
-    def compile(self, source: str, architecture: str) -> dict[str, Kernel]:
-        options = [f"--gpu-architecture={architecture}".encode(), b"--ptxas-options=-v"]
+    def _program(self, source: str, architecture: str, *more: bytes) -> tuple[ctypes.c_void_p, str]:
+        """Returns what is compiled, and the compiler's remarks."""
+        options = [f"--gpu-architecture={architecture}".encode(), *more]
         program = ctypes.c_void_p()
         self.library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"esp.cu", 0, None, None)
         array = (ctypes.c_char_p * len(options))(*options)
@@ -117,6 +126,18 @@ class Compiler:
         log = self._text(program, "ProgramLog").decode().rstrip("\0")
         if code != 0:
             raise Failure(f"{architecture}: NVRTC error {code}\n{log}")
+        return program, log
+
+    def ptx(self) -> str:
+        """The kernels for the oldest architecture. Only the target's name would differ for others."""
+        program, _ = self._program(source(), "compute_75")
+        text = self._text(program, "PTX").decode().rstrip("\0")
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        head = f"// Kernels: {fnv1a(''.join((KERNELS / name).read_text() for name in FILES))}\n"
+        return head + re.sub(r"(?m)^\.version .*", f".version {PTX_VERSION}", text, count=1)
+
+    def compile(self, source: str, architecture: str) -> dict[str, Kernel]:
+        program, log = self._program(source, architecture, b"--ptxas-options=-v")
         kernels = kernels_of_log(log)
         ptx = functions_of_ptx(self._text(program, "PTX").decode().rstrip("\0"))
         sass = functions_of_sass(self._disassembled(self._text(program, "CUBIN")), architecture)
@@ -145,6 +166,25 @@ def kernels_of_log(log: str) -> dict[str, Kernel]:
 
 def source(extra: str = "") -> str:
     return "".join((KERNELS / name).read_text() + "\n" for name in FILES) + extra
+
+
+def fnv1a(text: str) -> str:
+    """FNV-1a of 64 bits: a unit test of crates/gpu sees by it that the PTX is old, without a compiler."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{value:016x}"
+
+
+def check_ptx(ptx: str) -> list[str]:
+    """Instructions that a driver of PTX_VERSION may not know, and a difference from the file."""
+    opcodes = {instruction.opcode for body in functions_of_ptx(ptx).values() for instruction in body}
+    # Modifiers with colons came later.
+    unknown = {code for code in opcodes if code.split(".")[0] not in PTX_INSTRUCTIONS or "::" in code}
+    failures = [f"{PTX.name}: has PTX {PTX_VERSION} {code}? Then add it to the list" for code in sorted(unknown)]
+    if not PTX.exists() or PTX.read_text() != ptx:
+        failures.append(f"{PTX.name} is not what the compiler makes of the kernels: run with --write")
+    return failures
 
 
 # ---------------------------------------------------------------------------- reading PTX and machine code
@@ -633,10 +673,13 @@ def main() -> int:
     if compiler is None:
         print("SKIP gpu-kernels: NVRTC and nvdisasm are not installed (tools/deps.sh)")
         return 0
+    ptx = compiler.ptx()
+    if arguments:
+        PTX.write_text(ptx)
     with ProcessPoolExecutor(2) as pool:
         results = list(pool.map(check_architecture, ARCHITECTURES))
     lines = {place: line for found, _ in results for place, line in found.items()}
-    failures = [failure for _, found in results for failure in found]
+    failures = check_ptx(ptx) + [failure for _, found in results for failure in found]
     if arguments:
         head = f"# Instructions of each kernel and of its loops, by {compiler.version()} (tools/gpu-kernels.py)\n"
         TABLE.write_text(head + "".join(f"{place}: {line}\n" for place, line in lines.items()))

@@ -12,7 +12,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Oclgrind does not know all that clang's optimiser makes.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="oclgrind --data-races --build-options -cl-opt-disable"
-OPENCL_DYLIB_PATH=$library ESPLANADE_OPENCL=oclgrind \
+OPENCL_DYLIB_PATH=$library ESPLANADE_GPU=oclgrind \
   cargo test --locked --workspace --test differential -- --nocapture a_few_of_all_transforms 2>&1 | tee "$log"
 if grep -qiE 'race|invalid (read|write)|SKIP' "$log"; then
   echo "Oclgrind has found something, or has not run"

@@ -15,7 +15,7 @@ use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
 use esplanade_gpu::device::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
-use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, OpenCl, Wake, self_test};
+use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Wake, self_test};
 
 use crate::config::GpuConfig;
 use crate::confine;
@@ -74,12 +74,14 @@ pub fn carries(transform: Transform, direction: Direction) -> bool {
 pub fn failure(error: DeviceError) -> Failure {
     let failure = Failure::runtime(format!("the GPU cannot be used: {error}"));
     failure.help(match error {
-        DeviceError::NoLibrary => {
-            "install the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"
+        DeviceError::NoLibrary(_) => {
+            "install NVIDIA's driver, or the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"
         }
         DeviceError::NoDevice { .. } => {
-            "install the GPU's OpenCL driver, or name a part of a device's name"
+            "install the GPU's driver, or name a part of a name that `esplanade gpu` lists"
         }
+        DeviceError::OldDriver(_) => "install a newer driver: that of CUDA 10 or later",
+        DeviceError::OldDevice { .. } => "install the GPU's OpenCL driver, or name another device",
         _ => "a gateway with `engine = cpu` and without a gpu section does without",
     })
 }
@@ -176,12 +178,12 @@ impl Opened {
             let queue = Arc::clone(&queue);
             move || queue.wake()
         });
-        let device = OpenCl::open(config.device.as_deref(), wake)?;
+        let device = esplanade_gpu::open(config.device.as_deref(), wake)?;
         let choice = LaunchChoice {
             residue: config.residue,
             ..LaunchChoice::default()
         };
-        let mut gpu = Gpu::new(Box::new(device), choice);
+        let mut gpu = Gpu::new(device, choice);
         self_test::run(&mut gpu)?;
         for transform in gpu.disabled() {
             tracing::error!("the GPU gives wrong results for {transform}: the CPU does it");

@@ -18,6 +18,10 @@ pub const SOURCE: &str = concat!(
     include_str!("../kernels/esp.c"),
 );
 
+/// The same as NVIDIA's PTX of compute capability 7.5, which a driver translates for its GPU. `tools/gpu-kernels.py`
+/// makes the file. A zero ends the text, as the driver takes it.
+pub const PTX: &str = concat!(include_str!("../kernels/esp.ptx"), "\0");
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +34,44 @@ mod tests {
         let value = lines.find_map(|line| line.strip_prefix(&start));
         let value = value.and_then(|rest| rest.split(' ').next());
         value.and_then(|value| value.parse().ok()).expect(name)
+    }
+
+    /// FNV-1a of 64 bits.
+    fn hash(text: &str) -> u64 {
+        let add = |value: u64, byte: u8| (value ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, add)
+    }
+
+    /// The compiler is not everywhere, but this sees a source that has changed since.
+    #[test]
+    fn the_ptx_is_of_these_kernels() {
+        let first = format!("// Kernels: {:016x}\n", hash(SOURCE));
+        assert!(
+            PTX.starts_with(&first),
+            "kernels/esp.ptx is old: run tools/gpu-kernels.py --write, which needs NVIDIA's compiler (tools/deps.sh)"
+        );
+    }
+
+    #[test]
+    fn the_ptx_is_for_all_drivers_and_has_all_entries() {
+        for line in [
+            "\n.version 6.3\n",
+            "\n.target sm_75\n",
+            "\n.address_size 64\n",
+        ] {
+            assert!(PTX.contains(line), "{line}");
+        }
+        let named = |text: &'static str, before: &str| -> Vec<&str> {
+            let parts = text.split(before).skip(1);
+            parts.filter_map(|part| part.split('(').next()).collect()
+        };
+        let entries = named(PTX, ".visible .entry ");
+        let of_source = named(SOURCE, "\nENTRY ");
+        assert_eq!(entries, of_source);
+        assert!(entries.len() >= 5);
+        let lanes = format!(".maxntid {}, 1, 1\n", abi::GROUP_LANES);
+        assert_eq!(PTX.matches(&lanes).count(), entries.len());
+        assert!(PTX.ends_with('\0') && PTX.matches('\0').count() == 1);
     }
 
     #[test]

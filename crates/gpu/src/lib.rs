@@ -1,7 +1,8 @@
 //! The GPU engine: ESP on a device where every packet has another SA, another transform and another length.
 //!
 //! A [`Launch`](launch::Launch) takes the jobs of several batches. Its [`schedule`] puts packets into work-groups whose
-//! lanes all do the same. The kernels (`kernels/`) are C, compiled at run time by the device's own compiler.
+//! lanes all do the same. The kernels (`kernels/`) are C. OpenCL compiles them at run time, and CUDA translates PTX that
+//! was made of them.
 //! [`Gpu`] owns a device and gives batches back. It has no thread: its user waits and polls.
 
 pub mod abi;
@@ -16,7 +17,7 @@ pub mod self_test;
 pub mod suite;
 
 pub use device::opencl::OpenCl;
-pub use device::{Device, DeviceError, Wake};
+pub use device::{Device, DeviceError, Wake, names, open};
 pub use engine::{Gpu, GpuCounters};
 pub use launch::LaunchChoice;
 pub use schedule::Arrangement;

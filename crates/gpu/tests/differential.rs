@@ -1,12 +1,14 @@
-//! Holds devices against the CPU engine, byte for byte: OpenCL (PoCL, or what `ESPLANADE_OPENCL` names), and the kernels
-//! as plain C under sanitizers.
+//! Holds devices against the CPU engine, byte for byte: PoCL or what `ESPLANADE_GPU` names, CUDA over a stand-in for
+//! its driver, and the kernels as plain C under sanitizers.
 
 mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::plain::Plain;
-use common::{Numbers, batch, batch_up_to, carried, carry, copy, in_memory, keys, there_and_back};
+use common::{
+    Numbers, batch, batch_up_to, carried, carry, copy, in_memory, keys, stand_in, there_and_back,
+};
 use esplanade_crypto::{Transform, cpu};
 use esplanade_gpu::device::host_memory::HostMemoryUse;
 use esplanade_gpu::device::opencl::OpenClOptions;
@@ -15,7 +17,7 @@ use esplanade_gpu::{Arrangement, Gpu, LaunchChoice, self_test};
 /// One test at a time uses the device.
 static DEVICE: Mutex<()> = Mutex::new(());
 
-/// Returns the device, or `None` where there is no OpenCL.
+/// Returns the device, or `None` where there is none.
 fn gpu(arrangement: Arrangement, residue: bool) -> Option<(MutexGuard<'static, ()>, Gpu)> {
     let guard = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = LaunchChoice {
@@ -23,7 +25,24 @@ fn gpu(arrangement: Arrangement, residue: bool) -> Option<(MutexGuard<'static, (
         residue,
         disabled: Vec::new(),
     };
-    Some((guard, Gpu::new(Box::new(common::opencl()?), choice)))
+    Some((guard, Gpu::new(common::device()?, choice)))
+}
+
+/// The tests of a device again, with CUDA.
+#[test]
+fn cuda_is_as_the_cpu_has_it() {
+    let tests = [
+        "every_transform_is_as_the_cpu_has_it",
+        "a_mix_of_all_transforms_is_as_the_cpu_has_it",
+        "the_cpu_gets_what_the_kernels_lack_and_what_fills_no_warp",
+        "the_self_test_finds_nothing",
+        "several_launches_are_under_way_and_come_back_in_order",
+    ];
+    stand_in::run(&tests, "none", |text| {
+        let passed = format!("{} passed", tests.len());
+        let left = "stand-in: 0 contexts are left";
+        text.contains(&passed) && text.contains(left) && !text.contains("SKIP")
+    });
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! `esplanade gpu`: lists OpenCL devices and tests one, without a gateway.
+//! `esplanade gpu`: lists the devices of CUDA and of OpenCL and tests one, without a gateway.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use esplanade_crypto::{Direction, Transform};
-use esplanade_gpu::{Gpu, LaunchChoice, OpenCl, self_test};
+use esplanade_gpu::{Gpu, LaunchChoice, self_test};
 
 use super::print;
 use crate::failure::Failure;
@@ -15,18 +15,25 @@ pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
     let mut out = String::new();
     match device {
         None => {
-            let names = OpenCl::names().map_err(gpu::failure)?;
+            let (names, mut failures) = esplanade_gpu::names();
             if names.is_empty() {
-                out.push_str("there is no OpenCL device\n");
+                if let Some(error) = failures.pop() {
+                    return Err(gpu::failure(error));
+                }
+                out.push_str("there is no device of CUDA or OpenCL\n");
             }
             for name in names {
                 let _ = writeln!(out, "{}", one_line(&name));
             }
+            for failure in failures {
+                let _ = writeln!(out, "warning   {}", one_line(&failure.to_string()));
+            }
         }
         Some(wanted) => {
             let begun = Instant::now();
-            let device = OpenCl::open(Some(wanted), Arc::new(|| {})).map_err(gpu::failure)?;
-            let mut engine = Gpu::new(Box::new(device), LaunchChoice::default());
+            let device =
+                esplanade_gpu::open(Some(wanted), Arc::new(|| {})).map_err(gpu::failure)?;
+            let mut engine = Gpu::new(device, LaunchChoice::default());
             let made = begun.elapsed().as_secs_f64();
             self_test::run(&mut engine).map_err(gpu::failure)?;
             let tested = begun.elapsed().as_secs_f64() - made;

@@ -21,7 +21,7 @@ fn engine() -> Option<GpuEngine> {
     };
     match GpuEngine::start(&config) {
         Ok(engine) => Some(engine),
-        Err(error @ (DeviceError::NoLibrary | DeviceError::NoDevice { .. })) => {
+        Err(error @ (DeviceError::NoLibrary(_) | DeviceError::NoDevice { .. })) => {
             println!("SKIP opencl: {error}");
             None
         }

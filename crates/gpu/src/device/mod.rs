@@ -1,25 +1,40 @@
 //! Devices that run the kernels.
 
+pub mod cuda;
 pub mod host_memory;
 pub mod opencl;
+mod plan;
 
 use std::sync::Arc;
 
 use esplanade_crypto::Batch;
 
+use self::cuda::{Cuda, CudaFound};
 use self::host_memory::HostMemory;
+use self::opencl::OpenCl;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGES};
 
 /// A failure of the device or of its driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    #[error("the OpenCL library libOpenCL.so.1 is not there")]
-    NoLibrary,
+    #[error("{0} is not there")]
+    NoLibrary(&'static str),
+    #[error("the driver of CUDA is too old: it has no {0}")]
+    OldDriver(&'static str),
     #[error("{}", no_device(wanted.as_deref(), there))]
     NoDevice {
         wanted: Option<String>,
         there: Vec<String>,
+    },
+    #[error(
+        "{name} has compute capability {}.{}, and the kernels need {}.{}",
+        capability.0, capability.1, needed.0, needed.1
+    )]
+    OldDevice {
+        name: String,
+        capability: (i32, i32),
+        needed: (i32, i32),
     },
     #[error("the device's compiler refuses the kernels: {0}")]
     Compiler(String),
@@ -31,12 +46,53 @@ pub enum DeviceError {
 
 fn no_device(wanted: Option<&str>, there: &[String]) -> String {
     let there = match there {
-        [] => "there is no OpenCL device".to_owned(),
+        [] => "there is no device".to_owned(),
         there => format!("there are: {}", there.join(", ")),
     };
     match wanted {
         Some(wanted) => format!("no device has {wanted:?} in its name; {there}"),
         None => format!("there is no GPU; {there}"),
+    }
+}
+
+/// Returns the names of all devices, CUDA's first. Returns also why a library names none. One that is not there is no
+/// failure, unless both are not.
+pub fn names() -> (Vec<String>, Vec<DeviceError>) {
+    match (Cuda::names(), OpenCl::names()) {
+        (Ok(by_cuda), Ok(by_opencl)) => ([by_cuda, by_opencl].concat(), Vec::new()),
+        (Ok(names), Err(DeviceError::NoLibrary(_)))
+        | (Err(DeviceError::NoLibrary(_)), Ok(names)) => (names, Vec::new()),
+        (Ok(names), Err(error)) | (Err(error), Ok(names)) => (names, vec![error]),
+        (Err(by_cuda), Err(by_opencl)) => (Vec::new(), vec![neither(by_cuda, by_opencl)]),
+    }
+}
+
+/// Opens a device and makes the kernels for it, which can take seconds. `wanted` is a part of the name that [`names`]
+/// has; without it the first GPU is taken. A device of both libraries is CUDA's.
+pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Box<dyn Device>, DeviceError> {
+    let by_cuda = match CudaFound::new(wanted) {
+        Ok(found) => return Ok(Box::new(Cuda::open(found, wake)?)),
+        Err(error) => error,
+    };
+    match OpenCl::open(wanted, wake) {
+        Ok(device) => Ok(Box::new(device)),
+        Err(by_opencl) => Err(neither(by_cuda, by_opencl)),
+    }
+}
+
+/// Tells why neither library has a device: what a user has to know first.
+fn neither(by_cuda: DeviceError, by_opencl: DeviceError) -> DeviceError {
+    use DeviceError::{NoDevice, NoLibrary};
+    match (by_cuda, by_opencl) {
+        (NoLibrary(_), NoLibrary(_)) => {
+            NoLibrary("neither libcuda.so.1 (CUDA) nor libOpenCL.so.1 (OpenCL)")
+        }
+        (NoLibrary(_), error) | (NoDevice { .. }, error @ DeviceError::Call { .. }) => error,
+        (NoDevice { wanted, mut there }, NoDevice { there: more, .. }) => {
+            there.extend(more);
+            NoDevice { wanted, there }
+        }
+        (error, _) => error,
     }
 }
 

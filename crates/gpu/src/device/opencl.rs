@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction};
+use esplanade_crypto::Batch;
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
@@ -19,27 +19,19 @@ use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
-use zeroize::Zeroize;
 
 use super::host_memory::{HostMemory, HostMemoryUse};
-use super::{Device, DeviceError, FinishedLaunch, Wake};
+use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
+use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGES};
 
+/// The library of the loader.
+const LIBRARY: &str = "libOpenCL.so.1";
 /// The loader's error where no driver is installed (CL_PLATFORM_NOT_FOUND_KHR).
 const NO_PLATFORM: cl_int = -1001;
-/// Launches under way at once.
-const DEPTH: usize = 4;
-/// The words of the packets of a launch: 8 MiB.
-const WORDS: usize = 2 << 20;
-/// Jobs of a launch.
-const JOBS: usize = 16_384;
-/// Rows of the key table.
-const ROWS: usize = 32_768;
-/// Keys loaded, or rows wiped, by one call of a kernel.
-const KEYS_AT_ONCE: usize = 256;
 
 /// An OpenCL device.
 pub struct OpenCl {
@@ -66,9 +58,7 @@ pub struct OpenClOptions {
 /// A queue with the memory of one launch.
 struct Stream {
     queue: CommandQueue,
-    cipher: Kernel,
-    mac: Kernel,
-    finish: Kernel,
+    stages: [Kernel; STAGES],
     input: Buffer<u8>,
     output: Buffer<u8>,
     jobs: Buffer<u32>,
@@ -115,7 +105,7 @@ struct Found {
 fn devices() -> Result<Vec<Found>, DeviceError> {
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
-        Err(ClError(DLOPEN_RUNTIME_LOAD_FAILED)) => return Err(DeviceError::NoLibrary),
+        Err(ClError(DLOPEN_RUNTIME_LOAD_FAILED)) => return Err(DeviceError::NoLibrary(LIBRARY)),
         Err(ClError(NO_PLATFORM)) => Vec::new(),
         Err(error) => return Err(failed("clGetPlatformIDs")(error)),
     };
@@ -126,7 +116,7 @@ fn devices() -> Result<Vec<Found>, DeviceError> {
             let device = ClDevice::new(id);
             let name = device.name().unwrap_or_default();
             found.push(Found {
-                name: format!("{}: {}", platform_name.trim(), name.trim()),
+                name: format!("OpenCL: {}: {}", platform_name.trim(), name.trim()),
                 is_gpu: device
                     .dev_type()
                     .is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0),
@@ -137,14 +127,15 @@ fn devices() -> Result<Vec<Found>, DeviceError> {
     Ok(found)
 }
 
-/// Finds a device whose name has `wanted` in it. Without a wish it is the first GPU.
+/// Finds a device whose name has `wanted` in it, and a GPU first. Without a wish it is the first GPU.
 fn find(wanted: Option<&str>) -> Result<Found, DeviceError> {
     let mut devices = devices()?;
-    let is_it = |found: &Found| match wanted {
-        Some(wanted) => found.name.to_lowercase().contains(&wanted.to_lowercase()),
-        None => found.is_gpu,
-    };
-    match devices.iter().position(is_it) {
+    let is_it = |found: &Found| plan::is_wanted(&found.name, wanted);
+    let gpu = devices
+        .iter()
+        .position(|found| found.is_gpu && is_it(found));
+    let other = || wanted.and_then(|_| devices.iter().position(is_it));
+    match gpu.or_else(other) {
         Some(index) => Ok(devices.swap_remove(index)),
         None => Err(DeviceError::NoDevice {
             wanted: wanted.map(str::to_owned),
@@ -246,8 +237,8 @@ impl KeyTable {
     fn new(context: &Context, program: &Program) -> Result<Self, DeviceError> {
         let queue = queue(context, false)?;
         let table = Self {
-            expand: kernel(program, "expand_keys")?,
-            wipe: kernel(program, "wipe_keys")?,
+            expand: kernel(program, plan::EXPAND_ENTRY)?,
+            wipe: kernel(program, plan::WIPE_ENTRY)?,
             rows: buffer(context, &queue, ROWS * ROW_WORDS)?,
             staging: buffer(context, &queue, KEYS_AT_ONCE * RAW_WORDS)?,
             queue,
@@ -310,22 +301,22 @@ impl Stream {
         options: OpenClOptions,
     ) -> Result<Self, DeviceError> {
         let queue = queue(context, options.is_timed)?;
+        let LaunchLimits { words, jobs } = LIMITS;
         // Every work-group has a job, and a stage's last work-groups of each kind may be small.
-        let groups = || buffer(context, &queue, JOBS * GROUP_WORDS);
+        let groups = || buffer(context, &queue, jobs * GROUP_WORDS);
+        let [cipher, mac, finish] = plan::STAGE_ENTRIES.map(|entry| kernel(program, entry));
         let stream = Self {
-            cipher: kernel(program, "esp_cipher")?,
-            mac: kernel(program, "esp_mac")?,
-            finish: kernel(program, "esp_finish")?,
-            input: buffer(context, &queue, WORDS * 4)?,
-            output: buffer(context, &queue, WORDS * 4)?,
-            jobs: buffer(context, &queue, JOBS * JOB_WORDS)?,
-            order: buffer(context, &queue, 2 * STAGES * JOBS)?,
+            stages: [cipher?, mac?, finish?],
+            input: buffer(context, &queue, words * 4)?,
+            output: buffer(context, &queue, words * 4)?,
+            jobs: buffer(context, &queue, jobs * JOB_WORDS)?,
+            order: buffer(context, &queue, ORDER_WORDS)?,
             groups: [groups()?, groups()?, groups()?],
-            scratch: buffer(context, &queue, JOBS * SCRATCH_WORDS)?,
-            verdicts: buffer(context, &queue, JOBS)?,
+            scratch: buffer(context, &queue, jobs * SCRATCH_WORDS)?,
+            verdicts: buffer(context, &queue, jobs)?,
             queue,
         };
-        for (kernel, groups) in stream.stages().into_iter().zip(&stream.groups) {
+        for (kernel, groups) in stream.stages.iter().zip(&stream.groups) {
             set(kernel, 2, rows)?;
             set(kernel, 3, &stream.jobs)?;
             set(kernel, 4, &stream.order)?;
@@ -376,27 +367,13 @@ impl Stream {
         }
         // A stage that does not run must not find an earlier launch's verdicts.
         zero(queue, &mut self.verdicts, verdicts.len())?;
-        let direction: cl_uint = match launch.direction {
-            Direction::Seal => 0,
-            Direction::Open => 1,
-        };
-        let stages = [
-            (&self.cipher, cipher.len()),
-            (&self.mac, mac.len()),
-            (&self.finish, finish.len()),
-        ];
-        let in_order = match launch.direction {
-            Direction::Seal => [0, 1, 2],
-            Direction::Open => [1, 2, 0],
-        };
+        let direction: cl_uint = plan::direction_word(launch.direction);
         let mut runs = Vec::with_capacity(STAGES);
-        for stage in in_order {
-            let (kernel, groups) = stages[stage];
-            if groups > 0 {
-                // SAFETY: the ninth argument is a uint.
-                unsafe { kernel.set_arg(8, &direction) }.map_err(failed("clSetKernelArg"))?;
-                runs.push((stage, run(queue, kernel, groups * GROUP_LANES)?));
-            }
+        for (stage, groups) in plan::stages(launch) {
+            let kernel = &self.stages[stage];
+            // SAFETY: the ninth argument is a uint.
+            unsafe { kernel.set_arg(8, &direction) }.map_err(failed("clSetKernelArg"))?;
+            runs.push((stage, run(queue, kernel, groups * GROUP_LANES)?));
         }
         if in_place.is_none() {
             // SAFETY: the caller keeps the batches, and does not touch them.
@@ -410,13 +387,9 @@ impl Stream {
         Ok((runs, last.map_err(failed("clEnqueueReadBuffer"))?))
     }
 
-    fn stages(&self) -> [&Kernel; STAGES] {
-        [&self.cipher, &self.mac, &self.finish]
-    }
-
     /// Lets the kernels read and write where the arenas are. Jobs have their places there.
     fn use_memory(&self, memory: &HostMemory) -> Result<(), DeviceError> {
-        for kernel in self.stages() {
+        for kernel in &self.stages {
             for argument in [0, 1] {
                 // SAFETY: the memory is shared, and lives as long as the launch's arenas.
                 unsafe { kernel.set_arg_svm_pointer(argument, memory.start().cast()) }
@@ -436,7 +409,7 @@ impl Stream {
         launch: &Launch,
         batches: &[Batch],
     ) -> Result<(), DeviceError> {
-        for kernel in self.stages() {
+        for kernel in &self.stages {
             set(kernel, 0, &self.input)?;
             set(kernel, 1, &self.output)?;
         }
@@ -493,10 +466,7 @@ impl Device for OpenCl {
     }
 
     fn limits(&self) -> LaunchLimits {
-        LaunchLimits {
-            words: WORDS,
-            jobs: JOBS,
-        }
+        LIMITS
     }
 
     fn depth(&self) -> usize {
@@ -512,34 +482,15 @@ impl Device for OpenCl {
     }
 
     fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError> {
-        for keys in keys.chunks(KEYS_AT_ONCE) {
-            let mut words: Vec<u32> = Vec::with_capacity(keys.len() * RAW_WORDS);
-            keys.iter().for_each(|key| words.extend_from_slice(&**key));
-            let loaded = self.keys.run(false, &words, keys.len());
-            words.zeroize();
-            loaded?;
-        }
-        Ok(())
+        plan::load_keys(keys, |words, count| self.keys.run(false, words, count))
     }
 
     fn wipe_keys(&mut self, rows: &[u32]) -> Result<(), DeviceError> {
-        for rows in rows.chunks(KEYS_AT_ONCE) {
-            self.keys.run(true, rows, rows.len())?;
-        }
-        Ok(())
+        plan::wipe_keys(rows, |rows, count| self.keys.run(true, rows, count))
     }
 
     fn start(&mut self, launch: Launch, batches: Vec<Batch>) -> Result<(), DeviceError> {
-        if launch.words > WORDS || launch.jobs.len() > JOBS {
-            return Err(DeviceError::Call {
-                call: "a launch",
-                why: format!("it has more than {WORDS} words or {JOBS} jobs"),
-            });
-        }
-        let stream = self.free.pop().ok_or_else(|| DeviceError::Call {
-            call: "a launch",
-            why: format!("{DEPTH} are under way"),
-        })?;
+        let stream = plan::check_start(&launch, self.free.pop())?;
         let verdicts = vec![0; launch.jobs.len()];
         // After an error the device may still read and write all of this, so it is never freed.
         let mut held = ManuallyDrop::new((stream, launch, batches, verdicts));

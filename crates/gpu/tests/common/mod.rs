@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod plain;
+pub mod stand_in;
 
 use std::sync::Arc;
 
@@ -10,17 +11,25 @@ use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, OpenCl};
 
-/// Opens the OpenCL device that `ESPLANADE_OPENCL` names by a part of its name. The default is PoCL, which runs the
-/// kernels on the CPU. Returns `None`, saying so, where there is no OpenCL.
-pub fn opencl() -> Option<OpenCl> {
-    opencl_with(OpenClOptions::default())
+/// The device that `ESPLANADE_GPU` names by a part of its name. The default is PoCL, which runs the kernels on the CPU.
+fn wanted() -> String {
+    std::env::var("ESPLANADE_GPU").unwrap_or_else(|_| "Portable".to_owned())
 }
 
+/// Opens the device. Returns `None`, saying so, where there is none.
+pub fn device() -> Option<Box<dyn Device>> {
+    or_skip(esplanade_gpu::open(Some(&wanted()), Arc::new(|| {})))
+}
+
+/// Opens the device by OpenCL.
 pub fn opencl_with(options: OpenClOptions) -> Option<OpenCl> {
-    let wanted = std::env::var("ESPLANADE_OPENCL").unwrap_or_else(|_| "Portable".to_owned());
-    match OpenCl::open_with(Some(&wanted), Arc::new(|| {}), options) {
+    or_skip(OpenCl::open_with(Some(&wanted()), Arc::new(|| {}), options))
+}
+
+fn or_skip<T>(opened: Result<T, DeviceError>) -> Option<T> {
+    match opened {
         Ok(device) => Some(device),
-        Err(error @ (DeviceError::NoLibrary | DeviceError::NoDevice { .. })) => {
+        Err(error @ (DeviceError::NoLibrary(_) | DeviceError::NoDevice { .. })) => {
             println!("SKIP opencl: {error}");
             None
         }
@@ -30,11 +39,16 @@ pub fn opencl_with(options: OpenClOptions) -> Option<OpenCl> {
 
 /// An engine that gives the device all jobs that its kernels have.
 pub fn gpu(device: impl Device + 'static) -> Gpu {
+    gpu_of(Box::new(device))
+}
+
+/// The same, over a device of any library.
+pub fn gpu_of(device: Box<dyn Device>) -> Gpu {
     let choice = LaunchChoice {
         residue: true,
         ..LaunchChoice::default()
     };
-    Gpu::new(Box::new(device), choice)
+    Gpu::new(device, choice)
 }
 
 /// A generator of numbers that are the same in every run.

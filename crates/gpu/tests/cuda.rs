@@ -1,0 +1,296 @@
+//! CUDA's host over a stand-in for the driver, which has faults: what is there, and what becomes of errors.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use common::stand_in::inside;
+use common::{Numbers, batch, carried, keys, there_and_back};
+use esplanade_crypto::Batch;
+use esplanade_gpu::device::cuda::{Cuda, CudaFound};
+use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, names, open, self_test};
+
+fn opened() -> Gpu {
+    common::gpu_of(common::device().unwrap())
+}
+
+fn refused() -> DeviceError {
+    let found = CudaFound::new(None).unwrap();
+    Cuda::open(found, Arc::new(|| {})).unwrap_err()
+}
+
+/// Batches that need all stages.
+fn some(jobs: usize) -> Vec<Batch> {
+    let numbers = &mut Numbers(17);
+    let transforms = carried();
+    let keys = keys(&transforms, transforms.len(), numbers);
+    vec![batch(&keys, transforms.len(), jobs, numbers)]
+}
+
+/// No call reaches the driver after an error.
+fn assert_out_of_service(gpu: &mut Gpu) {
+    for error in [
+        gpu.carry(some(40)).unwrap_err(),
+        gpu.poll().unwrap_err(),
+        gpu.wait().unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("failed before"), "{error}");
+    }
+}
+
+#[test]
+fn a_part_of_a_name_selects_the_device() {
+    let test = "a_part_of_a_name_selects_the_device";
+    inside(test, "two", 0, || {
+        let (names, failures) = names();
+        assert_eq!(names[..2], ["CUDA: Stand-in 0", "CUDA: Stand-in 1"]);
+        assert!(
+            !failures
+                .iter()
+                .any(|error| error.to_string().contains("cu"))
+        );
+        for (wanted, name) in [
+            (None, "CUDA: Stand-in 0"),
+            (Some("cuda"), "CUDA: Stand-in 0"),
+            (Some("STAND-IN 1"), "CUDA: Stand-in 1"),
+        ] {
+            assert_eq!(open(wanted, Arc::new(|| {})).unwrap().name(), name);
+        }
+        let error = CudaFound::new(Some("Portable")).unwrap_err().to_string();
+        assert!(error.contains("Stand-in 0, CUDA: Stand-in 1"), "{error}");
+    });
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_an_error() {
+    inside(
+        "a_driver_that_is_not_there_is_an_error",
+        "no-library",
+        0,
+        || {
+            let error = CudaFound::new(None).unwrap_err();
+            assert_eq!(error, DeviceError::NoLibrary("libcuda.so.1"));
+            assert_eq!(error.to_string(), "libcuda.so.1 is not there");
+        },
+    );
+}
+
+#[test]
+fn a_driver_that_lacks_a_call_is_an_error() {
+    inside(
+        "a_driver_that_lacks_a_call_is_an_error",
+        "old-driver",
+        0,
+        || {
+            let error = CudaFound::new(None).unwrap_err();
+            assert_eq!(error, DeviceError::OldDriver("cuLaunchHostFunc"));
+            assert_eq!(open(Some("stand-in"), Arc::new(|| {})).err(), Some(error));
+        },
+    );
+}
+
+#[test]
+fn a_driver_without_a_device_has_none() {
+    inside("a_driver_without_a_device_has_none", "no-device", 0, || {
+        let there = Vec::new();
+        let wanted = None;
+        assert_eq!(
+            CudaFound::new(None).unwrap_err(),
+            DeviceError::NoDevice { wanted, there }
+        );
+    });
+}
+
+#[test]
+fn a_broken_driver_is_told_and_does_not_hide_opencl() {
+    let test = "a_broken_driver_is_told_and_does_not_hide_opencl";
+    inside(test, "broken", 0, || {
+        let (_, failures) = names();
+        let failure = failures[0].to_string();
+        assert!(
+            failure.starts_with("cuInit fails: TRIAL_ERROR_999"),
+            "{failure}"
+        );
+        let error = open(Some("stand-in"), Arc::new(|| {}))
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error, failures[0]);
+    });
+}
+
+#[test]
+fn an_old_device_is_refused_by_its_name() {
+    inside(
+        "an_old_device_is_refused_by_its_name",
+        "old-device",
+        0,
+        || {
+            let error = open(Some("stand-in 1"), Arc::new(|| {}))
+                .map(drop)
+                .unwrap_err();
+            let text = "CUDA: Stand-in 1 has compute capability 7.0, and the kernels need 7.5";
+            assert_eq!(error.to_string(), text);
+        },
+    );
+}
+
+#[test]
+fn a_driver_that_refuses_the_kernels_tells_why() {
+    inside(
+        "a_driver_that_refuses_the_kernels_tells_why",
+        "refuse-kernels",
+        0,
+        || {
+            let error = refused();
+            assert!(
+                matches!(&error, DeviceError::Compiler(why) if why.contains("the trial wants it"))
+            );
+        },
+    );
+}
+
+/// What was made before is given back.
+#[test]
+fn a_device_without_memory_is_not_opened() {
+    inside(
+        "a_device_without_memory_is_not_opened",
+        "no-memory@7",
+        0,
+        || {
+            assert!(
+                refused()
+                    .to_string()
+                    .starts_with("cuMemAlloc_v2 fails: TRIAL_ERROR_2")
+            );
+        },
+    );
+}
+
+#[test]
+fn a_host_without_pinned_memory_opens_no_device() {
+    inside(
+        "a_host_without_pinned_memory_opens_no_device",
+        "no-pinned@4",
+        0,
+        || {
+            assert!(
+                refused()
+                    .to_string()
+                    .starts_with("cuMemHostAlloc fails: TRIAL_ERROR_2")
+            );
+        },
+    );
+}
+
+#[test]
+fn each_launch_wakes_the_engine() {
+    inside("each_launch_wakes_the_engine", "none", 0, || {
+        let woken = Arc::new(AtomicU32::new(0));
+        let wake = Arc::clone(&woken);
+        let wake = Arc::new(move || {
+            wake.fetch_add(1, Ordering::SeqCst);
+        });
+        let mut gpu = Gpu::new(
+            open(Some("stand-in"), wake).unwrap(),
+            LaunchChoice::default(),
+        );
+        let mut launches = 0;
+        while gpu.can_start() {
+            assert!(gpu.start(some(1500)).unwrap().is_none());
+            launches += 1;
+        }
+        assert_eq!(launches, 4);
+        while gpu.under_way() > 0 {
+            gpu.wait().unwrap();
+        }
+        // The last call comes behind the event that `wait` waits for.
+        let begun = Instant::now();
+        while woken.load(Ordering::SeqCst) < launches {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::yield_now();
+        }
+        assert_eq!(woken.load(Ordering::SeqCst), launches);
+    });
+}
+
+#[test]
+fn a_refused_launch_ends_the_device() {
+    inside(
+        "a_refused_launch_ends_the_device",
+        "refuse-launch@3",
+        1,
+        || {
+            let mut gpu = opened();
+            let error = gpu.carry(some(100)).unwrap_err().to_string();
+            assert!(
+                error.starts_with("cuLaunchKernel fails: TRIAL_ERROR_701"),
+                "{error}"
+            );
+            assert_out_of_service(&mut gpu);
+        },
+    );
+}
+
+/// A kernel's error is told by later calls. The launch does not come back.
+#[test]
+fn an_error_of_a_kernel_ends_the_device() {
+    inside(
+        "an_error_of_a_kernel_ends_the_device",
+        "sticky@9",
+        1,
+        || {
+            let mut gpu = opened();
+            let numbers = &mut Numbers(23);
+            there_and_back(&mut gpu, some(100), numbers);
+            let error = loop {
+                if let Err(error) = gpu.carry(some(100)) {
+                    break error.to_string();
+                }
+            };
+            assert!(error.contains("fails: TRIAL_ERROR_700"), "{error}");
+            assert_out_of_service(&mut gpu);
+        },
+    );
+}
+
+/// Nothing that the device may still use is freed.
+#[test]
+fn a_launch_that_hangs_keeps_its_memory() {
+    inside("a_launch_that_hangs_keeps_its_memory", "hang@4", 1, || {
+        let mut gpu = opened();
+        assert!(gpu.start(some(100)).unwrap().is_none());
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(300) {
+            assert!(gpu.poll().unwrap().is_none());
+        }
+        assert_eq!(gpu.under_way(), 1);
+    });
+}
+
+#[test]
+fn a_stage_that_did_not_run_is_noticed() {
+    // The first kernel loads keys. Then come cipher and MAC.
+    inside("a_stage_that_did_not_run_is_noticed", "skip@3", 0, || {
+        let error = opened().carry(some(100)).unwrap_err();
+        assert!(
+            matches!(&error, DeviceError::Wrong(what) if what.contains("verdict 0")),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_wrong_lane_disables_what_it_does() {
+    inside(
+        "a_wrong_lane_disables_what_it_does",
+        "wrong-lane",
+        0,
+        || {
+            let mut gpu = opened();
+            self_test::run(&mut gpu).unwrap();
+            assert_eq!(gpu.disabled().len(), carried().len());
+        },
+    );
+}
