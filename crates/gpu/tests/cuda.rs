@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::stand_in::inside;
-use common::{Numbers, batch, carried, keys, there_and_back};
+use common::{Numbers, batch, carried, carry, copy, in_memory, keys, there_and_back};
 use esplanade_crypto::Batch;
 use esplanade_gpu::device::cuda::{Cuda, CudaFound};
 use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, names, open, self_test};
@@ -180,6 +180,46 @@ fn a_host_without_pinned_memory_opens_no_device() {
                     .to_string()
                     .starts_with("cuMemHostAlloc fails: TRIAL_ERROR_2")
             );
+        },
+    );
+}
+
+#[test]
+fn batches_in_pinned_memory_are_copied_from_there() {
+    let test = "batches_in_pinned_memory_are_copied_from_there";
+    inside(test, "none", 0, || {
+        let mut gpu = opened();
+        let made = &some(300)[0];
+        let pinned = in_memory(&gpu, made).unwrap();
+        let place = pinned.buffer.as_ptr();
+        let mut both = vec![pinned, copy(made)];
+        for _ in 0..2 {
+            both = carry(&mut gpu, both, "pinned and not");
+        }
+        assert_eq!(both[0].buffer.as_ptr(), place);
+        // Batches may outlive the device.
+        drop(gpu);
+        assert!(both[0].buffer[..both[0].used()] == both[1].buffer[..both[1].used()]);
+    });
+}
+
+#[test]
+fn a_host_may_pin_less() {
+    inside("a_host_may_pin_less", "no-register@1", 0, || {
+        assert!(opened().memory().is_some());
+    });
+}
+
+#[test]
+fn a_host_may_pin_nothing_for_batches() {
+    inside(
+        "a_host_may_pin_nothing_for_batches",
+        "no-register",
+        0,
+        || {
+            let mut gpu = opened();
+            assert!(gpu.memory().is_none());
+            carry(&mut gpu, some(40), "without");
         },
     );
 }

@@ -105,7 +105,7 @@ fn a_refused_batch_leaves_no_key_behind() {
         late: Some(File::open("/dev/null").expect("there")),
         ..HoldingEngine::default()
     };
-    let mut push = |outbound: &mut Outbound| outbound.push(&tunnel.spd, &inner(4, b"one"));
+    let push = |outbound: &mut Outbound| outbound.push(&tunnel.spd, &inner(4, b"one"));
     push(&mut tunnel.outbound).expect("room");
     tunnel.outbound.submit(&mut engine).expect("taken");
     push(&mut tunnel.outbound).expect("room");

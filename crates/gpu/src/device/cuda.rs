@@ -1,24 +1,29 @@
 //! NVIDIA's devices by CUDA. The driver's library is loaded at run time.
 //!
-//! A launch's packets and tables lie in pinned memory of its stream, because the driver would wait for copies from and
-//! to other memory. So the device never uses a batch.
+//! Packets are copied from pinned memory and to it, because the driver would wait for copies from and to other memory.
+//! Batches in [`HostMemory`] are there. What lies elsewhere goes through pinned memory of the launch's stream, as the
+//! tables do.
 
+mod arenas;
 mod driver;
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_void};
+use std::mem::ManuallyDrop;
+use std::ptr;
 use std::sync::Arc;
 
 use esplanade_crypto::Batch;
 use zeroize::Zeroize;
 
 use self::driver::{Address, Argument, CudaDevice, Driver, Handle, Pinned};
+use super::host_memory::HostMemory;
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits, STAGES};
+use crate::launch::{Launch, LaunchLimits, LaunchPart, STAGES};
 
 /// The lowest compute capability for which the kernels are translated.
 const CAPABILITY_MIN: (i32, i32) = (7, 5);
@@ -37,9 +42,11 @@ pub struct Cuda {
     context: Handle,
     stages: [Handle; STAGES],
     keys: KeyTable,
-    /// Launches in the order of their start.
-    launches: VecDeque<UnderWay>,
+    /// Launches in the order of their start. Their memory is `ManuallyDrop`, because a device that hangs may still write
+    /// to it.
+    launches: VecDeque<ManuallyDrop<UnderWay>>,
     free: Vec<Stream>,
+    memory: Option<Arc<HostMemory>>,
     wake: Wake,
     /// An error of the driver holds for the whole context, and the device may still use any memory of it. So nothing is
     /// used or freed any more.
@@ -142,9 +149,9 @@ impl Cuda {
             let [cipher, mac, finish] = plan::STAGE_ENTRIES.map(entry);
             let stages = [cipher?, mac?, finish?];
             let free: Result<_, _> = (0..DEPTH).map(|_| Stream::new(driver)).collect();
-            Ok((keys, stages, free?))
+            Ok((keys, stages, free?, arenas::memory(driver)))
         })();
-        let (keys, stages, free) = made.inspect_err(|_| {
+        let (keys, stages, free, memory) = made.inspect_err(|_| {
             // SAFETY: no launch was begun, and nothing that was made is there any more.
             let _ = unsafe { driver.destroy(context) };
         })?;
@@ -156,6 +163,7 @@ impl Cuda {
             keys,
             launches: VecDeque::new(),
             free,
+            memory,
             wake,
             failed: false,
         })
@@ -252,7 +260,8 @@ impl KeyTable {
         // SAFETY: the memory is there until the context is not. The kernel takes these arguments, and its records name
         // rows of the table.
         unsafe {
-            driver.upload(self.staging, &self.host, words.len(), self.stream)?;
+            let words = self.host.place(0, words.len() * 4);
+            driver.upload(self.staging, words, self.stream)?;
             driver.launch(kernel, groups, GROUP_LANES, arguments, self.stream)?;
             driver.zero(self.staging, KEYS_AT_ONCE * RAW_WORDS, self.stream)?;
         }
@@ -286,18 +295,25 @@ impl Stream {
         ]
     }
 
-    /// Lays packets and tables out in pinned memory. Returns the words of all, and the addresses of jobs, order and
-    /// groups on the device.
+    /// Lays tables out in pinned memory, and packets that are not in `memory`. Returns the words of all, and the
+    /// addresses of jobs, order and groups on the device.
     ///
     /// # Safety
     ///
     /// The stream has no launch under way.
-    unsafe fn lay_out(&mut self, launch: &Launch, batches: &[Batch]) -> (usize, Vec<Address>) {
+    unsafe fn lay_out(
+        &mut self,
+        launch: &Launch,
+        batches: &[Batch],
+        memory: Option<&HostMemory>,
+    ) -> (usize, Vec<Address>) {
         // SAFETY: the caller ensures it.
         let bytes = unsafe { self.host.bytes() };
         for (part, batch) in launch.parts.iter().zip(batches) {
-            let from = &batch.buffer[part.bytes.clone()];
-            bytes[part.word * 4..][..from.len()].copy_from_slice(from);
+            if !is_in(memory, batch) {
+                let from = &batch.buffer[part.bytes.clone()];
+                bytes[part.word * 4..][..from.len()].copy_from_slice(from);
+            }
         }
         // SAFETY: the caller ensures it.
         let words = unsafe { self.host.words() };
@@ -320,26 +336,32 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The stream has no launch under way, and stays as it is until `done` is complete.
+    /// The stream has no launch under way. It and the batches stay as they are, and nobody uses them, until `done` is
+    /// complete.
     unsafe fn enqueue(
         &mut self,
         driver: &Driver,
         kernels: &[Handle; STAGES],
         rows: Address,
-        launch: &Launch,
-        batches: &[Batch],
+        (launch, batches): (&Launch, &mut [Batch]),
+        memory: Option<&HostMemory>,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller ensures it.
-        let (words, tables) = unsafe { self.lay_out(launch, batches) };
+        let (words, tables) = unsafe { self.lay_out(launch, batches, memory) };
         let [jobs, order, groups @ ..] = tables.as_slice() else {
             return Ok(());
         };
         let (stream, packets) = (self.stream, launch.words);
         let verdicts = self.output + packets as Address * 4;
+        let places = self.places(launch, batches, memory);
         // SAFETY: the caller keeps the stream's memory, in which everything lies by the launch's limits. The kernels
         // take these arguments.
         unsafe {
-            driver.upload(self.input, &self.host, words, stream)?;
+            for (word, place) in &places {
+                driver.upload(self.input + *word as Address * 4, *place, stream)?;
+            }
+            let tables = self.host.place(packets * 4, (words - packets) * 4);
+            driver.upload(self.input + packets as Address * 4, tables, stream)?;
             // The bytes between the packets come back as they were.
             driver.copy(self.output, self.input, packets, stream)?;
             // A stage that does not run must not find an earlier launch's verdicts.
@@ -360,28 +382,64 @@ impl Stream {
                 let arguments = [a, b, c, d, e, f, g, h, direction];
                 driver.launch(kernels[stage], count, GROUP_LANES, arguments, stream)?;
             }
-            let back = packets + launch.jobs.len();
-            driver.download(&mut self.host, self.output, back, stream)?;
+            for (word, place) in places {
+                driver.download(place, self.output + word as Address * 4, stream)?;
+            }
+            let back = self.host.place(packets * 4, launch.jobs.len() * 4);
+            driver.download(back, verdicts, stream)?;
             driver.record(self.done, stream)
         }
     }
 
-    /// Copies packets to where they came from, and returns the verdicts.
+    /// Returns where the device copies each part from and to, with the part's word there.
+    fn places(
+        &self,
+        launch: &Launch,
+        batches: &mut [Batch],
+        memory: Option<&HostMemory>,
+    ) -> Vec<(usize, *mut [u8])> {
+        let parts = launch.parts.iter().zip(batches);
+        let place = |(part, batch): (&LaunchPart, &mut Batch)| {
+            let place = match is_in(memory, batch) {
+                true => ptr::from_mut(&mut batch.buffer[part.bytes.clone()]),
+                false => self.host.place(part.word * 4, part.bytes.len()),
+            };
+            (part.word, place)
+        };
+        parts
+            .map(place)
+            .filter(|(_, place)| !place.is_empty())
+            .collect()
+    }
+
+    /// Copies packets to where they came from, if the device has not done that, and returns the verdicts.
     ///
     /// # Safety
     ///
     /// The stream's launch is complete.
-    unsafe fn take(&mut self, launch: &Launch, batches: &mut [Batch]) -> Vec<u32> {
+    unsafe fn take(
+        &mut self,
+        launch: &Launch,
+        batches: &mut [Batch],
+        memory: Option<&HostMemory>,
+    ) -> Vec<u32> {
         // SAFETY: the caller ensures it.
         let bytes = unsafe { self.host.bytes() };
         for (part, batch) in launch.parts.iter().zip(batches) {
-            let to = &mut batch.buffer[part.bytes.clone()];
-            to.copy_from_slice(&bytes[part.word * 4..][..to.len()]);
+            if !is_in(memory, batch) {
+                let to = &mut batch.buffer[part.bytes.clone()];
+                to.copy_from_slice(&bytes[part.word * 4..][..to.len()]);
+            }
         }
         // SAFETY: the caller ensures it.
         let words = unsafe { self.host.words() };
         words[launch.words..][..launch.jobs.len()].to_vec()
     }
+}
+
+/// Tells whether the device copies from the batch and to it.
+fn is_in(memory: Option<&HostMemory>, batch: &Batch) -> bool {
+    memory.is_some_and(|memory| memory.offset(&batch.buffer).is_some())
 }
 
 /// Wakes the engine. `data` is an `Arc` of a [`Wake`].
@@ -408,6 +466,10 @@ impl Device for Cuda {
         ROWS
     }
 
+    fn memory(&self) -> Option<&Arc<HostMemory>> {
+        self.memory.as_ref()
+    }
+
     fn load_keys(&mut self, keys: &[RawKey]) -> Result<(), DeviceError> {
         self.with(|it| {
             let (driver, table) = (it.driver, &mut it.keys);
@@ -428,11 +490,11 @@ impl Device for Cuda {
         self.with(|it| {
             let stream = plan::check_start(&launch, it.free.pop())?;
             // An error leaves the launch here: the device may be at work.
-            it.launches.push_back(UnderWay {
+            it.launches.push_back(ManuallyDrop::new(UnderWay {
                 stream,
                 launch,
                 batches,
-            });
+            }));
             let Some(newest) = it.launches.back_mut() else {
                 return Ok(());
             };
@@ -440,11 +502,13 @@ impl Device for Cuda {
                 stream,
                 launch,
                 batches,
-            } = newest;
-            // SAFETY: the stream was free, and is not touched until its event is complete. The function is called once
-            // at most, with what it takes.
+            } = &mut **newest;
+            let (memory, rows) = (it.memory.as_deref(), it.keys.rows);
+            // SAFETY: the stream was free. It and the batches are not touched until its event is complete. The function
+            // is called once at most, with what it takes.
             unsafe {
-                stream.enqueue(it.driver, &it.stages, it.keys.rows, launch, batches)?;
+                let launch = (&*launch, batches.as_mut_slice());
+                stream.enqueue(it.driver, &it.stages, rows, launch, memory)?;
                 let wake = Arc::into_raw(Arc::new(Arc::clone(&it.wake)));
                 it.driver
                     .call(on_complete, wake.cast_mut().cast(), stream.stream)
@@ -467,9 +531,9 @@ impl Device for Cuda {
                 mut stream,
                 launch,
                 mut batches,
-            } = oldest;
+            } = ManuallyDrop::into_inner(oldest);
             // SAFETY: the event is complete.
-            let verdicts = unsafe { stream.take(&launch, &mut batches) };
+            let verdicts = unsafe { stream.take(&launch, &mut batches, it.memory.as_deref()) };
             it.free.push(stream);
             Ok(Some(FinishedLaunch {
                 batches,
@@ -496,13 +560,18 @@ impl Device for Cuda {
 impl Drop for Cuda {
     /// Overwrites keys and packets and frees all, unless the device has failed or may still be at work.
     fn drop(&mut self) {
-        if self.launches.is_empty() {
-            // Nobody is left to be told of an error.
-            let _ = self.with(|it| {
+        let is_idle = self.launches.is_empty();
+        let freed = is_idle.then(|| {
+            self.with(|it| {
                 it.wipe()?;
                 // SAFETY: the device is idle, and nothing is used after this.
                 unsafe { it.driver.destroy(it.context) }
-            });
+            })
+        });
+        // Nobody is left to be told of an error.
+        if !matches!(freed, Some(Ok(()))) {
+            // The memory is pinned as long as the context is there, and the device may write to it.
+            std::mem::forget(self.memory.take());
         }
     }
 }

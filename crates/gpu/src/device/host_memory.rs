@@ -121,7 +121,7 @@ impl HostMemory {
     }
 
     /// Only this block's own arenas can lie between its ends.
-    fn offset(&self, arena: &Arena) -> Option<usize> {
+    pub(super) fn offset(&self, arena: &Arena) -> Option<usize> {
         let offset = (arena.as_ptr() as usize).checked_sub(self.start() as usize)?;
         (offset < self.block.size()).then_some(offset)
     }

@@ -57,7 +57,7 @@ struct memory {
     uint64_t address;
     char *bytes;
     size_t size;
-    int pinned, gone;
+    int pinned, gone, registered;
 };
 
 #define ARGUMENTS_MAX 9
@@ -364,10 +364,12 @@ int cuCtxDestroy_v2(void *context) {
     }
     for (struct memory *m = memories; m != NULL; m = m->next) {
         if (m->context != gone || m->gone) continue;
+        m->gone = 1;
+        // The program's own memory stays as it is.
+        if (m->registered) continue;
         for (size_t i = 0; gone->used && i < m->size; i++) {
             if (m->bytes[i] != 0) end("a context's memory is freed with content");
         }
-        m->gone = 1;
         mprotect((void *)((uintptr_t)m->bytes & ~(uintptr_t)4095), m->size, PROT_NONE);
     }
     gone->gone = 1;
@@ -427,6 +429,20 @@ int cuMemHostAlloc(void **bytes, size_t size, unsigned flags) {
     if (size == 0 || flags > 7) return leave(INVALID_VALUE);
     if (is_fault("no-pinned", &calls)) return leave(OUT_OF_MEMORY);
     *bytes = take(size, 1)->bytes;
+    return leave(SUCCESS);
+}
+
+int cuMemHostRegister_v2(void *bytes, size_t size, unsigned flags) {
+    static u32 calls;
+    int code = enter();
+    if (code != SUCCESS) return leave(code);
+    if (size == 0 || flags > 15 || ((uintptr_t)bytes | size) % 4096 != 0) return leave(INVALID_VALUE);
+    if (is_fault("no-register", &calls)) return leave(OUT_OF_MEMORY);
+    struct memory *m = calloc(1, sizeof *m);
+    if (m == NULL) end("no memory");
+    *m = (struct memory){.next = memories, .context = current, .address = (uint64_t)(uintptr_t)bytes, .bytes = bytes,
+                         .size = size, .pinned = 1, .registered = 1};
+    memories = m;
     return leave(SUCCESS);
 }
 

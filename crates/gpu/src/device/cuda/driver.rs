@@ -112,6 +112,7 @@ calls! {
     module_function: "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
     memory_allocate: "cuMemAlloc_v2" (address: *mut Address, bytes: usize);
     host_allocate: "cuMemHostAlloc" (memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    host_register: "cuMemHostRegister_v2" (memory: *mut c_void, bytes: usize, flags: c_uint);
     copy_to_device: "cuMemcpyHtoDAsync_v2" (
         to: Address,
         from: *const c_void,
@@ -318,6 +319,16 @@ impl Driver {
         Ok(Pinned(words))
     }
 
+    /// Pins memory of the host, until the context is destroyed.
+    ///
+    /// # Safety
+    ///
+    /// The memory is valid until then. It begins at a page, and whole pages are the caller's.
+    pub(super) unsafe fn pin(&self, memory: *mut [u8]) -> Result<(), DeviceError> {
+        // SAFETY: the caller ensures it.
+        unsafe { self.host_register(memory.cast(), memory.len(), 0) }
+    }
+
     pub(super) fn stream(&self) -> Result<Handle, DeviceError> {
         let mut stream = Handle::NONE;
         // SAFETY: the place is a variable.
@@ -360,28 +371,26 @@ impl Driver {
 ///
 /// All memory is valid and untouched until the stream has done what it was given.
 impl Driver {
-    /// Copies the first words of pinned memory.
+    /// Copies bytes of pinned memory to the device.
     pub(super) unsafe fn upload(
         &self,
         to: Address,
-        from: &Pinned,
-        words: usize,
+        from: *const [u8],
         stream: Handle,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller ensures it.
-        unsafe { self.copy_to_device(to, from.0.cast::<c_void>(), words * 4, stream) }
+        unsafe { self.copy_to_device(to, from.cast(), from.len(), stream) }
     }
 
-    /// Copies into the first words of pinned memory.
+    /// Fills bytes of pinned memory from the device.
     pub(super) unsafe fn download(
         &self,
-        to: &mut Pinned,
+        to: *mut [u8],
         from: Address,
-        words: usize,
         stream: Handle,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller ensures it.
-        unsafe { self.copy_to_host(to.0.cast(), from, words * 4, stream) }
+        unsafe { self.copy_to_host(to.cast(), from, to.len(), stream) }
     }
 
     /// Copies words from one place of the device to another.
@@ -474,6 +483,12 @@ impl Pinned {
     pub(super) unsafe fn words(&mut self) -> &mut [u32] {
         // SAFETY: the memory was filled when it was taken, and the caller ensures the rest.
         unsafe { &mut *self.0 }
+    }
+
+    /// The place of bytes of it, for the driver.
+    pub(super) fn place(&self, start: usize, len: usize) -> *mut [u8] {
+        assert!(start + len <= self.0.len() * 4);
+        ptr::slice_from_raw_parts_mut(self.0.cast::<u8>().wrapping_add(start), len)
     }
 
     /// The same memory as bytes.

@@ -14,11 +14,7 @@ use opencl3::types::CL_TRUE;
 
 use super::queue;
 use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse, PAGE};
-
-/// Bytes of the memory for arenas. The driver may have less.
-const HOST_BYTES: usize = 512 << 20;
-/// Less memory for arenas is not worth having.
-const HOST_BYTES_MIN: usize = 16 << 20;
+use crate::device::plan::{HOST_BYTES, HOST_BYTES_MIN};
 
 /// Memory that host and device see alike at every time (shared virtual memory of the fine-grained kind, OpenCL 2.0 §5.6).
 struct SharedBlock {
