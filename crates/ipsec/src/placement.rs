@@ -62,15 +62,17 @@ impl Placements {
 pub struct Settled(u64);
 
 impl Settled {
-    /// Returns true if the SA's packets may go to its engine at once. If not, let every engine finish, then call
-    /// [`Self::settle`].
+    /// Returns true if the SA's packets may go to its engine at once. If not, let every engine finish, call
+    /// [`Self::settle`], and ask the SA again where it is: it may have moved meanwhile.
     pub fn knows(&self, placed: Placed) -> bool {
         placed.moment <= self.0
     }
 
-    /// Notes all moves up to this one. No packet may be in any engine.
-    pub fn settle(&mut self, placed: Placed) {
-        self.0 = self.0.max(placed.moment);
+    /// Notes all moves so far, so that many moves at once cost one pause. No packet may be in any engine. The places
+    /// that SAs have after this call are the ones that later calls of [`Self::knows`] are about.
+    pub fn settle(&mut self, placements: &Placements) {
+        // Whoever sees the number of a move sees the place that it gave.
+        self.0 = self.0.max(placements.moves.load(Ordering::Acquire));
     }
 }
 
@@ -92,8 +94,8 @@ mod tests {
         assert_eq!(first.get().engine, 1);
         assert_eq!(second.get().engine, 2);
         assert!(!settled.knows(first.get()));
-        // Settling a move also settles the moves before it.
-        settled.settle(second.get());
+        // All moves are settled together.
+        settled.settle(&placements);
         assert!(settled.knows(first.get()) && settled.knows(second.get()));
 
         let new = Placement::default();
@@ -103,9 +105,8 @@ mod tests {
 
         placements.place(&first, 0);
         assert!(!settled.knows(first.get()));
-        // Settling an older move changes nothing.
-        settled.settle(first.get());
-        settled.settle(second.get());
+        assert!(settled.knows(second.get()));
+        settled.settle(&placements);
         assert!(settled.knows(first.get()));
     }
 }

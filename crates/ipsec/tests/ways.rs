@@ -18,7 +18,7 @@ use esplanade_crypto::{
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, WalkLimits};
-use esplanade_ipsec::placement::{Placed, Settled};
+use esplanade_ipsec::placement::Settled;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::spd::Spd;
@@ -209,20 +209,20 @@ impl World {
         }
     }
 
-    fn drain_outbound(&mut self, placed: Placed) {
+    fn drain_outbound(&mut self) {
         self.seal.drains += 1;
         let busy = |walk: &Outbound| walk.waiting() + walk.in_engine() > 0;
         while let Some(way) = (0..WAYS).find(|way| busy(&self.seal.ways[*way].0)) {
             self.seal_and_send(way);
         }
-        self.seal.settled.settle(placed);
+        self.seal.settled.settle(self.database.placements());
     }
 
     fn send(&mut self, sa: usize, packet: &[u8]) {
         let outbound_sa = Arc::clone(&self.pairs[sa].outbound);
         let placed = outbound_sa.common.placement.get();
         if !self.seal.settled.knows(placed) {
-            self.drain_outbound(placed);
+            self.drain_outbound();
         }
         let (way, view) = (usize::from(placed.engine), IpView::parse(packet).unwrap());
         let segments = Segments::one(packet.len());
@@ -259,20 +259,20 @@ impl World {
         }
     }
 
-    fn drain_inbound(&mut self, placed: Placed) {
+    fn drain_inbound(&mut self) {
         self.open.drains += 1;
         let busy = |walk: &Inbound| walk.waiting() + walk.in_engine() > 0;
         while let Some(way) = (0..WAYS).find(|way| busy(&self.open.ways[*way].0)) {
             self.open_and_deliver(way);
         }
-        self.open.settled.settle(placed);
+        self.open.settled.settle(self.database.placements());
     }
 
     fn receive(&mut self) {
         while let Some((sa, esp)) = self.wire.pop_front() {
             let placed = self.pairs[sa].inbound.common.placement.get();
             if !self.open.settled.knows(placed) {
-                self.drain_inbound(placed);
+                self.drain_inbound();
             }
             let way = usize::from(placed.engine);
             while !self.open.ways[way].0.has_room() {

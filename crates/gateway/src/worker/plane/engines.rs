@@ -98,10 +98,11 @@ impl<I: PacketIo> DataPlane<I> {
         if self.seal.len() == 1 {
             return 0;
         }
-        let placed = sa.common.placement.get();
-        if !self.sealed.knows(placed) {
+        let mut placed = sa.common.placement.get();
+        while !self.sealed.knows(placed) {
             self.drain();
-            self.sealed.settle(placed);
+            self.sealed.settle(self.database.placements());
+            placed = sa.common.placement.get();
         }
         usize::from(placed.engine).min(self.seal.len() - 1)
     }

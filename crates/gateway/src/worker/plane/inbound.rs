@@ -7,6 +7,7 @@ use std::sync::Arc;
 use esplanade_crypto::Protocol;
 use esplanade_ipsec::inbound::{EarlyPacket, Inbound, OpenedBatch, ReceivedPacket};
 use esplanade_ipsec::placement::{Placed, Settled};
+use esplanade_ipsec::sa::InboundSa;
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
@@ -139,9 +140,8 @@ impl<I: PacketIo> DataPlane<I> {
                 if facts.protocol == Protocol::Esp && takes(*spi, packet, facts) {
                     continue;
                 }
-                let placed = sa.map_or(Placed::default(), |sa| sa.common.placement.get());
                 // The walk counts a drop.
-                let _ = self.walk_of(placed).push_early(sad, &early);
+                let _ = self.walk_of(sa.as_deref()).push_early(sad, &early);
             }
         }
         self.open_and_deliver();
@@ -203,19 +203,22 @@ impl<I: PacketIo> DataPlane<I> {
             return;
         }
         let database = Arc::clone(&self.database);
-        for (placed, packet, facts) in std::mem::take(&mut self.found.moved) {
+        for (sa, packet, facts) in std::mem::take(&mut self.found.moved) {
             // The walk counts a drop.
-            let _ = (self.walk_of(placed)).push_copy(database.sad(), &packet, &facts);
+            let _ = (self.walk_of(Some(&sa))).push_copy(database.sad(), &packet, &facts);
         }
         self.open_and_deliver();
     }
 
-    /// Returns the walk that has an SA with this placement. The packets of the SA that other walks
+    /// Returns the walk that has the SA now, or that has packets without one. The packets of the SA that other walks
     /// have are delivered first. An SA may be moved twice within a burst.
-    fn walk_of(&mut self, placed: Placed) -> &mut Inbound {
-        if !self.opened.knows(placed) {
+    fn walk_of(&mut self, sa: Option<&InboundSa>) -> &mut Inbound {
+        let place = || sa.map_or(Placed::default(), |sa| sa.common.placement.get());
+        let mut placed = place();
+        while !self.opened.knows(placed) {
             self.drain_inbound();
-            self.opened.settle(placed);
+            self.opened.settle(self.database.placements());
+            placed = place();
         }
         let last = self.open.len() - 1;
         &mut self.open[usize::from(placed.engine).min(last)].walk
@@ -337,7 +340,7 @@ pub(super) struct FoundPackets {
     facts: Vec<OuterFacts>,
     packets: Vec<ReceivedPacket>,
     /// Packets of SAs that were just moved to another engine, with their outer headers.
-    moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
+    moved: Vec<(Arc<InboundSa>, Vec<u8>, OuterFacts)>,
     /// Bytes of the arena that the datagrams occupy.
     used: usize,
 }
@@ -380,9 +383,12 @@ impl FoundPackets {
             };
             let spi = packet.get(spi_at..).and_then(|packet| packet.first_chunk());
             let sa = spi.and_then(|spi| sad.lookup(u32::from_be_bytes(*spi)));
-            let placed = sa.map_or(Placed::default(), |sa| sa.common.placement.get());
+            let Some(sa) = sa else {
+                return true;
+            };
+            let placed = sa.common.placement.get();
             if !opened.knows(placed) {
-                moved.push((placed, packet.to_vec(), *facts));
+                moved.push((sa, packet.to_vec(), *facts));
                 return false;
             }
             let other = usize::from(placed.engine).checked_sub(1);
