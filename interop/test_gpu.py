@@ -167,6 +167,94 @@ def test_a_device_that_fails_under_load(topology, daemon):
         assert "the engine gpu is lost, and the CPU is in its place" in end.command("status").stdout
 
 
+def adaptives(topology, *, fail_after=None, **limits):
+    settings = gpus(topology, fail_after=fail_after)
+    for one in settings:
+        one.gateway["engine"] = "adaptive"
+        one.gateway["gpu"].update(limits)
+    return settings
+
+
+def share(end):
+    return end.status()["engine"]["share"]
+
+
+def child_of(end):
+    (sa,) = end.status()["sas"]
+    (child,) = sa["site"]["child-sas"].values()
+    return child
+
+
+# Any load is worth a trial, and no batch of this slow device is late.
+EAGER = {"threshold": 1, "latency_us": 1_000_000}
+
+
+def busy_until(topology, what, seen):
+    """Carries much traffic, at least for so slow a device, until something is seen."""
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE, port=40200)
+    back = Flow(topology.host_b, topology.host_a, topology.a.host6, rate=RATE, port=40200)
+    wait_until(what, seen, timeout=90)
+    assert_undisturbed(flow)
+    assert_undisturbed(back)
+
+
+@pytest.mark.esplanade_only
+def test_a_load_is_shared(topology, daemon):
+    """With much traffic SAs go to the device, with little they come back: in order, and without a loss."""
+    a, b = establish(daemon, esplanade_pair, adaptives(topology, **EAGER))
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=10)
+    back = Flow(topology.host_b, topology.host_a, topology.a.host6, rate=10)
+    busy_until(topology, "halves move", lambda: all(int(share(end)["moves"]) >= 2 for end in (a, b)))
+    for end in (a, b):
+        wait_until("the CPU carries a small load", lambda: share(end)["gpu-halves"] == "0", timeout=120)
+        assert int(gpu(end)["device-packets"]) > 0
+    assert "the GPU carries a share of the load" in a.logs() and "the CPU carries the whole load" in a.logs()
+    # By hand a child is bound to one engine, and given back.
+    for engine in ("gpu", "cpu", "adaptive"):
+        assert a.command("engine", "net", engine).stdout == f"net: engine {engine}, its SAs go on there\n"
+        assert child_of(a)["engine"] == engine
+        assert ("share" in a.status()["engine"]) == (engine == "adaptive")
+        assert_ping(topology.host_a, topology.b.host4, count=10, interval=0.02)
+    old = {child["spi-in"] for child in a.children()}
+    a.rekey_child()
+    wait_until("the new child SA", lambda: len(a.children()) == 1 and a.children()[0]["spi-in"] not in old)
+    moves = int(share(a)["moves"])
+    busy_until(topology, "halves of the new SA move", lambda: int(share(a)["moves"]) > moves)
+    assert_undisturbed(flow)
+    assert_undisturbed(back)
+    assert_clean(a, b)
+    text = a.command("status").stdout
+    assert "engine    adaptive (cpu and OpenCL: Portable Computing Language" in text
+    assert "share     the GPU carries " in text and "threshold 1 %" in text
+
+
+@pytest.mark.esplanade_only
+def test_the_cpu_carries_a_small_load(topology, daemon):
+    a, b = establish(daemon, esplanade_pair, adaptives(topology, threshold=100))
+    assert_ping(topology.host_a, topology.b.host4, count=100, interval=0.01)
+    assert_clean(a, b)
+    for end in (a, b):
+        stats, child = share(end), child_of(end)
+        assert (stats["moves"], stats["percent"], stats["halves"]) == ("0", "0", "2"), stats
+        assert (child["engine"], child["engine-in"], child["engine-out"]) == ("adaptive", "cpu", "cpu")
+        assert gpu(end)["launches"] == "0"
+        assert "engine  adaptive: cpu in, cpu out" in end.command("status").stdout
+
+
+@pytest.mark.esplanade_only
+def test_a_device_that_fails_loses_its_share(topology, daemon):
+    a, b = establish(daemon, esplanade_pair, adaptives(topology, fail_after=40, **EAGER))
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE)
+    for end in (a, b):
+        wait_until(f"the device of {end.name} fails", lambda: "failed" in gpu(end), timeout=90)
+        wait_until("the CPU carries all", lambda: share(end)["gpu-halves"] == "0")
+        moves = share(end)["moves"]
+        assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.05)
+        assert share(end)["moves"] == moves
+    assert_undisturbed(flow)
+    assert_clean(a, b)
+
+
 @pytest.mark.esplanade_only
 def test_a_device_that_is_not_there(topology, daemon):
     settings = gpus(topology)

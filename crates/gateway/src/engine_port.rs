@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::{Arena, Batch, Engine, EngineInfo, RejectReason, Rejected};
 
 use crate::io::sys::EventFd;
+use crate::latency::LatencyCounters;
 
 /// The queue of all ports. It is bounded because each port is bounded.
 #[derive(Debug, Default)]
@@ -34,8 +35,6 @@ struct QueueState {
 #[derive(Debug)]
 pub struct PortWork {
     pub batch: Batch,
-    /// When it was submitted.
-    pub since: Instant,
     pub from: PortPlace,
 }
 
@@ -43,6 +42,9 @@ pub struct PortWork {
 #[derive(Debug)]
 pub struct PortPlace {
     number: u64,
+    /// When the batch was submitted.
+    since: Instant,
+    latency: Option<Arc<LatencyCounters>>,
     of: Arc<PortResults>,
 }
 
@@ -72,6 +74,8 @@ pub struct EnginePort {
     results: Arc<PortResults>,
     info: EngineInfo,
     arenas: Option<ArenaSource>,
+    /// Counts the batches, if somebody wants to know how long the engine has them.
+    latency: Option<Arc<LatencyCounters>>,
 }
 
 impl PortQueue {
@@ -157,12 +161,19 @@ impl EnginePort {
             results,
             info,
             arenas: None,
+            latency: None,
         })
     }
 
     /// Lets the port's batches lie where the engine wants them.
     pub fn with_arenas(mut self, arenas: ArenaSource) -> Self {
         self.arenas = Some(arenas);
+        self
+    }
+
+    /// Counts for how long the engine has the port's batches.
+    pub fn with_latency(mut self, latency: Arc<LatencyCounters>) -> Self {
+        self.latency = Some(latency);
         self
     }
 }
@@ -190,14 +201,19 @@ impl Engine for EnginePort {
         }
         state.waiting.push_back(PortWork {
             batch,
-            since: Instant::now(),
             from: PortPlace {
                 number: ring.first + ring.batches.len() as u64,
+                since: Instant::now(),
+                latency: self.latency.clone(),
                 of: Arc::clone(&self.results),
             },
         });
         ring.batches.push_back(None);
+        let is_filled = ring.batches.len() == self.info.depth;
         drop((state, ring));
+        if let Some(latency) = self.latency.as_ref().filter(|_| is_filled) {
+            latency.count_filled();
+        }
         self.queue.work.notify_one();
         Ok(())
     }
@@ -238,8 +254,16 @@ impl std::fmt::Debug for EnginePort {
 }
 
 impl PortPlace {
+    /// Returns how long the engine has had the batch.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Gives the batch back to its port.
     pub fn finish(self, batch: Batch) {
+        if let Some(latency) = &self.latency {
+            latency.count(self.age());
+        }
         let mut ring = lock(&self.of.ring);
         let place = self.number.checked_sub(ring.first);
         let place = place.and_then(|place| ring.batches.get_mut(place as usize));

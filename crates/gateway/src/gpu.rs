@@ -21,6 +21,7 @@ use crate::config::GpuConfig;
 use crate::confine;
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
 use crate::failure::Failure;
+use crate::latency::{LatencyCounters, LatencyCounts};
 use crate::status::GpuStats;
 use crate::worker::EngineSource;
 
@@ -57,6 +58,8 @@ struct GpuShared {
     /// The end of the gateway.
     end: PortQueue,
     stats: Mutex<GpuStats>,
+    /// The times for which the device has batches.
+    latency: Arc<LatencyCounters>,
 }
 
 /// A device that has passed its test, with the queue that it wakes.
@@ -95,6 +98,7 @@ impl GpuEngine {
             memory: Mutex::default(),
             end: PortQueue::default(),
             stats: Mutex::default(),
+            latency: Arc::default(),
         });
         let (tell, told) = mpsc::sync_channel(1);
         let of_thread = |error: io::Error| DeviceError::Call {
@@ -130,18 +134,29 @@ impl GpuEngine {
         lock(&self.shared.stats).clone()
     }
 
+    /// Tells whether the device has not failed.
+    pub fn is_in_service(&self) -> bool {
+        lock(&self.shared.stats).failed.is_none()
+    }
+
+    /// Returns how long the device had batches since the gateway's start.
+    pub fn latency(&self) -> LatencyCounts {
+        self.shared.latency.counts()
+    }
+
     /// Returns a source of engines, each of which is a port.
     pub fn source(&self) -> EngineSource {
         let shared = Arc::clone(&self.shared);
         EngineSource::new("gpu", move || {
             let queue = Arc::clone(&lock(&shared.queue));
+            let latency = Arc::clone(&shared.latency);
             let info = EngineInfo {
                 depth: DEPTH,
                 jobs: shared.config.batch,
                 bytes: BYTES,
                 wait: shared.config.deadline,
             };
-            let port = EnginePort::new(queue, info)?;
+            let port = EnginePort::new(queue, info)?.with_latency(latency);
             let memory = lock(&shared.memory).clone();
             let arena = move |len: usize| memory.as_ref()?.arena(len);
             let port: Box<dyn Engine> = Box::new(port.with_arenas(Arc::new(arena)));

@@ -82,7 +82,7 @@ impl Drop for EnginePool {
 fn help(queue: &PortQueue, delay: Duration) {
     while let Some(mut work) = queue.next() {
         if !delay.is_zero() {
-            queue.pause(delay.saturating_sub(work.since.elapsed()));
+            queue.pause(delay.saturating_sub(work.from.age()));
         }
         // The walk counts and drops the jobs that are not done.
         if catch_unwind(AssertUnwindSafe(|| cpu::process(&mut work.batch))).is_err() {

@@ -260,6 +260,7 @@ fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
         EngineKind::Pool,
         EngineKind::Fpga,
         EngineKind::Gpu,
+        EngineKind::Adaptive,
     ];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
     if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
@@ -270,7 +271,7 @@ fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
         let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
         return Err(ValueError::new("the gateway has no pool", help));
     }
-    if kind == EngineKind::Gpu && gateway.gpu.is_none() {
+    if matches!(kind, EngineKind::Gpu | EngineKind::Adaptive) && gateway.gpu.is_none() {
         let help = "add a section `gpu`, or `engine = gpu`, to the gateway section";
         return Err(ValueError::new("the gateway has no GPU", help));
     }

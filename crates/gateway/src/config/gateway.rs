@@ -30,6 +30,8 @@ pub enum EngineKind {
     Fpga,
     /// A GPU. The CPU carries the SAs whose transforms the kernels lack.
     Gpu,
+    /// The CPU, and with much load also the GPU.
+    Adaptive,
 }
 
 impl EngineKind {
@@ -39,6 +41,7 @@ impl EngineKind {
             Self::Pool => "pool",
             Self::Fpga => "fpga",
             Self::Gpu => "gpu",
+            Self::Adaptive => "adaptive",
         }
     }
 }
@@ -168,7 +171,9 @@ impl GatewayConfig {
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,
-            EngineKind::Cpu | EngineKind::Fpga | EngineKind::Gpu => self.pool_threads.is_some(),
+            EngineKind::Cpu | EngineKind::Fpga | EngineKind::Gpu | EngineKind::Adaptive => {
+                self.pool_threads.is_some()
+            }
         }
     }
 
@@ -295,6 +300,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         gateway.listen = GatewayConfig::default().listen;
     }
     check_pool(&gateway, node, d);
+    check_adaptive(&gateway, node, d);
     check_xdp(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
@@ -333,6 +339,15 @@ fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
         None => return,
     };
     super::value::report("xdp", bad, entry.value.at, d);
+}
+
+fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
+    let lacks_gpu = gateway.engine == EngineKind::Adaptive && gateway.gpu.is_none();
+    if let Some(entry) = node.value("engine").filter(|_| lacks_gpu) {
+        let what = "`adaptive` shares the load between CPU and GPU, and the gateway has no GPU";
+        let bad = ValueError::new(what, "add a section `gpu`, or set `engine = cpu`");
+        super::value::report("engine", bad, entry.value.at, d);
+    }
 }
 
 fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
@@ -404,6 +419,7 @@ fn engine(text: &str) -> ValueResult<EngineKind> {
         ("pool", EngineKind::Pool),
         ("fpga", EngineKind::Fpga),
         ("gpu", EngineKind::Gpu),
+        ("adaptive", EngineKind::Adaptive),
     ];
     let kind = word(text, &kinds)?;
     has_device(kind, esplanade_fpga::simulated::BUILT)

@@ -6,6 +6,7 @@ use super::diagnostics::Diagnostics;
 use super::schema;
 use super::tree::SectionNode;
 use super::value::{number, read, switch};
+use crate::share::ShareLimits;
 
 /// Settings of the GPU engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct GpuConfig {
     pub batch: usize,
     /// The time that a smaller batch waits.
     pub deadline: Duration,
+    /// The limits of the GPU's share with `engine = adaptive`.
+    pub share: ShareLimits,
     /// The device also gets packets that leave lanes of a warp idle, for trials.
     pub residue: bool,
     /// The device counts as failed after so many launches, for trials.
@@ -28,6 +31,10 @@ impl Default for GpuConfig {
             device: None,
             batch: 4096,
             deadline: Duration::from_micros(100),
+            share: ShareLimits {
+                latency: Duration::from_millis(1),
+                threshold: 80,
+            },
             residue: false,
             fail_after: None,
         }
@@ -43,6 +50,12 @@ pub(super) fn gpu(node: &SectionNode, d: &mut Diagnostics) -> GpuConfig {
             .map_or(standard.batch, |jobs| jobs as usize),
         deadline: read(node, "deadline_us", d, |text| number(text, 0..=10_000))
             .map_or(standard.deadline, Duration::from_micros),
+        share: ShareLimits {
+            latency: read(node, "latency_us", d, |text| number(text, 50..=1_000_000))
+                .map_or(standard.share.latency, Duration::from_micros),
+            threshold: read(node, "threshold", d, |text| number(text, 1..=100))
+                .unwrap_or(standard.share.threshold),
+        },
         residue: read(node, "residue", d, switch).unwrap_or(standard.residue),
         fail_after: read(node, "fail_after", d, |text| {
             number(text, 1..=1_000_000_000)

@@ -100,7 +100,15 @@ pub const GATEWAY: Schema = Schema {
 
 pub const GPU: Schema = Schema {
     what: "the gpu section",
-    keys: &["device", "batch", "deadline_us", "residue", "fail_after"],
+    keys: &[
+        "device",
+        "batch",
+        "deadline_us",
+        "latency_us",
+        "threshold",
+        "residue",
+        "fail_after",
+    ],
     ..EMPTY
 };
 

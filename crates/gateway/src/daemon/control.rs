@@ -11,9 +11,12 @@ use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
 use super::{Daemon, report, tier};
+use crate::config::EngineKind;
 use crate::join::Moved;
 use crate::log;
-use crate::status::{GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, Named, UptimeStats};
+use crate::status::{
+    EngineStats, GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, Named, UptimeStats,
+};
 use crate::vici::Section;
 use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
@@ -133,8 +136,6 @@ impl Daemon {
         let half_open = status.iter();
         let half_open = half_open.filter(|sa| sa.state == IkeSaState::Connecting);
         let running = now.saturating_duration_since(self.started).as_secs();
-        let core = self.plane.core().map(CoreHandle::report);
-        let health = self.plane.engine_health();
         GatewayStats {
             uptime: UptimeStats {
                 running: format!("{running} s"),
@@ -144,9 +145,27 @@ impl Daemon {
                 half_open: half_open.count(),
             },
             workers: self.plane.report_workers(now),
-            engine: tier::report(core, self.plane.pool_threads(), self.plane.gpu(), &health),
+            engine: self.engine_stats(),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
+        }
+    }
+
+    fn engine_stats(&self) -> EngineStats {
+        let core = self.plane.core().map(CoreHandle::report);
+        let health = self.plane.engine_health();
+        let (threads, gpu) = (self.plane.pool_threads(), self.plane.gpu());
+        let stats = tier::report(core, threads, gpu, &health);
+        let gateway = &self.loaded.gateway;
+        let limits = gateway.gpu.as_ref().map(|gpu| gpu.share);
+        let share = self.join.share().zip(limits);
+        EngineStats {
+            name: match gateway.engine {
+                EngineKind::Adaptive => EngineKind::Adaptive.name(),
+                _ => stats.name,
+            },
+            share: share.map(|(share, limits)| report::share(&share, limits)),
+            ..stats
         }
     }
 
@@ -182,9 +201,10 @@ impl Daemon {
     fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
         let traffic = self.join.child(child.id).map(|installed| {
             let engine = self.join.engine_of(installed);
+            let engines = (engine, self.join.adaptive_engines(installed));
             let configured = self.join.configured_of(installed);
             let marks = configured.map(|policy| policy.sa.marks).unwrap_or_default();
-            report::child_traffic(installed, marks, engine, self.clock.now_ms())
+            report::child_traffic(installed, marks, engines, self.clock.now_ms())
         });
         report::child_sa(child, traffic, now)
     }

@@ -1,9 +1,12 @@
 //! Measures how busy the workers are, from the clock readings of their loops.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use esplanade_ipsec::WalkCounters;
+
+use crate::latency::LatencyCounts;
+use crate::share::{LoadSample, PERIOD};
 
 use crate::status::{WorkerStats, WorkersStats};
 use crate::worker::Worker;
@@ -25,6 +28,72 @@ struct WorkerLoad {
     /// The log has been told that the worker is busy for long.
     told: bool,
     told_at: Option<Instant>,
+}
+
+/// The time after which two readings tell nothing of the load now.
+const STALE: Duration = PERIOD.saturating_mul(10);
+
+/// Makes the balancer's samples: what has passed between two readings.
+#[derive(Debug, Default)]
+pub(super) struct LoadSampler {
+    last: Option<LoadReading>,
+}
+
+#[derive(Debug)]
+struct LoadReading {
+    at: Instant,
+    busy_ns: Vec<u64>,
+    packets: u64,
+    bytes: u64,
+    latency: LatencyCounts,
+}
+
+impl LoadSampler {
+    /// Takes a reading. `latency` has what the GPU's ports have counted. Returns `None` if there is no earlier reading,
+    /// or only an old one.
+    pub fn sample(
+        &mut self,
+        workers: &[Worker],
+        latency: LatencyCounts,
+        in_service: bool,
+        now: Instant,
+    ) -> Option<LoadSample> {
+        let sum = |of: fn(&WalkCounters) -> &AtomicU64| {
+            let walks = workers.iter().flat_map(|one| [&one.outbound, &one.inbound]);
+            walks.map(|walk| of(walk).load(Ordering::Relaxed)).sum()
+        };
+        let reading = LoadReading {
+            at: now,
+            busy_ns: workers.iter().map(|one| one.load.busy_ns()).collect(),
+            packets: sum(|walk| &walk.packets_out),
+            bytes: sum(|walk| &walk.bytes_out),
+            latency,
+        };
+        let sample = self.last.as_ref();
+        let sample = sample.and_then(|last| reading.since(last, in_service));
+        self.last = Some(reading);
+        sample
+    }
+}
+
+impl LoadReading {
+    fn since(&self, last: &Self, in_service: bool) -> Option<LoadSample> {
+        let time = self.at.saturating_duration_since(last.at);
+        if time.is_zero() || time > STALE {
+            return None;
+        }
+        let busy = self.busy_ns.iter().zip(&last.busy_ns);
+        let busiest = busy.map(|(now, before)| now.saturating_sub(*before)).max();
+        let busy = Duration::from_nanos(busiest.unwrap_or(0));
+        Some(LoadSample {
+            time,
+            packets: self.packets.saturating_sub(last.packets),
+            bytes: self.bytes.saturating_sub(last.bytes),
+            busy: busy.div_duration_f64(time).min(1.0),
+            latency: self.latency.since(&last.latency),
+            in_service,
+        })
+    }
 }
 
 /// The loads of all workers.
@@ -122,6 +191,28 @@ mod tests {
             told.then_some(look)
         });
         told.collect()
+    }
+
+    #[test]
+    fn a_sample_is_what_came_between() {
+        let at = Instant::now();
+        let reading = |ms: u64, busy_ms: [u64; 2], packets| LoadReading {
+            at: at + Duration::from_millis(ms),
+            busy_ns: busy_ms.map(|ms| ms * 1_000_000).to_vec(),
+            packets,
+            bytes: packets * 100,
+            latency: LatencyCounts::default(),
+        };
+        let (first, next) = (reading(0, [7, 9], 10), reading(100, [37, 89], 25));
+        let sample = next.since(&first, true).unwrap();
+        assert_eq!((sample.packets, sample.bytes), (15, 1500));
+        assert_eq!((sample.busy, sample.time), (0.8, PERIOD));
+        assert!(sample.in_service);
+        // A burst may end in another period than it began in.
+        let burst = reading(200, [37, 300], 25).since(&next, true).unwrap();
+        assert_eq!(burst.busy, 1.0);
+        assert!(reading(5000, [0, 0], 25).since(&first, true).is_none());
+        assert!(first.since(&first, true).is_none());
     }
 
     #[test]

@@ -51,6 +51,7 @@ use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
+use crate::share::PERIOD;
 use crate::tokens::TokenSigner;
 use crate::updown::runner::Runner;
 use crate::updown::{ChildFacts, UpdownScripts};
@@ -162,6 +163,8 @@ struct Daemon {
     /// The earliest time for the next change of that table, which is large with many peers.
     shield_next: Instant,
     next_tick: Instant,
+    /// The time of the next look at the load, which matters while children are adaptive.
+    next_balance: Instant,
     updown: UpdownScripts,
     fetcher: FetcherSocket,
     statuses: StatusFetcher,
@@ -251,6 +254,7 @@ impl Daemon {
         [self.endpoint.poll_timeout(), waiter, self.repair_at]
             .into_iter()
             .flatten()
+            .chain(self.join.balances().then_some(self.next_balance))
             .fold(self.next_tick, Instant::min)
     }
 
@@ -258,6 +262,13 @@ impl Daemon {
     fn tick(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
+        }
+        if now >= self.next_balance && self.join.balances() {
+            self.next_balance = now + PERIOD;
+            if let Some(sample) = self.plane.load_sample(now) {
+                let time = now.saturating_duration_since(self.started);
+                self.join.balance(&sample, time);
+            }
         }
         if now >= self.next_tick {
             self.next_tick = now + TICK;

@@ -20,7 +20,7 @@ use super::forwarding::forwards;
 use super::guards::Guards;
 use super::keeper::{Keeper, Repairs};
 use super::links;
-use super::load::Loads;
+use super::load::{LoadSampler, Loads};
 use super::shield;
 use crate::config::{EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
@@ -34,6 +34,7 @@ use crate::join::{ConfiguredPolicy, RouteChange};
 use crate::net::nft::{Nft, NftTable};
 use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
 use crate::pool::EnginePool;
+use crate::share::LoadSample;
 use crate::status::{GpuStats, TrafficCounters, WorkersStats};
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
@@ -59,6 +60,7 @@ pub(super) struct Plane {
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
     loads: Loads,
+    sampler: LoadSampler,
     /// The engines that each worker has. The first is the configured one.
     engines: Vec<EngineSource>,
     /// The pool, dropped after the workers that use it.
@@ -145,6 +147,7 @@ impl Plane {
             config: config.clone(),
             paths: sockets.paths,
             loads: Loads::default(),
+            sampler: LoadSampler::default(),
             engines,
             pool,
             gpu,
@@ -449,6 +452,16 @@ impl Plane {
 
     pub fn gpu(&self) -> Option<GpuStats> {
         self.gpu.as_ref().map(GpuEngine::stats)
+    }
+
+    /// Measures the load since the last call. Returns `None` if there is no GPU, or no call shortly before.
+    pub fn load_sample(&mut self, now: Instant) -> Option<LoadSample> {
+        let gpu = self.gpu.as_ref()?;
+        let name = EngineKind::Gpu.name();
+        let healthy = |(of, health): &(&str, Health)| *of != name || *health == Health::InService;
+        let in_service = gpu.is_in_service() && self.engine_health().iter().all(healthy);
+        self.sampler
+            .sample(&self.workers, gpu.latency(), in_service, now)
     }
 
     pub fn report_workers(&self, now: Instant) -> WorkersStats {

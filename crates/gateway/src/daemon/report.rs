@@ -13,14 +13,15 @@ use esplanade_ike::status::{
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 
-use crate::config::{Mark, Policy, PolicyAction, SaMarks};
+use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
-use crate::join::{Carrier, InstalledChild};
+use crate::join::{AdaptiveEngines, Carrier, InstalledChild};
 use crate::output;
+use crate::share::{ShareLimits, ShareReport};
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
     ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy, Named,
-    NamedCounters, OutputCounters, Selectors,
+    NamedCounters, OutputCounters, Selectors, ShareStats,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -96,7 +97,7 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
 pub fn child_traffic(
     installed: &InstalledChild,
     marks: SaMarks,
-    engine: Option<&'static str>,
+    (engine, adaptive): (Option<&'static str>, Option<AdaptiveEngines>),
     now_ms: u64,
 ) -> ChildTraffic {
     let (inbound, outbound) = (&installed.inbound.common, &installed.outbound.common);
@@ -115,7 +116,12 @@ pub fn child_traffic(
     }
     ChildTraffic {
         reqid: inbound.policy.0,
-        engine,
+        engine: match adaptive {
+            Some(_) => Some(EngineKind::Adaptive.name()),
+            None => engine,
+        },
+        engine_in: adaptive.map(|engines| engines.inbound),
+        engine_out: adaptive.map(|engines| engines.outbound),
         engine_reason: match &installed.carrier {
             Carrier::Cpu(why) => why.clone(),
             Carrier::Fpga => None,
@@ -230,6 +236,23 @@ pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
         peers_timed_out: ike.peers_timed_out,
         half_open_dropped: ike.half_open_dropped,
         refused: Refusal::ALL.iter().map(refused).collect(),
+    }
+}
+
+/// Reports the GPU's share.
+pub fn share(share: &ShareReport, limits: ShareLimits) -> ShareStats {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    ShareStats {
+        percent: share.percent,
+        halves: share.halves,
+        gpu_halves: share.on_gpu,
+        busy_percent: share.busy_percent,
+        threshold: limits.threshold,
+        p99_us: share.p99.map(us),
+        latency_us: us(limits.latency),
+        moves: share.moves,
+        trials: share.trials,
+        undone: share.undone,
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     token_secret, warn_of_missing,
 };
-use crate::config::Loaded;
+use crate::config::{EngineKind, Loaded};
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
@@ -106,6 +106,8 @@ impl Daemon {
         let core = plane.core().cloned();
         join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
+        let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
+        join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
         let endpoint = Endpoint::new(
             loaded.ike.clone(),
             Host::new(plane.spi_allocator(), plane.routes()),
@@ -131,6 +133,7 @@ impl Daemon {
             shield_at: Some(started),
             shield_next: started,
             next_tick: started + TICK,
+            next_balance: started,
             updown,
             fetcher,
             statuses: StatusFetcher::default(),

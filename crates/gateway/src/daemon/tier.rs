@@ -39,6 +39,7 @@ pub(super) fn report(
         installed_in: core.as_ref().map(|core| core.installed.1),
         threads: pool_threads,
         gpu,
+        share: None,
         states: Named(states.collect()),
         disabled: disabled.map(ToString::to_string).collect(),
         tier: selection.map(|selection| selection.tier.to_string()),

@@ -161,6 +161,7 @@ fn a_device_that_hangs_is_given_up() {
         queue: Mutex::default(),
         end: PortQueue::default(),
         stats: Mutex::default(),
+        latency: Arc::default(),
     };
     let choice = LaunchChoice {
         residue: true,

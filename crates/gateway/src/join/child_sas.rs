@@ -33,6 +33,8 @@ pub struct InstalledChild {
     pub(super) name: ChildName,
     /// The policy whose traffic the SA carries.
     pub(super) policy: PolicyId,
+    /// The load decides whether the CPU or the GPU carries each half.
+    pub(super) is_adaptive: bool,
     /// The peer has made this SA beside the SAs that exist.
     pub(super) made_by_peer: bool,
     /// The SA may be sent with.
@@ -55,6 +57,7 @@ impl InstalledChild {
             carrier,
             name,
             policy,
+            is_adaptive: false,
             made_by_peer,
             sending: false,
             seen: (0, 0),

@@ -28,7 +28,7 @@ mod translate;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use esplanade_ike::config::EndAction;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
@@ -36,6 +36,7 @@ use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
 use esplanade_ipsec::spd::PolicyId;
 
+use crate::share::{LoadSample, ShareLimits, ShareReport};
 use crate::worker::DummySas;
 
 use child_sas::ChildSas;
@@ -46,7 +47,7 @@ use policy_book::{PolicyBook, PolicySelectors};
 use routes::RouteBook;
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
-pub use placement::{ChildSaDevice, CoreFailed, Moved, NotMoved};
+pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, Moved, NotMoved};
 pub use policy::{ConfiguredPolicy, PolicyKind};
 pub use routes::{RouteChange, bypass_routes, ranges};
 pub use translate::demand;
@@ -120,6 +121,28 @@ impl Join {
         self.placement.set_engines(names);
     }
 
+    /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
+    /// said of them.
+    pub fn set_share(&mut self, limits: Option<ShareLimits>, is_adaptive: bool) {
+        self.placement.set_share(limits, is_adaptive);
+    }
+
+    /// Tells whether there are halves of SAs that move with the load. Then [`Self::balance`] is due in every period.
+    pub fn balances(&self) -> bool {
+        self.placement.balances()
+    }
+
+    /// Moves halves of adaptive children as the load wants it. `now` is the time since any fixed moment.
+    pub fn balance(&mut self, sample: &LoadSample, now: Duration) {
+        self.placement
+            .balance(&self.database, &self.child_sas, sample, now);
+    }
+
+    /// Reports the GPU's share. Returns `None` if there is no adaptive child.
+    pub fn share(&self) -> Option<ShareReport> {
+        self.placement.share()
+    }
+
     /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. Traffic that
     /// is trapped before and after is led into the TUN device all the while.
     pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
@@ -157,8 +180,10 @@ impl Join {
         self.database.sad().insert(halves.0.clone())?;
         let name = (event.connection.clone(), event.name.clone());
         let made_by_peer = !event.initiator && event.rekeyed_from.is_none();
-        let child = InstalledChild::new(name, policy, halves, carrier, made_by_peer);
-        self.placement.begin(&self.database, &child, choice);
+        let mut child = InstalledChild::new(name, policy, halves, carrier, made_by_peer);
+        let ids = (event.child, event.rekeyed_from);
+        self.placement
+            .begin(&self.database, ids, &mut child, choice);
         self.policies.add_child_sa(policy);
         self.dummies.add(policy, event.child, options.dummies);
         self.child_sas.insert(event.child, child);
@@ -216,6 +241,7 @@ impl Join {
             return;
         };
         self.tables_changed = true;
+        self.placement.forget(event.child);
         self.dummies.remove(gone.policy, event.child);
         self.handover.linger(event.spi_in, now + event.linger);
         if let Some(policy) = self.policies.policy(gone.policy) {
@@ -348,6 +374,11 @@ impl Join {
     /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         self.placement.engine_of(child)
+    }
+
+    /// Returns the engines of an adaptive child. Returns `None` for other children.
+    pub fn adaptive_engines(&self, child: &InstalledChild) -> Option<AdaptiveEngines> {
+        self.placement.adaptive_engines(child)
     }
 
     /// Returns the inbound SAs of a policy's child SAs.

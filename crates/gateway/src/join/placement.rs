@@ -2,10 +2,13 @@
 //!
 //! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its
 //! own numbers. So a child moves into or out of the core with its next SA, which is negotiated at once.
+//!
+//! Adaptive children are with the CPU or with the GPU, each half as the balancer decides (`share`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use esplanade_crypto::Direction;
 use esplanade_ike::event::ChildSaId;
@@ -17,7 +20,13 @@ use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
 use super::policy_book::PolicyBook;
 use crate::config::{EngineKind, SaOptions};
 use crate::gpu;
+use crate::share::{Balancer, HalfMove, LoadSample, ShareLimits, ShareReport};
 use crate::worker::CoreHandle;
+
+/// Most SA halves whose traffic is looked at in one period.
+const LOOKS: usize = 4096;
+/// Packets of this class and of higher ones wait for no batch. The class is that of DSCP CS5, and EF has it too.
+const URGENT_CLASS: u8 = 5;
 
 /// The place where a child's SAs are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +35,42 @@ pub(super) enum EngineChoice {
     Core,
     /// An engine of the workers, by its index.
     Worker(u8),
+    /// The CPU or the GPU, as the load wants it.
+    Adaptive,
+}
+
+/// A half of a child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HalfId {
+    child: ChildSaId,
+    is_outbound: bool,
+}
+
+impl HalfId {
+    fn both(child: ChildSaId) -> [Self; 2] {
+        [true, false].map(|is_outbound| Self { child, is_outbound })
+    }
+
+    fn of(self, child: &InstalledChild) -> &SaCommon {
+        match self.is_outbound {
+            true => &child.outbound.common,
+            false => &child.inbound.common,
+        }
+    }
+
+    fn direction(self) -> Direction {
+        match self.is_outbound {
+            true => Direction::Seal,
+            false => Direction::Open,
+        }
+    }
+}
+
+/// The engines of the halves of an adaptive child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveEngines {
+    pub outbound: &'static str,
+    pub inbound: &'static str,
 }
 
 /// The numbers of established SAs that follow an order.
@@ -76,11 +121,22 @@ pub(super) struct Placement {
     ordered: HashMap<ChildName, EngineChoice>,
     /// SAs whose successors are to be with another engine.
     renewals: Vec<ChildSaId>,
+    /// Decides about the halves of adaptive children. `None` means that there is no GPU.
+    balancer: Option<Balancer<HalfId>>,
+    /// Children are adaptive unless something else is said of them.
+    is_adaptive: bool,
 }
 
 impl Placement {
     pub fn set_engines(&mut self, engines: Vec<&'static str>) {
         self.engines = engines;
+    }
+
+    /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
+    /// said of them.
+    pub fn set_share(&mut self, limits: Option<ShareLimits>, is_adaptive: bool) {
+        self.balancer = limits.map(Balancer::new);
+        self.is_adaptive = is_adaptive;
     }
 
     pub fn set_core(&mut self, core: Option<Box<dyn ChildSaDevice>>) {
@@ -110,14 +166,22 @@ impl Placement {
         if self.core.is_some() && name == EngineKind::Fpga.name() {
             return Some(EngineChoice::Core);
         }
-        let found = self.engines.iter().position(|known| *known == name);
-        found.and_then(|index| Some(EngineChoice::Worker(index.try_into().ok()?)))
+        if self.balancer.is_some() && name == EngineKind::Adaptive.name() {
+            return Some(EngineChoice::Adaptive);
+        }
+        self.index_of(name).map(EngineChoice::Worker)
+    }
+
+    fn index_of(&self, name: &str) -> Option<u8> {
+        let found = self.engines.iter().position(|known| *known == name)?;
+        found.try_into().ok()
     }
 
     /// Returns the engine of children without an order or a configured engine.
     fn usual(&self) -> EngineChoice {
         match self.core {
             Some(_) => EngineChoice::Core,
+            None if self.is_adaptive => EngineChoice::Adaptive,
             None => EngineChoice::Worker(0),
         }
     }
@@ -153,29 +217,144 @@ impl Placement {
     }
 
     /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
-    pub fn begin(&self, database: &Database, child: &InstalledChild, choice: EngineChoice) {
-        if let EngineChoice::Worker(index) = choice {
-            let (sealing, opening) = self.able(index, child);
-            child.outbound.common.placement.begin(sealing);
-            place(database, &child.inbound.common, opening);
+    /// Halves of an adaptive child begin where those of the SA are that they replace.
+    pub fn begin(
+        &mut self,
+        database: &Database,
+        (id, replaces): (ChildSaId, Option<ChildSaId>),
+        child: &mut InstalledChild,
+        choice: EngineChoice,
+    ) {
+        let [sealing, opening] = match choice {
+            EngineChoice::Core => return,
+            EngineChoice::Worker(index) => self.able(index, child),
+            EngineChoice::Adaptive => self.adapt(id, replaces, child),
+        };
+        child.is_adaptive = choice == EngineChoice::Adaptive;
+        child.outbound.common.placement.begin(sealing);
+        place(database, &child.inbound.common, opening);
+    }
+
+    /// Forgets a child SA that is gone.
+    pub fn forget(&mut self, id: ChildSaId) {
+        if let Some(balancer) = &mut self.balancer {
+            for half in HalfId::both(id) {
+                balancer.remove(half);
+            }
         }
     }
 
     /// Returns the engines that seal and open for a child that is to be with this one. The CPU has all transforms, a GPU
     /// some of them, and some for one direction only.
-    fn able(&self, index: u8, child: &InstalledChild) -> (u8, u8) {
-        let is_gpu = self.engines.get(usize::from(index)) == Some(&EngineKind::Gpu.name());
-        let cpu = EngineKind::Cpu.name();
-        let cpu = self.engines.iter().position(|known| *known == cpu);
-        let cpu = cpu.and_then(|index| index.try_into().ok());
+    fn able(&self, index: u8, child: &InstalledChild) -> [u8; 2] {
+        let is_gpu = self.index_of(EngineKind::Gpu.name()) == Some(index);
+        let cpu = self.index_of(EngineKind::Cpu.name());
         let able = |half: &SaCommon, direction| match cpu {
             Some(cpu) if is_gpu && !gpu::carries(half.transform(), direction) => cpu,
             _ => index,
         };
-        (
+        [
             able(&child.outbound.common, Direction::Seal),
             able(&child.inbound.common, Direction::Open),
-        )
+        ]
+    }
+
+    /// Gives the halves that the GPU may carry to the balancer. Returns the engines that seal and open now.
+    fn adapt(
+        &mut self,
+        id: ChildSaId,
+        replaces: Option<ChildSaId>,
+        child: &InstalledChild,
+    ) -> [u8; 2] {
+        let [cpu, gpu] = self.shared();
+        let Some(balancer) = &mut self.balancer else {
+            return [cpu; 2];
+        };
+        HalfId::both(id).map(|half| {
+            let sa = half.of(child);
+            if is_urgent(sa) || !gpu::carries(sa.transform(), half.direction()) {
+                return cpu;
+            }
+            let replaced = replaces.map(|child| HalfId { child, ..half });
+            match balancer.add(half, replaced) {
+                true => gpu,
+                false => cpu,
+            }
+        })
+    }
+
+    /// Returns the engines between which adaptive children move.
+    fn shared(&self) -> [u8; 2] {
+        [EngineKind::Cpu, EngineKind::Gpu].map(|kind| self.index_of(kind.name()).unwrap_or(0))
+    }
+
+    /// Tells whether there are halves that move with the load.
+    pub fn balances(&self) -> bool {
+        let balancer = self.balancer.as_ref();
+        balancer.is_some_and(|balancer| !balancer.is_empty())
+    }
+
+    /// Moves halves of adaptive children as the load wants it. `now` is the time since any fixed moment.
+    pub fn balance(
+        &mut self,
+        database: &Database,
+        child_sas: &ChildSas,
+        sample: &LoadSample,
+        now: Duration,
+    ) {
+        let [cpu, gpu] = self.shared();
+        let Some(balancer) = &mut self.balancer else {
+            return;
+        };
+        for half in balancer.next_halves(LOOKS) {
+            if let Some(child) = child_sas.get(half.child) {
+                let lifetime = &half.of(child).lifetime;
+                balancer.measure(half, lifetime.packets(), lifetime.bytes(), now);
+            }
+        }
+        let before = balancer.on_gpu();
+        for HalfMove { half, to_gpu } in balancer.look(sample, now) {
+            if let Some(child) = child_sas.get(half.child) {
+                let (spi, index) = (half.of(child).spi, if to_gpu { gpu } else { cpu });
+                tracing::debug!(child = child.name.1, spi, to_gpu, "a half of an SA moves");
+                place(database, half.of(child), index);
+            }
+        }
+        match (before, balancer.on_gpu()) {
+            (0, 1..) => {
+                let ShareReport {
+                    percent,
+                    busy_percent,
+                    ..
+                } = balancer.report();
+                tracing::info!(percent, busy_percent, "the GPU carries a share of the load");
+            }
+            (1.., 0) => {
+                let p99 = balancer.report().p99;
+                tracing::info!(?p99, "the CPU carries the whole load");
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the GPU's share. Returns `None` if there is no adaptive child.
+    pub fn share(&self) -> Option<ShareReport> {
+        let balancer = self.balancer.as_ref();
+        let balancer = balancer.filter(|balancer| !balancer.is_empty());
+        balancer.map(Balancer::report)
+    }
+
+    /// Returns the engines of an adaptive child. Returns `None` for other children.
+    pub fn adaptive_engines(&self, child: &InstalledChild) -> Option<AdaptiveEngines> {
+        let of = |half: &SaCommon| {
+            let index = usize::from(half.placement.get().engine);
+            self.engines.get(index).copied()
+        };
+        child.is_adaptive.then_some(())?;
+        Some(AdaptiveEngines {
+            outbound: of(&child.outbound.common)?,
+            inbound: of(&child.inbound.common)?,
+        })
     }
 
     /// Follows a new configuration. Orders for a child stay as long as the child is configured or up.
@@ -248,15 +427,23 @@ impl Placement {
         };
         match (choice, &child.carrier) {
             (EngineChoice::Core, Carrier::Fpga) => true,
-            (EngineChoice::Worker(index), Carrier::Cpu(_)) => {
+            (EngineChoice::Adaptive, Carrier::Cpu(_)) if child.is_adaptive => true,
+            (EngineChoice::Worker(_) | EngineChoice::Adaptive, Carrier::Cpu(_)) => {
                 // The CPU is the choice now, whatever the core has said of the SA.
                 child.carrier = Carrier::Cpu(None);
-                let (sealing, opening) = self.able(index, child);
+                child.is_adaptive = choice == EngineChoice::Adaptive;
+                let [sealing, opening] = match choice {
+                    EngineChoice::Worker(index) => {
+                        self.forget(id);
+                        self.able(index, child)
+                    }
+                    _ => self.adapt(id, None, child),
+                };
                 place(database, &child.outbound.common, sealing);
                 place(database, &child.inbound.common, opening);
                 true
             }
-            (EngineChoice::Core, Carrier::Cpu(_)) | (EngineChoice::Worker(_), Carrier::Fpga) => {
+            (EngineChoice::Core, Carrier::Cpu(_)) | (_, Carrier::Fpga) => {
                 self.renewals.push(id);
                 false
             }
@@ -282,7 +469,10 @@ impl Placement {
 
     fn all_names(&self) -> String {
         let core = self.core.as_ref().map(|_| EngineKind::Fpga.name());
-        let names: Vec<_> = self.engines.iter().copied().chain(core).collect();
+        let balancer = self.balancer.as_ref();
+        let adaptive = balancer.map(|_| EngineKind::Adaptive.name());
+        let names = self.engines.iter().copied().chain(core).chain(adaptive);
+        let names: Vec<_> = names.collect();
         names.join(", ")
     }
 
@@ -296,6 +486,15 @@ impl Placement {
 fn place(database: &Database, half: &SaCommon, index: u8) {
     if half.placement.get().engine != index {
         database.placements().place(&half.placement, index);
+    }
+}
+
+/// Tells whether no packet of the SA may wait for a batch.
+fn is_urgent(half: &SaCommon) -> bool {
+    let of_dscp = |dscp: u8| dscp >> 3;
+    match half.class {
+        Some(class) => class >= URGENT_CLASS,
+        None => half.dscp.iter().all(|dscp| of_dscp(dscp) >= URGENT_CLASS),
     }
 }
 

@@ -123,9 +123,14 @@ pub struct ListedChildSa {
 pub struct ChildTraffic {
     /// The SPD's number of the policy.
     pub reqid: u32,
-    /// The engine that carries the SA, if the gateway has several.
+    /// The engine that carries the SA, if the gateway has several. It is `adaptive` if the load decides for each half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,
+    /// The engines that carry the halves of an adaptive child now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_in: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_out: Option<&'static str>,
     /// The reason why the CPU carries the SA and not the FPGA core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_reason: Option<String>,

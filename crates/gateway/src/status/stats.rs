@@ -81,6 +81,9 @@ pub struct EngineStats {
     /// The GPU. `None` means that there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuStats>,
+    /// The GPU's share of the load. `None` means that no child is adaptive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareStats>,
     /// The health of each of the workers' engines.
     pub states: Named<&'static str>,
     /// The reason why the FPGA core carries nothing any more.
@@ -114,6 +117,29 @@ pub struct GpuStats {
     /// The reason why the device is out of service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+}
+
+/// The part of the load that the GPU carries beside the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ShareStats {
+    pub percent: u64,
+    /// Halves of SAs that may move, and those of them that are with the GPU.
+    pub halves: usize,
+    pub gpu_halves: usize,
+    /// The share of its time for which the busiest worker was busy lately, and the percentage up to which the CPU
+    /// carries everything.
+    pub busy_percent: u64,
+    pub threshold: u64,
+    /// The time within which 99 of 100 batches came back lately, and the time that they may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<u64>,
+    pub latency_us: u64,
+    /// Moves of halves.
+    pub moves: u64,
+    /// Steps that were tried, and those of them that were undone.
+    pub trials: u64,
+    pub undone: u64,
 }
 
 /// A CRL. Times are as RFC 3339 has them.

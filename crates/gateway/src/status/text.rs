@@ -193,21 +193,28 @@ pub fn render_engine(stats: &Section) -> String {
         let gpu = stats.sub("engine").and_then(|engine| engine.sub("gpu"));
         let gpu = gpu.and_then(|gpu| gpu.text("device"));
         let with_details = |engine: &str| match engine {
+            "adaptive" => gpu
+                .map(|device| format!(" (cpu and {device})"))
+                .unwrap_or_default(),
             "pool" => threads.clone().unwrap_or_default(),
             "gpu" => gpu.map(|device| format!(" ({device})")).unwrap_or_default(),
             _ => String::new(),
         };
         let how = device.unwrap_or_else(|| with_details(name));
         let mut line = format!("{name}{how}, tier {tier}");
-        let usual = if text("device").is_some() {
-            "cpu"
-        } else {
-            name
+        let usual: &[&str] = match (text("device"), name) {
+            (Some(_), _) => &["cpu"],
+            (None, "adaptive") => &["cpu", "gpu"],
+            (None, name) => &[name],
         };
-        for (other, _) in states.iter().filter(|(other, _)| *other != usual) {
+        for (other, _) in states.iter().filter(|(other, _)| !usual.contains(other)) {
             line += &format!("; also {other}{}", with_details(other));
         }
         let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
+    }
+    let share = stats.sub("engine").and_then(|engine| engine.sub("share"));
+    if let Some(line) = share.map(share_line) {
+        let _ = writeln!(out, "{:<10}{}", "share", printable(&line));
     }
     for (engine, state) in &states {
         let line = match *state {
@@ -226,6 +233,24 @@ pub fn render_engine(stats: &Section) -> String {
         let _ = writeln!(out, "{:<10}{}", "warning", printable(why));
     }
     out
+}
+
+fn share_line(share: &Section) -> String {
+    let text = |key: &str| share.text(key).unwrap_or("-");
+    let late = share.text("p99-us").map(|p99| {
+        let limit = text("latency-us");
+        format!("; batches take {p99} us, {limit} at most")
+    });
+    format!(
+        "the GPU carries {} % of the load, {} of {} halves; the busiest worker is {} % busy, threshold {} %{}; moves: {}",
+        text("percent"),
+        text("gpu-halves"),
+        text("halves"),
+        text("busy-percent"),
+        text("threshold"),
+        late.unwrap_or_default(),
+        text("moves")
+    )
 }
 
 /// Writes out the CRLs, from the answer to `stats`.
@@ -281,7 +306,12 @@ fn render_child(out: &mut String, unique: &str, child: &Section) {
         let _ = writeln!(out, "    {:<8}{} {suite}", "suite", text("protocol"));
     }
     if let Some(engine) = child.text("engine") {
-        let why = child.text("engine-reason").map(|why| format!(": {why}"));
+        let halves = [child.text("engine-in"), child.text("engine-out")];
+        let why = match halves {
+            [Some(inbound), Some(outbound)] => Some(format!("{inbound} in, {outbound} out")),
+            _ => child.text("engine-reason").map(str::to_owned),
+        };
+        let why = why.map(|why| format!(": {why}"));
         let line = format!("{engine}{}", why.unwrap_or_default());
         let _ = writeln!(out, "    {:<8}{}", "engine", printable(&line));
     }
@@ -417,6 +447,33 @@ worker    1: sent 7 packets, received 5, 93 % busy
 warning   worker 1 has been busy for 12 s and may lose packets: set more `workers`
 ";
         assert_eq!(render_workers(&stats), expected);
+    }
+
+    #[test]
+    fn the_share_has_a_line() {
+        let mut share = Section::new();
+        for (key, value) in [
+            ("percent", 37),
+            ("halves", 12),
+            ("gpu-halves", 3),
+            ("busy-percent", 62),
+            ("threshold", 80),
+            ("latency-us", 1000),
+            ("moves", 9),
+        ] {
+            share.set(key, value);
+        }
+        let render = |share: &Section| {
+            let (mut stats, mut engine) = (Section::new(), Section::new());
+            engine.section("share", share.clone());
+            stats.section("engine", engine);
+            render_engine(&stats)
+        };
+        let begin = "share     the GPU carries 37 % of the load, 3 of 12 halves; the busiest worker is 62 % busy, threshold 80 %";
+        assert_eq!(render(&share), format!("{begin}; moves: 9\n"));
+        share.set("p99-us", 310);
+        let late = "; batches take 310 us, 1000 at most; moves: 9\n";
+        assert_eq!(render(&share), format!("{begin}{late}"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use esplanade::config::{EngineKind, GpuConfig};
+use esplanade::share::ShareLimits;
 
 use super::{good, read, refusal};
 
@@ -14,7 +15,7 @@ fn the_fpga_engine_needs_a_device_and_one_worker() {
         good(&text("cpu\n workers = 2")).gateway.engine,
         EngineKind::Cpu
     );
-    assert!(refusal(&text("tpu")).contains("`cpu`, `pool`, `fpga`, `gpu`"));
+    assert!(refusal(&text("tpu")).contains("`cpu`, `pool`, `fpga`, `gpu`, `adaptive`"));
     if esplanade_fpga::simulated::BUILT {
         assert_eq!(good(&text("fpga")).gateway.engine, EngineKind::Fpga);
         let error = refusal(&text("fpga\n workers = 2"));
@@ -55,13 +56,17 @@ fn the_gpu_is_for_all_or_for_some() {
     let standard = good("gateway {\n engine = gpu\n}\n").gateway;
     assert_eq!(standard.engine, EngineKind::Gpu);
     assert_eq!(standard.gpu, Some(GpuConfig::default()));
-    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n residue = yes\n fail_after = 9\n }\n}\n";
+    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n residue = yes\n fail_after = 9\n }\n}\n";
     let beside = good(beside).gateway;
     assert_eq!(beside.engine, EngineKind::Cpu);
     let expected = GpuConfig {
         device: Some("H100".to_owned()),
         batch: 512,
         deadline: Duration::from_micros(50),
+        share: ShareLimits {
+            latency: Duration::from_micros(400),
+            threshold: 60,
+        },
         residue: true,
         fail_after: Some(9),
     };
@@ -71,11 +76,26 @@ fn the_gpu_is_for_all_or_for_some() {
         ("batch = 31", "`batch`"),
         ("fail_after = 0", "`fail_after`"),
         ("deadline_us = 10001", "`deadline_us`"),
+        ("latency_us = 49", "`latency_us`"),
+        ("threshold = 0", "`threshold`"),
+        ("threshold = 101", "`threshold`"),
         ("tables = yes", "`tables`"),
     ] {
         let refused = refusal(&format!("gateway {{\n gpu {{\n {key}\n }}\n}}\n"));
         assert!(refused.contains(expected), "{refused}");
     }
+}
+
+#[test]
+fn a_load_is_shared_with_a_gpu_only() {
+    let gateway = good("gateway {\n engine = adaptive\n gpu {\n }\n}\n").gateway;
+    assert_eq!(gateway.engine, EngineKind::Adaptive);
+    assert_eq!(gateway.gpu, Some(GpuConfig::default()));
+    assert!(!gateway.has_pool());
+    let refused = refusal("gateway {\n engine = adaptive\n}\n");
+    assert!(refused.contains("the gateway has no GPU"), "{refused}");
+    assert!(refused.contains("add a section `gpu`"), "{refused}");
+    assert!(refused.contains("--> test.conf:2:11"), "{refused}");
 }
 
 #[test]
@@ -104,6 +124,12 @@ fn a_child_has_an_engine_of_the_gateway() {
         ("engine = pool", "engine = cpu", Some(EngineKind::Cpu)),
         ("engine = gpu", "engine = gpu", Some(EngineKind::Gpu)),
         ("gpu {\n }", "engine = gpu", Some(EngineKind::Gpu)),
+        ("gpu {\n }", "engine = adaptive", Some(EngineKind::Adaptive)),
+        (
+            "engine = adaptive\n gpu {\n }",
+            "engine = cpu",
+            Some(EngineKind::Cpu),
+        ),
     ] {
         let loaded = good(&text(gateway, child));
         assert_eq!(loaded.policies[0].sa.engine, expected, "{gateway}, {child}");
@@ -112,6 +138,7 @@ fn a_child_has_an_engine_of_the_gateway() {
         ("engine = pool", "`engine`: the gateway has no pool"),
         ("engine = fpga", "`engine`: the gateway has no FPGA core"),
         ("engine = gpu", "`engine`: the gateway has no GPU"),
+        ("engine = adaptive", "`engine`: the gateway has no GPU"),
         (
             "mode = pass\n start_action = trap\n engine = cpu",
             "pass and drop have no SA",

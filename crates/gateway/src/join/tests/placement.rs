@@ -1,7 +1,12 @@
 //! Tests of children that change their engine, and of the SAs that the FPGA core takes.
 
+use esplanade_crypto::Direction;
+use esplanade_ipsec::sa::DscpSet;
+
 use super::*;
 use crate::config::EngineKind;
+use crate::gpu;
+use crate::latency::LatencyCounts;
 
 /// A core that takes every SA, or none and says why.
 #[derive(Debug)]
@@ -114,4 +119,137 @@ fn the_core_follows_before_routes_change_and_peers_hear_of_it() {
     assert!(matches!(join.take_changes().as_slice(), [Change::Tables]));
     join.use_outbound(ChildSaId(9), Instant::now());
     assert!(join.take_changes().is_empty(), "there is no such SA");
+}
+
+const LIMITS: ShareLimits = ShareLimits {
+    latency: Duration::from_millis(1),
+    threshold: 80,
+};
+
+/// Lets a busy second pass. What passes grows with each look, so that every move to the GPU seems to help.
+fn busy_second(join: &mut Join, id: ChildSaId, second: u64, in_service: bool) {
+    for look in 10 * second..10 * second + 10 {
+        let child = join.child(id).unwrap();
+        for half in [&child.outbound.common, &child.inbound.common] {
+            half.lifetime.count(1000, 1_000_000, 1);
+        }
+        let sample = LoadSample {
+            time: Duration::from_millis(100),
+            packets: 2000 << look,
+            bytes: 2_000_000 << look,
+            busy: 1.0,
+            latency: LatencyCounts::default(),
+            in_service,
+        };
+        join.balance(&sample, Duration::from_millis(100 * look));
+    }
+}
+
+fn engines(join: &Join, id: ChildSaId) -> Option<[&'static str; 2]> {
+    let engines = join.adaptive_engines(join.child(id).unwrap())?;
+    Some([engines.outbound, engines.inbound])
+}
+
+fn adaptive_join(configured: ConfiguredPolicy) -> Join {
+    let mut join = join_with(vec![configured]);
+    join.set_engines(vec!["cpu", "gpu"]);
+    join.set_share(Some(LIMITS), true);
+    join
+}
+
+#[test]
+fn an_adaptive_child_goes_with_the_load() {
+    let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+    assert!(!join.balances() && join.share().is_none());
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    assert!(join.balances());
+    assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
+    busy_second(&mut join, sa.child, 0, true);
+    assert_ne!(engines(&join, sa.child), Some(["cpu", "cpu"]));
+    busy_second(&mut join, sa.child, 1, true);
+    assert_eq!(engines(&join, sa.child), Some(["gpu", "gpu"]));
+    assert_eq!(join.share().unwrap().on_gpu, 2);
+
+    // The SA that replaces another begins where that one is.
+    let next = installed(&join, 2, "10.2.0.0/16", Some(1));
+    join.install(&next, 0).unwrap();
+    assert_eq!(engines(&join, next.child), Some(["gpu", "gpu"]));
+    join.delete(&deleted(&sa, true, EndAction::Clear), Instant::now());
+    assert_eq!(join.share().unwrap().halves, 2);
+
+    busy_second(&mut join, next.child, 2, false);
+    assert_eq!(engines(&join, next.child), Some(["cpu", "cpu"]));
+    join.delete(&deleted(&next, false, EndAction::Clear), Instant::now());
+    assert!(!join.balances());
+}
+
+#[test]
+fn an_order_ends_and_begins_the_balance_of_a_child() {
+    let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    let engine = |join: &Join| join.engine_of(join.child(sa.child).unwrap());
+    for engine_name in ["gpu", "cpu"] {
+        let moved = join.set_engine(None, "net", engine_name).unwrap();
+        assert_eq!((moved.at_once, moved.renewed), (1, 0));
+        assert_eq!(
+            (engine(&join), engines(&join, sa.child)),
+            (Some(engine_name), None)
+        );
+        assert!(!join.balances());
+        join.set_engine(None, "net", "adaptive").unwrap();
+        assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
+        assert!(join.balances());
+    }
+    // A reload that changes nothing leaves the halves where they are.
+    busy_second(&mut join, sa.child, 0, true);
+    busy_second(&mut join, sa.child, 1, true);
+    join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    assert_eq!(engines(&join, sa.child), Some(["gpu", "gpu"]));
+    // A reload that chooses an engine ends the balance.
+    join.placement.forget_orders();
+    let mut configured = policy("net", TRAP, "10.2.0.0/16");
+    configured.sa.engine = Some(EngineKind::Cpu);
+    join.configure(vec![configured]);
+    assert_eq!((engine(&join), join.balances()), (Some("cpu"), false));
+    let error = join.set_engine(None, "net", "pool").unwrap_err();
+    assert!(error.to_string().contains("(it has cpu, gpu, adaptive)"));
+}
+
+#[test]
+fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
+    let dscp = |names: &[u8]| names.iter().copied().collect();
+    for (class, codes, halves) in [
+        (None, DscpSet::ALL, 2),
+        (Some(4), DscpSet::ALL, 2),
+        (Some(5), DscpSet::ALL, 0),
+        (None, dscp(&[46, 40]), 0),
+        (None, dscp(&[46, 0]), 2),
+        (Some(0), dscp(&[46]), 2),
+    ] {
+        let mut configured = policy("net", TRAP, "10.2.0.0/16");
+        configured.sa.class = class;
+        configured.sa.dscp = codes;
+        let mut join = adaptive_join(configured);
+        let sa = installed(&join, 1, "10.2.0.0/16", None);
+        join.install(&sa, 0).unwrap();
+        assert_eq!(
+            join.share().map_or(0, |share| share.halves),
+            halves,
+            "{class:?} {codes:?}"
+        );
+    }
+    let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+    let lacking = |transform: &Transform| !gpu::carries(*transform, Direction::Open);
+    let mut sa = installed(&join, 1, "10.2.0.0/16", None);
+    sa.esp.transform = *Transform::ESP
+        .iter()
+        .find(|transform| lacking(transform))
+        .unwrap();
+    let key = || vec![1; sa.esp.transform.key_material_len()].into();
+    (sa.key_in, sa.key_out) = (key(), key());
+    join.install(&sa, 0).unwrap();
+    assert!(!join.balances());
+    assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
 }
