@@ -31,10 +31,11 @@ def opencl():
     assert re.search(r"^seals     38 transforms of ESP\nopens     41 transforms of ESP\n$", tested.stdout, re.MULTILINE), tested
 
 
-def gpus(topology, *, workers=1, fail_after=None, **options):
+def gpus(topology, *, workers=1, fail_after=None, tables=None, **options):
     settings = pair(topology, **options)
+    more = {key: value for key, value in (("fail_after", fail_after), ("tables", tables)) if value}
     for one in settings:
-        gpu = {"device": "portable", "residue": "yes"} | ({"fail_after": fail_after} if fail_after else {})
+        gpu = {"device": "portable", "residue": "yes"} | more
         one.gateway.update(engine="gpu", workers=workers, gpu=gpu)
     return settings
 
@@ -103,6 +104,41 @@ def test_3des_is_opened_by_the_device(topology, daemon):
     for end in (a, b):
         wait_until("20 packets are counted", lambda: gpu(end)["device-packets"] == "20")
         assert gpu(end)["cpu-packets"] == "0"
+
+
+@pytest.fixture
+def tables():
+    """PoCL makes the kernels with tables once, too."""
+    tested = subprocess.run([binary(), "gpu", "portable", "--tables"], capture_output=True, text=True, timeout=300)
+    assert re.search(r"^seals     41 transforms of ESP\nopens     41 transforms of ESP\n$", tested.stdout, re.MULTILINE), tested
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("esp", ["3des-sha1", "aes128-sha1", "aes256gcm16"])
+def test_tables(esp, tables, topology, daemon):
+    """The kernels with tables carry all that the others do, and seal 3DES."""
+    settings = gpus(topology, tables="force")
+    for one in settings:
+        one.connections["site"]["legacy"] = "yes"
+        one.child()["esp_proposals"] = esp
+    a, b = establish(daemon, esplanade_pair, settings)
+    assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
+    for end in (a, b):
+        # An end seals twenty packets, and opens as many.
+        wait_until("40 packets are counted", lambda: gpu(end)["device-packets"] == "40")
+        assert (gpu(end)["cpu-packets"], gpu(end)["tables"]) == ("0", "yes")
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=500_000)
+    assert_clean(a, b)
+
+
+@pytest.mark.esplanade_only
+def test_tables_are_refused_on_a_cpu(topology, daemon):
+    settings = gpus(topology, tables="yes")
+    a = daemon("esplanade", "a")
+    with pytest.raises(HarnessError) as failed:
+        a.start(settings[0])
+    assert "kernels with tables are refused on Portable Computing" in str(failed.value)
+    assert "tables = force" in str(failed.value)
 
 
 @pytest.mark.esplanade_only

@@ -15,7 +15,7 @@ use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
 use esplanade_gpu::device::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
-use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Wake, self_test};
+use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};
 
 use crate::config::GpuConfig;
 use crate::confine;
@@ -68,9 +68,9 @@ struct Opened {
     queue: Arc<PortQueue>,
 }
 
-/// Tells whether the kernels have the transform in this direction.
-pub fn carries(transform: Transform, direction: Direction) -> bool {
-    Suite::of(transform).is_some_and(|suite| suite.cipher(direction, 1).is_some())
+/// Tells whether the kernels, which have tables or not, have the transform in this direction.
+pub fn carries(transform: Transform, direction: Direction, tables: bool) -> bool {
+    Suite::of(transform, tables).is_some_and(|suite| suite.cipher(direction, 1).is_some())
 }
 
 /// Returns the error with what to do about it.
@@ -85,6 +85,9 @@ pub fn failure(error: DeviceError) -> Failure {
         }
         DeviceError::OldDriver(_) => "install a newer driver: that of CUDA 10 or later",
         DeviceError::OldDevice { .. } => "install the GPU's OpenCL driver, or name another device",
+        DeviceError::NotWhole { .. } => {
+            "set `tables = no`, or `tables = force` if nobody else's programs run there"
+        }
         _ => "a gateway with `engine = cpu` and without a gpu section does without",
     })
 }
@@ -128,6 +131,11 @@ impl GpuEngine {
         let ended = || Err(of_thread(io::Error::other("it panicked")));
         told.recv().unwrap_or_else(|_| ended())?;
         Ok(engine)
+    }
+
+    /// Tells whether the kernels have tables.
+    pub fn tables(&self) -> bool {
+        self.shared.config.tables != Tables::No
     }
 
     pub fn stats(&self) -> GpuStats {
@@ -193,7 +201,7 @@ impl Opened {
             let queue = Arc::clone(&queue);
             move || queue.wake()
         });
-        let device = esplanade_gpu::open(config.device.as_deref(), wake)?;
+        let device = esplanade_gpu::open(config.device.as_deref(), config.tables, wake)?;
         let choice = LaunchChoice {
             residue: config.residue,
             ..LaunchChoice::default()
@@ -309,6 +317,7 @@ impl GpuShared {
         let mut stats = lock(&self.stats);
         *stats = GpuStats {
             device: gpu.name().to_owned(),
+            tables: gpu.tables(),
             keys: gpu.keys(),
             launches: counters.launches,
             launches_in_place: counters.in_place,

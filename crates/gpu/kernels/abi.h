@@ -1,8 +1,9 @@
 // The interface between the kernels and their host. All memory is arrays of 32-bit words on a little-endian device.
 //
 // Each work-group has ESP_LANES lanes and reads one record of `groups`. A group works on entries of `order`, which are
-// job numbers. Seal launches esp_cipher, esp_mac and esp_finish; open launches esp_mac, esp_finish and esp_cipher. The
-// host ensures that rows, jobs, entries and packets lie inside their buffers, and that no two packets overlap.
+// job numbers. Seal launches esp_cipher, esp_mac and esp_finish; open launches esp_mac, esp_finish, esp_cipher and
+// esp_tdes, which is an entry of its own because it needs twice the registers. The host ensures that rows, jobs,
+// entries and packets lie inside their buffers, and that no two packets overlap.
 
 #define ESP_LANES 64
 
@@ -24,6 +25,14 @@
 #define KIND_CBC_OPEN 3 // AES-CBC; a step is two blocks a lane
 #define KIND_CTR 4      // AES-CTR (RFC 3686) and AES-GCM (RFC 4106); argument: rounds | first counter << 8
 #define KIND_CHACHA 5   // ChaCha20 (RFC 7634); a step is a block of 64 bytes a lane
+// With the macro TABLES esp_cipher has these kinds in place of the ones for AES, and for 3DES beside that of esp_tdes.
+// Sealing has one lane a job.
+#define KIND_CBC_SEAL_TABLES 7  // a step is a block
+#define KIND_CBC_OPEN_TABLES 8  // as KIND_CBC_OPEN
+#define KIND_CTR_TABLES 9       // as KIND_CTR
+#define KIND_TDES_SEAL_TABLES 10 // a step is a block
+#define KIND_TDES_OPEN_TABLES 11 // a step is a block a lane
+// The kind of esp_tdes, with eight lanes a job.
 #define KIND_TDES_OPEN 6 // 3DES-CBC (RFC 2451); a step is 32 blocks of 8 bytes a lane
 // Kinds of esp_mac. HMAC and Poly1305 have one lane a job, GHASH and GMAC eight.
 #define KIND_HMAC_MD5 16    // RFC 2403; trips of the HMACs: compressions after the one of the inner pad
@@ -72,6 +81,10 @@
 #define ROW_GENERATION 0
 #define ROW_SALT 1
 #define ROW_ROUND_KEYS 8 // 15 round keys of 8 planes, or a ChaCha20 key, or DES keys
+// With TABLES an AES round key has four words: first come those for encryption, then those for decryption. The subkeys
+// of 3DES are behind the keys.
+#define ROW_INVERSE_KEYS 68
+#define ROW_SUBKEYS 16
 #define ROW_INNER 128
 #define ROW_OUTER 136
 #define ROW_POWERS 144 // H^1 … H^8, each divided by x
@@ -80,11 +93,12 @@
 #define PARTIAL_WORDS 4
 
 // A recorded launch, which plain.c runs. All are words: PLAIN_MAGIC, the direction, the stages, and then each buffer as
-// a count and its words: raw, slots (for wipe_keys), in, out, rows, jobs, order, the groups of esp_cipher, of esp_mac
-// and of esp_finish, scratch, verdicts. The answer is the words of out, rows and verdicts, without counts.
+// a count and its words: raw, slots (for wipe_keys), in, out, rows, jobs, order, the groups of esp_cipher, of esp_mac,
+// of esp_finish and of esp_tdes, scratch, verdicts. The answer is the words of out, rows and verdicts, without counts.
 #define PLAIN_MAGIC 0x45535031
 #define PLAIN_EXPAND 1
 #define PLAIN_WIPE 2
 #define PLAIN_CIPHER 4
 #define PLAIN_MAC 8
 #define PLAIN_FINISH 16
+#define PLAIN_TDES 32

@@ -47,6 +47,28 @@ INLINE void expand_aes(GLOBAL const u32 *raw, GLOBAL u32 *row, u32 key_words) {
     }
 }
 
+#ifdef TABLES
+// Makes the form of an AES key that lookups in tables use: words, first for encryption and then for decryption, where
+// MixColumns comes before the round key (FIPS 197 §5.3.5). It is smaller than the planes, and overwrites them.
+INLINE void convert_aes(GLOBAL u32 *row) {
+    LOOP for (u32 round = 0; round < 15; round++) {
+        u32 q[PLANES];
+        UNROLL for (u32 n = 0; n < PLANES; n++) q[n] = row[ROW_ROUND_KEYS + PLANES * round + n];
+        transpose(q);
+        u32 without = round == 0 ? 0 : 0x63636363;
+        UNROLL for (u32 n = 0; n < 4; n++) row[ROW_ROUND_KEYS + 4 * round + n] = q[2 * n] ^ without;
+    }
+    LOOP for (u32 round = 0; round < 15; round++) {
+        u32 q[PLANES] = {0, 0, 0, 0, 0, 0, 0, 0};
+        UNROLL for (u32 n = 0; n < 4; n++) q[2 * n] = row[ROW_ROUND_KEYS + 4 * round + n];
+        transpose(q);
+        inverse_mix_columns(q);
+        transpose(q);
+        UNROLL for (u32 n = 0; n < 4; n++) row[ROW_INVERSE_KEYS + 4 * round + n] = q[2 * n];
+    }
+}
+#endif
+
 // Takes the halves of each DES key (permuted choice 1); the parity bits drop out.
 INLINE void expand_tdes(GLOBAL const u32 *raw, GLOBAL u32 *row) {
     LOOP for (u32 key = 0; key < 3; key++) {
@@ -60,6 +82,9 @@ INLINE void expand_tdes(GLOBAL const u32 *raw, GLOBAL u32 *row) {
         }
         row[ROW_ROUND_KEYS + 2 * key] = c;
         row[ROW_ROUND_KEYS + 2 * key + 1] = d;
+#ifdef TABLES
+        expand_des(row + ROW_SUBKEYS + 32 * key, c, d, key == 1);
+#endif
     }
 }
 
@@ -93,6 +118,9 @@ INLINE void expand_key(GLOBAL const u32 *raw, GLOBAL u32 *rows) {
         UNROLL for (u32 n = 0; n < 4; n++) row[ROW_POWERS + 4 * k + n] = wanted ? stored.word[n] : 0;
         multiply(&power, &divided);
     }
+#ifdef TABLES
+    if (raw[RAW_CIPHER] == CIPHER_AES) convert_aes(row);
+#endif
     LOOP for (u32 i = ROW_POWERS + 32; i < ROW_WORDS; i++) row[i] = 0;
 }
 

@@ -120,11 +120,17 @@ INLINE void finish_gcm(const struct launch *l) {
     LOOP for (u32 sub = 0; sub < 8; sub++) {
         UNROLL for (u32 i = 0; i < 4; i++) icv[i] ^= l->scratch[(p.number * 8 + sub) * PARTIAL_WORDS + i];
     }
+#ifdef TABLES
+    u32 block[4] = {nonce[0], nonce[1], nonce[2], swap_bytes(1)}, unused[4] = {0, 0, 0, 0};
+    aes_encrypt_pair(block, unused, l->rows + p.key + ROW_ROUND_KEYS, l->argument, l->table);
+    UNROLL for (u32 i = 0; i < 4; i++) icv[i] = swap_bytes(icv[i]) ^ block[i];
+#else
     u32 q[PLANES] = {nonce[0], 0, nonce[1], 0, nonce[2], 0, swap_bytes(1), 0};
     transpose(q);
     aes_encrypt(q, l->rows, p.key, p.key, l->argument, l->argument);
     transpose(q);
     UNROLL for (u32 i = 0; i < 4; i++) icv[i] = swap_bytes(icv[i]) ^ q[2 * i];
+#endif
     finish_icv(l, &p, icv);
 }
 

@@ -11,6 +11,9 @@ struct launch {
     GLOBAL const u32 *order;
     GLOBAL u32 *scratch;
     GLOBAL u32 *verdicts;
+#ifdef TABLES
+    LOCAL const u32 *table;
+#endif
     u32 direction;
     // The work-group's record.
     u32 kind, first, count, trip, argument;

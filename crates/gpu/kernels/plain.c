@@ -7,15 +7,18 @@
 #include "abi.h"
 #include "shim.h"
 #include "aes.h"
+#include "aes_tables.h"
 #include "ghash.h"
 #include "chacha.h"
 #include "poly1305.h"
 #include "des_networks.h"
 #include "des.h"
+#include "des_tables.h"
 #include "hash.h"
 #include "packet.h"
 #include "keys.h"
 #include "cipher.h"
+#include "cipher_tables.h"
 #include "mac.h"
 #include "esp.c"
 
@@ -24,7 +27,8 @@ struct buffer {
     u32 *words;
 };
 
-enum { RAW, SLOTS, IN, OUT, ROWS, JOBS, ORDER, CIPHER_GROUPS, MAC_GROUPS, FINISH_GROUPS, SCRATCH, VERDICTS, BUFFERS };
+enum { RAW, SLOTS, IN, OUT, ROWS, JOBS, ORDER, CIPHER_GROUPS, MAC_GROUPS, FINISH_GROUPS, TDES_GROUPS, SCRATCH, VERDICTS,
+       BUFFERS };
 
 static void fail(const char *reason) {
     fprintf(stderr, "plain: %s\n", reason);
@@ -80,6 +84,7 @@ int main(void) {
     if (stages & PLAIN_MAC) run_packets(esp_mac, b, MAC_GROUPS, direction);
     if (stages & PLAIN_FINISH) run_packets(esp_finish, b, FINISH_GROUPS, direction);
     if (stages & PLAIN_CIPHER && direction == ESP_OPEN) run_packets(esp_cipher, b, CIPHER_GROUPS, direction);
+    if (stages & PLAIN_TDES && direction == ESP_OPEN) run_packets(esp_tdes, b, TDES_GROUPS, direction);
     if (stages & PLAIN_WIPE) run_keys(wipe_keys, b, SLOTS, 1);
     write_buffer(b[OUT]);
     write_buffer(b[ROWS]);

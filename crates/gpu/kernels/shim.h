@@ -12,6 +12,10 @@ typedef ulong u64;
 #define LOOP _Pragma("nounroll")
 // CPU runtimes take long to compile large loops.
 #define LOOP_BY_TWO _Pragma("nounroll")
+#define LOCAL __local
+#define LOCAL_ARRAY __local
+#define BARRIER barrier(CLK_LOCAL_MEM_FENCE)
+#define BEFORE_BARRIER(lane) u32 lane = LANE;
 #define GROUP ((u32)get_group_id(0))
 #define LANE ((u32)get_local_id(0))
 
@@ -26,6 +30,10 @@ typedef unsigned long long u64;
 #define UNROLL _Pragma("unroll")
 #define LOOP _Pragma("unroll 1")
 #define LOOP_BY_TWO _Pragma("unroll 2")
+#define LOCAL
+#define LOCAL_ARRAY __shared__
+#define BARRIER __syncthreads()
+#define BEFORE_BARRIER(lane) u32 lane = LANE;
 #define GROUP blockIdx.x
 #define LANE threadIdx.x
 
@@ -41,6 +49,11 @@ typedef uint64_t u64;
 #define UNROLL
 #define LOOP
 #define LOOP_BY_TWO
+#define LOCAL
+#define LOCAL_ARRAY static
+#define BARRIER
+// Lanes run one after another, so the first one does for all what has to be done before a barrier.
+#define BEFORE_BARRIER(lane) for (u32 lane = 0; LANE == 0 && lane < ESP_LANES; lane++)
 // The lane that plain.c runs at the moment.
 static u32 plain_group, plain_lane;
 #define GROUP plain_group

@@ -28,6 +28,11 @@ pub enum StageKind {
     Ctr = 4,
     ChaCha = 5,
     TripleDesOpen = 6,
+    CbcSealTables = 7,
+    CbcOpenTables = 8,
+    CtrTables = 9,
+    TripleDesSealTables = 10,
+    TripleDesOpenTables = 11,
     HmacMd5 = 16,
     HmacSha1 = 17,
     HmacSha256 = 18,
@@ -38,13 +43,18 @@ pub enum StageKind {
 }
 
 impl StageKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Copy,
         Self::CbcSeal,
         Self::CbcOpen,
         Self::Ctr,
         Self::ChaCha,
         Self::TripleDesOpen,
+        Self::CbcSealTables,
+        Self::CbcOpenTables,
+        Self::CtrTables,
+        Self::TripleDesSealTables,
+        Self::TripleDesOpenTables,
         Self::HmacMd5,
         Self::HmacSha1,
         Self::HmacSha256,
@@ -63,6 +73,9 @@ impl StageKind {
             | Self::Ctr
             | Self::ChaCha
             | Self::TripleDesOpen
+            | Self::CbcOpenTables
+            | Self::CtrTables
+            | Self::TripleDesOpenTables
             | Self::Ghash
             | Self::Gmac => Some(8),
             _ => Some(1),
@@ -87,6 +100,10 @@ impl StageKind {
             Self::Ctr => 25,
             Self::ChaCha => 12,
             Self::TripleDesOpen => 232,
+            Self::CbcSealTables => 9,
+            Self::CbcOpenTables | Self::CtrTables => 17,
+            // Two lanes share a memory bank, and wait for each other.
+            Self::TripleDesSealTables | Self::TripleDesOpenTables => 31,
             Self::HmacMd5 => 4,
             Self::HmacSha1 => 8,
             Self::HmacSha256 => 16,

@@ -50,8 +50,13 @@ struct Checked {
 }
 
 impl Gpu {
+    /// Makes an engine of a device, whose kernels say whether they have tables.
     pub fn new(device: Box<dyn Device>, choice: LaunchChoice) -> Self {
         let keys = KeyRows::new(device.rows());
+        let choice = LaunchChoice {
+            tables: device.tables(),
+            ..choice
+        };
         Self {
             device,
             keys,
@@ -79,6 +84,11 @@ impl Gpu {
     pub fn arena(&self, len: usize) -> Arena {
         let shared = self.memory().and_then(|memory| memory.arena(len));
         shared.unwrap_or_else(|| Arena::heap(len))
+    }
+
+    /// Tells whether the kernels look AES and 3DES up in tables.
+    pub fn tables(&self) -> bool {
+        self.choice.tables
     }
 
     pub fn counters(&self) -> GpuCounters {

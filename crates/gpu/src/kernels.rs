@@ -5,15 +5,18 @@ pub const SOURCE: &str = concat!(
     include_str!("../kernels/abi.h"),
     include_str!("../kernels/shim.h"),
     include_str!("../kernels/aes.h"),
+    include_str!("../kernels/aes_tables.h"),
     include_str!("../kernels/ghash.h"),
     include_str!("../kernels/chacha.h"),
     include_str!("../kernels/poly1305.h"),
     include_str!("../kernels/des_networks.h"),
     include_str!("../kernels/des.h"),
+    include_str!("../kernels/des_tables.h"),
     include_str!("../kernels/hash.h"),
     include_str!("../kernels/packet.h"),
     include_str!("../kernels/keys.h"),
     include_str!("../kernels/cipher.h"),
+    include_str!("../kernels/cipher_tables.h"),
     include_str!("../kernels/mac.h"),
     include_str!("../kernels/esp.c"),
 );
@@ -21,6 +24,8 @@ pub const SOURCE: &str = concat!(
 /// The same as NVIDIA's PTX of compute capability 7.5, which a driver translates for its GPU. `tools/gpu-kernels.py`
 /// makes the file. A zero ends the text, as the driver takes it.
 pub const PTX: &str = concat!(include_str!("../kernels/esp.ptx"), "\0");
+/// The compiler's option for kernels that look AES and 3DES up in tables. Without it they are constant-time.
+pub const TABLES: &str = "-DTABLES";
 
 #[cfg(test)]
 mod tests {
@@ -74,6 +79,32 @@ mod tests {
         assert!(PTX.ends_with('\0') && PTX.matches('\0').count() == 1);
     }
 
+    /// Returns the lines that a compiler sees without the option.
+    fn without_tables() -> Vec<&'static str> {
+        let mut seen = Vec::new();
+        let mut skipped = false;
+        for line in SOURCE.lines() {
+            match line {
+                "#ifdef TABLES" => skipped = true,
+                "#else" | "#endif" if skipped => skipped = false,
+                line if !skipped => seen.push(line),
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn the_default_kernels_have_no_table() {
+        let seen = without_tables();
+        assert!(seen.len() > 800 && seen.contains(&"    case KIND_CBC_SEAL: cbc_seal(&l); break;"));
+        for word in ["table[", "look_up", "LOCAL_ARRAY u32", "BARRIER;"] {
+            assert!(SOURCE.contains(word), "{word}");
+            assert!(seen.iter().all(|line| !line.contains(word)), "{word}");
+        }
+        assert!(!SOURCE.contains("define TABLES"));
+    }
+
     #[test]
     fn the_numbers_are_the_hosts() {
         for (name, value) in [
@@ -90,6 +121,17 @@ mod tests {
             ("KIND_CTR", StageKind::Ctr as usize),
             ("KIND_CHACHA", StageKind::ChaCha as usize),
             ("KIND_TDES_OPEN", StageKind::TripleDesOpen as usize),
+            ("KIND_CBC_SEAL_TABLES", StageKind::CbcSealTables as usize),
+            ("KIND_CBC_OPEN_TABLES", StageKind::CbcOpenTables as usize),
+            ("KIND_CTR_TABLES", StageKind::CtrTables as usize),
+            (
+                "KIND_TDES_SEAL_TABLES",
+                StageKind::TripleDesSealTables as usize,
+            ),
+            (
+                "KIND_TDES_OPEN_TABLES",
+                StageKind::TripleDesOpenTables as usize,
+            ),
             ("KIND_HMAC_MD5", StageKind::HmacMd5 as usize),
             ("KIND_HMAC_SHA1", StageKind::HmacSha1 as usize),
             ("KIND_HMAC_SHA256", StageKind::HmacSha256 as usize),

@@ -137,7 +137,7 @@ mod tests {
         let transform = Transform::from_name(name).unwrap();
         let bytes: Vec<u8> = (1..=transform.key_material_len() as u8).collect();
         let key = KeyContext::new(transform, false, &bytes).unwrap();
-        (Arc::new(key), Suite::of(transform).unwrap())
+        (Arc::new(key), Suite::of(transform, false).unwrap())
     }
 
     #[test]

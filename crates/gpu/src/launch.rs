@@ -5,14 +5,25 @@ use std::sync::Arc;
 
 use esplanade_crypto::{Arena, Batch, Direction, Job, KeyContext, KeySlot, Transform};
 
-use crate::abi::{GROUP_WORDS, JOB_WORDS};
+use crate::abi::{GROUP_WORDS, JOB_WORDS, StageKind};
 use crate::device::host_memory::HostMemory;
 use crate::keys::KeyRows;
 use crate::schedule::{Arrangement, Schedule, WARP};
 use crate::suite::{StageWork, Suite};
 
-/// Number of stages: cipher, MAC, finish.
-pub const STAGES: usize = 3;
+/// Number of stages, each of which is an entry point of the kernels.
+pub const STAGES: usize = 4;
+
+/// The entry points of the stages.
+pub const STAGE_ENTRIES: [&str; STAGES] = ["esp_cipher", "esp_mac", "esp_finish", "esp_tdes"];
+
+/// Returns the stages of a direction in their order. A packet that is opened is authentic before it is decrypted.
+pub const fn stages_of(direction: Direction) -> &'static [usize] {
+    match direction {
+        Direction::Seal => &[0, 1, 2],
+        Direction::Open => &[1, 2, 0, 3],
+    }
+}
 
 /// Packets of one direction for one run of the kernels.
 #[derive(Debug)]
@@ -22,7 +33,7 @@ pub struct Launch {
     pub parts: Vec<LaunchPart>,
     pub jobs: Vec<[u32; JOB_WORDS]>,
     pub order: Vec<u32>,
-    /// The work-groups of cipher, MAC and finish.
+    /// The work-groups of each stage.
     pub groups: [Vec<[u32; GROUP_WORDS]>; STAGES],
     /// The words of all parts.
     pub words: usize,
@@ -61,6 +72,8 @@ pub struct LaunchChoice {
     pub arrangement: Arrangement,
     /// The device gets all jobs that its kernels have, also those that leave lanes of a warp idle.
     pub residue: bool,
+    /// The device's kernels have tables.
+    pub tables: bool,
     /// Transforms that the device does wrong.
     pub disabled: Vec<Transform>,
 }
@@ -121,7 +134,7 @@ impl Launch {
             let in_block = in_block.as_ref().and_then(|all| all.get(number as usize));
             let words = in_block.map_or((word, word), |at| (at.input / 4, at.output / 4));
             for job in 0..batch.jobs.len() as u32 {
-                match Fitting::of(batch, (number, job), words, keys, &choice.disabled) {
+                match Fitting::of(batch, (number, job), words, keys, choice) {
                     Some(fits) => fitting.push(fits),
                     None => left[number as usize].push(job),
                 }
@@ -145,7 +158,11 @@ impl Launch {
         for (number, fits) in (0..).zip(fitting) {
             self.jobs.push(fits.job);
             self.places.push(fits.place);
-            let [cipher, mac, finish] = &mut work;
+            let [cipher, mac, finish, tdes] = &mut work;
+            let cipher = match fits.cipher.kind {
+                StageKind::TripleDesOpen => tdes,
+                _ => cipher,
+            };
             cipher.push((number, fits.cipher));
             mac.push((number, fits.mac));
             finish.extend(fits.finish.map(|work| (number, work)));
@@ -214,11 +231,13 @@ impl<'a> Fitting<'a> {
         place: (u32, u32),
         (input, output): (usize, usize),
         keys: &KeyRows,
-        disabled: &[Transform],
+        choice: &LaunchChoice,
     ) -> Option<Self> {
         let job = batch.jobs.get(place.1 as usize)?;
         let key = batch.keys.get(job.key)?;
-        let suite = Suite::of(key.transform()).filter(|_| !disabled.contains(&key.transform()))?;
+        let transform = key.transform();
+        let suite = Suite::of(transform, choice.tables)
+            .filter(|_| !choice.disabled.contains(&transform))?;
         let payload_words = suite.payload_words(job.len)?;
         let end = (job.esp as usize).checked_add(job.len as usize)?;
         if !job.esp.is_multiple_of(4) || end > batch.used() {

@@ -8,7 +8,7 @@
 pub mod abi;
 pub mod device;
 mod engine;
-mod kernels;
+pub mod kernels;
 pub mod keys;
 pub mod launch;
 pub mod model;
@@ -17,7 +17,7 @@ pub mod self_test;
 pub mod suite;
 
 pub use device::opencl::OpenCl;
-pub use device::{Device, DeviceError, Wake, names, open};
+pub use device::{Device, DeviceError, Tables, Wake, names, open};
 pub use engine::{Gpu, GpuCounters};
 pub use launch::LaunchChoice;
 pub use schedule::Arrangement;

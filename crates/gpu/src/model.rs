@@ -68,7 +68,7 @@ mod tests {
             .iter()
             .map(|name| {
                 let transform = Transform::from_name(name).unwrap();
-                (transform, Suite::of(transform).unwrap())
+                (transform, Suite::of(transform, false).unwrap())
             })
             .collect();
         let mut state = 1_u32;
@@ -110,7 +110,11 @@ mod tests {
 
     #[test]
     fn a_full_group_of_equals_wastes_nothing() {
-        let suite = Suite::of(Transform::from_name("AES_CBC_128/HMAC_SHA1_96").unwrap()).unwrap();
+        let suite = Suite::of(
+            Transform::from_name("AES_CBC_128/HMAC_SHA1_96").unwrap(),
+            false,
+        )
+        .unwrap();
         let work: Vec<_> = (0..128)
             .map(|job| (job, suite.cipher(Direction::Seal, 256).unwrap()))
             .collect();

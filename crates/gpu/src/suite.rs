@@ -9,6 +9,8 @@ use crate::abi::StageKind;
 const HEADER_WORDS: u32 = 2;
 /// Words of a block of AES.
 const AES_WORDS: u32 = 4;
+/// Words of a block of DES.
+const DES_WORDS: u32 = 2;
 /// Blocks that a step of CBC_OPEN and CTR does: two in each of eight lanes.
 const AES_STEP: u32 = 16;
 /// Bytes of the shortest padding of MD5, SHA-1 and SHA-256: a byte and the length.
@@ -43,6 +45,7 @@ pub struct Suite {
     iv_words: u32,
     icv_words: u32,
     block_words: u32,
+    tables: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +59,8 @@ enum SuiteCipher {
 }
 
 impl Suite {
-    /// Returns the stages of a transform; `None` if the kernels do not have it.
-    pub fn of(transform: Transform) -> Option<Self> {
+    /// Returns the stages of a transform, by kernels that have tables or not; `None` if the kernels do not have it.
+    pub fn of(transform: Transform, tables: bool) -> Option<Self> {
         if transform.protocol() != Protocol::Esp {
             return None;
         }
@@ -102,6 +105,7 @@ impl Suite {
             iv_words: words(transform.iv_len()),
             icv_words: words(transform.icv_len()),
             block_words: words(transform.block_align()).max(1),
+            tables,
         })
     }
 
@@ -125,21 +129,38 @@ impl Suite {
         let blocks = payload_words.div_ceil(AES_WORDS);
         let (kind, argument, trip) = match (self.cipher, direction) {
             (SuiteCipher::Copy, _) => (StageKind::Copy, 0, payload_words.div_ceil(32)),
-            (SuiteCipher::Cbc, Direction::Seal) => (StageKind::CbcSeal, self.rounds, blocks),
+            (SuiteCipher::Cbc, Direction::Seal) => {
+                let kind = self.either(StageKind::CbcSeal, StageKind::CbcSealTables);
+                (kind, self.rounds, blocks)
+            }
             (SuiteCipher::Cbc, Direction::Open) => {
-                (StageKind::CbcOpen, self.rounds, blocks.div_ceil(AES_STEP))
+                let kind = self.either(StageKind::CbcOpen, StageKind::CbcOpenTables);
+                (kind, self.rounds, blocks.div_ceil(AES_STEP))
             }
             (SuiteCipher::Ctr(first), _) => {
+                let kind = self.either(StageKind::Ctr, StageKind::CtrTables);
                 let argument = self.rounds | (first << 8);
-                (StageKind::Ctr, argument, blocks.div_ceil(AES_STEP))
+                (kind, argument, blocks.div_ceil(AES_STEP))
             }
             (SuiteCipher::ChaCha, _) => {
                 (StageKind::ChaCha, 0, payload_words.div_ceil(16).div_ceil(8))
             }
+            (SuiteCipher::TripleDes, Direction::Seal) if self.tables => {
+                (StageKind::TripleDesSealTables, 0, payload_words / DES_WORDS)
+            }
             // A bitsliced state has 32 blocks, and a chain has one at a time.
             (SuiteCipher::TripleDes, Direction::Seal) => return None,
             (SuiteCipher::TripleDes, Direction::Open) => {
-                (StageKind::TripleDesOpen, 0, payload_words.div_ceil(512))
+                let slices = (StageKind::TripleDesOpen, payload_words.div_ceil(512));
+                let blocks = (payload_words / DES_WORDS).div_ceil(8);
+                let by_tables = (StageKind::TripleDesOpenTables, blocks);
+                let cost = |(kind, trip): (StageKind, u32)| kind.cost() * u64::from(trip);
+                // Slices are the faster way for packets that fill them.
+                let (kind, trip) = match self.tables && cost(by_tables) < cost(slices) {
+                    true => by_tables,
+                    false => slices,
+                };
+                (kind, 0, trip)
             }
         };
         Some(StageWork {
@@ -147,6 +168,13 @@ impl Suite {
             argument,
             trip,
         })
+    }
+
+    fn either(&self, constant_time: StageKind, with_tables: StageKind) -> StageKind {
+        match self.tables {
+            true => with_tables,
+            false => constant_time,
+        }
     }
 
     pub fn mac(&self, esn: bool, payload_words: u32) -> StageWork {
@@ -179,7 +207,7 @@ mod tests {
     use super::*;
 
     fn suite(name: &str) -> Suite {
-        Suite::of(Transform::from_name(name).unwrap()).unwrap()
+        Suite::of(Transform::from_name(name).unwrap(), false).unwrap()
     }
 
     #[test]
@@ -220,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_the_kernels_lack_is_left_to_the_cpu() {
-        let has = |transform: &Transform| Suite::of(*transform).is_some();
+        let has = |transform: &Transform| Suite::of(*transform, false).is_some();
         let carried: Vec<_> = Transform::all().filter(has).collect();
         assert!(
             carried
@@ -236,5 +264,47 @@ mod tests {
             des.cipher(Direction::Open, 513).map(|work| work.trip),
             Some(2)
         );
+    }
+    #[test]
+    fn tables_change_the_cipher_stage_alone() {
+        for transform in Transform::all() {
+            let both = [false, true].map(|tables| Suite::of(transform, tables));
+            let [Some(plain), Some(tables)] = both else {
+                assert_eq!(both, [None, None]);
+                continue;
+            };
+            assert_eq!(plain.mac(true, 100), tables.mac(true, 100));
+            assert_eq!(plain.finish(), tables.finish());
+            for direction in [Direction::Seal, Direction::Open] {
+                let [was, is] = [&plain, &tables].map(|suite| suite.cipher(direction, 100));
+                let Some(is) = is else {
+                    panic!("{transform}: kernels with tables have both directions");
+                };
+                let looks_up = matches!(
+                    is.kind,
+                    StageKind::CbcSealTables
+                        | StageKind::CbcOpenTables
+                        | StageKind::CtrTables
+                        | StageKind::TripleDesSealTables
+                        | StageKind::TripleDesOpenTables
+                );
+                let cipher = plain.cipher_key;
+                let is_aes = cipher == CipherKey::Aes && plain.cipher != SuiteCipher::Copy;
+                assert_eq!(looks_up, is_aes || cipher == CipherKey::TripleDes);
+                assert_eq!(was == Some(is), !looks_up, "{transform}");
+            }
+        }
+        let des = Transform::from_name("3DES/HMAC_SHA1_96").unwrap();
+        let des = Suite::of(des, true).unwrap();
+        let work = |direction, words| {
+            let work = des.cipher(direction, words).unwrap();
+            (work.kind, work.trip)
+        };
+        let seal = StageKind::TripleDesSealTables;
+        assert_eq!(work(Direction::Seal, 258), (seal, 129));
+        // A long packet fills slices.
+        let (short, long) = (StageKind::TripleDesOpenTables, StageKind::TripleDesOpen);
+        assert_eq!(work(Direction::Open, 18), (short, 2));
+        assert_eq!(work(Direction::Open, 374), (long, 1));
     }
 }

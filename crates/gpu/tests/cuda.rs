@@ -10,10 +10,10 @@ use common::stand_in::inside;
 use common::{Numbers, batch, carried, carry, copy, in_memory, keys, there_and_back};
 use esplanade_crypto::Batch;
 use esplanade_gpu::device::cuda::{Cuda, CudaFound};
-use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, names, open, self_test};
+use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Tables, names, open, self_test};
 
 fn opened() -> Gpu {
-    common::gpu_of(common::device().unwrap())
+    common::gpu_of(common::device(Tables::No).unwrap())
 }
 
 fn refused() -> DeviceError {
@@ -56,7 +56,10 @@ fn a_part_of_a_name_selects_the_device() {
             (Some("cuda"), "CUDA: Stand-in 0"),
             (Some("STAND-IN 1"), "CUDA: Stand-in 1"),
         ] {
-            assert_eq!(open(wanted, Arc::new(|| {})).unwrap().name(), name);
+            assert_eq!(
+                open(wanted, Tables::No, Arc::new(|| {})).unwrap().name(),
+                name
+            );
         }
         let error = CudaFound::new(Some("Portable")).unwrap_err().to_string();
         assert!(error.contains("Stand-in 0, CUDA: Stand-in 1"), "{error}");
@@ -86,7 +89,10 @@ fn a_driver_that_lacks_a_call_is_an_error() {
         || {
             let error = CudaFound::new(None).unwrap_err();
             assert_eq!(error, DeviceError::OldDriver("cuLaunchHostFunc"));
-            assert_eq!(open(Some("stand-in"), Arc::new(|| {})).err(), Some(error));
+            assert_eq!(
+                open(Some("stand-in"), Tables::No, Arc::new(|| {})).err(),
+                Some(error)
+            );
         },
     );
 }
@@ -113,7 +119,7 @@ fn a_broken_driver_is_told_and_does_not_hide_opencl() {
             failure.starts_with("cuInit fails: TRIAL_ERROR_999"),
             "{failure}"
         );
-        let error = open(Some("stand-in"), Arc::new(|| {}))
+        let error = open(Some("stand-in"), Tables::No, Arc::new(|| {}))
             .map(drop)
             .unwrap_err();
         assert_eq!(error, failures[0]);
@@ -127,7 +133,7 @@ fn an_old_device_is_refused_by_its_name() {
         "old-device",
         0,
         || {
-            let error = open(Some("stand-in 1"), Arc::new(|| {}))
+            let error = open(Some("stand-in 1"), Tables::No, Arc::new(|| {}))
                 .map(drop)
                 .unwrap_err();
             let text = "CUDA: Stand-in 1 has compute capability 7.0, and the kernels need 7.5";
@@ -233,7 +239,7 @@ fn each_launch_wakes_the_engine() {
             wake.fetch_add(1, Ordering::SeqCst);
         });
         let mut gpu = Gpu::new(
-            open(Some("stand-in"), wake).unwrap(),
+            open(Some("stand-in"), Tables::No, wake).unwrap(),
             LaunchChoice::default(),
         );
         let mut launches = 0;
@@ -278,7 +284,7 @@ fn a_refused_launch_ends_the_device() {
 fn an_error_of_a_kernel_ends_the_device() {
     inside(
         "an_error_of_a_kernel_ends_the_device",
-        "sticky@9",
+        "sticky@12",
         1,
         || {
             let mut gpu = opened();

@@ -3,29 +3,42 @@
 
 mod common;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::plain::Plain;
 use common::{
     Numbers, batch, batch_up_to, carried, carry, copy, in_memory, keys, stand_in, there_and_back,
 };
-use esplanade_crypto::{Transform, cpu};
+use esplanade_crypto::{Direction, Transform, cpu};
 use esplanade_gpu::device::host_memory::HostMemoryUse;
 use esplanade_gpu::device::opencl::OpenClOptions;
-use esplanade_gpu::{Arrangement, Gpu, LaunchChoice, self_test};
+use esplanade_gpu::launch::stages_of;
+use esplanade_gpu::{
+    Arrangement, Device, DeviceError, Gpu, LaunchChoice, OpenCl, Tables, self_test,
+};
 
 /// One test at a time uses the device.
 static DEVICE: Mutex<()> = Mutex::new(());
 
 /// Returns the device, or `None` where there is none.
 fn gpu(arrangement: Arrangement, residue: bool) -> Option<(MutexGuard<'static, ()>, Gpu)> {
+    gpu_with(Tables::No, arrangement, residue)
+}
+
+fn gpu_with(
+    tables: Tables,
+    arrangement: Arrangement,
+    residue: bool,
+) -> Option<(MutexGuard<'static, ()>, Gpu)> {
     let guard = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = LaunchChoice {
         arrangement,
         residue,
-        disabled: Vec::new(),
+        ..LaunchChoice::default()
     };
-    Some((guard, Gpu::new(common::device()?, choice)))
+    let gpu = Gpu::new(common::device(tables)?, choice);
+    assert_eq!(gpu.tables(), tables == Tables::Force);
+    Some((guard, gpu))
 }
 
 /// The tests of a device again, with CUDA.
@@ -47,23 +60,33 @@ fn cuda_is_as_the_cpu_has_it() {
 
 #[test]
 fn every_transform_is_as_the_cpu_has_it() {
-    let Some((_guard, mut gpu)) = gpu(Arrangement::Full, true) else {
-        return;
-    };
-    for (number, transform) in carried().into_iter().enumerate() {
-        let numbers = &mut Numbers(number as u64 + 1);
-        let keys = keys(&[transform], 4, numbers);
-        let batches = vec![batch(&keys, 4, 70, numbers)];
-        there_and_back(&mut gpu, batches, numbers);
+    for tables in common::forms() {
+        let Some((_guard, mut gpu)) = gpu_with(tables, Arrangement::Full, true) else {
+            return;
+        };
+        for (number, transform) in carried().into_iter().enumerate() {
+            let numbers = &mut Numbers(number as u64 + 1);
+            let keys = keys(&[transform], 4, numbers);
+            let batches = vec![batch(&keys, 4, 70, numbers)];
+            there_and_back(&mut gpu, batches, numbers);
+        }
+        // Without tables the CPU seals 3DES.
+        let by_cpu = if gpu.tables() { 0 } else { 3 * 70 };
+        assert_eq!(gpu.counters().cpu_jobs, by_cpu);
     }
-    // The CPU seals 3DES.
-    assert_eq!(gpu.counters().cpu_jobs, 3 * 70);
 }
 
 #[test]
 fn a_mix_of_all_transforms_is_as_the_cpu_has_it() {
-    for arrangement in [Arrangement::Full, Arrangement::ByKind, Arrangement::Arrival] {
-        let Some((_guard, mut gpu)) = gpu(arrangement, true) else {
+    let forms = [
+        (Tables::No, Arrangement::Full),
+        (Tables::Force, Arrangement::Full),
+        (Tables::No, Arrangement::ByKind),
+        (Tables::Force, Arrangement::Arrival),
+    ];
+    let is_there = |tables: &Tables| common::forms().contains(tables);
+    for (tables, arrangement) in forms.into_iter().filter(|(tables, _)| is_there(tables)) {
+        let Some((_guard, mut gpu)) = gpu_with(tables, arrangement, true) else {
             return;
         };
         let numbers = &mut Numbers(99);
@@ -86,6 +109,7 @@ fn a_mix_of_all_transforms_is_as_the_cpu_has_it() {
         let counters = gpu.counters();
         assert_eq!(counters.device_jobs + counters.cpu_jobs, 2 * jobs as u64);
         assert!(counters.cpu_jobs < jobs as u64 / 10);
+        assert_eq!(counters.cpu_jobs == 0, gpu.tables());
         assert!(counters.checked > 0);
         drop(keys);
         // All keys are wiped when their SAs are gone.
@@ -127,6 +151,7 @@ fn packets_in_mapped_memory_are_copied_from_there() {
     let options = OpenClOptions {
         memory_use: Some(HostMemoryUse::Copied),
         is_timed: true,
+        ..OpenClOptions::default()
     };
     let Some(device) = common::opencl_with(options) else {
         return;
@@ -144,38 +169,60 @@ fn packets_in_mapped_memory_are_copied_from_there() {
     assert!(done.iter().map(|batch| batch.buffer.as_ptr()).eq(places));
     let counters = gpu.counters();
     assert_eq!(counters.in_place, 0);
-    assert!(counters.stage_ns.iter().all(|ns| *ns > 0));
+    let stages = stages_of(Direction::Seal);
+    assert!(stages.iter().all(|stage| counters.stage_ns[*stage] > 0));
 }
 
 /// Few enough for Oclgrind, which looks for races (`tools/test.sh kernels`).
 #[test]
 fn a_few_of_all_transforms() {
-    let Some((_guard, mut gpu)) = gpu(Arrangement::Full, true) else {
-        return;
-    };
-    let numbers = &mut Numbers(5);
-    let transforms = carried();
-    let keys = keys(&transforms, transforms.len(), numbers);
-    let batches = vec![batch_up_to(90, &keys, transforms.len(), 64, numbers)];
-    there_and_back(&mut gpu, batches, numbers);
+    for tables in common::forms() {
+        let Some((_guard, mut gpu)) = gpu_with(tables, Arrangement::Full, true) else {
+            return;
+        };
+        let numbers = &mut Numbers(5);
+        let transforms = carried();
+        let keys = keys(&transforms, transforms.len(), numbers);
+        let batches = vec![batch_up_to(90, &keys, transforms.len(), 64, numbers)];
+        there_and_back(&mut gpu, batches, numbers);
+    }
 }
 
 #[test]
 fn plain_c_under_sanitizers_is_as_the_cpu_has_it() {
-    let Some(plain) = Plain::compile() else {
-        return;
-    };
-    let mut gpu = common::gpu(plain);
-    let numbers = &mut Numbers(77);
-    let transforms = carried();
-    let keys = keys(&transforms, 2 * transforms.len(), numbers);
-    for jobs in [1, 400, 700] {
-        let batches = vec![batch(&keys, 2 * transforms.len(), jobs, numbers)];
-        there_and_back(&mut gpu, batches, numbers);
+    for tables in [false, true] {
+        let Some(plain) = Plain::compile(tables) else {
+            return;
+        };
+        let mut gpu = common::gpu(plain);
+        let numbers = &mut Numbers(77);
+        let transforms = carried();
+        let keys = keys(&transforms, 2 * transforms.len(), numbers);
+        for jobs in [1, 400, 700] {
+            let batches = vec![batch(&keys, 2 * transforms.len(), jobs, numbers)];
+            there_and_back(&mut gpu, batches, numbers);
+        }
+        drop(keys);
+        let wiped: usize = (0..4).map(|_| gpu.sweep().unwrap()).sum();
+        assert!(wiped > transforms.len() && gpu.keys() == 0);
     }
-    drop(keys);
-    let wiped: usize = (0..4).map(|_| gpu.sweep().unwrap()).sum();
-    assert!(wiped > transforms.len() && gpu.keys() == 0);
+}
+
+/// A CPU shares its caches with other programs, so tables take more than a wish.
+#[test]
+fn tables_are_refused_on_a_cpu() {
+    let wanted = std::env::var("ESPLANADE_OPENCL").unwrap_or_else(|_| "Portable".to_owned());
+    match OpenCl::open(Some(&wanted), Tables::Yes, Arc::new(|| {})) {
+        Err(error @ DeviceError::NotWhole { .. }) => {
+            assert!(error.to_string().contains("it is no GPU"), "{error}");
+        }
+        Err(error @ (DeviceError::NoLibrary(_) | DeviceError::NoDevice { .. })) => {
+            println!("SKIP opencl: {error}");
+        }
+        // A whole GPU may have them.
+        Ok(device) => assert!(device.tables()),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]
@@ -199,7 +246,7 @@ fn the_cpu_gets_what_the_kernels_lack_and_what_fills_no_warp() {
 /// No key comes to the device for a job that the CPU does.
 #[test]
 fn the_cpu_alone_needs_no_key_on_the_device() {
-    let Some(plain) = Plain::compile() else {
+    let Some(plain) = Plain::compile(false) else {
         return;
     };
     let mut gpu = common::gpu(plain);
@@ -221,6 +268,12 @@ fn the_cpu_alone_needs_no_key_on_the_device() {
 #[test]
 fn the_self_test_finds_nothing() {
     let Some((_guard, mut gpu)) = gpu(Arrangement::Full, false) else {
+        return;
+    };
+    self_test::run(&mut gpu).unwrap();
+    assert_eq!(gpu.disabled(), []);
+    drop((_guard, gpu));
+    let Some((_guard, mut gpu)) = gpu_with(Tables::Force, Arrangement::Full, false) else {
         return;
     };
     self_test::run(&mut gpu).unwrap();

@@ -92,6 +92,9 @@ pub enum Command {
     Gpu {
         /// A part of the device's name, or of its driver's
         device: Option<String>,
+        /// Test the kernels with tables
+        #[arg(long, requires = "device")]
+        tables: bool,
     },
     /// The table that keeps protected traffic off the wire while no gateway runs
     Guard {

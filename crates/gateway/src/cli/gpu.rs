@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use esplanade_crypto::{Direction, Transform};
-use esplanade_gpu::{Gpu, LaunchChoice, self_test};
+use esplanade_gpu::{Gpu, LaunchChoice, Tables, self_test};
 
 use super::print;
 use crate::failure::Failure;
 use crate::gpu;
 
-pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
+pub fn gpu(device: Option<&str>, tables: bool) -> Result<(), Failure> {
     let mut out = String::new();
     match device {
         None => {
@@ -31,8 +31,10 @@ pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
         }
         Some(wanted) => {
             let begun = Instant::now();
-            let device =
-                esplanade_gpu::open(Some(wanted), Arc::new(|| {})).map_err(gpu::failure)?;
+            // The test has no secret key, so the device may be one that others share.
+            let tables = if tables { Tables::Force } else { Tables::No };
+            let device = esplanade_gpu::open(Some(wanted), tables, Arc::new(|| {}));
+            let device = device.map_err(gpu::failure)?;
             let mut engine = Gpu::new(device, LaunchChoice::default());
             let made = begun.elapsed().as_secs_f64();
             self_test::run(&mut engine).map_err(gpu::failure)?;
@@ -45,7 +47,7 @@ pub fn gpu(device: Option<&str>) -> Result<(), Failure> {
             for (direction, title) in [(Direction::Seal, "seals"), (Direction::Open, "opens")] {
                 let carried = Transform::ESP
                     .into_iter()
-                    .filter(|transform| gpu::carries(*transform, direction))
+                    .filter(|transform| gpu::carries(*transform, direction, engine.tables()))
                     .filter(|transform| !engine.disabled().contains(transform));
                 let _ = writeln!(out, "{title:<10}{} transforms of ESP", carried.count());
             }

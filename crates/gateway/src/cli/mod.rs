@@ -76,7 +76,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             engine,
         } => control::engine(&control, &name, &engine),
         Command::Reload { control } => control::reload(&control),
-        Command::Gpu { device } => gpu::gpu(device.as_deref()),
+        Command::Gpu { device, tables } => gpu::gpu(device.as_deref(), tables),
         Command::Guard {
             action: Guard::Clear { config },
         } => daemon::clear_guards(&load(&config)?),

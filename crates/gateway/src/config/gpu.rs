@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::diagnostics::Diagnostics;
+use esplanade_gpu::Tables;
+
+use super::diagnostics::{Diagnostic, Diagnostics};
 use super::schema;
 use super::tree::SectionNode;
-use super::value::{number, read, switch};
+use super::value::{ValueError, ValueResult, number, place, read, switch};
 use crate::share::ShareLimits;
 
 /// Settings of the GPU engine.
@@ -17,6 +19,8 @@ pub struct GpuConfig {
     pub batch: usize,
     /// The time that a smaller batch waits.
     pub deadline: Duration,
+    /// The kernels look AES and 3DES up in tables.
+    pub tables: Tables,
     /// The limits of the GPU's share with `engine = adaptive`.
     pub share: ShareLimits,
     /// The device also gets packets that leave lanes of a warp idle, for trials.
@@ -31,6 +35,7 @@ impl Default for GpuConfig {
             device: None,
             batch: 4096,
             deadline: Duration::from_micros(100),
+            tables: Tables::No,
             share: ShareLimits {
                 latency: Duration::from_millis(1),
                 threshold: 80,
@@ -44,12 +49,23 @@ impl Default for GpuConfig {
 pub(super) fn gpu(node: &SectionNode, d: &mut Diagnostics) -> GpuConfig {
     schema::check(node, &schema::GPU, false, d);
     let standard = GpuConfig::default();
+    let tables = read(node, "tables", d, tables).unwrap_or_default();
+    if tables != Tables::No {
+        let what = "`tables`: whoever can measure the GPU's time or its caches may learn keys";
+        let help = "leave it out where others use the GPU, or the host, too (docs/gpu.md)";
+        d.push(
+            Diagnostic::warning(what)
+                .at(place(node, "tables"))
+                .help(help),
+        );
+    }
     GpuConfig {
         device: read(node, "device", d, |text| Ok(text.to_owned())),
         batch: read(node, "batch", d, |text| number(text, 32..=16_384))
             .map_or(standard.batch, |jobs| jobs as usize),
         deadline: read(node, "deadline_us", d, |text| number(text, 0..=10_000))
             .map_or(standard.deadline, Duration::from_micros),
+        tables,
         share: ShareLimits {
             latency: read(node, "latency_us", d, |text| number(text, 50..=1_000_000))
                 .map_or(standard.share.latency, Duration::from_micros),
@@ -61,4 +77,15 @@ pub(super) fn gpu(node: &SectionNode, d: &mut Diagnostics) -> GpuConfig {
             number(text, 1..=1_000_000_000)
         }),
     }
+}
+
+fn tables(text: &str) -> ValueResult<Tables> {
+    if text == "force" {
+        return Ok(Tables::Force);
+    }
+    let help = "write `yes`, `no`, or `force` for a device that others share";
+    switch(text).map_or_else(
+        |bad| Err(ValueError::new(bad.what, help)),
+        |on| Ok(if on { Tables::Yes } else { Tables::No }),
+    )
 }

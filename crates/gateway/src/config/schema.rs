@@ -104,6 +104,7 @@ pub const GPU: Schema = Schema {
         "device",
         "batch",
         "deadline_us",
+        "tables",
         "latency_us",
         "threshold",
         "residue",

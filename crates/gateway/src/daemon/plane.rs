@@ -450,6 +450,11 @@ impl Plane {
         self.pool.as_ref().map(EnginePool::threads)
     }
 
+    /// Tells whether there is a GPU whose kernels have tables.
+    pub fn gpu_tables(&self) -> bool {
+        self.gpu.as_ref().is_some_and(GpuEngine::tables)
+    }
+
     pub fn gpu(&self) -> Option<GpuStats> {
         self.gpu.as_ref().map(GpuEngine::stats)
     }

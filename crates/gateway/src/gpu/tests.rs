@@ -179,3 +179,25 @@ fn a_device_that_hangs_is_given_up() {
     );
     assert!(port.poll().is_none());
 }
+
+#[test]
+fn tables_seal_3des_too() {
+    let carried = |direction, tables| -> Vec<Transform> {
+        let all = Transform::ESP.into_iter();
+        all.filter(|transform| carries(*transform, direction, tables))
+            .collect()
+    };
+    let opened = carried(Direction::Open, false);
+    assert_eq!(carried(Direction::Open, true), opened);
+    assert_eq!(carried(Direction::Seal, true), opened);
+    let sealed = carried(Direction::Seal, false);
+    let lacking = opened
+        .iter()
+        .filter(|transform| !sealed.contains(transform));
+    let names: Vec<_> = lacking.map(|transform| transform.name()).collect();
+    assert_eq!(names.len(), 3);
+    assert!(
+        names.iter().all(|name| name.starts_with("3DES/")),
+        "{names:?}"
+    );
+}

@@ -121,6 +121,11 @@ impl Join {
         self.placement.set_engines(names);
     }
 
+    /// Says whether the GPU's kernels have tables, with which they carry more.
+    pub fn set_gpu_tables(&mut self, tables: bool) {
+        self.placement.set_gpu_tables(tables);
+    }
+
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
     /// said of them.
     pub fn set_share(&mut self, limits: Option<ShareLimits>, is_adaptive: bool) {

@@ -116,6 +116,8 @@ impl ChildSaDevice for CoreHandle {
 pub(super) struct Placement {
     /// The workers' engines, in their order.
     engines: Vec<&'static str>,
+    /// The GPU's kernels have tables.
+    gpu_tables: bool,
     core: Option<Box<dyn ChildSaDevice>>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
@@ -130,6 +132,10 @@ pub(super) struct Placement {
 impl Placement {
     pub fn set_engines(&mut self, engines: Vec<&'static str>) {
         self.engines = engines;
+    }
+
+    pub fn set_gpu_tables(&mut self, tables: bool) {
+        self.gpu_tables = tables;
     }
 
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
@@ -249,9 +255,12 @@ impl Placement {
     fn able(&self, index: u8, child: &InstalledChild) -> [u8; 2] {
         let is_gpu = self.index_of(EngineKind::Gpu.name()) == Some(index);
         let cpu = self.index_of(EngineKind::Cpu.name());
-        let able = |half: &SaCommon, direction| match cpu {
-            Some(cpu) if is_gpu && !gpu::carries(half.transform(), direction) => cpu,
-            _ => index,
+        let able = |half: &SaCommon, direction| {
+            let carries = || gpu::carries(half.transform(), direction, self.gpu_tables);
+            match cpu {
+                Some(cpu) if is_gpu && !carries() => cpu,
+                _ => index,
+            }
         };
         [
             able(&child.outbound.common, Direction::Seal),
@@ -267,12 +276,13 @@ impl Placement {
         child: &InstalledChild,
     ) -> [u8; 2] {
         let [cpu, gpu] = self.shared();
+        let tables = self.gpu_tables;
         let Some(balancer) = &mut self.balancer else {
             return [cpu; 2];
         };
         HalfId::both(id).map(|half| {
             let sa = half.of(child);
-            if is_urgent(sa) || !gpu::carries(sa.transform(), half.direction()) {
+            if is_urgent(sa) || !gpu::carries(sa.transform(), half.direction(), tables) {
                 return cpu;
             }
             let replaced = replaces.map(|child| HalfId { child, ..half });

@@ -101,6 +101,8 @@ pub struct EngineStats {
 #[serde(rename_all = "kebab-case")]
 pub struct GpuStats {
     pub device: String,
+    /// The kernels look AES and 3DES up in tables.
+    pub tables: bool,
     /// Keys on the device.
     pub keys: usize,
     pub launches: u64,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use esplanade::config::{EngineKind, GpuConfig};
 use esplanade::share::ShareLimits;
+use esplanade_gpu::Tables;
 
 use super::{good, read, refusal};
 
@@ -56,13 +57,14 @@ fn the_gpu_is_for_all_or_for_some() {
     let standard = good("gateway {\n engine = gpu\n}\n").gateway;
     assert_eq!(standard.engine, EngineKind::Gpu);
     assert_eq!(standard.gpu, Some(GpuConfig::default()));
-    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n residue = yes\n fail_after = 9\n }\n}\n";
+    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n tables = force\n residue = yes\n fail_after = 9\n }\n}\n";
     let beside = good(beside).gateway;
     assert_eq!(beside.engine, EngineKind::Cpu);
     let expected = GpuConfig {
         device: Some("H100".to_owned()),
         batch: 512,
         deadline: Duration::from_micros(50),
+        tables: Tables::Force,
         share: ShareLimits {
             latency: Duration::from_micros(400),
             threshold: 60,
@@ -79,7 +81,8 @@ fn the_gpu_is_for_all_or_for_some() {
         ("latency_us = 49", "`latency_us`"),
         ("threshold = 0", "`threshold`"),
         ("threshold = 101", "`threshold`"),
-        ("tables = yes", "`tables`"),
+        ("tables = perhaps", "`yes`, `no`, or `force`"),
+        ("lookups = yes", "`lookups`"),
     ] {
         let refused = refusal(&format!("gateway {{\n gpu {{\n {key}\n }}\n}}\n"));
         assert!(refused.contains(expected), "{refused}");
@@ -96,6 +99,27 @@ fn a_load_is_shared_with_a_gpu_only() {
     assert!(refused.contains("the gateway has no GPU"), "{refused}");
     assert!(refused.contains("add a section `gpu`"), "{refused}");
     assert!(refused.contains("--> test.conf:2:11"), "{refused}");
+}
+
+#[test]
+fn tables_are_a_choice_that_is_warned_of_once() {
+    let load = |value: &str| {
+        let key = format!("gateway {{\n gpu {{\n tables = {value}\n }}\n}}\n");
+        let loaded = good(&key);
+        (loaded.gateway.gpu.unwrap().tables, loaded.warnings)
+    };
+    for (value, expected) in [("yes", Tables::Yes), ("force", Tables::Force)] {
+        let (tables, warnings) = load(value);
+        assert_eq!(tables, expected);
+        let text = warnings.render(false);
+        assert_eq!(warnings.warnings(), 1, "{text}");
+        assert!(
+            text.contains("may learn keys") && text.contains("test.conf:3:11"),
+            "{text}"
+        );
+    }
+    let (tables, warnings) = load("no");
+    assert_eq!((tables, warnings.warnings()), (Tables::No, 0));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn stages(batch: &Batch) -> Stages {
     let mut stages = Stages::default();
     for (number, job) in (0..).zip(&batch.jobs) {
         let key = batch.keys.get(job.key).expect("a key");
-        let suite = Suite::of(key.transform()).expect("a suite");
+        let suite = Suite::of(key.transform(), false).expect("a suite");
         let words = suite.payload_words(job.len).expect("a packet");
         let cipher = suite.cipher(Direction::Seal, words).expect("a kernel");
         stages[0].push((number, cipher));

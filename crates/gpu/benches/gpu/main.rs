@@ -65,7 +65,7 @@ impl Options {
         let choice = LaunchChoice {
             arrangement,
             residue: true,
-            disabled: Vec::new(),
+            ..LaunchChoice::default()
         };
         Gpu::new(Box::new(device), choice)
     }

@@ -23,7 +23,7 @@ use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits, LaunchPart, STAGES};
+use crate::launch::{Launch, LaunchLimits, LaunchPart, STAGE_ENTRIES, STAGES};
 
 /// The lowest compute capability for which the kernels are translated.
 const CAPABILITY_MIN: (i32, i32) = (7, 5);
@@ -146,8 +146,8 @@ impl Cuda {
                 driver.function(module, &name)
             };
             let keys = KeyTable::new(driver, entry)?;
-            let [cipher, mac, finish] = plan::STAGE_ENTRIES.map(entry);
-            let stages = [cipher?, mac?, finish?];
+            let stage = |at: usize| entry(STAGE_ENTRIES[at]);
+            let stages = [stage(0)?, stage(1)?, stage(2)?, stage(3)?];
             let free: Result<_, _> = (0..DEPTH).map(|_| Stream::new(driver)).collect();
             Ok((keys, stages, free?, arenas::memory(driver)))
         })();

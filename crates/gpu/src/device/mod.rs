@@ -4,6 +4,7 @@ pub mod cuda;
 pub mod host_memory;
 pub mod opencl;
 mod plan;
+mod tables;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use esplanade_crypto::Batch;
 use self::cuda::{Cuda, CudaFound};
 use self::host_memory::HostMemory;
 use self::opencl::OpenCl;
+pub use self::tables::Tables;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGES};
 
@@ -40,6 +42,8 @@ pub enum DeviceError {
     Compiler(String),
     #[error("{call} fails: {why}")]
     Call { call: &'static str, why: String },
+    #[error("kernels with tables are refused on {device}: {why}")]
+    NotWhole { device: String, why: &'static str },
     #[error("the device gives wrong results for {0}")]
     Wrong(String),
 }
@@ -68,13 +72,20 @@ pub fn names() -> (Vec<String>, Vec<DeviceError>) {
 }
 
 /// Opens a device and makes the kernels for it, which can take seconds. `wanted` is a part of the name that [`names`]
-/// has; without it the first GPU is taken. A device of both libraries is CUDA's.
-pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Box<dyn Device>, DeviceError> {
+/// has; without it the first GPU is taken. A device of both libraries is CUDA's, but for tables: the PTX has none.
+pub fn open(
+    wanted: Option<&str>,
+    tables: Tables,
+    wake: Wake,
+) -> Result<Box<dyn Device>, DeviceError> {
+    if tables != Tables::No {
+        return Ok(Box::new(OpenCl::open(wanted, tables, wake)?));
+    }
     let by_cuda = match CudaFound::new(wanted) {
         Ok(found) => return Ok(Box::new(Cuda::open(found, wake)?)),
         Err(error) => error,
     };
-    match OpenCl::open(wanted, wake) {
+    match OpenCl::open(wanted, tables, wake) {
         Ok(device) => Ok(Box::new(device)),
         Err(by_opencl) => Err(neither(by_cuda, by_opencl)),
     }
@@ -117,6 +128,10 @@ pub struct FinishedLaunch {
 pub trait Device: Send {
     /// The device's name, for people.
     fn name(&self) -> &str;
+    /// Tells whether the kernels were made with [`Tables`](crate::Tables).
+    fn tables(&self) -> bool {
+        false
+    }
     fn limits(&self) -> LaunchLimits;
     /// Launches that may be under way at once.
     fn depth(&self) -> usize;

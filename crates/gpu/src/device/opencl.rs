@@ -22,11 +22,12 @@ use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 
 use super::host_memory::{HostMemory, HostMemoryUse};
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
-use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
+use super::tables::DeviceKind;
+use super::{Device, DeviceError, FinishedLaunch, Tables, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits, STAGES};
+use crate::launch::{Launch, LaunchLimits, STAGE_ENTRIES, STAGES};
 
 /// The library of the loader.
 const LIBRARY: &str = "libOpenCL.so.1";
@@ -36,6 +37,7 @@ const NO_PLATFORM: cl_int = -1001;
 /// An OpenCL device.
 pub struct OpenCl {
     name: String,
+    tables: bool,
     /// Launches in the order of their start. Their memory is `ManuallyDrop`, because a device that hangs may still
     /// write to it.
     launches: VecDeque<ManuallyDrop<UnderWay>>,
@@ -45,9 +47,10 @@ pub struct OpenCl {
     wake: Wake,
 }
 
-/// Choices for measurements.
+/// The kernels' form, and choices for measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenClOptions {
+    pub tables: Tables,
     /// The use of the memory for arenas. Without a choice the kernels work in place on devices that have no memory of
     /// their own.
     pub memory_use: Option<HostMemoryUse>,
@@ -58,6 +61,7 @@ pub struct OpenClOptions {
 /// A queue with the memory of one launch.
 struct Stream {
     queue: CommandQueue,
+    /// The entry point of each stage.
     stages: [Kernel; STAGES],
     input: Buffer<u8>,
     output: Buffer<u8>,
@@ -144,6 +148,21 @@ fn find(wanted: Option<&str>) -> Result<Found, DeviceError> {
     }
 }
 
+/// A question that the driver does not answer counts against the device.
+fn kind_of(found: &Found) -> DeviceKind<'_> {
+    let Found {
+        device,
+        name,
+        is_gpu,
+    } = found;
+    DeviceKind {
+        name,
+        is_gpu: *is_gpu,
+        is_part: !device.parent_device().is_ok_and(|parent| parent.is_null()),
+        is_in_host_memory: device.host_unified_memory().unwrap_or(true),
+    }
+}
+
 impl OpenCl {
     /// Returns the names of all devices, each with its platform's.
     pub fn names() -> Result<Vec<String>, DeviceError> {
@@ -152,8 +171,12 @@ impl OpenCl {
 
     /// Opens a device and compiles the kernels for it, which can take seconds. `wanted` is a part of the device's name
     /// or of its platform's; without it the first GPU is taken.
-    pub fn open(wanted: Option<&str>, wake: Wake) -> Result<Self, DeviceError> {
-        Self::open_with(wanted, wake, OpenClOptions::default())
+    pub fn open(wanted: Option<&str>, tables: Tables, wake: Wake) -> Result<Self, DeviceError> {
+        let options = OpenClOptions {
+            tables,
+            ..OpenClOptions::default()
+        };
+        Self::open_with(wanted, wake, options)
     }
 
     /// The same, for measurements.
@@ -162,18 +185,28 @@ impl OpenCl {
         wake: Wake,
         options: OpenClOptions,
     ) -> Result<Self, DeviceError> {
-        let Found { device, name, .. } = find(wanted)?;
+        let found = find(wanted)?;
+        let tables = options.tables.allowed(&kind_of(&found));
+        let tables = tables.map_err(|why| DeviceError::NotWhole {
+            device: found.name.clone(),
+            why,
+        })?;
+        let Found { device, name, .. } = found;
         let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
         let context = Arc::new(context);
-        let program =
-            Program::create_and_build_from_source(&context, kernels::SOURCE, "-cl-std=CL1.2")
-                .map_err(|log| DeviceError::Compiler(log.to_string()))?;
+        let build = match tables {
+            true => format!("-cl-std=CL1.2 {}", kernels::TABLES),
+            false => "-cl-std=CL1.2".to_owned(),
+        };
+        let program = Program::create_and_build_from_source(&context, kernels::SOURCE, &build)
+            .map_err(|log| DeviceError::Compiler(log.to_string()))?;
         let keys = KeyTable::new(&context, &program)?;
         let free = (0..DEPTH)
             .map(|_| Stream::new(&context, &program, &keys.rows, options))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             name,
+            tables,
             launches: VecDeque::new(),
             free,
             keys,
@@ -304,14 +337,14 @@ impl Stream {
         let LaunchLimits { words, jobs } = LIMITS;
         // Every work-group has a job, and a stage's last work-groups of each kind may be small.
         let groups = || buffer(context, &queue, jobs * GROUP_WORDS);
-        let [cipher, mac, finish] = plan::STAGE_ENTRIES.map(|entry| kernel(program, entry));
+        let stage = |at: usize| kernel(program, STAGE_ENTRIES[at]);
         let stream = Self {
-            stages: [cipher?, mac?, finish?],
+            stages: [stage(0)?, stage(1)?, stage(2)?, stage(3)?],
             input: buffer(context, &queue, words * 4)?,
             output: buffer(context, &queue, words * 4)?,
             jobs: buffer(context, &queue, jobs * JOB_WORDS)?,
             order: buffer(context, &queue, ORDER_WORDS)?,
-            groups: [groups()?, groups()?, groups()?],
+            groups: [groups()?, groups()?, groups()?, groups()?],
             scratch: buffer(context, &queue, jobs * SCRATCH_WORDS)?,
             verdicts: buffer(context, &queue, jobs)?,
             queue,
@@ -349,16 +382,12 @@ impl Stream {
             None => unsafe { self.write_parts(launch, batches) }?,
         }
         let queue = &self.queue;
-        let [cipher_groups, mac_groups, finish_groups] = &mut self.groups;
-        let [cipher, mac, finish] = &launch.groups;
-        let tables: [(&mut Buffer<u32>, &[u32]); 5] = [
+        let tables = [
             (&mut self.jobs, launch.jobs.as_flattened()),
             (&mut self.order, &launch.order),
-            (cipher_groups, cipher.as_flattened()),
-            (mac_groups, mac.as_flattened()),
-            (finish_groups, finish.as_flattened()),
         ];
-        for (buffer, words) in tables {
+        let groups = launch.groups.iter().map(|groups| groups.as_flattened());
+        for (buffer, words) in tables.into_iter().chain(self.groups.iter_mut().zip(groups)) {
             if !words.is_empty() {
                 // SAFETY: the caller keeps the launch. Its tables fit by the launch's limits.
                 unsafe { queue.enqueue_write_buffer(buffer, CL_FALSE, 0, words, &[]) }
@@ -463,6 +492,10 @@ extern "C" fn on_complete(_: cl_event, _: cl_int, data: *mut c_void) {
 impl Device for OpenCl {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn tables(&self) -> bool {
+        self.tables
     }
 
     fn limits(&self) -> LaunchLimits {

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use super::DeviceError;
 use crate::abi::RAW_WORDS;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits, STAGES};
+use crate::launch::{Launch, LaunchLimits, STAGES, stages_of};
 
 /// Launches under way at once.
 pub(super) const DEPTH: usize = 4;
@@ -29,8 +29,6 @@ pub(super) const KEYS_AT_ONCE: usize = 256;
 /// Entries of a launch's order: a lane that has two jobs may name its last one twice.
 pub(super) const ORDER_WORDS: usize = 2 * STAGES * JOBS;
 
-/// The kernels of cipher, MAC and finish.
-pub(super) const STAGE_ENTRIES: [&str; STAGES] = ["esp_cipher", "esp_mac", "esp_finish"];
 /// The kernels that write rows of the key table.
 pub(super) const EXPAND_ENTRY: &str = "expand_keys";
 pub(super) const WIPE_ENTRY: &str = "wipe_keys";
@@ -50,14 +48,9 @@ pub(super) fn direction_word(direction: Direction) -> u32 {
 
 /// The stages of a launch that have work, in their order, with their numbers of work-groups.
 pub(super) fn stages(launch: &Launch) -> impl Iterator<Item = (usize, usize)> {
-    let in_order = match launch.direction {
-        Direction::Seal => [0, 1, 2],
-        // Verify before decrypt.
-        Direction::Open => [1, 2, 0],
-    };
-    in_order
-        .map(|stage| (stage, launch.groups[stage].len()))
-        .into_iter()
+    stages_of(launch.direction)
+        .iter()
+        .map(|&stage| (stage, launch.groups[stage].len()))
         .filter(|(_, groups)| *groups > 0)
 }
 

@@ -9,16 +9,28 @@ use std::sync::Arc;
 use esplanade_crypto::{Batch, Direction, Job, JobStatus, KeyContext, SlotTable, Transform, cpu};
 use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::suite::Suite;
-use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, OpenCl};
+use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, OpenCl, Tables};
 
 /// The device that `ESPLANADE_GPU` names by a part of its name. The default is PoCL, which runs the kernels on the CPU.
 fn wanted() -> String {
     std::env::var("ESPLANADE_GPU").unwrap_or_else(|_| "Portable".to_owned())
 }
 
+/// The forms of the kernels. A CPU that carries OpenCL has tables only by force, and CUDA has none.
+pub fn forms() -> Vec<Tables> {
+    match wanted().as_str() {
+        "CUDA" => vec![Tables::No],
+        _ => vec![Tables::No, Tables::Force],
+    }
+}
+
 /// Opens the device. Returns `None`, saying so, where there is none.
-pub fn device() -> Option<Box<dyn Device>> {
-    or_skip(esplanade_gpu::open(Some(&wanted()), Arc::new(|| {})))
+pub fn device(tables: Tables) -> Option<Box<dyn Device>> {
+    or_skip(esplanade_gpu::open(
+        Some(&wanted()),
+        tables,
+        Arc::new(|| {}),
+    ))
 }
 
 /// Opens the device by OpenCL.
@@ -70,7 +82,7 @@ impl Numbers {
 
 /// The transforms that the kernels have, in one direction at least.
 pub fn carried() -> Vec<Transform> {
-    let has = |transform: &Transform| Suite::of(*transform).is_some();
+    let has = |transform: &Transform| Suite::of(*transform, false).is_some();
     Transform::all().filter(has).collect()
 }
 

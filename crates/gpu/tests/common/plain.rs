@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use esplanade_crypto::{Batch, Direction};
 use esplanade_gpu::abi::{DONE, ROW_WORDS, SCRATCH_WORDS};
 use esplanade_gpu::device::FinishedLaunch;
+use esplanade_gpu::kernels::TABLES;
 use esplanade_gpu::keys::RawKey;
 use esplanade_gpu::launch::{Launch, LaunchLimits};
 use esplanade_gpu::{Device, DeviceError};
@@ -15,29 +16,32 @@ use esplanade_gpu::{Device, DeviceError};
 const MAGIC: u32 = 0x4553_5031;
 const EXPAND: u32 = 1;
 const WIPE: u32 = 2;
-const STAGES: u32 = 4 | 8 | 16;
+const STAGES: u32 = 4 | 8 | 16 | 32;
 const ROWS: usize = 2048;
 
 /// A device that is a program.
 pub struct Plain {
     program: PathBuf,
+    tables: bool,
     rows: Vec<u32>,
     finished: Option<FinishedLaunch>,
 }
 
 impl Plain {
-    /// Compiles the program once. Returns `None`, saying so, where gcc or its sanitizers are missing.
-    pub fn compile() -> Option<Self> {
-        static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    /// Compiles the program once for each form. Returns `None`, saying so, where gcc or its sanitizers are missing.
+    pub fn compile(tables: bool) -> Option<Self> {
+        static PROGRAMS: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
+        let program = PROGRAMS[usize::from(tables)].get_or_init(|| program(tables));
         Some(Self {
-            program: PROGRAM.get_or_init(program).clone()?,
+            program: program.clone()?,
+            tables,
             rows: vec![0; ROWS * ROW_WORDS],
             finished: None,
         })
     }
 
     /// Runs the program over buffers in the order of `abi.h`, and returns its answer.
-    fn run(&mut self, direction: u32, stages: u32, buffers: [&[u32]; 12]) -> Vec<u32> {
+    fn run(&mut self, direction: u32, stages: u32, buffers: [&[u32]; 13]) -> Vec<u32> {
         let mut input: Vec<u8> = Vec::new();
         let mut put = |word: u32| input.extend_from_slice(&word.to_le_bytes());
         [MAGIC, direction, stages].into_iter().for_each(&mut put);
@@ -72,19 +76,20 @@ impl Plain {
             0,
             stage,
             [
-                raw, slots, none, none, &rows, none, none, none, none, none, none, none,
+                raw, slots, none, none, &rows, none, none, none, none, none, none, none, none,
             ],
         );
     }
 }
 
-fn program() -> Option<PathBuf> {
-    let name = format!("plain-{}", std::process::id());
+fn program(tables: bool) -> Option<PathBuf> {
+    let name = format!("plain-{tables}-{}", std::process::id());
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/plain.c");
     let compiled = Command::new("gcc")
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"])
         .args(["-fsanitize=address,undefined", "-fno-sanitize-recover"])
+        .args(tables.then_some(TABLES))
         .arg("-o")
         .args([&program, &source])
         .output();
@@ -101,6 +106,10 @@ fn program() -> Option<PathBuf> {
 impl Device for Plain {
     fn name(&self) -> &str {
         "plain C"
+    }
+
+    fn tables(&self) -> bool {
+        self.tables
     }
 
     fn limits(&self) -> LaunchLimits {
@@ -158,6 +167,7 @@ impl Device for Plain {
                 launch.groups[0].as_flattened(),
                 launch.groups[1].as_flattened(),
                 launch.groups[2].as_flattened(),
+                launch.groups[3].as_flattened(),
                 &vec![0; jobs * SCRATCH_WORDS],
                 &vec![0; jobs],
             ],

@@ -71,7 +71,7 @@ struct entry {
 
 static const struct entry ENTRIES[] = {
     {"expand_keys", 3, expand_keys, NULL},  {"wipe_keys", 3, wipe_keys, NULL},     {"esp_cipher", 9, NULL, esp_cipher},
-    {"esp_mac", 9, NULL, esp_mac},          {"esp_finish", 9, NULL, esp_finish},
+    {"esp_mac", 9, NULL, esp_mac},          {"esp_finish", 9, NULL, esp_finish},  {"esp_tdes", 9, NULL, esp_tdes},
 };
 #define ENTRIES_COUNT (sizeof ENTRIES / sizeof *ENTRIES)
 
@@ -172,7 +172,7 @@ static struct memory *take(size_t size, int pinned) {
 
 static void run(const struct operation *o, u32 **p) {
     static u32 ciphers;
-    int is_cipher = o->entry->packets == esp_cipher;
+    int is_cipher = o->entry->packets == esp_cipher || o->entry->packets == esp_tdes;
     u32 word = (u32)o->arguments[o->entry->arguments - 1];
     int wrong_lane = is_cipher && is_fault("wrong-lane", &ciphers);
     for (plain_group = 0; plain_group < o->groups; plain_group++) {

@@ -241,7 +241,7 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
         );
     }
     let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
-    let lacking = |transform: &Transform| !gpu::carries(*transform, Direction::Open);
+    let lacking = |transform: &Transform| !gpu::carries(*transform, Direction::Open, false);
     let mut sa = installed(&join, 1, "10.2.0.0/16", None);
     sa.esp.transform = *Transform::ESP
         .iter()
