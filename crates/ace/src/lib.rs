@@ -8,3 +8,4 @@
 #[cfg(feature = "std")]
 pub mod compress;
 pub mod decompress;
+pub mod frames;
