@@ -9,3 +9,5 @@
 pub mod compress;
 pub mod decompress;
 pub mod frames;
+#[cfg(feature = "std")]
+pub mod library;

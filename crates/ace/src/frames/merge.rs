@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::walker::{BitstreamError, Expected, FILLER, Walker};
+use super::walker::{BitstreamError, Expected, FILLER, Part, Walker};
 use crate::decompress::{PackedError, Symbols};
 
 /// The streams that a bitstream is merged from.
@@ -88,6 +88,22 @@ impl<'a> Merge<'a> {
             pending: None,
             failed: None,
         }
+    }
+
+    /// The part, as soon as the bitstream has named it.
+    pub fn part(&self) -> Option<&'static Part> {
+        self.walker.part()
+    }
+
+    /// Fills `out` as far as there are bytes, and returns how many there were. Fewer than `out` holds are the last.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize, MergeError> {
+        for (at, to) in out.iter_mut().enumerate() {
+            match self.next().transpose()? {
+                Some(byte) => *to = byte,
+                None => return Ok(at),
+            }
+        }
+        Ok(out.len())
     }
 
     fn step(&mut self) -> Result<Option<u8>, MergeError> {

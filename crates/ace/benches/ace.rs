@@ -1,0 +1,148 @@
+//! Sizes and speeds of bitstreams in each phase, and of domains as a library stores them. A line of JSON for each case.
+//!
+//!     cargo bench -p esplanade-ace --bench ace -- phases FILE..
+//!     cargo bench -p esplanade-ace --bench ace -- domain NAME TILES FOLDER VARIANT=FILE..
+//!
+//! TILES has four numbers in a line for each tile: first frame, frames, first bit, bits. FOLDER gets a library, and the
+//! bitstreams as they come out of it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use esplanade_ace::compress::{Phase, compress};
+use esplanade_ace::decompress::Packed;
+use esplanade_ace::frames::{Grain, Tile};
+use esplanade_ace::library::{Library, Trust, pack, publish};
+
+const PHASES: [(&str, Phase); 4] = [
+    ("LZW", Phase::Lzw),
+    ("I", Phase::One),
+    ("II", Phase::Two),
+    ("past II", Phase::Three),
+];
+
+fn main() {
+    // Cargo adds an argument of its own.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|each| each != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match &arguments[..] {
+        ["phases", files @ ..] => files.iter().for_each(|file| phases(file)),
+        ["domain", name, tiles, folder, variants @ ..] => domain(name, tiles, folder, variants),
+        // `cargo test --benches` and a bench without files have nothing to do.
+        [] => (),
+        _ => panic!("phases FILE.. or domain NAME TILES FOLDER VARIANT=FILE.."),
+    }
+}
+
+/// The characters of a file as Xilinx's tools wrote it for people: a character for each bit, 32 in a line.
+fn characters(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len() * 9);
+    for word in bytes.chunks(4) {
+        for byte in word {
+            text.extend((0..8).rev().map(|bit| b'0' + (byte >> bit & 1)));
+        }
+        text.extend_from_slice(b"\r\n");
+    }
+    text
+}
+
+/// Each phase, for the bytes of a file (input A, in bits) and for its characters (input B, in characters).
+fn phases(file: &str) {
+    let bytes = fs::read(file).expect("a readable file");
+    let text = characters(&bytes);
+    let inputs = [("A", &bytes, bytes.len() * 8), ("B", &text, text.len())];
+    for (input, symbols, size) in inputs {
+        for (name, phase) in PHASES {
+            let begin = Instant::now();
+            let compressed = compress(&[symbols], phase).expect("a file of a few megabytes");
+            let seconds = begin.elapsed().as_secs_f64();
+            let packed = compressed.pack();
+            let begin = Instant::now();
+            let (mut out, mut piece) = (Vec::new(), [0; 4096]);
+            let mut reading = Packed::parse(&packed).expect("made here").part(0);
+            loop {
+                let read = reading.read(&mut piece).expect("made here");
+                out.extend_from_slice(&piece[..read]);
+                if read < piece.len() {
+                    break;
+                }
+            }
+            let unpack_seconds = begin.elapsed().as_secs_f64();
+            assert!(out == *symbols, "{file}: what came out is not what went in");
+            let accounting = compressed.accounting();
+            println!(
+                "{{\"file\":{file:?},\"input\":\"{input}\",\"phase\":\"{name}\",\"size\":{size},\"width\":{},\
+                 \"codewords\":{},\"phrases\":{},\"index_bits\":{},\"dictionary_bits\":{},\"percent\":{:.2},\
+                 \"bytes\":{},\"seconds\":{seconds:.3},\"unpack_mb_s\":{:.1}}}",
+                accounting.width(),
+                accounting.codewords,
+                accounting.phrases,
+                accounting.index_bits(),
+                accounting.dictionary_bits(),
+                accounting.percent(size as u64),
+                packed.len(),
+                symbols.len() as f64 / 1e6 / unpack_seconds,
+            );
+        }
+    }
+}
+
+/// A domain at each grain: what its bitstreams have in common, and what a library of it takes.
+fn domain(name: &str, tiles: &str, folder: &str, variants: &[&str]) {
+    let text = fs::read_to_string(tiles).expect("a list of tiles");
+    let tiles: Vec<Tile> = text.lines().map(tile).collect();
+    let variants: Vec<(&str, Vec<u8>)> = variants
+        .iter()
+        .map(|variant| {
+            let (name, file) = variant.split_once('=').expect("VARIANT=FILE");
+            (name, fs::read(file).expect("a readable file"))
+        })
+        .collect();
+    let named: Vec<(&str, &[u8])> = variants.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+    let total: usize = variants.iter().map(|(_, bytes)| bytes.len()).sum();
+    for grain in [Grain::Bit, Grain::Tile, Grain::Frame] {
+        let begin = Instant::now();
+        let packed = pack(name, &named, grain, &tiles, Phase::Three).expect("bitstreams of a domain");
+        let seconds = begin.elapsed().as_secs_f64();
+        let folder = Path::new(folder).join(format!("{grain:?}").to_lowercase());
+        fs::create_dir_all(&folder).expect("a folder");
+        // The last run's library would have the same serial number.
+        let _ = fs::remove_file(folder.join("manifest"));
+        publish(&folder, 1, std::slice::from_ref(&packed), None).expect("a published library");
+        let library = Library::open(&folder, &Trust::Directory, 1).expect("a library");
+        for (variant, wanted) in &variants {
+            let merged = library.bitstream(name, variant).expect("a variant");
+            let merged: Vec<u8> = merged.collect::<Result<_, _>>().expect("checked when opened");
+            assert!(merged == *wanted, "{variant} came out otherwise");
+            fs::write(folder.join(format!("{variant}.bit")), merged).expect("a written file");
+        }
+        let (accounting, common) = (packed.accounting(), packed.common());
+        println!(
+            "{{\"domain\":{name:?},\"grain\":\"{grain:?}\",\"variants\":{},\"bitstreams_bytes\":{total},\
+             \"stored_bytes\":{},\"percent\":{:.2},\"bits_in_common\":{},\"frames_in_common\":{},\"width\":{},\
+             \"codewords\":{},\"phrases\":{},\"seconds\":{seconds:.3}}}",
+            variants.len(),
+            packed.domain().bytes,
+            packed.domain().bytes as f64 * 100.0 / total as f64,
+            common.bits,
+            common.frames,
+            accounting.width(),
+            accounting.codewords,
+            accounting.phrases,
+        );
+    }
+}
+
+fn tile(line: &str) -> Tile {
+    let numbers: Vec<u16> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+    let [first_frame, frames, first_bit, bits] = numbers[..] else {
+        panic!("four numbers: {line}");
+    };
+    Tile {
+        first_frame,
+        frames,
+        first_bit,
+        bits,
+    }
+}
