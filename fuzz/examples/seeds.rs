@@ -1,5 +1,7 @@
 //! Writes the seed corpora. For IKE a seed is one message of each kind that gateways exchange.
 
+#[path = "seeds/ace.rs"]
+mod ace;
 #[path = "seeds/attributes.rs"]
 mod attributes;
 #[path = "seeds/auth.rs"]
@@ -46,6 +48,7 @@ fn main() -> std::io::Result<()> {
         content.splice(0..0, [index % 4, first.0]);
         std::fs::write(corpus.join("ike_sk_open").join(name), content)?;
     }
+    ace::write(&corpus)?;
     attributes::write(&corpus)?;
     auth::write(&corpus)?;
     others::write(&corpus)?;

@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable toolchain
 //! (`tests/replay.rs`). A body panics if a property does not hold.
 
+mod ace;
 mod attributes;
 pub mod auth;
 mod endpoint;
@@ -21,6 +22,7 @@ use esplanade_ike::wire::{
     ExchangeType, HEADER_LEN, Header, Message, Payload, PayloadType, decode_chain,
 };
 
+pub use ace::{ace_bitstream, ace_packed};
 pub use attributes::attributes;
 pub use auth::{auth_signature, certificates, identity};
 pub use endpoint::ike_endpoint;
@@ -35,6 +37,8 @@ pub type Target = fn(&[u8]);
 
 /// Every target, with the name of its corpus folder and of its binary.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("ace_bitstream", ace_bitstream),
+    ("ace_packed", ace_packed),
     ("attributes", attributes),
     ("auth_signature", auth_signature),
     ("certificates", certificates),

@@ -24,7 +24,10 @@ const PHASES: [(&str, Phase); 4] = [
 
 fn main() {
     // Cargo adds an argument of its own.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|each| each != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|each| each != "--bench")
+        .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &arguments[..] {
         ["phases", files @ ..] => files.iter().for_each(|file| phases(file)),
@@ -99,11 +102,15 @@ fn domain(name: &str, tiles: &str, folder: &str, variants: &[&str]) {
             (name, fs::read(file).expect("a readable file"))
         })
         .collect();
-    let named: Vec<(&str, &[u8])> = variants.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+    let named: Vec<(&str, &[u8])> = variants
+        .iter()
+        .map(|(name, bytes)| (*name, &bytes[..]))
+        .collect();
     let total: usize = variants.iter().map(|(_, bytes)| bytes.len()).sum();
     for grain in [Grain::Bit, Grain::Tile, Grain::Frame] {
         let begin = Instant::now();
-        let packed = pack(name, &named, grain, &tiles, Phase::Three).expect("bitstreams of a domain");
+        let packed =
+            pack(name, &named, grain, &tiles, Phase::Three).expect("bitstreams of a domain");
         let seconds = begin.elapsed().as_secs_f64();
         let folder = Path::new(folder).join(format!("{grain:?}").to_lowercase());
         fs::create_dir_all(&folder).expect("a folder");
@@ -113,7 +120,9 @@ fn domain(name: &str, tiles: &str, folder: &str, variants: &[&str]) {
         let library = Library::open(&folder, &Trust::Directory, 1).expect("a library");
         for (variant, wanted) in &variants {
             let merged = library.bitstream(name, variant).expect("a variant");
-            let merged: Vec<u8> = merged.collect::<Result<_, _>>().expect("checked when opened");
+            let merged: Vec<u8> = merged
+                .collect::<Result<_, _>>()
+                .expect("checked when opened");
             assert!(merged == *wanted, "{variant} came out otherwise");
             fs::write(folder.join(format!("{variant}.bit")), merged).expect("a written file");
         }
@@ -135,7 +144,10 @@ fn domain(name: &str, tiles: &str, folder: &str, variants: &[&str]) {
 }
 
 fn tile(line: &str) -> Tile {
-    let numbers: Vec<u16> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+    let numbers: Vec<u16> = line
+        .split(' ')
+        .map(|number| number.parse().expect("a number"))
+        .collect();
     let [first_frame, frames, first_bit, bits] = numbers[..] else {
         panic!("four numbers: {line}");
     };

@@ -1,0 +1,93 @@
+//! Compressed configurations and the bitstreams that are merged from them.
+
+use esplanade_ace::compress::{Phase, compress};
+use esplanade_ace::decompress::{Packed, PackedError};
+use esplanade_ace::frames::{Bitstream, Expected, Merge, MergeError, Walker};
+
+/// The symbols that are read of a part. A few bytes can ask for billions.
+const SYMBOLS_MAX: usize = 1 << 16;
+
+/// Compressed data: each part is read to its end, and the first four are merged. The input is also compressed, and comes
+/// back.
+pub fn ace_packed(data: &[u8]) {
+    if let Ok(packed) = Packed::parse(data) {
+        for part in 0..packed.parts().min(16) {
+            let extent = packed.extent(part);
+            let mut symbols = packed.part(part);
+            let read = symbols
+                .by_ref()
+                .take(SYMBOLS_MAX)
+                .take_while(Result::is_ok)
+                .count();
+            let left = symbols.remaining() as usize;
+            match symbols.next() {
+                None => assert_eq!((read, left), (extent.symbols as usize, 0)),
+                Some(Err(PackedError::Long)) => assert_eq!(left, 0),
+                Some(Ok(_)) => assert_eq!(read, SYMBOLS_MAX),
+                Some(Err(error)) => assert_eq!(symbols.next(), Some(Err(error))),
+            }
+        }
+        merge(&packed);
+    }
+    let data = &data[..data.len().min(4096)];
+    if let Ok(compressed) = compress(&[data, data], Phase::Three) {
+        let bytes = compressed.pack();
+        let packed = Packed::parse(&bytes).expect("compressed here");
+        for part in 0..2 {
+            let symbols: Result<Vec<u8>, PackedError> = packed.part(part).collect();
+            assert_eq!(symbols.as_deref(), Ok(data));
+        }
+    }
+}
+
+/// A merged bitstream that ends well is a bitstream.
+fn merge(packed: &Packed<'_>) {
+    let [skeleton, mask, difference, envelope] = [0, 1, 2, 3].map(|part| packed.part(part));
+    let merging = Merge::new(skeleton, mask, difference, envelope);
+    let merged: Result<Vec<u8>, MergeError> = merging.take(1 << 21).collect();
+    if let Ok(bytes) = merged {
+        let whole = Bitstream::parse(&bytes);
+        assert!(whole.is_ok() || bytes.len() == 1 << 21);
+    }
+}
+
+/// Byte 0 chooses. Even: the rest is a `.bit` file. Odd: the rest is what is around the frames of one, and frames of
+/// zeros, fillers and checksums are put in.
+pub fn ace_bitstream(data: &[u8]) {
+    let Some((&choice, data)) = data.split_first() else {
+        return;
+    };
+    if choice % 2 == 0 {
+        if let Err((at, _)) = Bitstream::parse(data) {
+            assert!(at <= data.len());
+        }
+        return;
+    }
+    let (mut walker, mut bytes, mut around) = (Walker::default(), Vec::new(), data.iter());
+    loop {
+        let byte = match walker.expected() {
+            Expected::Checksum => {
+                bytes.extend_from_slice(&walker.checksum().to_be_bytes());
+                continue;
+            }
+            Expected::Frame => 0,
+            Expected::Filler => 0xff,
+            Expected::Envelope => match around.next() {
+                Some(&byte) => byte,
+                None => break,
+            },
+        };
+        bytes.push(byte);
+        if walker.take(byte).is_err() {
+            break;
+        }
+    }
+    match Bitstream::parse(&bytes) {
+        Ok(bitstream) => {
+            assert_eq!(walker.finish(), Ok(()));
+            assert_eq!(bitstream.envelope(), data);
+            assert!(bitstream.frames().iter().all(|&byte| byte == 0));
+        }
+        Err((at, _)) => assert!(at <= bytes.len()),
+    }
+}
