@@ -58,6 +58,8 @@ for name in ${names/ lint / format clippy docs deny }; do
       stage format-fuzz cargo fmt --manifest-path fuzz/Cargo.toml --check ;;
     clippy)
       stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+      # The decompressor of crates/ace for a controller without an operating system.
+      stage clippy-core cargo clippy --locked -p esplanade-ace --no-default-features -- -D warnings
       # Another workspace; with the same target folder every dependency has been checked.
       stage clippy-fuzz cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" \
         --all-targets -- -D warnings ;;
