@@ -149,10 +149,10 @@ def text(record: dict[str, object]) -> str:
         for name in ALGORITHMS for phase, (index, dictionary, ratio, width, codewords, phrases) in zip(PHASES, TABLE_4[name])
     ]  # fmt: skip
     ours = [
-        tuple(case[key] for key in ("bitstream", "input", "phase", "width", "codewords", "phrases", "index_bits", "dictionary_bits", "percent")) + ("",)
+        tuple(case[key] for key in ("bitstream", "input", "phase", "width", "codewords", "phrases", "index_bits", "dictionary_bits", "percent", "reads_per_symbol"))
         for case in cases
     ]
-    head = ("bitstream", "input", "phase", "width", "codewords", "phrases", "index, bits", "dictionary, bits", "%", "erratum")
+    head = ("bitstream", "input", "phase", "width", "codewords", "phrases", "index, bits", "dictionary, bits", "%", "ours: memory reads a symbol; paper: erratum")
     lines += table(head, [*paper, *ours], 3)
     lines += ["## The same files by other programs", "", "Bytes, with all headers. `past II` is of input A.", ""]
     past = {case["bitstream"]: case["bytes"] for case in cases if (case["phase"], case["input"]) == ("past II", "A")}

@@ -77,7 +77,7 @@ fn phases(file: &str) {
             println!(
                 "{{\"file\":{file:?},\"input\":\"{input}\",\"phase\":\"{name}\",\"size\":{size},\"width\":{},\
                  \"codewords\":{},\"phrases\":{},\"index_bits\":{},\"dictionary_bits\":{},\"percent\":{:.2},\
-                 \"bytes\":{},\"seconds\":{seconds:.3},\"unpack_mb_s\":{:.1}}}",
+                 \"bytes\":{},\"seconds\":{seconds:.3},\"reads_per_symbol\":{:.3},\"unpack_mb_s\":{:.1}}}",
                 accounting.width(),
                 accounting.codewords,
                 accounting.phrases,
@@ -85,6 +85,8 @@ fn phases(file: &str) {
                 accounting.dictionary_bits(),
                 accounting.percent(size as u64),
                 packed.len(),
+                // One of the dictionary for each symbol, one of the index for each codeword.
+                1.0 + accounting.codewords as f64 / symbols.len() as f64,
                 symbols.len() as f64 / 1e6 / unpack_seconds,
             );
         }

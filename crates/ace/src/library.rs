@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
+use crate::compress::CompressError;
 use crate::decompress::{Packed, PackedError, Symbols};
 use crate::frames::{BITSTREAM_LEN_MAX, BitstreamError, Merge, MergeError, SkeletonError};
 
@@ -121,6 +122,14 @@ pub enum LibraryError {
         /// The reason.
         error: BitstreamError,
     },
+    /// The bitstreams that are to be stored are too many, or too long.
+    #[error("domain {domain}: {error}")]
+    Compress {
+        /// The domain.
+        domain: String,
+        /// The reason.
+        error: CompressError,
+    },
     /// Bitstreams that are to be stored do not belong together.
     #[error("domain {domain}: {error}")]
     Skeleton {
@@ -142,7 +151,9 @@ pub struct Library {
 impl Library {
     /// Reads a library. Its serial number must be `serial_min` or more, so that nobody brings an old library back.
     pub fn open(folder: &Path, trust: &Trust, serial_min: u64) -> Result<Self, LibraryError> {
+        let mut attempts = 3;
         loop {
+            attempts -= 1;
             let text = read(&folder.join(MANIFEST), MANIFEST_LEN_MAX)?;
             let manifest = Manifest::parse(&text, trust)?;
             if manifest.serial < serial_min {
@@ -152,7 +163,7 @@ impl Library {
             match Self::load(folder, manifest) {
                 // An update may have removed a file since its manifest was read. Its serial number is a new one.
                 Err(LibraryError::Io { .. })
-                    if read(&folder.join(MANIFEST), MANIFEST_LEN_MAX)? != text => {}
+                    if attempts > 0 && read(&folder.join(MANIFEST), MANIFEST_LEN_MAX)? != text => {}
                 loaded => return loaded,
             }
         }

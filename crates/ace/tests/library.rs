@@ -10,6 +10,8 @@ use esplanade_ace::compress::Phase;
 use esplanade_ace::frames::Grain;
 use esplanade_ace::library::{Library, LibraryError, PackedDomain, Trust, pack, publish};
 use made::Made;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
 
 fn key(seed: u8) -> Ed25519KeyPair {
@@ -244,6 +246,37 @@ fn wrong_manifests_are_refused() {
     ));
     let error = with_manifest(|text| text.to_owned() + &" ".repeat(1 << 20)).unwrap_err();
     assert!(matches!(error, LibraryError::TooLarge { .. }));
+}
+
+/// Whatever bytes change in an unsigned library, it is refused or gives the same bitstreams.
+#[test]
+fn changed_bytes_do_no_harm() {
+    let (folder, bitstreams) = published();
+    let names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    let strategy = (0..names.len(), any::<prop::sample::Index>(), any::<u8>());
+    let cases = ProptestConfig::with_cases(96);
+    let ran = TestRunner::new(cases).run(&strategy, |(name, at, byte)| {
+        let good = fs::read(&names[name]).unwrap();
+        let mut changed = good.clone();
+        let at = at.index(good.len());
+        changed[at] = byte;
+        fs::write(&names[name], &changed).unwrap();
+        let opened = Library::open(folder.path(), &Trust::Directory, 0);
+        fs::write(&names[name], &good).unwrap();
+        if let Ok(library) = opened {
+            for domain in &library.manifest().domains {
+                for (variant, wanted) in domain.variants.iter().zip(&bitstreams) {
+                    let merge = library.bitstream(&domain.name, &variant.name).unwrap();
+                    prop_assert!(merge.collect::<Result<Vec<u8>, _>>().as_ref() == Ok(wanted));
+                }
+            }
+        }
+        Ok(())
+    });
+    ran.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

@@ -63,8 +63,10 @@ pub fn pack(
             bitstream.envelope(),
         ]);
     }
-    let compressed = compress(&parts, phase)
-        .map_err(|error| LibraryError::Manifest(format!("domain {name}: {error}")))?;
+    let compressed = compress(&parts, phase).map_err(|error| LibraryError::Compress {
+        domain: name.to_owned(),
+        error,
+    })?;
     let file = compressed.pack();
     let first = all.first().ok_or(refuse(SkeletonError::Empty))?;
     let variants = variants.iter().map(|(name, bytes)| Variant {
