@@ -86,21 +86,25 @@ def read_again(merged: Path, original: Path) -> None:
 
 
 def measure(bench: Bench) -> dict[str, object]:
-    place, cases, domains, sizes = tiles(), [], [], {}
+    place, cases, domains, sizes, together = tiles(), [], [], {}, []
     for domain in ace_designs.DOMAINS:
         made = ace_designs.make(domain, ace_designs.OUT)
-        if not domain.apart or domain.module != "aes_cbc_unit":
+        # The ciphers of the domain that is placed apart are those of two other domains.
+        if domain.name != "aes-cbc":
             cases += bench.cases(["phases", *map(str, made.values())])
+        together += [row | {"bitstreams": domain.name} for row in bench.cases(["together", *map(str, made.values())])]
         folder = ace_designs.OUT / domain.name / "library"
         found = bench.cases(["domain", domain.name, str(place), str(folder), *(f"{name}={bit}" for name, bit in made.items())])
         for name, bit in made.items():
             sizes[f"{domain.name} {name}"] = others(bit)
             read_again(folder / "bit" / f"{name}.bit", bit)
         domains += [row | {"made": "apart" if domain.apart else "constants"} for row in found]
+    every = [str(bit) for domain in ace_designs.DOMAINS for bit in ace_designs.make(domain, ace_designs.OUT).values()]
+    together += [row | {"bitstreams": "all"} for row in bench.cases(["together", *every])]
     for case in cases:
         file = Path(case.pop("file"))
         case["bitstream"] = f"{file.parent.name} {file.stem}"
-    return {"part": ace_designs.PART, "notes": NOTES, "phases": cases, "domains": domains, "other_compressors": sizes, "goals": goals(cases, domains)}
+    return {"part": ace_designs.PART, "notes": NOTES, "phases": cases, "domains": domains, "dictionaries": together, "other_compressors": sizes, "goals": goals(cases, domains)}
 
 
 def goals(cases, domains) -> dict[str, object]:
@@ -165,6 +169,11 @@ def text(record: dict[str, object]) -> str:
         ("domain", "made", "grain", "variants", "bits in common", "frames in common", "width", "stored, bytes", "% of the bitstreams"),
         ([row[key] for key in ("domain", "made", "grain", "variants", "bits_in_common", "frames_in_common", "width", "stored_bytes", "percent")] for row in domains),
         3,
+    )  # fmt: skip
+    lines += ["## One dictionary for several whole bitstreams", "", "Without skeletons, past II, input A; bytes with headers.", ""]
+    lines += table(
+        ("bitstreams", "files", "bytes", "a dictionary each", "one dictionary"),
+        ([row[key] for key in ("bitstreams", "files", "bitstreams_bytes", "apart_bytes", "together_bytes")] for row in record["dictionaries"]), 1,
     )  # fmt: skip
     lines += ["Goals: " + ("reached." if record["goals"]["reached"] else "not all reached."), "", "```json", json.dumps(record["goals"], indent=1), "```"]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 //! Sizes and speeds of bitstreams in each phase, and of domains as a library stores them. A line of JSON for each case.
 //!
 //!     cargo bench -p esplanade-ace --bench ace -- phases FILE..
+//!     cargo bench -p esplanade-ace --bench ace -- together FILE..
 //!     cargo bench -p esplanade-ace --bench ace -- domain NAME TILES FOLDER VARIANT=FILE..
 //!
 //! TILES has four numbers in a line for each tile: first frame, frames, first bit, bits. FOLDER gets a library, and the
@@ -31,10 +32,11 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &arguments[..] {
         ["phases", files @ ..] => files.iter().for_each(|file| phases(file)),
+        ["together", files @ ..] => together(files),
         ["domain", name, tiles, folder, variants @ ..] => domain(name, tiles, folder, variants),
         // `cargo test --benches` and a bench without files have nothing to do.
         [] => (),
-        _ => panic!("phases FILE.. or domain NAME TILES FOLDER VARIANT=FILE.."),
+        _ => panic!("phases FILE.., together FILE.. or domain NAME TILES FOLDER VARIANT=FILE.."),
     }
 }
 
@@ -91,6 +93,28 @@ fn phases(file: &str) {
             );
         }
     }
+}
+
+/// Whole bitstreams with a dictionary each, and with one for all of them.
+fn together(files: &[&str]) {
+    let files: Vec<Vec<u8>> = files
+        .iter()
+        .map(|file| fs::read(file).expect("a readable file"))
+        .collect();
+    let inputs: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    let packed = |inputs: &[&[u8]]| {
+        compress(inputs, Phase::Three)
+            .expect("a few megabytes")
+            .pack()
+            .len()
+    };
+    let apart: usize = inputs.iter().map(|input| packed(&[input])).sum();
+    println!(
+        "{{\"files\":{},\"bitstreams_bytes\":{},\"apart_bytes\":{apart},\"together_bytes\":{}}}",
+        files.len(),
+        inputs.iter().map(|input| input.len()).sum::<usize>(),
+        packed(&inputs),
+    );
 }
 
 /// A domain at each grain: what its bitstreams have in common, and what a library of it takes.
