@@ -108,15 +108,23 @@ def measure(bench: Bench) -> dict[str, object]:
 
 
 def goals(cases, domains) -> dict[str, object]:
-    """Phases I and II at or below the paper's best ratio, and domains at 35 % of their bitstreams or less."""
+    """Phases I and II at or below the paper's ratios, and domains at 35 % of their bitstreams or less."""
     def worst(phase, kind):
         return max(case["percent"] for case in cases if (case["phase"], case["input"]) == (phase, kind))
 
-    best = {"I": 65.11, "II": 64.05}
-    ratios = {f"{phase}, input {kind}": {"paper_best": best[phase], "ours_worst": worst(phase, kind)} for phase in best for kind in "AB"}
-    stored = {row["domain"]: min(other["percent"] for other in domains if other["domain"] == row["domain"]) for row in domains}
-    reached = all(each["ours_worst"] <= each["paper_best"] for each in ratios.values()) and max(stored.values()) <= 35
-    return {"ratios_percent": ratios, "stored_percent": stored, "reached": reached}
+    found = {}
+    for phase, at in (("I", 1), ("II", 2)):
+        # RC6's phase II with its misprint mended.
+        printed = [64.05 if (name, phase) == ("RC6", "II") else rows[at][2] for name, rows in TABLE_4.items()]
+        for kind in "AB":
+            ours = worst(phase, kind)
+            found[f"phase {phase}, input {kind}, worst (%)"] = {
+                "ours": ours, "paper, best": min(printed), "paper, mean": round(sum(printed) / len(printed), 2), "at or below the best": ours <= min(printed)
+            }  # fmt: skip
+    for name in dict.fromkeys(row["domain"] for row in domains):
+        ours = min(row["percent"] for row in domains if row["domain"] == name)
+        found[f"domain {name}, stored (%)"] = {"ours": ours, "wanted": 35, "at or below": ours <= 35}
+    return found
 
 
 def table(head: tuple[str, ...], rows, text_columns: int) -> list[str]:
@@ -175,7 +183,8 @@ def text(record: dict[str, object]) -> str:
         ("bitstreams", "files", "bytes", "a dictionary each", "one dictionary"),
         ([row[key] for key in ("bitstreams", "files", "bitstreams_bytes", "apart_bytes", "together_bytes")] for row in record["dictionaries"]), 1,
     )  # fmt: skip
-    lines += ["Goals: " + ("reached." if record["goals"]["reached"] else "not all reached."), "", "```json", json.dumps(record["goals"], indent=1), "```"]
+    lines += ["## Goals", ""]
+    lines += [f"- {what}: " + ", ".join(f"{name} {value}" for name, value in goal.items()) for what, goal in record["goals"].items()]
     return "\n".join(lines) + "\n"
 
 
