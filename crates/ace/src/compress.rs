@@ -11,7 +11,7 @@ use crate::decompress::{MAGIC, VERSION, WIDTH_MAX, dictionary_len, index_len};
 use trie::{NONE, Trie};
 
 /// How far an input is compressed. Each phase begins with the result of the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// LZW with a dictionary without a limit. All its phrases are stored.
     Lzw,
