@@ -184,7 +184,7 @@ def text(record: dict[str, object]) -> str:
         ([row[key] for key in ("bitstreams", "files", "bitstreams_bytes", "apart_bytes", "together_bytes")] for row in record["dictionaries"]), 1,
     )  # fmt: skip
     lines += ["## Goals", ""]
-    lines += [f"- {what}: " + ", ".join(f"{name} {value}" for name, value in goal.items()) for what, goal in record["goals"].items()]
+    lines += [f"- {what}: " + ", ".join(f"{name}: {('no', 'yes')[value] if isinstance(value, bool) else value}" for name, value in goal.items()) for what, goal in record["goals"].items()]
     return "\n".join(lines) + "\n"
 
 
