@@ -8,7 +8,7 @@ module ace_rijndael
 #(
   parameter bit          Decrypts = 1'b1,
   parameter bit          LongKeys = 1'b1,
-  parameter int unsigned Unroll = 2  // 1, 2, or without Decrypts and LongKeys also 5 and 10
+  parameter int unsigned Unroll = 2  // 2, or without Decrypts and LongKeys 10
 ) (
   input  logic          clk_i,
   input  logic          rst_ni,

@@ -8,7 +8,7 @@ module ace_serpent
 #(
   parameter bit          Decrypts = 1'b1,
   parameter bit          LongKeys = 1'b1,
-  parameter int unsigned Unroll = 2  // 1, 2, or without Decrypts also 4, 8, 16 and 32
+  parameter int unsigned Unroll = 2  // 2, or without Decrypts 32
 ) (
   input  logic          clk_i,
   input  logic          rst_ni,

@@ -27,3 +27,10 @@ ecp5 --top shell_ghash --name ghash --aim 250 --seeds 1,2 --jobs 2
 ecp5 --top aes_pipe --set RoundLatency=3 --set SboxKind=1 --aim 250 --seeds 1,2 --jobs 2
 ecp5 --top sha256_core --aim 250 --seeds 1,2,3 --jobs 2
 ecp5 --top sha1_core --aim 250 --seeds 1,2,3 --jobs 2
+# The AES finalists by their number: the paper's configuration, then both directions and all keys.
+number=0
+for cipher in rijndael serpent twofish rc6 mars; do
+  ecp5 --top ace_cipher --set Algorithm=$number --set Decrypts=0 --set LongKeys=0 --name ace-$cipher-128 --grades 6 --aim 120
+  ecp5 --top ace_cipher --set Algorithm=$number --name ace-$cipher --grades 6 --aim 120
+  number=$((number + 1))
+done

@@ -158,7 +158,7 @@ async def known_answers(dut):
         for encrypt in directions_of(dut):
             items.append(("block", text if encrypt else cipher, encrypt))
             answers.append(cipher if encrypt else text)
-    assert len(answers) > 2
+    assert len(answers) >= 2
     assert (await Run(dut, items).all()).results == answers
 
 
@@ -329,13 +329,20 @@ async def cycles(dut):
     assert found == CYCLES[variant]
 
 
+SHORT = {"Decrypts": 0, "LongKeys": 0}
 VARIANTS = [(name, {}) for name in ace_ciphers.NAMES]
+VARIANTS += [("rijndael", SHORT | {"Unroll": 10}), ("serpent", SHORT | {"Unroll": 32})]
+VARIANTS += [(name, SHORT) for name in ("twofish", "rc6", "mars")]
 
 
-@pytest.mark.parametrize(("name", "parameters"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "-".join(value) or "both")
+def variant_of(name, parameters):
+    return "-".join([name, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
+
+
+@pytest.mark.parametrize(("name", "parameters"), VARIANTS, ids=[variant_of(*variant) for variant in VARIANTS])
 def test_ace_cipher(name, parameters):
     oracle = ace_oracle.load(bench.BUILD) is not None
-    variant = "-".join([name, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
+    variant = variant_of(name, parameters)
     bench.run(
         "ace_cipher", {"Algorithm": ace_ciphers.NAMES.index(name), **parameters}, big=True, ACE_ORACLE=int(oracle), ACE_VARIANT=variant,
         ACE_WRITE=os.environ.get("RTL_ACE_WRITE", ""),
