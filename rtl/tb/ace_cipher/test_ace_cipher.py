@@ -347,3 +347,13 @@ def test_ace_cipher(name, parameters):
         "ace_cipher", {"Algorithm": ace_ciphers.NAMES.index(name), **parameters}, big=True, ACE_ORACLE=int(oracle), ACE_VARIANT=variant,
         ACE_WRITE=os.environ.get("RTL_ACE_WRITE", ""),
     )
+
+
+def test_ace_vectors():
+    """The files, and the model that made them, against Crypto++."""
+    import generate_ace
+
+    oracle = ace_oracle.load(bench.BUILD)
+    if oracle is None:
+        pytest.skip("no Crypto++")
+    generate_ace.check(oracle)
