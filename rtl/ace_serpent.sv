@@ -38,13 +38,19 @@ module ace_serpent
     for (int unsigned i = 0; i < 16; i++) inverse[63-4*look(box, 4'(i))-:4] = 4'(i);
   endfunction
 
+  typedef box_t boxes_t[8];
+  function automatic boxes_t make_inverses();
+    for (int unsigned i = 0; i < 8; i++) make_inverses[i] = inverse(Boxes[i]);
+  endfunction
+  localparam boxes_t Inverses = make_inverses();
+
   function automatic words_t substitute(words_t x, logic [2:0] which, logic backwards);
     for (int unsigned i = 0; i < 32; i++) begin
       logic [3:0] in, out;
       in  = {x[3][i], x[2][i], x[1][i], x[0][i]};
       out = '0;
       for (int unsigned box = 0; box < 8; box++) begin
-        if (which == 3'(box)) out = Decrypts && backwards ? look(inverse(Boxes[box]), in) : look(Boxes[box], in);
+        if (which == 3'(box)) out = Decrypts && backwards ? look(Inverses[box], in) : look(Boxes[box], in);
       end
       {substitute[3][i], substitute[2][i], substitute[1][i], substitute[0][i]} = out;
     end
