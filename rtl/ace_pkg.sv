@@ -106,7 +106,7 @@ package ace_pkg;
       Rijndael: return encrypt ? 4 : 23 + 4 * bits;
       Serpent: return encrypt ? 3 : 35;
       Twofish: return (encrypt ? 10 : 16) + (long_keys ? 2 : 0);
-      Rc6: return encrypt ? 183 : 264;
+      Rc6: return encrypt ? 184 : 265;
       default: return encrypt ? 152 : 254;
     endcase
   endfunction
@@ -117,7 +117,7 @@ package ace_pkg;
       Rijndael: return 23 + 4 * bits;
       Serpent: return 35;
       Twofish: return 48;
-      Rc6: return 264;
+      Rc6: return 265;
       default: return 254;
     endcase
   endfunction

@@ -39,7 +39,7 @@ module ace_rc6
   logic [4:0] sum;
   (* ram_style = "distributed" *) word_t work_q[64];  // the subkeys between two passes
 
-  assign subkey = rol((pass_q == '0 ? constant_q : old_q) + a_q + b_q, 3);
+  assign subkey = rol(old_q + a_q + b_q, 3);
   assign sum    = a_q[4:0] + b_q[4:0];
   assign word   = turned(words_q[0] + a_q + b_q, sum);
 
@@ -58,17 +58,19 @@ module ace_rc6
     end else if (key_i.valid) begin
       for (int unsigned i = 0; i < 8; i++) words_q[i] <= key_word(key_i.key, i);
       {a_q, b_q, pass_q, index_q, odd_q} <= '0;
-      constant_q <= P;
+      old_q      <= P;
+      constant_q <= P + Q;
       {slot_q, bits_q} <= {key_i.slot, key_i.bits};
     end else if (expands_q) begin
       odd_q <= !odd_q;
-      old_q <= work_q[next_index];
       if (!odd_q) begin
-        a_q        <= subkey;
-        constant_q <= constant_q + Q;
+        a_q <= subkey;
       end else begin
-        b_q     <= word;
-        words_q <= {32'b0, words_q[7:1]};
+        // The first pass begins with constants.
+        old_q      <= pass_q == '0 && !last_index ? constant_q : work_q[next_index];
+        constant_q <= constant_q + Q;
+        b_q        <= word;
+        words_q    <= {32'b0, words_q[7:1]};
         if (bits_q == 2'd0) words_q[3] <= word;
         else if (bits_q == 2'd1) words_q[5] <= word;
         else words_q[7] <= word;
@@ -78,10 +80,11 @@ module ace_rc6
     end
   end
 
+  // A is the subkey that was made in the cycle before.
   logic made;
-  assign made = expands_q && !odd_q;
+  assign made = expands_q && odd_q;
   always_ff @(posedge clk_i) begin
-    if (wipe_i.active || made) work_q[wipe_i.active ? wipe_i.at : index_q] <= wipe_i.active ? '0 : subkey;
+    if (wipe_i.active || made) work_q[wipe_i.active ? wipe_i.at : index_q] <= wipe_i.active ? '0 : a_q;
   end
 
   // Subkeys of the rounds in pairs; the two in front of the rounds and the two behind them lie apart.
@@ -98,10 +101,10 @@ module ace_rc6
   assign write_at   = wipe_i.active ? wipe_i.at : {slot_q, pair};
   assign outer_at   = wipe_i.active ? wipe_i.at[1:0] : {slot_q, pair != '0};
   always_ff @(posedge clk_i) begin
-    if (wipe_i.active || (final_pass && !outer && !index_q[0])) even_q[write_at] <= wipe_i.active ? '0 : subkey;
-    if (wipe_i.active || (final_pass && !outer && index_q[0])) odd_keys_q[write_at] <= wipe_i.active ? '0 : subkey;
-    if (wipe_i.active || (final_pass && outer && !index_q[0])) outer_even_q[outer_at] <= wipe_i.active ? '0 : subkey;
-    if (wipe_i.active || (final_pass && outer && index_q[0])) outer_odd_q[outer_at] <= wipe_i.active ? '0 : subkey;
+    if (wipe_i.active || (final_pass && !outer && !index_q[0])) even_q[write_at] <= wipe_i.active ? '0 : a_q;
+    if (wipe_i.active || (final_pass && !outer && index_q[0])) odd_keys_q[write_at] <= wipe_i.active ? '0 : a_q;
+    if (wipe_i.active || (final_pass && outer && !index_q[0])) outer_even_q[outer_at] <= wipe_i.active ? '0 : a_q;
+    if (wipe_i.active || (final_pass && outer && index_q[0])) outer_odd_q[outer_at] <= wipe_i.active ? '0 : a_q;
   end
 
   turn_t turn[Stages];
