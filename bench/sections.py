@@ -12,18 +12,16 @@ import functools
 import json
 import random
 import sys
-from dataclasses import dataclass
 
 import clocks
 from commit import commit
+from paper_tables import CONFIGURATIONS, PROTOTYPE, PROTOTYPE_MHZ, SIZES, STREAMS, Configuration, mbit_s
 from setups import ROOT
 from tunnel import RECORDS
 
 sys.path.insert(0, str(ROOT / "rtl" / "tb"))
 import sections_model as model
 
-STREAMS = (16, 32, 64, 128)
-SIZES = (64, 240, 1500)
 FLOWS = 8  # the number of SAs too; the packets of a stream use the SAs in turn
 
 
@@ -33,50 +31,14 @@ def logic_record(cipher: str, units: str) -> dict[str, object] | None:
     return clocks.synthesised(f"esp_sections-{cipher[:3].lower()}-{units.replace('/', '-')}")
 
 
-@dataclass
-class Configuration:
-    """The numbers of units for policy, SAD, ciphering and HMAC. Encapsulation has as many units as SAD access."""
-
-    cipher: str
-    policies: int
-    sads: int
-    ciphers: int
-    hmacs: int
-    clock_mhz: float
-    logic_percent: int  # percent of a Stratix V, in the paper
-    paper: dict[int, tuple[float, ...]]  # packet size -> Mbit/s for each stream
-
-    @property
-    def name(self) -> str:
-        return f"{self.policies}/{self.sads}/{self.ciphers}/{self.hmacs}"
-
-    def parameters(self, ports: int) -> dict[str, int]:
-        return {
-            "Ports": ports, "Policies": self.policies, "Sads": self.sads, "Encaps": self.sads, "Hmacs": self.hmacs,
-            "Aes": self.ciphers if self.cipher == "AES-CBC" else 0, "Des": self.ciphers if self.cipher == "DES-ECB" else 0,
-            "Rows": 64,
-        }  # fmt: skip
+def parameters(configuration: Configuration, ports: int) -> dict[str, int]:
+    aes = configuration.cipher == "AES-CBC"
+    return {
+        "Ports": ports, "Policies": configuration.policies, "Sads": configuration.sads, "Encaps": configuration.sads, "Hmacs": configuration.hmacs,
+        "Aes": configuration.ciphers if aes else 0, "Des": 0 if aes else configuration.ciphers, "Rows": 64,
+    }  # fmt: skip
 
 
-# The paper's tables II to V and VI to IX (Korona et al., High-performance FPGA Architecture for Data Streams
-# Processing).
-CONFIGURATIONS = (
-    Configuration("DES-ECB", 4, 4, 4, 4, 102.79, 16, {
-        64: (1137.91, 1253.06, 1319.84, 1355.97), 240: (2363.55, 2526.17, 2616.16, 2663.61),
-        1500: (3239.63, 3403.22, 3478.30, 3526.33)}),
-    Configuration("DES-ECB", 4, 4, 4, 8, 104.04, 20, {
-        64: (1691.06, 2029.28, 2254.75, 2387.38), 240: (3699.20, 4342.54, 4756.11, 4979.33),
-        1500: (6139.47, 7168.50, 7732.62, 8081.76)}),
-    Configuration("DES-ECB", 8, 8, 8, 16, 100.65, 38, {
-        64: (1940.06, 2780.86, 3550.16, 4120.05), 240: (4218.24, 5784.79, 7103.89, 8018.07),
-        1500: (6185.03, 7975.65, 9291.33, 10227.44)}),
-    Configuration("AES-CBC", 4, 4, 6, 4, 94.07, 27, {
-        64: (830.411, 973.01, 1064.39, 1116.84), 240: (1711.98, 1990.24, 2166.29, 2266.53),
-        1500: (2598.65, 2755.95, 3032.10, 3076.89)}),
-    Configuration("AES-CBC", 8, 8, 12, 8, 97.98, 34, {
-        64: (1254.14, 1658.37, 1976.98, 2187.06), 240: (2537.90, 3355.57, 4056.53, 4424.76),
-        1500: (3362.10, 4580.40, 4961.40, 5518.80)}),
-)  # fmt: skip
 NOTES = (
     "Erratum, table I (the prototype): its 240-byte row needs 794 cycles, as the text says, not 784; its 1500-byte row "
     "gives 388.0 Mbit/s at 2682 cycles, not 437.44. Tables II to IX give no cycles; theirs are computed from Mbit/s and clock.",
@@ -94,7 +56,7 @@ class Measurement:
     def __init__(self, configuration: Configuration, ports: int):
         self.configuration, self.ports = configuration, ports
         self.sad_percent = 100 if configuration in SMALLER else 50  # percent of a cycle
-        self.simulation = model.Simulation(configuration.parameters(ports))
+        self.simulation = model.Simulation(parameters(configuration, ports))
 
     def run(self, size: int, count: int) -> dict[str, int]:
         """The cycles for a stream, and those for its first packet."""
@@ -169,6 +131,19 @@ LUTS, BLOCK_RAMS = 83640, 208
 PLACES = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 
 
+def built(configuration: Configuration) -> dict[str, object]:
+    """The cells of a configuration, its share of the part and its clocks, from the newest record of its synthesis."""
+    record = logic_record(configuration.cipher, configuration.name)
+    if not record:
+        return {"record": None, "mhz": {}, "why": "–"}
+    cells = record["synthesis"]["cells"]
+    places = sum(count * cells.get(kind, 0) for kind, count in PLACES.items())
+    fits = places <= LUTS and cells["DP16KD"] <= BLOCK_RAMS
+    return {
+        "record": record, "cells": cells, "share": places / LUTS, "mhz": clocks.clocks(record), "why": "not routed" if fits else "does not fit",
+    }  # fmt: skip
+
+
 def logic() -> list[str]:
     """Tables II and VI beside the newest records of synthesis, then those of smaller configurations that were placed
     and routed."""
@@ -178,45 +153,45 @@ def logic() -> list[str]:
         "|configuration|paper, MHz|paper, logic|ours, LUT4|ours, flip-flops|ours, block RAM|ours, places|ours, MHz|record|", "|---|" + "---:|" * 7 + "---|",
     ]  # fmt: skip
     for each in (*CONFIGURATIONS, *SMALLER):
-        record = logic_record(each.cipher, each.name)
-        if each in SMALLER and not clocks.clocks(record):
+        found = built(each)
+        if each in SMALLER and not found["mhz"]:
             continue
-        cells = record["synthesis"]["cells"] if record else {}
-        ours, reached = ["–"] * 4, "–"
+        record, ours = found["record"], ["–"] * 4
         if record:
-            places = sum(count * cells.get(kind, 0) for kind, count in PLACES.items())
-            ours = [str(cells[kind]) for kind in ("LUT4", "TRELLIS_FF", "DP16KD")] + [f"{places / LUTS:.0%}"]
-            reached = ", ".join(f"{mhz} ({part})" for part, mhz in clocks.clocks(record).items()) or (
-                "does not fit" if places > LUTS or cells["DP16KD"] > BLOCK_RAMS else "not routed"
-            )
+            ours = [str(found["cells"][kind]) for kind in ("LUT4", "TRELLIS_FF", "DP16KD")] + [f"{found['share']:.0%}"]
+        reached = ", ".join(f"{mhz} ({part})" for part, mhz in found["mhz"].items()) or found["why"]
         paper = ("–", "–") if each in SMALLER else (str(each.clock_mhz), f"{each.logic_percent} %")
         lines.append("|" + "|".join([f"{each.cipher} {each.name}", *paper, *ours, reached, f"{record['file']}.json" if record else "none"]) + "|")
     return [*lines, ""]
 
 
-# Table I, the prototype, with one unit for each task: bytes, cycles, and Mbit/s as printed, at 86.72 MHz on a Cyclone
-# II.
-PROTOTYPE, PROTOTYPE_MHZ = ((64, 520, 85.39), (240, 784, 209.70), (1500, 2682, 437.44)), 86.72
+def prototype_cycles(record: dict[str, object]) -> dict[int, float]:
+    """The cycles from packet to packet with one unit of each kind, by packet size."""
+    return {u["bytes"]: u["interval_cycles"] for u in record["units"] if (u["cipher"], u["units"]) == ("DES-ECB", "1/1/1/1")}
 
 
 def prototype(record: dict[str, object]) -> list[str]:
     """Table I beside one unit of each kind."""
-    ours = {u["bytes"]: u["interval_cycles"] for u in record["units"] if (u["cipher"], u["units"]) == ("DES-ECB", "1/1/1/1")}
+    ours = prototype_cycles(record)
     lines = [
         "Table I, the prototype, beside one unit of each kind: cycles from packet to packet. The 1500-byte row is held against the paper's 437.44 Mbit/s, "
         "which its cycles do not give; against the 388.0 that they give it is more.", "",
         "|bytes|paper, cycles|paper, Mbit/s|ours, cycles|ours at the paper's 86.72 MHz, Mbit/s|ours ÷ paper|", "|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
-    for size, cycles, mbit_s in PROTOTYPE:
-        rate = 8 * size / ours[size] * PROTOTYPE_MHZ
-        lines.append(f"|{size}|{cycles}|{mbit_s}|{ours[size]}|{rate:.0f}|{rate / mbit_s:.2f}×|")
+    for size, cycles, printed in PROTOTYPE:
+        rate = mbit_s(size, ours[size], PROTOTYPE_MHZ)
+        lines.append(f"|{size}|{cycles}|{printed}|{ours[size]}|{rate:.0f}|{rate / printed:.2f}×|")
     return [*lines, ""]
 
 
-def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
-    """The Mbit/s of a row, at the clocks that its configuration was routed at."""
+def our_mbit_s(row: dict[str, object], cycles: str, packets: int) -> dict[str, float]:
+    """The Mbit/s of a row for each part, at the clocks that its configuration was routed at."""
     found = clocks.clocks(logic_record(row["cipher"], row["units"])) if row["ports"] == 1 else {}
-    return ", ".join(f"{8 * row['bytes'] * packets / row[cycles] * mhz:.0f} ({part})" for part, mhz in found.items()) or "–"
+    return {part: mbit_s(row["bytes"] * packets, row[cycles], mhz) for part, mhz in found.items()}
+
+
+def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
+    return ", ".join(f"{rate:.0f} ({part})" for part, rate in our_mbit_s(row, cycles, packets).items()) or "–"
 
 
 def text(record: dict[str, object], stem: str) -> str:

@@ -14,17 +14,14 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import clocks
 from commit import commit
+from paper_tables import CTR, GCM, SUITES, ZYNQ, ZYNQ_LUTS, ZYNQ_MHZ, ZYNQ_NAT_ERRATUM, ZYNQ_PARTS, ZynqPart, ZynqRow, mbit_s
 from setups import ROOT
 from tunnel import RECORDS
 
-GCM, CTR = 0, 2  # the values of esp_pkg::suite_e
-NAMES = {GCM: "AES-256-GCM-16", CTR: "AES-256-CTR + HMAC-SHA-256"}
-PAPER_MHZ = {GCM: 185, CTR: 150}
 FULL = 8  # the numbers of units for CTR in the paper's tables
 UNITS = (FULL, 4, 2, 1)
 LANES = ("esp_out", "esp_in")
@@ -32,51 +29,13 @@ LANES = ("esp_out", "esp_in")
 SYNTHESISED = {name: clocks.shell("esp_out")[name] for name in ("RoundLatency", "SboxKind", "GhashStages")}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the paper (Fast and Low-latency IPsec core with NAT traversal on Zynq)."""
-
-    table: int
-    suite: int
-    bytes: int
-    udp: bool
-    cycles: int
-    gbit_s: float
-
-
-PAPER = (
-    Row(5, CTR, 522, False, 429, 1.460), Row(5, GCM, 522, False, 160, 4.828),
-    Row(6, CTR, 1446, False, 926, 1.873), Row(6, GCM, 1446, False, 276, 7.753),
-    Row(7, CTR, 514, True, 467, 1.320), Row(7, GCM, 514, True, 160, 4.754),
-    Row(8, CTR, 1438, True, 1022, 1.688), Row(8, GCM, 1438, True, 372, 5.721),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Part:
-    """A row of the paper's table 2, and our module for it."""
-
-    name: str
-    mhz: int
-    slices: int
-    gbit_s: float
-    module: str
-    bits: int  # bits that the module processes in `cycles` cycles
-    cycles: int
-
-
-PARTS = (
-    Part("AES-256", 234, 5526, 29, "aes_pipe", 128, 1), Part("SHA-256", 154, 1039, 2.464, "sha256_core", 512, 33),
-    Part("GHASH", 306, 397, 19, "ghash", 128, 1),
-)  # fmt: skip
-PACKETS = tuple(dict.fromkeys((row.bytes, row.udp) for row in PAPER))
+PACKETS = tuple(dict.fromkeys((row.bytes, row.udp) for row in ZYNQ))
 SHORT = (64, False)  # these sizes are not in the paper
 NOTES = (
     "The paper's eight rows agree with its formula, bits of the inner packet ÷ cycles × clock, which ours use too. It does "
     "not say whether its cycles are an interval between packets or a latency; ours are both: the interval in a row of "
     "packets, and the latency from the first beat in to the last beat out of a packet alone.",
-    "Erratum: the paper calls the loss by NAT traversal 26 %. By its own tables 8 bytes of UDP header cost AES-GCM 0 cycles at 514 "
-    "bytes and 96 at 1438, which no header explains.",
+    ZYNQ_NAT_ERRATUM,
     "The paper's clock is 185 MHz for AES-GCM and 150 MHz for AES-CTR with HMAC.",
     f"Both suites were measured in lanes with {FULL} hash units, which AES-GCM does not use; lanes with fewer units are without AES-GCM. The cipher has the parameters of "
     f"rtl/syn/shell_esp_out.sv, {', '.join(f'{name} {value}' for name, value in SYNTHESISED.items())}; "
@@ -109,10 +68,10 @@ def measure_lane(lane: str, wanted) -> list[dict]:
 
 
 def gbit(size: int, cycles: float, mhz: float) -> float:
-    return round(8 * size / cycles * mhz / 1000, 3)
+    return round(mbit_s(size, cycles, mhz) / 1000, 3)
 
 
-def compare(paper: Row, measured: list[dict]) -> list[dict]:
+def compare(paper: ZynqRow, measured: list[dict]) -> list[dict]:
     """The paper's row beside the row of each lane."""
     rows = []
     for ours in measured:
@@ -121,10 +80,10 @@ def compare(paper: Row, measured: list[dict]) -> list[dict]:
         if ours["units"] != FULL:
             continue
         rows.append({
-            "table": paper.table, "suite": NAMES[paper.suite], "bytes": paper.bytes, "nat": paper.udp, "lane": ours["module"],
-            "paper_cycles": paper.cycles, "paper_gbit_s": paper.gbit_s, "paper_mhz": PAPER_MHZ[paper.suite],
+            "table": paper.table, "suite": SUITES[paper.suite], "bytes": paper.bytes, "nat": paper.udp, "lane": ours["module"],
+            "paper_cycles": paper.cycles, "paper_gbit_s": paper.gbit_s, "paper_mhz": ZYNQ_MHZ[paper.suite],
             "interval": ours["interval"], "latency": ours["latency"], "ratio": round(paper.cycles / ours["interval"], 2),
-            "gbit_s": gbit(paper.bytes, ours["interval"], PAPER_MHZ[paper.suite]),
+            "gbit_s": gbit(paper.bytes, ours["interval"], ZYNQ_MHZ[paper.suite]),
         })  # fmt: skip
     return rows
 
@@ -143,7 +102,7 @@ def at_our_clock(record: dict) -> None:
             what = f"The clock of {lane} with {units} hash units"
             record["clocks"].append(f"{what}: {clocks.described(routed)}." if routed else f"{what}: no record of place and route.")
             for row in record["rows"]:
-                if (row["lane"], row["suite"]) == (lane, NAMES[suite]):
+                if (row["lane"], row["suite"]) == (lane, SUITES[suite]):
                     interval = row["interval"] if units in (0, FULL) else intervals[lane, units, row["bytes"], row["nat"]]
                     row["routed_units"] = units
                     row["routed"] = {part: gbit(row["bytes"], interval, best["mhz"]) for part, best in routed.items()}
@@ -170,11 +129,11 @@ UNITS_HEAD = ("lane", "units", "packet", "interval", "paper ÷ ours", "latency",
 
 
 def units_line(row: dict) -> list[str]:
-    paper = next((p.cycles for p in PAPER if (p.suite, p.bytes, p.udp) == (CTR, row["bytes"], row["udp"])), None)
+    paper = next((p.cycles for p in ZYNQ if (p.suite, p.bytes, p.udp) == (CTR, row["bytes"], row["udp"])), None)
     return [
         row["module"], str(row["units"]), f"{row['bytes']} B{' in UDP' if row['udp'] else ''}", f"{row['interval']:g}",
         f"{paper / row['interval']:.2f}×" if paper else "", str(row["latency"]),
-        f"{gbit(row['bytes'], row['interval'], PAPER_MHZ[CTR]):.3f}",
+        f"{gbit(row['bytes'], row['interval'], ZYNQ_MHZ[CTR]):.3f}",
     ]  # fmt: skip
 
 
@@ -183,19 +142,25 @@ PARTS_HEAD = (
 )  # fmt: skip
 
 
+def built(part: ZynqPart | None, module: str) -> dict[str, object]:
+    """A module's cells, clocks and Gbit/s, from its newest record of synthesis. A lane has no rate: it is in tables 5 to 8."""
+    record = clocks.synthesised(module)
+    reached = {name: best["mhz"] for name, best in clocks.routed(module, **({} if part else {"HmacUnits": 0})).items()}
+    rates = {name: part.bits / part.cycles * mhz / 1000 for name, mhz in reached.items()} if part else {}
+    return {"record": record, "cells": record["synthesis"]["cells"] if record else {}, "mhz": reached, "gbit_s": rates}
+
+
 def parts_lines() -> list[list[str]]:
-    """Tables 2 to 4: the parts alone, and then the lanes, whose rates are in tables 5 to 8."""
-    wanted = [("2", part.name, str(part.mhz), f"{part.slices} slices", f"{part.gbit_s:g}", part.module, part) for part in PARTS]
-    wanted += [("3, 4", f"the core: {lane}, AES-GCM only", "150, 185", "41455 LUT", "", lane, None) for lane in LANES]
+    """Tables 2 to 4: the parts alone, and then the lanes."""
+    wanted = [("2", part.name, str(part.mhz), f"{part.slices} slices", f"{part.gbit_s:g}", part.module, part) for part in ZYNQ_PARTS]
+    wanted += [("3, 4", f"the core: {lane}, AES-GCM only", "150, 185", f"{ZYNQ_LUTS} LUT", "", lane, None) for lane in LANES]
     lines = []
     for *paper, module, part in wanted:
-        record = clocks.synthesised(module)
-        cells = record["synthesis"]["cells"] if record else {}
-        reached = {name: best["mhz"] for name, best in clocks.routed(module, **({} if part else {"HmacUnits": 0})).items()}
-        rates = [f"{part.bits / part.cycles * mhz / 1000:.3g}" for mhz in reached.values()] if part else []
+        ours = built(part, module)
         lines.append([
-            *paper, *(str(cells.get(kind, "–")) for kind in ("LUT4", "TRELLIS_FF")),
-            ", ".join(f"{mhz} ({name})" for name, mhz in reached.items()) or "–", ", ".join(rates) or "–", f"{record['file']}.json" if record else "none",
+            *paper, *(str(ours["cells"].get(kind, "–")) for kind in ("LUT4", "TRELLIS_FF")),
+            ", ".join(f"{mhz} ({name})" for name, mhz in ours["mhz"].items()) or "–", ", ".join(f"{rate:.3g}" for rate in ours["gbit_s"].values()) or "–",
+            f"{ours['record']['file']}.json" if ours["record"] else "none",
         ])  # fmt: skip
     return lines
 
@@ -216,7 +181,7 @@ def text(record: dict, stem: str) -> str:
         *table(PARTS_HEAD, parts_lines(), 2),
     ]  # fmt: skip
     if record["units"]:
-        lines += [f"## {NAMES[CTR]} over the number of hash units", "", f"![cycles over units]({stem}.svg)", ""]
+        lines += [f"## {SUITES[CTR]} over the number of hash units", "", f"![cycles over units]({stem}.svg)", ""]
         lines += table(UNITS_HEAD, map(units_line, record["units"]), 1)
     return "\n".join(lines)
 
@@ -231,10 +196,10 @@ def plot(rows: list[dict], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(7, 4.2))
     for colour, (size, udp) in enumerate((*PACKETS, SHORT)):
         for lane, style in (("esp_out", "o-"), ("esp_in", "x")):
-            points = sorted((r["units"], gbit(size, r["interval"], PAPER_MHZ[CTR])) for r in rows
+            points = sorted((r["units"], gbit(size, r["interval"], ZYNQ_MHZ[CTR])) for r in rows
                             if (r["module"], r["bytes"], r["udp"]) == (lane, size, udp))  # fmt: skip
             axis.plot(*zip(*points), style, color=f"C{colour}", label=f"{size} B{' in UDP' if udp else ''}, {lane}")
-        for paper in PAPER:
+        for paper in ZYNQ:
             if (paper.suite, paper.bytes, paper.udp) == (CTR, size, udp):
                 axis.axhline(paper.gbit_s, color=f"C{colour}", linestyle=":", linewidth=1)
     axis.set_xscale("log", base=2)
@@ -282,7 +247,7 @@ def main() -> None:
     record = {
         "what": "The ESP core's lanes in simulation: rows of packets, and packets alone", "date": datetime.date.today().isoformat(),
         "commit": begun, "command": " ".join(["bench/zynq.py", *sys.argv[1:]]), "notes": NOTES,
-        "rows": [row for paper in PAPER for row in compare(paper, measured)],
+        "rows": [row for paper in ZYNQ for row in compare(paper, measured)],
         "units": sorted((row for row in measured if row["suite"] == CTR), key=lambda row: (row["module"] != "esp_out", row["units"])),
     }  # fmt: skip
     at_our_clock(record)
