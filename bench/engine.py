@@ -116,7 +116,7 @@ def table(cases: list[dict], keys: list[int], limits: dict[str, float]) -> list[
     for size, found in by_size.items():
         here = [found[count] for count in keys if count in found]
         limit = limits.get(here[0]["suite"])
-        cells = [f"{size} ({here[0]['bytes']:.0f})" if size == "IMIX" else f"{here[0]['bytes']:.0f}",
+        cells = [f"{here[0]['bytes']:.0f}" if size.isdigit() else f"{size} ({here[0]['bytes']:.0f})",
                  f"{limit * here[0]['bytes']:.0f}" if limit else "–"]
         for name in names:
             cells.append(" / ".join(f"{case['contenders'][name]['median']:.0f}" if name in case["contenders"] else "–"
@@ -191,7 +191,7 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
         return False
     # These settings keep the file the same in every run.
     matplotlib.rcParams["svg.hashsalt"] = "engine"
-    cases = [case for case in record["cases"] if case["size"] != "IMIX"]
+    cases = [case for case in record["cases"] if case["size"].isdigit()]
     names = contender_names(cases)
     columns, rows = suites(cases), [(direction, keys) for direction in ("seal", "open") for keys in record["keys"]]
     figure, axes = pyplot.subplots(len(rows), len(columns), figsize=(2.7 * len(columns), 2.3 * len(rows)),

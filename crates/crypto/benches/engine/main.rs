@@ -3,8 +3,8 @@
 //!
 //! All contenders work in turns on the same packets, in the same memory, with the same keys, and must give the same
 //! bytes. Each case and contender prints one line of JSON. bench/engine.py builds the other libraries' side and runs
-//! this program, pinned to a core. Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,imix`, `--keys
-//! 1,10000`, `--batches 32,128`, `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
+//! this program, pinned to a core. Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,64-1400,imix`,
+//! `--keys 1,10000`, `--batches 32,128`, `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
 
 mod contender;
 mod limits;
@@ -21,10 +21,11 @@ use measure::{Limits, Race, Samples};
 use peer::{BATCH_MAX, Key, Peer, PeerContender};
 use plan::{Plan, Random, Size};
 
-const SUITES: [&str; 7] = [
+const SUITES: [&str; 8] = [
     "AES_GCM_16_128",
     "AES_GCM_16_256",
     "AES_CBC_128/HMAC_SHA1_96",
+    "AES_CBC_256/HMAC_SHA1_96",
     "AES_CBC_128/HMAC_SHA2_256_128",
     "AES_CTR_256/HMAC_SHA2_256_128",
     "CHACHA20_POLY1305",
@@ -60,9 +61,11 @@ fn options() -> Options {
             .map(|n| n.parse().expect("a number"))
             .collect::<Vec<usize>>()
     };
-    let size = |name: String| match name.as_str() {
-        "imix" => Size::Imix,
-        bytes => Size::Bytes(bytes.parse().expect("a size")),
+    let bytes = |text: &str| text.parse().expect("a size");
+    let size = |name: String| match name.split_once('-') {
+        _ if name == "imix" => Size::Imix,
+        Some((least, most)) => Size::Between(bytes(least), bytes(most)),
+        None => Size::Bytes(bytes(&name)),
     };
     Options {
         peers: all("--peer"),

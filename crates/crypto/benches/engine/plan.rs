@@ -39,6 +39,8 @@ impl Random {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Size {
     Bytes(usize),
+    /// Lengths from the first to the second, each as often as the others.
+    Between(usize, usize),
     Imix,
 }
 
@@ -46,6 +48,7 @@ impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Between(least, most) => write!(f, "{least}-{most}"),
             Self::Imix => f.write_str("IMIX"),
         }
     }
@@ -70,7 +73,9 @@ impl Plan {
     ) -> Self {
         let mut random = Random(1);
         let batches = match (size, keys) {
-            (Size::Imix, _) => (DRAWS * keys).div_ceil(packets).max(MIXED_BATCHES),
+            (Size::Imix | Size::Between(..), _) => {
+                (DRAWS * keys).div_ceil(packets).max(MIXED_BATCHES)
+            }
             (Size::Bytes(_), 1) => 1,
             (Size::Bytes(_), _) => (DRAWS * keys).div_ceil(packets),
         };
@@ -107,6 +112,7 @@ impl Plan {
 fn bytes(transform: Transform, size: Size, number: usize) -> usize {
     let bytes = match size {
         Size::Bytes(bytes) => bytes,
+        Size::Between(least, most) => least + number % (most - least + 1),
         Size::Imix => IMIX[number % IMIX.len()],
     };
     bytes.next_multiple_of(transform.block_align())
