@@ -1,12 +1,13 @@
 # make demo    two gateways negotiate and carry traffic; needs no root and no configuration
 # make test    installs what the tests need, then runs every check and test
 # make bench   side-by-side measurements in namespaces; writes bench/records
+# make papers  the tables of five papers beside our records; writes docs/papers.md; PAPERS=--live measures first
 # make lint    format, clippy, documentation, licences
 # make rtl     synthesis, placement and routing of the FPGA cores (hours; needs rtl/.venv)
 # make build   the program alone; then make install and make uninstall, with PREFIX (/usr/local) and DESTDIR
 # make fuzz    fuzzes each target for a minute (needs a C++ compiler)
 
-.PHONY: demo test bench lint fuzz rtl build clean install uninstall
+.PHONY: demo test bench papers lint fuzz rtl build clean install uninstall
 
 PREFIX ?= /usr/local
 # The program reads /etc/esplanade if nothing else is said.
@@ -35,6 +36,9 @@ lint:
 
 bench: build
 	@bench/run.sh
+
+papers:
+	@.venv/bin/python bench/papers.py $(PAPERS)
 
 fuzz:
 	@fuzz/run.sh

@@ -10,6 +10,7 @@ cargo build --locked --release -p esplanade
 .venv/bin/python bench/classifier.py
 .venv/bin/python bench/transforms.py
 .venv/bin/python bench/engine.py
+.venv/bin/python bench/vpn_ab.py
 .venv/bin/python bench/path.py
 .venv/bin/python bench/handshake.py
 .venv/bin/python bench/drills.py

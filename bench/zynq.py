@@ -18,6 +18,7 @@ from pathlib import Path
 
 import clocks
 from commit import commit
+from pages import markdown_table
 from paper_tables import CTR, GCM, SUITES, ZYNQ, ZYNQ_LUTS, ZYNQ_MHZ, ZYNQ_NAT_ERRATUM, ZYNQ_PARTS, ZynqPart, ZynqRow, mbit_s
 from setups import ROOT
 from tunnel import RECORDS
@@ -165,24 +166,19 @@ def parts_lines() -> list[list[str]]:
     return lines
 
 
-def table(head, lines, words: int) -> list[str]:
-    rows = ["|" + "|".join(cells) + "|" for cells in (head, *lines)]
-    return [rows[0], "|---" * words + "|---:" * (len(head) - words) + "|", *rows[1:], ""]
-
-
 def text(record: dict, stem: str) -> str:
     lines = [
         f"# The Zynq paper's tables, {record['date']}", "",
         f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
-        *(f"- {note}" for note in (*record["notes"], *record["clocks"])), "", *table(HEAD, map(line, record["rows"]), 4),
+        *(f"- {note}" for note in (*record["notes"], *record["clocks"])), "", *markdown_table(HEAD, map(line, record["rows"]), 4),
         "## Tables 2 to 4: the parts", "",
         "The paper's on a Zynq-7000, whose LUTs have six inputs, four to a slice; ours on the parts named, with LUTs of four inputs, and with the "
         "shell's registers. SHA-256 takes 32 cycles a block there and 33 here, GHASH two and one.", "",
-        *table(PARTS_HEAD, parts_lines(), 2),
+        *markdown_table(PARTS_HEAD, parts_lines(), 2),
     ]  # fmt: skip
     if record["units"]:
         lines += [f"## {SUITES[CTR]} over the number of hash units", "", f"![cycles over units]({stem}.svg)", ""]
-        lines += table(UNITS_HEAD, map(units_line, record["units"]), 1)
+        lines += markdown_table(UNITS_HEAD, map(units_line, record["units"]), 1)
     return "\n".join(lines)
 
 
