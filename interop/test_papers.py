@@ -161,13 +161,15 @@ def gpu_case(row, **more):
 def test_a_gpu_record_fills_its_rows_and_an_old_form_does_not(tmp_path):
     write(tmp_path, "gpu-portable-2x-test", device="portable", cases=[gpu_case("R1", arrangement="full", gbits=99.0, latency_us=1)])
     closed = [gpu_case(row, part="closed", arrangement="full", gbits=gbits) for row, gbits in (("R1", 20.0), ("R2", 5.0))]
-    loads = [gpu_case("R1", part="open", offered_gbits=gbits, latency_us=us) for gbits, us in ((1, 100), (2, 200), (3, 1500), (4, 9000))]
+    closed.append({"row": "R1", "engine": "cpu", "part": "closed", "gbits": 12.0})
+    loads = [gpu_case("R1", part="open", offered_gbits=gbits, latency_us=us) for gbits, us in ((5, 100), (10, 200), (15, 1500), (17, 9000), (10.36, 400))]
+    loads += [gpu_case("R2", part="open", offered_gbits=gbits, latency_us=10) for gbits in (1.25, 2.5, 3.75, 4.25)]
     write(tmp_path, "gpu-h100-16x-test", device="H100", cases=closed + loads)
     found = tables(papers.Records(tmp_path))
     check(found)
     first, second, third = found["pipsea", "of headlines"].rows
-    assert first.cells[2:] == ["R1, H100", "10.36", "20.00", "2.79", "1.50", "3.00"] and first.verdicts == ["yes", "yes"]
-    assert second.verdicts == ["no", MISSING] and third.verdicts == [MISSING, MISSING]
+    assert first.cells[2:] == ["R1, H100", "10.36", "20.00", "12.00", "2.79", "0.40", "10.36"] and first.verdicts == ["yes", "yes"]
+    assert second.verdicts == ["no", "no"] and second.cells[-1] == "3.75" and third.verdicts == [MISSING, MISSING]
 
 
 def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
@@ -207,9 +209,9 @@ def test_live_measures_with_benches_that_are_there(monkeypatch, capsys):
     class Done:
         returncode = 0
 
-    monkeypatch.setattr(papers, "LIVE", (("zynq", 7), ("nothing", None)))
+    monkeypatch.setattr(papers, "LIVE", (("zynq", "7 minutes"), ("nothing", "none")))
     monkeypatch.setattr(papers.subprocess, "run", lambda command, **_: ran.append(Path(command[1]).name) or Done())
     assert papers.measure()
     assert ran == ["zynq.py"]
     printed = capsys.readouterr().out
-    assert "about 7 minutes" in printed and "SKIP bench/nothing.py" in printed
+    assert "bench/zynq.py: 7 minutes" in printed and "SKIP bench/nothing.py" in printed
