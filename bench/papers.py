@@ -26,6 +26,7 @@ from tunnel import RECORDS
 PAGE = ROOT / "docs" / "papers.md"
 OUT = ROOT / "target" / "papers"
 PYTHON = ".venv/bin/python"
+ROUTE = "make rtl"  # places and routes what the records have
 TITLE = "Five papers beside Esplanade"
 INTRO = [
     "`make papers` writes this page from the records in `bench/records`; a test compares them. The papers' figures are in "
@@ -298,12 +299,12 @@ def zynq_parts(records: Records) -> Table:
         ("A block of SHA-256 has 512 bits, one of the others 128. A slice has four LUTs of six inputs; ours have four inputs.",), unit="Gbit/s",
     )  # fmt: skip
     for part in papers.ZYNQ_PARTS:
-        ours, command = zynq.built(part, part.module), f"rtl/run python rtl/syn/ecp5.py --top {part.module}"
-        missing = None if ours["record"] else table.missing(command)
+        ours = zynq.built(part, part.module)
+        missing = None if ours["record"] else table.missing(ROUTE)
         row = Row([part.name, str(part.paper_cycles), str(part.cycles), f"{part.slices} slices"], [], [], {"paper": part.gbit_s})
         row.cells.append(missing or str(ours["cells"]["LUT4"]))
-        row.cells += [str(part.mhz), by_part(ours["mhz"], 1) or table.missing(command)]
-        row.cells += [f"{part.gbit_s:g}", by_part(ours["gbit_s"], 2, ours["mhz"]) or table.missing(command)]
+        row.cells += [str(part.mhz), by_part(ours["mhz"], 1) or table.missing(ROUTE)]
+        row.cells += [f"{part.gbit_s:g}", by_part(ours["gbit_s"], 2, ours["mhz"]) or table.missing(ROUTE)]
         row.verdicts = [verdict(part.cycles, part.paper_cycles, less=True), verdict(ours["mhz"], part.mhz), verdict(ours["gbit_s"], part.gbit_s)]
         row.sources = [records.cite(ours["record"])] if ours["record"] else [missing]
         row.bars |= ours["gbit_s"]
@@ -311,11 +312,8 @@ def zynq_parts(records: Records) -> Table:
     return table
 
 
-LANE = "rtl/run python rtl/syn/ecp5.py --top {}"
-
-
 def cited_clocks(records: Records, routed: dict[str, dict]) -> list[str]:
-    """The records of place and route that `clocks.routed` took its clocks from."""
+    """Cites the records of place and route that clocks come from, as `clocks.routed` names them."""
     files = dict.fromkeys(one["file"] for one in routed.values())
     return [records.cite(json.loads((RECORDS / f"{file}.json").read_text()) | {"file": file}) for file in files]
 
@@ -328,8 +326,8 @@ def zynq_logic(records: Records) -> Table:
     for lane in zynq.LANES:
         ours = zynq.built(None, lane)
         counts = [ours["cells"].get(kind) for kind in ("LUT4", "TRELLIS_FF")]
-        source = records.cite(ours["record"]) if ours["record"] else table.missing(LANE.format(lane))
-        cells = [str(count) if count else table.missing(LANE.format(lane)) for count in counts]
+        source = records.cite(ours["record"]) if ours["record"] else table.missing(ROUTE)
+        cells = [str(count) if count else table.missing(ROUTE) for count in counts]
         table.rows.append(Row([lane, f"{papers.ZYNQ_LUTS} LUT", *cells], [verdict(counts[0], papers.ZYNQ_LUTS, less=True)], [source]))
     return table
 
@@ -341,10 +339,9 @@ def zynq_clock(records: Records) -> Table:
             units = (0,) if suite == papers.GCM else zynq.UNITS
             count, found = next(((n, found) for n in units if (found := clocks.routed(lane, HmacUnits=n))), (units[0], {}))
             best = {part: one["mhz"] for part, one in found.items()}
-            command = LANE.format(lane) + (f" --set HmacUnits={count}" if count else "")
             cited = cited_clocks(records, found)
-            cells = [papers.SUITES[suite], lane, str(paper), by_part(best, 1) or table.missing(command), str(count)]
-            table.rows.append(Row(cells, [verdict(best, paper)], cited or [table.missing(command)]))
+            cells = [papers.SUITES[suite], lane, str(paper), by_part(best, 1) or table.missing(ROUTE), str(count)]
+            table.rows.append(Row(cells, [verdict(best, paper)], cited or [table.missing(ROUTE)]))
     return table
 
 
@@ -370,7 +367,7 @@ def zynq_packets(records: Records, record: dict | None, number: int) -> Table:
             row.cells += [f"{ours['interval']:g}", f"{one:g}" if one else missing or NONE, str(ours["latency"])] if ours else [missing] * 3
             row.cells += [f"{paper.gbit_s:.3f}", f"{ours['gbit_s']:.3f} ({papers.ZYNQ_MHZ[paper.suite]} MHz)" if ours else missing]
             found = clocks.routed(lane, HmacUnits=ours["routed_units"]) if ours else {}
-            at_ours = by_part(rates, 2, {part: best["mhz"] for part, best in found.items()}) or missing or table.missing(LANE.format(lane))
+            at_ours = by_part(rates, 2, {part: best["mhz"] for part, best in found.items()}) or missing or table.missing(ROUTE)
             row.cells.append(at_ours + (f", {ours['routed_units']} hash units" if some else ""))
             row.verdicts = [verdict(ours and ours[key], paper.cycles, less=True) for key in ("interval", "latency")]
             row.verdicts.insert(1, verdict(one, paper.cycles, less=True) if paper.suite == papers.CTR else NONE)
@@ -412,7 +409,6 @@ def ace_speed(records: Records) -> list[Table]:
          "a block alone, Mbit/s, computed", "ring full, Mbit/s, computed"), 1, ("a block alone", "ring full"),
         ("The paper gives no clock, so there are no cycles to compare. A full ring has blocks that do not wait for each other.",), unit="Mbit/s",
     )  # fmt: skip
-    command = f"{PYTHON} bench/ace_cores.py" if (ROOT / "bench/ace_cores.py").exists() else None
     for cipher in papers.CIPHERS:
         ours = ace_core(record, cipher.name)
         reached = ours["routed"] if ours else {}
@@ -420,7 +416,10 @@ def ace_speed(records: Records) -> list[Table]:
         figures = {key: {part: one[key] for part, one in reached.items()} for key in ("latency_us", "one_mbit_s", "mbit_s")}
         blocks = ours["cycles"]["encrypt"] / ours["cycles"]["block"] if ours else None
         for table in (latency, rate):
-            missing = None if ours and reached else absent(table, command, "ace_cores.py")
+            missing = None if reached else table.missing(ROUTE) if ours else absent(table, "ace_cores.py")
+            sources = [records.cite(record)] if ours else [missing]
+            if reached and "record" in ours:
+                sources += cited_clocks(records, {cipher.name: {"file": ours["record"]}})
             if table is latency:
                 error = papers.ACE_LATENCY_ERRATA.get(cipher.name)
                 cells = [f"{cipher.latency_us[0]}", f"{cipher.latency_us[1]}", table.erratum(cipher.latency_blocks[1], error)]
@@ -434,13 +433,15 @@ def ace_speed(records: Records) -> list[Table]:
                 cells += [by_part(figures[key], 0, mhz) or missing for key in ("one_mbit_s", "mbit_s")]
                 judged = [verdict(figures[key], cipher.mbit_s[1]) for key in ("one_mbit_s", "mbit_s")]
                 bars = {"paper": cipher.mbit_s[1]} | {f"ours, {part}, a block alone": value for part, value in figures["one_mbit_s"].items()}
-            table.rows.append(Row([cipher.name, *cells], judged, [records.cite(record) if ours else missing], bars))
+            table.rows.append(Row([cipher.name, *cells], judged, sources, bars))
     return [latency, rate]
 
 
-def absent(table: Table, command: str | None, name: str) -> str:
+def absent(table: Table, name: str) -> str:
     """A cell without a record; its bench may not be in this checkout."""
-    return table.missing(command) if command else f"{MISSING} {table.label(f'bench/{name} measures it, which is not in this checkout.')}"
+    if (ROOT / "bench" / name).exists():
+        return table.missing(script(name))
+    return f"{MISSING} {table.label(f'bench/{name} measures it, which is not in this checkout.')}"
 
 
 # The part of a bitstream's name by which it counts as one of the paper's.
@@ -465,16 +466,15 @@ def ace_size(records: Records) -> list[Table]:
         "4", "compression", "Section 5.2",
         ("cipher", "by", "our bitstream", "paper, index", "paper, dictionary", "paper, %", "ours, index", "ours, dictionary", "ours, %"), 3, ("%",), (other,), unit="%",
     )  # fmt: skip
-    command = f"{PYTHON} bench/ace.py" if (ROOT / "bench/ace.py").exists() else None
     for cipher in papers.CIPHERS:
         ours = ace_phase(record, cipher.name, "LZW")
-        missing = None if ours else absent(memory, command, "ace.py")
+        missing = None if ours else absent(memory, "ace.py")
         cells = [ours["bitstream"] if ours else missing, str(cipher.size), f"{cipher.redundancy:.4f}"]
         cells += [str(ours["size"]), f"{ours['index_bits'] / ours['size']:.4f}"] if ours else [missing] * 2
         memory.rows.append(Row([cipher.name, *cells], [NONE if ours else MISSING], [records.cite(record) if ours else missing]))
     for paper in papers.COMPRESSED:
         ours = ace_phase(record, paper.cipher, paper.phase)
-        missing = None if ours else absent(ratio, command, "ace.py")
+        missing = None if ours else absent(ratio, "ace.py")
         by = "LZW" if paper.phase == "LZW" else f"phase {paper.phase}"
         error = papers.COMPRESSED_ERRATA.get((paper.cipher, paper.phase))
         bits = error and papers.COMPRESSED_CORRECTED[paper.cipher, paper.phase] > 1000

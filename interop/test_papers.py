@@ -175,12 +175,16 @@ def test_a_gpu_record_fills_its_rows_and_an_old_form_does_not(tmp_path):
 def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     routed = {"LFE5U-85F-6": {"mhz": 64.0, "mbit_s": 512.0, "one_mbit_s": 100.0, "latency_us": 0.5}}
     core = {"core": "ace-mars-128", "cipher": "MARS", "cycles": {"rate": 16.0, "block": 100, "encrypt": 150}, "routed": routed}
-    write(tmp_path, "ace-cores", rows=[core])
+    unrouted = core | {"core": "ace-rc6-128", "routed": {}}
+    write(tmp_path, "ace-cores", rows=[core | {"record": "2026-11-23-rtl-aes_pipe"}, unrouted])
     phase = {"bitstream": "mars seal", "input": "B", "phase": "I", "size": 1000, "index_bits": 300, "dictionary_bits": 200, "percent": 50.0}
     write(tmp_path, "ace-2x-test", phases=[phase, phase | {"input": "A", "percent": 1.0}])
     found = tables(papers.Records(tmp_path))
     check(found)
-    assert found["ace", "1"].rows[0].verdicts == ["yes", "yes"] and found["ace", "1"].rows[1].verdicts == [MISSING] * 2
+    assert found["ace", "1"].rows[0].verdicts == ["yes", "yes"] and found["ace", "1"].rows[2].verdicts == [MISSING] * 2
+    assert found["ace", "1"].rows[1].verdicts == ["no", MISSING]
+    assert "2026-11-23-rtl-aes_pipe.json" in found["ace", "2"].rows[0].sources[1]
+    assert "`make rtl` measures it." in found["ace", "2"].footnotes
     assert found["ace", "2"].rows[0].verdicts == ["no", "yes"]
     first = {row.cells[1]: row for row in found["ace", "4"].rows if row.cells[0] == "MARS"}
     assert first["phase I"].verdicts == ["yes"] and first["phase II"].verdicts == [MISSING]
