@@ -21,32 +21,11 @@ from setups import ROOT
 from tunnel import RECORDS, machine_name
 
 import ace_designs
-import clocks
+from paper_tables import CIPHERS, COMPRESSED, COMPRESSED_CORRECTED, COMPRESSED_ERRATA
 
 TOOLS = ROOT / "rtl" / ".venv"
 WHAT = "ACE: bitstreams of small ciphers compressed by phases, and domains as skeleton and differences"
-ALGORITHMS = ("MARS", "RC6", "Rijndael", "Serpent", "Twofish")
-PHASES = ("LZW", "I", "II")
 
-# Dandalis, Prasanna and Rolim, "An Adaptive Cryptographic Engine for IPSec Architectures", as printed.
-# Key-set-up latency in microseconds and throughput in Mbit/s.
-TABLES_1_2 = {"MARS": (1.96, 101.88), "RC6": (0.17, 112.87), "Rijndael": (0.07, 353.00), "Serpent": (0.08, 148.95), "Twofish": (0.18, 173.06)}
-# Bits of the bitstream and redundancy.
-TABLE_3 = {"MARS": (3833655, 0.6890), "RC6": (2705363, 0.4534), "Rijndael": (3833655, 0.7623), "Serpent": (2705363, 0.6296), "Twofish": (6510917, 0.7163)}
-# Bits of index and dictionary and the ratio in percent, then what the bits factor into: width, codewords, phrases.
-TABLE_4 = {
-    "MARS": ((2641500, 3822130, 168.60, 18, 146750, 147005), (2348000, 1125128, 90.59, 16, 146750, 46880), (2850360, 446269, 85.99, 15, 190024, 19403)),
-    "RC6": ((1226839, 1810550, 110.43, 17, 72167, 72422), (1082505, 678983, 65.11, 15, 72167, 29521), (1254610, 371558, 60.11, 14, 89615, 16889)),
-    "Rijndael": ((2922732, 4228354, 186.53, 18, 162374, 162629), (2597984, 1162128, 98.08, 16, 162374, 48422), (3189570, 395830, 93.52, 15, 212638, 17210)),
-    "Serpent": ((1703451, 2511450, 153.25, 17, 100203, 100458), (1603248, 830304, 89.95, 16, 100203, 34596), (1794240, 336732, 78.76, 14, 128160, 15306)),
-    "Twofish": ((4663980, 6743490, 175.20, 18, 259110, 259365), (4404870, 1938400, 97.42, 17, 259110, 77536), (5049690, 664033, 87.75, 15, 336646, 28871)),
-}  # fmt: skip
-ERRATA = {
-    ("MARS", "I"): "24 · 46880 = 1125120",
-    ("RC6", "II"): "16889 phrases need 15 bits, not 14: 64.05 %",
-    ("RC6", "LZW"): "the table gives 112.27 %; 110.43 % is of a size of 2750363",
-    ("Serpent", "LZW"): "the table gives 155.80 %; 153.25 % is of a size of 2750363",
-}
 NOTES = (
     "A: the bytes of the bitstream, a size in bits. B: its characters, one for each bit, 32 and CR LF in a line, a size in characters. "
     "The paper's sizes are those of such files, so B is its reading; what its symbols were it does not say.",
@@ -113,9 +92,10 @@ def goals(cases, domains) -> dict[str, object]:
         return max(case["percent"] for case in cases if (case["phase"], case["input"]) == (phase, kind))
 
     found = {}
-    for phase, at in (("I", 1), ("II", 2)):
+    for phase in ("I", "II"):
         # RC6's phase II with its misprint mended.
-        printed = [64.05 if (name, phase) == ("RC6", "II") else rows[at][2] for name, rows in TABLE_4.items()]
+        mended = {("RC6", "II"): COMPRESSED_CORRECTED["RC6", "II"]}
+        printed = [mended.get((row.cipher, phase), row.percent) for row in COMPRESSED if row.phase == phase]
         for kind in "AB":
             ours = worst(phase, kind)
             found[f"phase {phase}, input {kind}, worst (%)"] = {
@@ -132,33 +112,23 @@ def table(head: tuple[str, ...], rows, text_columns: int) -> list[str]:
     return [*lines, *("|" + "|".join(map(str, row)) + "|" for row in rows), ""]
 
 
-def rtl(algorithm: str) -> str:
-    """The clocks of an algorithm's core, from the records of `rtl/syn/ecp5.py`, as soon as there are any."""
-    found = clocks.routed(f"ace_{algorithm.lower()}")
-    return clocks.described(found) or "no record"
-
-
 def text(record: dict[str, object]) -> str:
     cases, domains, sizes = record["phases"], record["domains"], record["other_compressors"]
     lines = [f"# The adaptive cryptographic engine's library, {record['date']}", "", f"Commit {record['commit']}, `{record['command']}`.", ""]
-    lines += [*(f"- {note}" for note in record["notes"]), "", "## Tables 1 and 2", ""]
-    lines += table(
-        ("algorithm", "our core's clock", "paper, latency of key set-up (µs)", "paper, Mbit/s"),
-        ((name, rtl(name), *TABLES_1_2[name]) for name in ALGORITHMS), 2,
-    )  # fmt: skip
-    lines += ["## Table 3", ""]
+    lines += [*(f"- {note}" for note in record["notes"]), "", "## Table 3", ""]
     lzw = [case for case in cases if case["phase"] == "LZW"]
     lines += table(
         ("bitstream", "input", "size", "redundancy"),
         [
-            *((f"paper, {name}", "?", *TABLE_3[name]) for name in ALGORITHMS),
+            *((f"paper, {row.name}", "?", row.size, row.redundancy) for row in CIPHERS),
             *((case["bitstream"], case["input"], case["size"], round(case["index_bits"] / case["size"], 4)) for case in lzw),
         ], 2,
     )  # fmt: skip
     lines += ["## Table 4", ""]
     paper = [
-        (f"paper, {name}", "?", phase, width, codewords, phrases, index, dictionary, ratio, ERRATA.get((name, phase), ""))
-        for name in ALGORITHMS for phase, (index, dictionary, ratio, width, codewords, phrases) in zip(PHASES, TABLE_4[name])
+        (f"paper, {row.cipher}", "?", row.phase, row.width, row.codewords, row.phrases, row.index, row.dictionary, row.percent,
+         COMPRESSED_ERRATA.get((row.cipher, row.phase), ""))
+        for row in COMPRESSED
     ]  # fmt: skip
     ours = [
         tuple(case[key] for key in ("bitstream", "input", "phase", "width", "codewords", "phrases", "index_bits", "dictionary_bits", "percent", "reads_per_symbol"))

@@ -9,30 +9,16 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from dataclasses import dataclass
 
 import clocks
 from commit import commit
+from paper_tables import CIPHERS, Cipher
 from setups import ROOT
 from tunnel import RECORDS
 
 CYCLES = ROOT / "rtl" / "tb" / "ace_cipher" / "cycles.json"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the paper's tables (Dandalis and others): keys of 128 bits, encryption only."""
-
-    name: str
-    cipher: str
-    mbit_s: float
-    latency_us: float
-
-
-PAPER = (
-    Row("MARS", "mars", 101.88, 1.96), Row("RC6", "rc6", 112.87, 0.17), Row("Rijndael", "rijndael", 353.00, 0.07),
-    Row("Serpent", "serpent", 148.95, 0.08), Row("Twofish", "twofish", 173.06, 0.18),
-)  # fmt: skip
 # The bench's variant that has a record's cycle counts for keys of 128 bits. Where there is none for encryption only, the
 # core of both directions takes the same cycles.
 SHORT = "-Decrypts0-LongKeys0"
@@ -48,9 +34,9 @@ NOTES = (
 )
 
 
-def ours(row: Row, name: str, cycles: dict, record: dict | None) -> dict:
+def ours(row: Cipher, name: str, cycles: dict, record: dict | None) -> dict:
     """What a core reaches at each of its clocks."""
-    found = {"core": name, "cipher": row.name, "cycles": cycles, "paper_mbit_s": row.mbit_s, "paper_latency_us": row.latency_us, "routed": {}}
+    found = {"core": name, "cipher": row.name, "cycles": cycles, "paper_mbit_s": row.mbit_s[1], "paper_latency_us": row.latency_us[1], "routed": {}}
     if record:
         found |= {"record": record["file"], "commit": record["commit"], "cells": record["synthesis"]["cells"]}
         for part, mhz in clocks.clocks(record).items():
@@ -64,9 +50,10 @@ def ours(row: Row, name: str, cycles: dict, record: dict | None) -> dict:
 def rows() -> list[dict]:
     cycles = json.loads(CYCLES.read_text())
     found = []
-    for row in PAPER:
-        for name, variant in ((f"ace-{row.cipher}-128", row.cipher + SHORT), (f"ace-{row.cipher}", row.cipher)):
-            found.append(ours(row, name, cycles.get(variant, cycles[row.cipher])["128"], clocks.synthesised(name)))
+    for row in CIPHERS:
+        cipher = row.name.lower()
+        for name, variant in ((f"ace-{cipher}-128", cipher + SHORT), (f"ace-{cipher}", cipher)):
+            found.append(ours(row, name, cycles.get(variant, cycles[cipher])["128"], clocks.synthesised(name)))
     return found
 
 

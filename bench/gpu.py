@@ -38,10 +38,22 @@ class Pair(EsplanadePair):
 
 
 def median_of(runs: list[list[dict]]) -> list[dict]:
-    """Takes the run with the median figure of each case."""
-    def of(same: tuple[dict, ...]) -> dict:
+    """Takes the run with the median figure of each case. A load that not every run has is left out."""
+    def key(case: dict, number: int) -> tuple:
+        return case["part"], case.get("row"), case.get("engine"), case.get("arrangement"), number
+
+    def keyed(run: list[dict]) -> dict[tuple, dict]:
+        keys: dict[tuple, dict] = {}
+        for case in run:
+            number = sum(key(case, 0)[:-1] == known[:-1] for known in keys)
+            keys[key(case, number)] = case
+        return keys
+
+    first, *others = map(keyed, runs)
+
+    def of(same: list[dict]) -> dict:
         return sorted(same, key=lambda case: case[FIGURES[case["part"]]])[len(same) // 2]
-    return [of(same) for same in zip(*runs)]
+    return [of([run[known] for run in (first, *others)]) for known in first if all(known in run for run in others)]
 
 
 def ratios(cases: list[dict]) -> dict[str, float]:
