@@ -18,9 +18,9 @@ fn wanted() -> String {
 
 /// The forms of the kernels. A CPU that carries OpenCL has tables only by force, and CUDA has none.
 pub fn forms() -> Vec<Tables> {
-    match wanted().as_str() {
-        "CUDA" => vec![Tables::No],
-        _ => vec![Tables::No, Tables::Force],
+    match wanted().starts_with("CUDA") {
+        true => vec![Tables::No],
+        false => vec![Tables::No, Tables::Force],
     }
 }
 
