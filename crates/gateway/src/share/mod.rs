@@ -37,6 +37,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 const FAR_TOO_LATE: u32 = 8;
 /// A load that differs by this factor from that of a trial in vain is worth another trial.
 const OTHER_LOAD: f64 = 1.3;
+/// A worker that works for this part of its time is full.
+const FULL: f64 = 0.97;
 
 /// The limits of the GPU's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +71,16 @@ struct Trial<K> {
     to_gpu: bool,
     /// The halves that were moved.
     moved: Vec<K>,
-    /// The work that passed in a second before.
-    before: f64,
+    before: Before,
+}
+
+/// The load when a trial began.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    /// The work that passed in a second.
+    passed: f64,
+    /// The busiest worker was full: nobody knows how much more there was to do.
+    is_full: bool,
 }
 
 /// When trials in one direction may go on.
@@ -78,9 +88,8 @@ struct Trial<K> {
 struct Patience {
     failures: u32,
     until: Duration,
-    /// The work that passed in a second when a trial failed last. A very different load is worth another trial before
-    /// its time.
-    load: Option<f64>,
+    /// The load when a trial failed last. A very different load is worth another trial before its time.
+    load: Option<Before>,
 }
 
 /// Decides which SA halves the GPU carries. `K` names a half.
@@ -144,6 +153,10 @@ impl<K: Copy + Ord> Balancer<K> {
     /// Forgets a half: it is gone, or somebody else decides about it.
     pub fn remove(&mut self, half: K) {
         self.halves.remove(half);
+        if self.is_empty() {
+            // Without halves there are no looks. What comes later is another load.
+            (self.trial, self.recovers, self.debt) = (None, None, 0.0);
+        }
     }
 
     /// Returns the number of halves with the GPU.
@@ -216,8 +229,12 @@ impl<K: Copy + Ord> Balancer<K> {
 
     /// Counts what a trial costs, while it goes on and until its undoing has had its effect.
     fn pay(&mut self, sample: &LoadSample) {
-        let before = self.trial.as_ref().map(|trial| trial.before);
-        if let Some(before) = before.or(self.recovers) {
+        let before = self.trial.as_ref().map(|trial| trial.before.passed);
+        // If everybody has time left, less passes because less comes.
+        let is_idle = sample.busy < self.threshold() && !sample.latency.is_full();
+        if let Some(before) = before.or(self.recovers)
+            && !is_idle
+        {
             let lacking = 1.0 - sample.passed() / before.max(1.0);
             self.debt += lacking.max(0.0) * sample.time.as_secs_f64();
         }
@@ -248,7 +265,7 @@ impl<K: Copy + Ord> Balancer<K> {
         }
         if let Some(trial) = self.trial.take() {
             self.report.undone += 1;
-            self.recovers = Some(trial.before);
+            self.recovers = Some(trial.before.passed);
         }
         self.step_up = STEP_MIN;
         self.up.fail(LATE_PAUSE, None, now);
@@ -257,7 +274,7 @@ impl<K: Copy + Ord> Balancer<K> {
     }
 
     fn judge(&mut self, trial: Trial<K>, window: &Window, now: Duration) -> Vec<HalfMove<K>> {
-        let (passed, before) = (window.passed(), trial.before);
+        let (passed, before) = (window.passed(), trial.before.passed);
         let is_late = self.is_late(window);
         let relieves = window.busy() < self.threshold();
         let holds = passed >= before * (1.0 - CHANGE);
@@ -284,7 +301,7 @@ impl<K: Copy + Ord> Balancer<K> {
             true => (*step * 2.0).min(1.0),
             false => (*step / 2.0).max(STEP_MIN),
         };
-        patience.fail(pause, (!is_late).then_some(before), now);
+        patience.fail(pause, (!is_late).then_some(trial.before), now);
         let there = |half: &K| self.halves.is_on_gpu(*half) == Some(trial.to_gpu);
         let undone = trial.moved.into_iter().filter(there).collect();
         moves(undone, !trial.to_gpu)
@@ -306,20 +323,23 @@ impl<K: Copy + Ord> Balancer<K> {
             self.up.fail(LATE_PAUSE, None, now);
             return moves(self.halves.smallest_on_gpu(2.0 * STEP), false);
         }
-        let passed = window.passed();
+        let load = Before {
+            passed: window.passed(),
+            is_full: busy >= FULL,
+        };
         let may = |patience: &mut Patience| {
-            patience.follow(passed, now);
+            patience.follow(load, now);
             now >= patience.until && now >= self.affordable
         };
         if busy >= threshold {
             return match may(&mut self.up) {
-                true => self.begin(true, passed),
+                true => self.begin(true, load),
                 false => Vec::new(),
             };
         }
         let is_short = busy < threshold * LOW || window.latency.is_full();
         if has_share && is_short && may(&mut self.down) {
-            return self.begin(false, passed);
+            return self.begin(false, load);
         }
         if !has_share {
             self.step_down = STEP;
@@ -327,7 +347,7 @@ impl<K: Copy + Ord> Balancer<K> {
         Vec::new()
     }
 
-    fn begin(&mut self, to_gpu: bool, passed: f64) -> Vec<HalfMove<K>> {
+    fn begin(&mut self, to_gpu: bool, before: Before) -> Vec<HalfMove<K>> {
         let moved = match to_gpu {
             true => self.halves.largest_on_cpu(self.step_up),
             false => self.halves.smallest_on_gpu(self.step_down),
@@ -339,7 +359,7 @@ impl<K: Copy + Ord> Balancer<K> {
         self.trial = Some(Trial {
             to_gpu,
             moved: moved.clone(),
-            before: passed,
+            before,
         });
         moves(moved, to_gpu)
     }
@@ -361,16 +381,21 @@ impl<K: Copy + Ord> Balancer<K> {
 }
 
 impl Patience {
-    fn fail(&mut self, pause: Duration, load: Option<f64>, now: Duration) {
+    fn fail(&mut self, pause: Duration, load: Option<Before>, now: Duration) {
         let factor = 1 << self.failures.min(16);
         self.failures += 1;
         self.until = now + pause.saturating_mul(factor).min(PAUSE_MAX);
         self.load = load;
     }
 
-    /// Begins anew where the load is quite another one.
-    fn follow(&mut self, passed: f64, now: Duration) {
-        let is_other = |load: f64| passed > load * OTHER_LOAD || passed * OTHER_LOAD < load;
+    /// Begins anew where the load is quite another one. Where a worker is full and was not, more may come than passes.
+    fn follow(&mut self, load: Before, now: Duration) {
+        let Before { passed, is_full } = load;
+        let is_other = |load: Before| {
+            passed > load.passed * OTHER_LOAD
+                || passed * OTHER_LOAD < load.passed
+                || is_full && !load.is_full
+        };
         if self.load.is_some_and(is_other) {
             *self = Self {
                 until: now,

@@ -224,3 +224,44 @@ proptest! {
         prop_assert!(passed >= 0.90 * alone, "{passed} of {alone}");
     }
 }
+
+/// What passes cannot grow by much once a worker is full, whatever comes.
+#[test]
+fn a_worker_that_becomes_full_is_worth_another_trial() {
+    let load = |passed, is_full| Before { passed, is_full };
+    let mut patience = Patience::default();
+    let second = Duration::from_secs(1);
+    patience.fail(PAUSE_MAX, Some(load(100.0, false)), second);
+    patience.follow(load(120.0, false), 2 * second);
+    assert_eq!(patience.until, second + PAUSE_MAX);
+    patience.follow(load(120.0, true), 2 * second);
+    assert_eq!((patience.until, patience.failures), (2 * second, 0));
+}
+
+#[test]
+fn a_load_that_ends_costs_no_trial() {
+    let mut balancer = Balancer::<u8>::new(LIMITS);
+    balancer.add(1, None);
+    balancer.trial = Some(Trial {
+        to_gpu: true,
+        moved: vec![1],
+        before: Before {
+            passed: 1e6,
+            is_full: true,
+        },
+    });
+    let mut sample = LoadSample {
+        time: PERIOD,
+        busy: 0.1,
+        in_service: true,
+        ..LoadSample::default()
+    };
+    balancer.pay(&sample);
+    assert_eq!(balancer.debt, 0.0);
+    // A worker that has no time left does less than before.
+    sample.busy = 1.0;
+    balancer.pay(&sample);
+    assert!(balancer.debt > 0.0);
+    balancer.remove(1);
+    assert!(balancer.trial.is_none() && balancer.debt == 0.0);
+}
