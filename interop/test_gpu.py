@@ -137,7 +137,7 @@ def test_tables_are_refused_on_a_cpu(topology, daemon):
     a = daemon("esplanade", "a")
     with pytest.raises(HarnessError) as failed:
         a.start(settings[0])
-    assert "kernels with tables are refused on Portable Computing" in str(failed.value)
+    assert "kernels with tables are refused on OpenCL: Portable Computing" in str(failed.value)
     assert "tables = force" in str(failed.value)
 
 

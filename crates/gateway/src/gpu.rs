@@ -15,7 +15,7 @@ use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
 use esplanade_gpu::device::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
-use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};
+use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};
 
 use crate::config::GpuConfig;
 use crate::confine;
@@ -113,7 +113,8 @@ impl GpuEngine {
             let shared = Arc::clone(&shared);
             move || {
                 let opened = confine::driving().map_err(of_thread);
-                let opened = opened.and_then(|()| Opened::new(&shared.config));
+                let opened = opened.and_then(|()| Untested::open(&shared.config));
+                let opened = opened.and_then(|untested| untested.test(&shared.config));
                 match opened {
                     Ok(opened) => {
                         shared.begin(&opened);
@@ -194,25 +195,38 @@ impl Drop for GpuEngine {
     }
 }
 
-impl Opened {
-    fn new(config: &GpuConfig) -> Result<Self, DeviceError> {
+/// A device that has not been tested, with the queue that it wakes.
+struct Untested {
+    device: Box<dyn Device>,
+    queue: Arc<PortQueue>,
+}
+
+impl Untested {
+    fn open(config: &GpuConfig) -> Result<Self, DeviceError> {
         let queue = Arc::<PortQueue>::default();
         let wake: Wake = Arc::new({
             let queue = Arc::clone(&queue);
             move || queue.wake()
         });
         let device = esplanade_gpu::open(config.device.as_deref(), config.tables, wake)?;
+        Ok(Self { device, queue })
+    }
+
+    fn test(self, config: &GpuConfig) -> Result<Opened, DeviceError> {
+        let Self { device, queue } = self;
         let choice = LaunchChoice {
             residue: config.residue,
             ..LaunchChoice::default()
         };
-        let mut gpu = Gpu::new(device, choice);
+        // A device that fails is not freed: see [`GpuShared::run`].
+        let mut gpu = ManuallyDrop::new(Gpu::new(device, choice));
         self_test::run(&mut gpu)?;
         for transform in gpu.disabled() {
             tracing::error!("the GPU gives wrong results for {transform}: the CPU does it");
         }
         tracing::info!(device = gpu.name(), memory = ?gpu.memory(), "the GPU is ready");
-        Ok(Self { gpu, queue })
+        let gpu = ManuallyDrop::into_inner(gpu);
+        Ok(Opened { gpu, queue })
     }
 }
 
@@ -226,7 +240,8 @@ impl GpuShared {
     }
 
     fn run(&self, mut opened: Opened) {
-        for failures in 1.. {
+        let mut failures = 0;
+        loop {
             let Opened { gpu, queue } = opened;
             // A driver that has failed may fail again, or stand still, when it frees what it has. So a failed device is
             // not freed.
@@ -241,18 +256,10 @@ impl GpuShared {
             };
             tracing::error!("the GPU is out of service: {error}");
             lock(&self.stats).failed = Some(error);
-            if failures == FAILURES_MAX {
-                tracing::error!("the GPU has failed {failures} times and stays out of service");
-                return;
-            }
-            opened = loop {
-                if !self.end.wait(false, REST) {
-                    return;
-                }
-                match Opened::new(&self.config) {
-                    Ok(opened) => break opened,
-                    Err(error) => tracing::warn!("the GPU cannot be opened again: {error}"),
-                }
+            failures += 1;
+            opened = match self.open_again(&mut failures) {
+                Some(opened) => opened,
+                None => return,
             };
             self.begin(&opened);
             // The gateway may have ended meanwhile, and has stopped the former queue.
@@ -260,6 +267,36 @@ impl GpuShared {
                 return;
             }
         }
+    }
+
+    /// Opens and tests a device that has failed, each time after a rest. Returns `None` at the end of the gateway, or
+    /// when the device has failed too often: what a device has that fails is not freed.
+    fn open_again(&self, failures: &mut u32) -> Option<Opened> {
+        let panicked = |_| DeviceError::Call {
+            call: "the GPU's thread",
+            why: "it panicked".to_owned(),
+        };
+        while *failures < FAILURES_MAX {
+            if !self.end.wait(false, REST) {
+                return None;
+            }
+            let open = AssertUnwindSafe(|| Untested::open(&self.config));
+            let untested = match catch_unwind(open).map_err(panicked).flatten() {
+                Ok(untested) => untested,
+                Err(error) => {
+                    tracing::warn!("the GPU cannot be opened again: {error}");
+                    continue;
+                }
+            };
+            let test = AssertUnwindSafe(|| untested.test(&self.config));
+            match catch_unwind(test).map_err(panicked).flatten() {
+                Ok(opened) => return Some(opened),
+                Err(error) => tracing::warn!("the GPU fails its test: {error}"),
+            }
+            *failures += 1;
+        }
+        tracing::error!("the GPU has failed {failures} times and stays out of service");
+        None
     }
 
     /// Carries batches until the queue is stopped.

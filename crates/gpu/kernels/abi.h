@@ -57,7 +57,7 @@
 // Verdicts.
 #define VERDICT_DONE 1
 #define VERDICT_NOT_AUTHENTIC 2
-#define VERDICT_WRONG_GENERATION 3 // the output is zero; the host does the job elsewhere
+#define VERDICT_WRONG_GENERATION 3 // the output is zero; the host takes the device for broken
 
 // A raw key: 40 words.
 #define RAW_WORDS 40

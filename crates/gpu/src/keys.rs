@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 use crate::abi::RAW_WORDS;
 use crate::suite::{CipherKey, Suite};
 
-/// A key as `expand_keys` takes it. It is zeroised on drop.
-pub type RawKey = Zeroizing<[u32; RAW_WORDS]>;
+/// A key as `expand_keys` takes it. It is zeroised on drop, and stays in one place until then.
+pub type RawKey = Box<Zeroizing<[u32; RAW_WORDS]>>;
 
 /// Rows of the device's key table. A key's row is its slot in this process.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl KeyRows {
 
 fn raw_key(key: &KeyContext, suite: &Suite) -> RawKey {
     let (material, slot) = (key.material(), key.slot());
-    let mut raw = Zeroizing::new([0; RAW_WORDS]);
+    let mut raw = Box::new(Zeroizing::new([0; RAW_WORDS]));
     raw[0] = slot.index;
     raw[1] = slot.generation;
     raw[2] = match suite.cipher_key {

@@ -207,7 +207,14 @@ impl Launch {
         for ((output, batch), mut written) in self.outputs.iter_mut().zip(batches).zip(written) {
             written.sort_unstable_by_key(|range| range.start);
             let mut from = 0;
-            let end = batch.used()..batch.used();
+            // Whatever the CPU has done comes back, wherever it is.
+            let of_jobs = batch
+                .jobs
+                .iter()
+                .map(|job| job.esp as usize + job.len as usize);
+            let in_arena = of_jobs.filter(|end| *end <= batch.buffer.len());
+            let end = in_arena.max().unwrap_or(0).max(batch.used());
+            let end = end..end;
             for range in written.into_iter().chain(std::iter::once(end)) {
                 if let Some(between) = batch.buffer.get(from..range.start) {
                     output[from..range.start].copy_from_slice(between);

@@ -74,7 +74,8 @@ pub(super) fn load_keys(
 ) -> Result<(), DeviceError> {
     keys.chunks(KEYS_AT_ONCE).try_for_each(|keys| {
         let mut words = Zeroizing::new(Vec::with_capacity(keys.len() * RAW_WORDS));
-        keys.iter().for_each(|key| words.extend_from_slice(&**key));
+        keys.iter()
+            .for_each(|key| words.extend_from_slice(&key[..]));
         load(&words, keys.len())
     })
 }

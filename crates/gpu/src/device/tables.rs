@@ -55,8 +55,8 @@ impl DeviceKind<'_> {
     }
 }
 
-/// Tells whether the name is that of a part. NVIDIA names a virtual GPU after its GPU, its memory in GB and its
-/// licence, as in "A40-48Q".
+/// Tells whether the name is that of a part. NVIDIA names a virtual GPU after its GPU, its memory in GB, its
+/// licence and the kind of its part, as in "A40-48Q" and "A100-1-5CME".
 fn is_part(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.split(|character: char| !character.is_ascii_alphanumeric())
@@ -68,8 +68,11 @@ fn is_profile(word: &str) -> bool {
     let Some((_, profile)) = word.rsplit_once('-') else {
         return false;
     };
-    let size = profile.trim_end_matches(['a', 'b', 'c', 'q']);
-    size.len() + 1 == profile.len() && !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit())
+    let series = profile.trim_start_matches(|character: char| character.is_ascii_digit());
+    let Some(kind) = series.strip_prefix(['a', 'b', 'c', 'q']) else {
+        return false;
+    };
+    series.len() < profile.len() && ["", "me", "nome", "meall", "gfx"].contains(&kind)
 }
 
 #[cfg(test)]
@@ -106,6 +109,8 @@ mod tests {
             "NVIDIA CUDA: GRID T4-8Q",
             "NVIDIA CUDA: NVIDIA A40-48Q",
             "NVIDIA CUDA: NVIDIA A100-4C",
+            "NVIDIA CUDA: NVIDIA A100-1-5CME",
+            "NVIDIA CUDA: NVIDIA RTX Pro 6000 Blackwell DC-1-24CGFX",
             "Somebody: Virtual GPU",
         ];
         let mut shared: Vec<_> = parts.into_iter().map(|name| (gpu(name), "part")).collect();
