@@ -128,7 +128,7 @@ pub struct FinishedLaunch {
 pub trait Device: Send {
     /// The device's name, for people.
     fn name(&self) -> &str;
-    /// Tells whether the kernels were made with [`Tables`](crate::Tables).
+    /// Tells whether the kernels were made with [`Tables`].
     fn tables(&self) -> bool {
         false
     }
