@@ -225,7 +225,7 @@ proptest! {
     }
 }
 
-/// What passes cannot grow by much once a worker is full, whatever comes.
+/// A full worker passes little more than before, even if far more packets come.
 #[test]
 fn a_worker_that_becomes_full_is_worth_another_trial() {
     let load = |passed, is_full| Before { passed, is_full };
