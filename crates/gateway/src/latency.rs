@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Bits of a time that tell the buckets of one power of two apart.
 const FINE_BITS: u32 = 3;
 const FINE: usize = 1 << FINE_BITS;
-/// Number of buckets. The last one has the times from four seconds on.
+/// Number of buckets. The last one has the times from nearly eight seconds on.
 const BUCKETS: usize = 21 * FINE;
 
 /// Counts batches by the time for which an engine had them.

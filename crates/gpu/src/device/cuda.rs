@@ -23,7 +23,7 @@ use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
-use crate::launch::{Launch, LaunchLimits, LaunchPart, STAGE_ENTRIES, STAGES};
+use crate::launch::{Launch, LaunchPart, STAGE_ENTRIES, STAGES};
 
 /// The lowest compute capability for which the kernels are translated.
 const CAPABILITY_MIN: (i32, i32) = (7, 5);
@@ -452,18 +452,6 @@ unsafe extern "C" fn on_complete(data: *mut c_void) {
 impl Device for Cuda {
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn limits(&self) -> LaunchLimits {
-        LIMITS
-    }
-
-    fn depth(&self) -> usize {
-        DEPTH
-    }
-
-    fn rows(&self) -> usize {
-        ROWS
     }
 
     fn memory(&self) -> Option<&Arc<HostMemory>> {

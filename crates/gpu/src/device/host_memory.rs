@@ -10,15 +10,68 @@ use esplanade_crypto::{Arena, Batch};
 /// Arenas begin at a page, so that no two share a cache line or a page.
 pub(super) const PAGE: usize = 4096;
 
-/// A block of the driver's memory. Dropping it gives the memory back.
-///
-/// # Safety
-///
-/// The bytes stay where they are until the value is dropped, begin at a page, and nobody else uses them but a device
-/// that was told to.
-pub unsafe trait HostBlock: Send + Sync {
-    fn start(&self) -> NonNull<u8>;
-    fn size(&self) -> usize;
+/// Bytes of a block. The driver may have less.
+const BLOCK_BYTES: usize = 512 << 20;
+/// Less memory for arenas is not worth having.
+const BLOCK_BYTES_MIN: usize = 16 << 20;
+
+/// A block of memory that the device can reach. Dropping it gives the memory back.
+pub struct HostBlock {
+    memory: NonNull<u8>,
+    /// The first page of the memory, and the bytes from there on.
+    start: NonNull<u8>,
+    len: usize,
+    free: Option<Free>,
+}
+
+type Free = Box<dyn FnOnce(NonNull<u8>) + Send + Sync>;
+
+// SAFETY: the memory is the block's own, and so is the right to free it.
+unsafe impl Send for HostBlock {}
+// SAFETY: a shared block gives nothing but its place.
+unsafe impl Sync for HostBlock {}
+
+impl HostBlock {
+    /// # Safety
+    ///
+    /// The `len` bytes, more than a page, are valid until `free` is called with their address. Nobody else uses them but
+    /// a device that was told to.
+    pub unsafe fn new(
+        memory: NonNull<u8>,
+        len: usize,
+        free: impl FnOnce(NonNull<u8>) + Send + Sync + 'static,
+    ) -> Self {
+        // A driver may give memory anywhere.
+        let before = memory.align_offset(PAGE).min(len);
+        Self {
+            memory,
+            // SAFETY: the place is in the memory, or at its end.
+            start: unsafe { memory.add(before) },
+            len: len - before,
+            free: Some(Box::new(free)),
+        }
+    }
+
+    /// Takes as large a block as the driver has, up to `most` bytes.
+    pub(super) fn largest(most: usize, take: impl Fn(usize) -> Option<Self>) -> Option<Self> {
+        let halves = std::iter::successors(Some(BLOCK_BYTES.min(most)), |len| Some(len / 2));
+        let mut lens = halves.take_while(|len| *len >= BLOCK_BYTES_MIN);
+        lens.find_map(take)
+    }
+}
+
+impl Drop for HostBlock {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.take() {
+            free(self.memory);
+        }
+    }
+}
+
+impl std::fmt::Debug for HostBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HostBlock({} bytes)", self.len)
+    }
 }
 
 /// The use that a device makes of the memory.
@@ -32,7 +85,7 @@ pub enum HostMemoryUse {
 
 /// Hands out parts of a block as arenas. The block lives as long as the last of them.
 pub struct HostMemory {
-    block: Box<dyn HostBlock>,
+    block: HostBlock,
     use_: HostMemoryUse,
     parts: Mutex<Parts>,
 }
@@ -61,7 +114,7 @@ pub(crate) struct PlaceInBlock {
 }
 
 impl HostMemory {
-    pub fn new(block: Box<dyn HostBlock>, use_: HostMemoryUse) -> Arc<Self> {
+    pub fn new(block: HostBlock, use_: HostMemoryUse) -> Arc<Self> {
         Arc::new(Self {
             block,
             use_,
@@ -73,8 +126,8 @@ impl HostMemory {
     /// is kept for their results.
     pub fn arena(self: &Arc<Self>, len: usize) -> Option<Arena> {
         let limit = match self.use_ {
-            HostMemoryUse::InPlace => self.block.size() / 2,
-            HostMemoryUse::Copied => self.block.size(),
+            HostMemoryUse::InPlace => self.block.len / 2,
+            HostMemoryUse::Copied => self.block.len,
         };
         self.arena_before(limit, len)
     }
@@ -109,7 +162,7 @@ impl HostMemory {
         }
         let place = |batch: &Batch| {
             let input = self.offset(&batch.buffer)?;
-            let arena = self.arena_before(self.block.size(), batch.buffer.len())?;
+            let arena = self.arena_before(self.block.len, batch.buffer.len())?;
             let output = self.offset(&arena)?;
             Some(PlaceInBlock {
                 input,
@@ -123,11 +176,11 @@ impl HostMemory {
     /// Only this block's own arenas can lie between its ends.
     pub(super) fn offset(&self, arena: &Arena) -> Option<usize> {
         let offset = (arena.as_ptr() as usize).checked_sub(self.start() as usize)?;
-        (offset < self.block.size()).then_some(offset)
+        (offset < self.block.len).then_some(offset)
     }
 
     pub(super) fn start(&self) -> *mut u8 {
-        self.block.start().as_ptr()
+        self.block.start.as_ptr()
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
@@ -158,12 +211,7 @@ impl Drop for Part {
 
 impl std::fmt::Debug for HostMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "HostMemory({} bytes, {:?})",
-            self.block.size(),
-            self.use_
-        )
+        write!(f, "HostMemory({} bytes, {:?})", self.block.len, self.use_)
     }
 }
 
@@ -176,47 +224,20 @@ mod tests {
 
     use super::*;
 
-    struct Heap {
-        start: NonNull<u8>,
-        layout: Layout,
-        freed: Arc<AtomicBool>,
-    }
-
-    // SAFETY: the bytes are the value's own.
-    unsafe impl Send for Heap {}
-    // SAFETY: the value gives nothing but an address.
-    unsafe impl Sync for Heap {}
-
-    // SAFETY: the bytes are freed on drop, and nobody else has them.
-    unsafe impl HostBlock for Heap {
-        fn start(&self) -> NonNull<u8> {
-            self.start
-        }
-
-        fn size(&self) -> usize {
-            self.layout.size()
-        }
-    }
-
-    impl Drop for Heap {
-        fn drop(&mut self) {
-            self.freed.store(true, Ordering::Relaxed);
-            // SAFETY: the bytes come from `alloc_zeroed` with this layout.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
-        }
-    }
-
     fn memory(pages: usize, use_: HostMemoryUse) -> (Arc<HostMemory>, Arc<AtomicBool>) {
         let layout = Layout::from_size_align(pages * PAGE, PAGE).unwrap();
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
         let freed = Arc::<AtomicBool>::default();
-        let block = Heap {
-            start,
-            layout,
-            freed: Arc::clone(&freed),
+        let tells = Arc::clone(&freed);
+        let free = move |memory: NonNull<u8>| {
+            tells.store(true, Ordering::Relaxed);
+            // SAFETY: the bytes come from `alloc_zeroed` with this layout.
+            unsafe { dealloc(memory.as_ptr(), layout) };
         };
-        (HostMemory::new(Box::new(block), use_), freed)
+        // SAFETY: the bytes are valid until they are freed, and nobody else has them.
+        let block = unsafe { HostBlock::new(start, layout.size(), free) };
+        (HostMemory::new(block, use_), freed)
     }
 
     #[test]
@@ -252,7 +273,7 @@ mod tests {
         assert!(memory.places(&[ours(), batch(Arena::heap(4096))]).is_none());
         // No room for the results.
         let last = ours();
-        let all = memory.block.size();
+        let all = memory.block.len;
         let others: Vec<_> = std::iter::from_fn(|| memory.arena_before(all, 4096)).collect();
         assert!(memory.places(std::slice::from_ref(&last)).is_none());
         drop(others);

@@ -132,11 +132,20 @@ pub trait Device: Send {
     fn tables(&self) -> bool {
         false
     }
-    fn limits(&self) -> LaunchLimits;
+
+    fn limits(&self) -> LaunchLimits {
+        plan::LIMITS
+    }
+
     /// Launches that may be under way at once.
-    fn depth(&self) -> usize;
+    fn depth(&self) -> usize {
+        plan::DEPTH
+    }
+
     /// Rows of the key table.
-    fn rows(&self) -> usize;
+    fn rows(&self) -> usize {
+        plan::ROWS
+    }
 
     /// The memory in which arenas are the least work for the device.
     fn memory(&self) -> Option<&Arc<HostMemory>> {

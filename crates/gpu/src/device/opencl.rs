@@ -498,18 +498,6 @@ impl Device for OpenCl {
         self.tables
     }
 
-    fn limits(&self) -> LaunchLimits {
-        LIMITS
-    }
-
-    fn depth(&self) -> usize {
-        DEPTH
-    }
-
-    fn rows(&self) -> usize {
-        ROWS
-    }
-
     fn memory(&self) -> Option<&Arc<HostMemory>> {
         self.memory.as_ref()
     }

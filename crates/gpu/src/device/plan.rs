@@ -20,10 +20,6 @@ pub(super) const LIMITS: LaunchLimits = LaunchLimits {
 };
 /// Rows of the key table.
 pub(super) const ROWS: usize = 32_768;
-/// Bytes of the memory for arenas. The driver may have less.
-pub(super) const HOST_BYTES: usize = 512 << 20;
-/// Less memory for arenas is not worth having.
-pub(super) const HOST_BYTES_MIN: usize = 16 << 20;
 /// Keys loaded, or rows wiped, by one call of a kernel.
 pub(super) const KEYS_AT_ONCE: usize = 256;
 /// Entries of a launch's order: a lane that has two jobs may name its last one twice.

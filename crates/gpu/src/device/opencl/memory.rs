@@ -3,7 +3,6 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_SVM_FINE_GRAIN_BUFFER, Device as ClDevice};
 use opencl3::memory::{
@@ -13,81 +12,7 @@ use opencl3::memory::{
 use opencl3::types::CL_TRUE;
 
 use super::queue;
-use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse, PAGE};
-use crate::device::plan::{HOST_BYTES, HOST_BYTES_MIN};
-
-/// Memory that host and device see alike at every time (shared virtual memory of the fine-grained kind, OpenCL 2.0 §5.6).
-struct SharedBlock {
-    allocated: NonNull<u8>,
-    /// The first page of it.
-    start: NonNull<u8>,
-    len: usize,
-    context: Arc<Context>,
-}
-
-// SAFETY: OpenCL's objects may be used by any thread.
-unsafe impl Send for SharedBlock {}
-// SAFETY: a shared block gives nothing but its place.
-unsafe impl Sync for SharedBlock {}
-
-// SAFETY: clSVMAlloc gives this value alone the bytes, from a page on, until clSVMFree.
-unsafe impl HostBlock for SharedBlock {
-    fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    fn size(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for SharedBlock {
-    fn drop(&mut self) {
-        // SAFETY: no arena is left, so neither host nor device uses the memory.
-        let freed = unsafe { svm_free(self.context.get(), self.allocated.as_ptr().cast()) };
-        // Nobody is left to be told of an error.
-        let _ = freed;
-    }
-}
-
-/// Memory that the driver copies from and to without an intermediate copy: a buffer that stays mapped.
-struct MappedBlock {
-    mapped: NonNull<u8>,
-    /// The first page of it.
-    start: NonNull<u8>,
-    len: usize,
-    queue: CommandQueue,
-    buffer: Buffer<u8>,
-}
-
-// SAFETY: OpenCL's objects may be used by any thread.
-unsafe impl Send for MappedBlock {}
-// SAFETY: a shared block gives nothing but its place.
-unsafe impl Sync for MappedBlock {}
-
-// SAFETY: the buffer is mapped from a page on until the value is dropped, and no kernel has it as an argument.
-unsafe impl HostBlock for MappedBlock {
-    fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    fn size(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for MappedBlock {
-    fn drop(&mut self) {
-        let (buffer, mapped) = (ClMem::get(&self.buffer), self.mapped.as_ptr());
-        // SAFETY: no arena is left, so nobody uses the memory.
-        let unmapped = unsafe {
-            self.queue
-                .enqueue_unmap_mem_object(buffer, mapped.cast(), &[])
-        };
-        // Nobody is left to be told of an error.
-        let _ = unmapped.and_then(|event| event.wait());
-    }
-}
+use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse};
 
 /// Allocates memory for arenas. A device without memory of its own works there in place, since a copy would only cost
 /// time. Other devices copy from there.
@@ -103,57 +28,54 @@ pub(super) fn host_memory(
         false => HostMemoryUse::Copied,
     });
     let most = device.max_mem_alloc_size().unwrap_or(0);
-    let mut len = HOST_BYTES.min(usize::try_from(most).unwrap_or(usize::MAX));
-    while len >= HOST_BYTES_MIN {
-        let block: Option<Box<dyn HostBlock>> = match memory_use {
-            HostMemoryUse::InPlace if !fine => return None,
-            HostMemoryUse::InPlace => shared_block(context, len),
-            HostMemoryUse::Copied => mapped_block(context, len),
-        };
-        if let Some(block) = block {
-            return Some(HostMemory::new(block, memory_use));
-        }
-        len /= 2;
-    }
-    None
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let block = match memory_use {
+        HostMemoryUse::InPlace if !fine => None,
+        HostMemoryUse::InPlace => HostBlock::largest(most, |len| shared_block(context, len)),
+        HostMemoryUse::Copied => HostBlock::largest(most, |len| mapped_block(context, len)),
+    };
+    Some(HostMemory::new(block?, memory_use))
 }
 
-fn shared_block(context: &Arc<Context>, len: usize) -> Option<Box<dyn HostBlock>> {
+/// Takes memory that host and device see alike at every time: shared virtual memory of the fine-grained kind (OpenCL
+/// 2.0 §5.6).
+fn shared_block(context: &Arc<Context>, len: usize) -> Option<HostBlock> {
     let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
     // SAFETY: the flags are those of fine-grained memory, which the device has. The alignment is the driver's own.
-    let allocated = unsafe { svm_alloc(context.get(), flags, len, 0) };
-    let allocated = NonNull::new(allocated.ok()?)?.cast::<u8>();
-    let before = allocated.align_offset(PAGE);
-    Some(Box::new(SharedBlock {
-        allocated,
-        // SAFETY: a page is less than the block.
-        start: unsafe { allocated.add(before) },
-        len: len - before,
-        context: Arc::clone(context),
-    }))
+    let memory = unsafe { svm_alloc(context.get(), flags, len, 0) };
+    let memory = NonNull::new(memory.ok()?)?.cast();
+    let context = Arc::clone(context);
+    let free = move |memory: NonNull<u8>| {
+        // SAFETY: no arena is left, so neither host nor device uses the memory.
+        let freed = unsafe { svm_free(context.get(), memory.as_ptr().cast()) };
+        // Nobody is left to be told of an error.
+        let _ = freed;
+    };
+    // SAFETY: the driver has given the bytes to this block alone.
+    Some(unsafe { HostBlock::new(memory, len, free) })
 }
 
-fn mapped_block(context: &Context, len: usize) -> Option<Box<dyn HostBlock>> {
+/// Takes memory that the driver copies from and to without an intermediate copy: a buffer that stays mapped.
+fn mapped_block(context: &Context, len: usize) -> Option<HostBlock> {
     let queue = queue(context, false).ok()?;
     let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
     // SAFETY: there is no host pointer.
     let buffer = unsafe { Buffer::<u8>::create(context, flags, len, ptr::null_mut()) }.ok()?;
-    let mut mapped = ptr::null_mut();
+    let mut memory = ptr::null_mut();
     // SAFETY: the call waits until the buffer is mapped.
-    let event = unsafe {
-        let (flags, mapped) = (CL_MAP_READ | CL_MAP_WRITE, &mut mapped);
-        queue.enqueue_map_buffer(&buffer, CL_TRUE, flags, 0, len, mapped, &[])
+    let mapped = unsafe {
+        let (flags, memory) = (CL_MAP_READ | CL_MAP_WRITE, &mut memory);
+        queue.enqueue_map_buffer(&buffer, CL_TRUE, flags, 0, len, memory, &[])
     };
-    event.ok()?;
-    let mapped = NonNull::new(mapped)?.cast::<u8>();
-    // A driver may map buffers anywhere.
-    let before = mapped.align_offset(PAGE);
-    Some(Box::new(MappedBlock {
-        mapped,
-        // SAFETY: a page is less than the buffer.
-        start: unsafe { mapped.add(before) },
-        len: len - before,
-        queue,
-        buffer,
-    }))
+    mapped.ok()?;
+    let memory = NonNull::new(memory)?.cast();
+    let free = move |memory: NonNull<u8>| {
+        let (buffer, memory) = (ClMem::get(&buffer), memory.as_ptr().cast());
+        // SAFETY: no arena is left, so nobody uses the memory.
+        let unmapped = unsafe { queue.enqueue_unmap_mem_object(buffer, memory, &[]) };
+        // Nobody is left to be told of an error.
+        let _ = unmapped.and_then(|event| event.wait());
+    };
+    // SAFETY: the buffer is mapped until then, and no kernel has it as an argument.
+    Some(unsafe { HostBlock::new(memory, len, free) })
 }
