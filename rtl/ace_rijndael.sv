@@ -22,7 +22,6 @@ module ace_rijndael
   localparam int unsigned Passes[3] = '{10 / Unroll, (LongKeys ? 12 : 10) / Unroll, (LongKeys ? 14 : 10) / Unroll};
   localparam int unsigned Pairs = 2 * ((LongKeys ? 14 : 10) + 1);  // of words of the longest schedule
 
-  typedef byte_t [15:0] bytes_t;
   typedef logic [63:0] pair_t;
 
   function automatic int unsigned rounds(key_bits_t bits);
@@ -197,30 +196,14 @@ module ace_rijndael
     for (int unsigned i = 0; i < 16; i++) affine_behind[i] = Decrypts && encrypt ? affine(in[i]) : in[i];
   endfunction
 
-  // [15] is byte 0; byte 4c+r is row r of column c, and ShiftRows brings it from column c + r.
-  function automatic bytes_t shift_rows(bytes_t in);
-    for (int unsigned i = 0; i < 16; i++) shift_rows[15-i] = in[15-(5*i)%16];
-  endfunction
-
   function automatic bytes_t unshift_rows(bytes_t in);
     for (int unsigned i = 0; i < 16; i++) unshift_rows[15-(5*i)%16] = in[15-i];
-  endfunction
-
-  function automatic bytes_t rotate(bytes_t in, int unsigned rows);
-    for (int unsigned i = 0; i < 16; i++) rotate[15-i] = in[15-(i/4*4+(i+rows)%4)];
-  endfunction
-
-  function automatic bytes_t mix_columns(bytes_t in);
-    bytes_t next;
-    next = rotate(in, 1);
-    for (int unsigned i = 0; i < 16; i++) mix_columns[i] = xtime(in[i] ^ next[i]);
-    mix_columns ^= next ^ rotate(in, 2) ^ rotate(in, 3);
   endfunction
 
   // InvMixColumns is MixColumns of a column to which 4 times the sum of every other row was added.
   function automatic bytes_t prepare(bytes_t in);
     bytes_t other;
-    other = in ^ rotate(in, 2);
+    other = in ^ rotate_columns(in, 2);
     for (int unsigned i = 0; i < 16; i++) prepare[i] = in[i] ^ xtime(xtime(other[i]));
   endfunction
 endmodule

@@ -4,7 +4,7 @@
 // expansion makes a pair of subkeys in two cycles with an h of its own. Those that encryption needs first and those that
 // decryption needs first take turns, so both start soon.
 module ace_twofish
-  import ace_pkg::*;
+  import ace_pkg::*, aes_pkg::byte_t, aes_pkg::field_multiply;
 #(
   parameter bit Decrypts = 1'b1,
   parameter bit LongKeys = 1'b1
@@ -21,7 +21,6 @@ module ace_twofish
   localparam int unsigned Pairs = 20;
   localparam int unsigned Stages = stages_of(Twofish, LongKeys);
   localparam int unsigned Depth = Stages - 2;  // of h
-  typedef logic [7:0] byte_t;
 
   // In this order the pairs of subkeys are made: 0 to 3 are outside the rounds.
   localparam logic [4:0] Order[Pairs] = '{
@@ -34,20 +33,12 @@ module ace_twofish
     64'h01a455875a58db9e, 64'ha45682f31ec668e5, 64'h02a1fcc147ae3d19, 64'ha455875a58db9e03
   };
 
-  function automatic byte_t times(byte_t factor, byte_t x);
-    byte_t shifted;
-    shifted = x;
-    times   = '0;
-    for (int unsigned i = 0; i < 8; i++) begin
-      if (factor[i]) times ^= shifted;
-      shifted = {shifted[6:0], 1'b0} ^ (8'h4d & {8{shifted[7]}});
-    end
-  endfunction
-
   function automatic word_t box_word(logic [63:0] part);
     box_word = '0;
     for (int unsigned row = 0; row < 4; row++) begin
-      for (int unsigned i = 0; i < 8; i++) box_word[8*row+:8] ^= times(Rs[row][63-8*i-:8], part[63-8*i-:8]);
+      for (int unsigned i = 0; i < 8; i++) begin
+        box_word[8*row+:8] ^= field_multiply(part[63-8*i-:8], Rs[row][63-8*i-:8], 8'h4d);
+      end
     end
   endfunction
 

@@ -4,7 +4,7 @@
 // shorter keys pass them unchanged. Each key word is given for the word that is in its stage. The permutations q are
 // computed from their tables of four bits, so nothing is prepared for a key.
 module ace_twofish_h
-  import ace_pkg::*;
+  import ace_pkg::*, aes_pkg::byte_t, aes_pkg::field_multiply;
 #(
   parameter bit LongKeys = 1'b1
 ) (
@@ -15,7 +15,6 @@ module ace_twofish_h
   output word_t       z_o
 );
   localparam int unsigned Skipped = LongKeys ? 0 : 2;
-  typedef logic [7:0] byte_t;
 
   // What becomes of 0 in the highest digit.
   localparam logic [63:0] Tables[2][4] = '{
@@ -47,16 +46,6 @@ module ace_twofish_h
   endfunction
 
   // GF(2^8) modulo x^8 + x^6 + x^5 + x^3 + 1.
-  function automatic byte_t times(byte_t factor, byte_t x);
-    byte_t shifted;
-    shifted = x;
-    times   = '0;
-    for (int unsigned i = 0; i < 8; i++) begin
-      if (factor[i]) times ^= shifted;
-      shifted = {shifted[6:0], 1'b0} ^ (8'h69 & {8{shifted[7]}});
-    end
-  endfunction
-
   localparam byte_t Mds[4][4] = '{
     '{8'h01, 8'hef, 8'h5b, 8'h5b}, '{8'h5b, 8'hef, 8'hef, 8'h01},
     '{8'hef, 8'h5b, 8'h01, 8'hef}, '{8'hef, 8'h01, 8'hef, 8'h5b}
@@ -65,7 +54,7 @@ module ace_twofish_h
   function automatic word_t multiply(word_t y);
     multiply = '0;
     for (int unsigned row = 0; row < 4; row++) begin
-      for (int unsigned i = 0; i < 4; i++) multiply[8*row+:8] ^= times(Mds[row][i], y[8*i+:8]);
+      for (int unsigned i = 0; i < 4; i++) multiply[8*row+:8] ^= field_multiply(y[8*i+:8], Mds[row][i], 8'h69);
     end
   endfunction
 

@@ -10,6 +10,8 @@ package aes_pkg;
   typedef logic [7:0] byte_t;
   typedef logic [3:0] nibble_t;
   typedef byte_t table_t[256];
+  // A block: [15] is byte 0, the most significant one; byte 4c+r is row r of column c.
+  typedef byte_t [15:0] bytes_t;
   // Eight columns of an 8 x 8 matrix over GF(2).
   typedef byte_t [7:0] matrix_t;
 
@@ -17,14 +19,36 @@ package aes_pkg;
     return {a[6:0], 1'b0} ^ ({8{a[7]}} & 8'h1b);
   endfunction
 
-  function automatic byte_t multiply(byte_t a, byte_t b);
+  // In GF(2^8); the modulus is given without x^8.
+  function automatic byte_t field_multiply(byte_t a, byte_t b, byte_t modulus);
     byte_t shifted;
-    shifted  = a;
-    multiply = '0;
+    shifted        = a;
+    field_multiply = '0;
     for (int unsigned i = 0; i < 8; i++) begin
-      if (b[i]) multiply ^= shifted;
-      shifted = xtime(shifted);
+      if (b[i]) field_multiply ^= shifted;
+      shifted = {shifted[6:0], 1'b0} ^ ({8{shifted[7]}} & modulus);
     end
+  endfunction
+
+  function automatic byte_t multiply(byte_t a, byte_t b);
+    return field_multiply(a, b, 8'h1b);
+  endfunction
+
+  // ShiftRows: row r of column c comes from column c + r.
+  function automatic bytes_t shift_rows(bytes_t in);
+    for (int unsigned i = 0; i < 16; i++) shift_rows[15-i] = in[15-(5*i)%16];
+  endfunction
+
+  // All columns at once: a rotation within each column brings the other rows.
+  function automatic bytes_t rotate_columns(bytes_t in, int unsigned rows);
+    for (int unsigned i = 0; i < 16; i++) rotate_columns[15-i] = in[15-(i/4*4+(i+rows)%4)];
+  endfunction
+
+  function automatic bytes_t mix_columns(bytes_t in);
+    bytes_t next;
+    next = rotate_columns(in, 1);
+    for (int unsigned i = 0; i < 16; i++) mix_columns[i] = xtime(in[i] ^ next[i]);
+    mix_columns ^= next ^ rotate_columns(in, 2) ^ rotate_columns(in, 3);
   endfunction
 
   // 5.1.1: the inverse, a^254 (0 stays 0), then the affine map.

@@ -18,8 +18,6 @@ module aes_round
   input  block_t around_i,
   output block_t state_o
 );
-  // [15] is byte 0, the most significant one; byte 4c+r is row r of column c.
-  typedef byte_t [15:0] bytes_t;
   typedef nibble_t [15:0] nibbles_t;
 
   function automatic bytes_t substitute(bytes_t in);
@@ -40,23 +38,6 @@ module aes_round
 
   function automatic bytes_t tower_leave_all(bytes_t in);
     for (int unsigned i = 0; i < 16; i++) tower_leave_all[i] = tower_leave(in[i]);
-  endfunction
-
-  // ShiftRows: row r of column c comes from column c + r.
-  function automatic bytes_t shift_rows(bytes_t in);
-    for (int unsigned i = 0; i < 16; i++) shift_rows[15-i] = in[15-(5*i)%16];
-  endfunction
-
-  // All columns at once: a rotation within each column brings the other rows.
-  function automatic bytes_t rotate(bytes_t in, int unsigned rows);
-    for (int unsigned i = 0; i < 16; i++) rotate[15-i] = in[15-(i/4*4+(i+rows)%4)];
-  endfunction
-
-  function automatic bytes_t mix_columns(bytes_t in);
-    bytes_t next;
-    next = rotate(in, 1);
-    for (int unsigned i = 0; i < 16; i++) mix_columns[i] = xtime(in[i] ^ next[i]);
-    mix_columns ^= next ^ rotate(in, 2) ^ rotate(in, 3);
   endfunction
 
   bytes_t sub;
