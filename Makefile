@@ -38,6 +38,7 @@ bench: build
 	@bench/run.sh
 
 papers:
+	@[ -x .venv/bin/python ] || tools/deps.sh
 	@.venv/bin/python bench/papers.py $(PAPERS)
 
 fuzz:
