@@ -64,7 +64,7 @@ module ace_frame_out
   always_ff @(posedge clk_i) begin
     if (clear_i) begin
       {status_q, last_q, at_q, left_q} <= '0;
-      heads_q <= '{default: '0};
+      for (int unsigned i = 0; i < 2; i++) heads_q[i] <= '0;
     end else begin
       if (answer_i) heads_q[write_bank_q] <= answer_head_i;
       if (begins) begin

@@ -166,6 +166,10 @@ module ace_lane
     end
   end
 
+  logic [255:0] icv;
+  word_t icv_word;
+  assign icv_word = icv[255-32*part_q-:32];
+
   // The cipher. Its key slot is filled by Install; a packet's blocks are nonce, IV and a count from one.
   logic [255:0] key_q, inner_q, outer_q;
   word_t nonce_q;
@@ -336,9 +340,6 @@ module ace_lane
     end
   end
 
-  logic [255:0] icv;
-  word_t icv_word;
-  assign icv_word = icv[255-32*part_q-:32];
   assign beat     = flush_q == HashMessage ? '{data: '0, keep: '1, last: 1'b1} : beat_q;
   hmac_unit u_hash (
     .clk_i,

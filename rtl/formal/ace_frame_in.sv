@@ -16,13 +16,20 @@ module ace_frame_in_proof
 );
   localparam int unsigned BodyWords = 16;
 
+  // The lane clears all after reset.
   logic rst_nq = 1'b0;
-  always_ff @(posedge clk_i) rst_nq <= 1'b1;
+  logic begun_q = 1'b0;
+  logic clear;
+  assign clear = clear_i || !begun_q;
+  always_ff @(posedge clk_i) begin
+    rst_nq  <= 1'b1;
+    begun_q <= rst_nq;
+  end
 
   logic ready, frame_valid, malformed, busy, take, done;
   word_t word;
   assign take = valid_i && ready;
-  assign done = done_i && frame_valid && !clear_i;
+  assign done = done_i && frame_valid && !clear;
   ace_frame_in #(
     .BodyWords(BodyWords),
     .LongKeys(1'b1),
@@ -30,7 +37,7 @@ module ace_frame_in_proof
   ) u_in (
     .clk_i,
     .rst_ni(rst_nq),
-    .clear_i,
+    .clear_i(clear),
     .clear_at_i,
     .valid_i,
     .ready_o(ready),
@@ -64,7 +71,7 @@ module ace_frame_in_proof
     if (!rst_nq) begin
       count_q <= '0;
       cut_q   <= 1'b0;
-    end else if (clear_i) begin
+    end else if (clear) begin
       count_q <= '0;
       cut_q   <= cut_q || count_q != '0;
     end else if (take) begin
@@ -83,10 +90,10 @@ module ace_frame_in_proof
   logic [1:0] good_q, holds_q;
   word_t [1:0] values_q;
   logic ends, at;
-  assign ends = take && last_i && !cut_q && !clear_i;
+  assign ends = take && last_i && !cut_q && !clear;
   assign at   = frames_q == 2'd1 && !done;
   always_ff @(posedge clk_i) begin
-    if (!rst_nq || clear_i) begin
+    if (!rst_nq || clear) begin
       frames_q <= '0;
     end else begin
       frames_q <= frames_q + 2'(ends) - 2'(done);
@@ -102,14 +109,14 @@ module ace_frame_in_proof
   logic read_q = 1'b0;
   word_t due_q;
   always_ff @(posedge clk_i) begin
-    read_q <= rst_nq && !clear_i && read_i && read_at_i == place_q && frames_q != '0 && holds_q[0];
+    read_q <= rst_nq && !clear && read_i && read_at_i == place_q && frames_q != '0 && holds_q[0];
     due_q  <= values_q[0];
   end
 
   always_ff @(posedge clk_i) begin
     if (rst_nq) begin
       // The handshake.
-      assert (ready == (!clear_i && (cut_q || frames_q != 2'd2)));
+      assert (ready == (!clear && (cut_q || frames_q != 2'd2)));
       assert (busy == (count_q != '0 || cut_q || frames_q != '0));
       // What is there.
       assert (frames_q <= 2'd2);
