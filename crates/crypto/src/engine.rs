@@ -61,6 +61,12 @@ pub trait Engine: Send {
         None
     }
 
+    /// Tells that the engine takes nothing any more and gives nothing back, so that its user need not find that out by a
+    /// batch. An engine that fails may tell it later, or never.
+    fn is_out_of_service(&self) -> bool {
+        false
+    }
+
     fn info(&self) -> EngineInfo {
         EngineInfo::AT_ONCE
     }

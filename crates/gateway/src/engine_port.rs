@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ pub struct PortQueue {
     work: Condvar,
     /// Wakes threads that pause, when the queue is stopped.
     end: Condvar,
+    /// The queue is stopped. Workers look at it often, and take no lock for it.
+    is_stopped: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +142,7 @@ impl PortQueue {
     /// Refuses batches from now on. Threads that wait return.
     pub fn stop(&self) {
         lock(&self.state).stopped = true;
+        self.is_stopped.store(true, Ordering::Relaxed);
         self.work.notify_all();
         self.end.notify_all();
     }
@@ -233,6 +237,10 @@ impl Engine for EnginePort {
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.results.ready.as_fd())
+    }
+
+    fn is_out_of_service(&self) -> bool {
+        self.queue.is_stopped.load(Ordering::Relaxed)
     }
 
     fn info(&self) -> EngineInfo {

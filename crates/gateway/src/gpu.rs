@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use esplanade_gpu::device::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};
+use esplanade_ipsec::sa::SaCommon;
 
 use crate::config::GpuConfig;
 use crate::confine;
@@ -36,6 +39,8 @@ const HUNG: Duration = Duration::from_millis(900);
 const LOOK: Duration = Duration::from_millis(50);
 /// The rest of a failed device before it is opened again.
 const REST: Duration = Duration::from_secs(30);
+/// The gateway starts without a device that is not opened and tested in this time. A driver may hang.
+const START_MAX: Duration = Duration::from_secs(60);
 /// A device that fails so often is not opened any more.
 const FAILURES_MAX: u32 = 3;
 /// The end of the gateway waits so long for the thread. A driver may hang.
@@ -48,24 +53,80 @@ pub struct GpuEngine {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 struct GpuShared {
     config: GpuConfig,
+    open: Box<OpenDevice>,
+    rest: Duration,
     /// The ports' queue. It is stopped when the device fails, and another one takes its place.
     queue: Mutex<Arc<PortQueue>>,
     /// The device's memory for the workers' batches.
     memory: Mutex<Option<Arc<HostMemory>>>,
     /// The end of the gateway.
     end: PortQueue,
-    stats: Mutex<GpuStats>,
+    state: Mutex<DeviceState>,
+    begun: Instant,
+    /// When the thread last asked the driver something, in milliseconds since `begun`.
+    asked_ms: AtomicU64,
     /// The times for which the device has batches.
     latency: Arc<LatencyCounters>,
+}
+
+type OpenDevice = dyn Fn(&GpuConfig, Wake) -> Result<Box<dyn Device>, DeviceError> + Send + Sync;
+
+/// The device as other threads see it.
+#[derive(Debug)]
+struct DeviceState {
+    stats: GpuStats,
+    limits: GpuLimits,
+    /// Why the device is out of service, and since when.
+    failed: Option<(Instant, String)>,
 }
 
 /// A device that has passed its test, with the queue that it wakes.
 struct Opened {
     gpu: Gpu,
     queue: Arc<PortQueue>,
+}
+
+/// The limits of what a device carries. They hold until it is opened again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuLimits {
+    /// The kernels have tables.
+    pub tables: bool,
+    /// Transforms that the device does wrong.
+    pub disabled: Vec<Transform>,
+    /// Rows of the device's key table. Each key has its own by its number.
+    pub keys: usize,
+}
+
+impl Default for GpuLimits {
+    fn default() -> Self {
+        Self {
+            tables: false,
+            disabled: Vec::new(),
+            keys: usize::MAX,
+        }
+    }
+}
+
+impl GpuLimits {
+    /// Returns why the device cannot carry a half of an SA, or `None` if it can.
+    pub fn refusal(&self, half: &SaCommon, direction: Direction) -> Option<String> {
+        let transform = half.transform();
+        let seals = match direction {
+            Direction::Seal => "seals",
+            Direction::Open => "opens",
+        };
+        if !carries(transform, direction, self.tables) {
+            return Some(format!("no kernel of the GPU {seals} {transform}"));
+        }
+        if self.disabled.contains(&transform) {
+            return Some(format!("the GPU gives wrong results for {transform}"));
+        }
+        let (number, keys) = (half.key_number(), self.keys);
+        let text = || format!("the GPU has {keys} keys at most, and this one has number {number}");
+        (number as usize >= keys).then(text)
+    }
 }
 
 /// Tells whether the kernels, which have tables or not, have the transform in this direction.
@@ -94,16 +155,21 @@ pub fn failure(error: DeviceError) -> Failure {
 
 impl GpuEngine {
     /// Opens and tests the device, and starts the thread. The device's compiler makes the kernels, which can take a while.
+    /// If that takes very long, the engine begins out of service, and the thread goes on.
     pub fn start(config: &GpuConfig) -> Result<Self, DeviceError> {
-        let shared = Arc::new(GpuShared {
-            config: config.clone(),
-            queue: Mutex::default(),
-            memory: Mutex::default(),
-            end: PortQueue::default(),
-            stats: Mutex::default(),
-            latency: Arc::default(),
-        });
-        let (tell, told) = mpsc::sync_channel(1);
+        let open = |config: &GpuConfig, wake: Wake| {
+            esplanade_gpu::open(config.device.as_deref(), config.tables, wake)
+        };
+        Self::start_with(
+            GpuShared::new(config.clone(), Box::new(open), REST),
+            START_MAX,
+        )
+    }
+
+    fn start_with(shared: GpuShared, longest: Duration) -> Result<Self, DeviceError> {
+        let shared = Arc::new(shared);
+        // A message is received or comes back: nobody waits any more.
+        let (tell, told) = mpsc::sync_channel(0);
         let of_thread = |error: io::Error| DeviceError::Call {
             call: "the GPU's thread",
             why: error.to_string(),
@@ -113,15 +179,20 @@ impl GpuEngine {
             let shared = Arc::clone(&shared);
             move || {
                 let opened = confine::driving().map_err(of_thread);
-                let opened = opened.and_then(|()| Untested::open(&shared.config));
-                let opened = opened.and_then(|untested| untested.test(&shared.config));
+                let opened = opened.and_then(|()| shared.open());
+                let opened = opened.and_then(|untested| shared.test(untested));
                 match opened {
                     Ok(opened) => {
                         shared.begin(&opened);
                         let _ = tell.send(Ok(()));
-                        shared.run(opened);
+                        shared.run(Some(opened));
                     }
-                    Err(error) => drop(tell.send(Err(error))),
+                    Err(error) => {
+                        if let Err(mpsc::SendError(Err(error))) = tell.send(Err(error)) {
+                            shared.fail(&error.to_string());
+                            shared.run(None);
+                        }
+                    }
                 }
             }
         });
@@ -129,23 +200,36 @@ impl GpuEngine {
             shared,
             thread: Some(thread.map_err(of_thread)?),
         };
-        let ended = || Err(of_thread(io::Error::other("it panicked")));
-        told.recv().unwrap_or_else(|_| ended())?;
+        match told.recv_timeout(longest) {
+            Ok(opened) => opened?,
+            Err(RecvTimeoutError::Timeout) => tracing::error!(
+                "the GPU is not opened and tested after {} s: the gateway starts without it, and the CPU carries its SAs",
+                longest.as_secs()
+            ),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(of_thread(io::Error::other("it panicked")));
+            }
+        }
         Ok(engine)
     }
 
-    /// Tells whether the kernels have tables.
-    pub fn tables(&self) -> bool {
-        self.shared.config.tables != Tables::No
+    /// Returns what the device carries.
+    pub fn limits(&self) -> GpuLimits {
+        lock(&self.shared.state).limits.clone()
     }
 
     pub fn stats(&self) -> GpuStats {
-        lock(&self.shared.stats).clone()
+        let failed = self.shared.failed();
+        GpuStats {
+            failed_for: failed.as_ref().map(|(since, _)| since.elapsed().as_secs()),
+            failed: failed.map(|(_, why)| why),
+            ..lock(&self.shared.state).stats.clone()
+        }
     }
 
     /// Tells whether the device has not failed.
     pub fn is_in_service(&self) -> bool {
-        lock(&self.shared.stats).failed.is_none()
+        self.shared.failed().is_none()
     }
 
     /// Returns how long the device had batches since the gateway's start.
@@ -201,86 +285,145 @@ struct Untested {
     queue: Arc<PortQueue>,
 }
 
-impl Untested {
-    fn open(config: &GpuConfig) -> Result<Self, DeviceError> {
+impl GpuShared {
+    fn new(config: GpuConfig, open: Box<OpenDevice>, rest: Duration) -> Self {
+        let queue = Arc::<PortQueue>::default();
+        queue.stop();
+        let begun = Instant::now();
+        let tables = config.tables != Tables::No;
+        Self {
+            config,
+            open,
+            rest,
+            queue: Mutex::new(queue),
+            memory: Mutex::default(),
+            end: PortQueue::default(),
+            state: Mutex::new(DeviceState {
+                stats: GpuStats::default(),
+                limits: GpuLimits {
+                    tables,
+                    ..GpuLimits::default()
+                },
+                failed: Some((begun, "it is being opened and tested".to_owned())),
+            }),
+            begun,
+            asked_ms: AtomicU64::new(0),
+            latency: Arc::default(),
+        }
+    }
+
+    fn open(&self) -> Result<Untested, DeviceError> {
         let queue = Arc::<PortQueue>::default();
         let wake: Wake = Arc::new({
             let queue = Arc::clone(&queue);
             move || queue.wake()
         });
-        let device = esplanade_gpu::open(config.device.as_deref(), config.tables, wake)?;
-        Ok(Self { device, queue })
+        let device = (self.open)(&self.config, wake)?;
+        Ok(Untested { device, queue })
     }
 
-    fn test(self, config: &GpuConfig) -> Result<Opened, DeviceError> {
-        let Self { device, queue } = self;
+    fn test(&self, Untested { device, queue }: Untested) -> Result<Opened, DeviceError> {
         let choice = LaunchChoice {
-            residue: config.residue,
+            residue: self.config.residue,
             ..LaunchChoice::default()
         };
         // A device that fails is not freed: see [`GpuShared::run`].
         let mut gpu = ManuallyDrop::new(Gpu::new(device, choice));
-        self_test::run(&mut gpu)?;
+        let passed = self_test::run(&mut gpu);
+        let gpu = ManuallyDrop::into_inner(gpu);
+        if let Err(error) = passed {
+            gpu.abandon();
+            return Err(error);
+        }
         for transform in gpu.disabled() {
             tracing::error!("the GPU gives wrong results for {transform}: the CPU does it");
         }
         tracing::info!(device = gpu.name(), memory = ?gpu.memory(), "the GPU is ready");
-        let gpu = ManuallyDrop::into_inner(gpu);
         Ok(Opened { gpu, queue })
     }
-}
 
-impl GpuShared {
     /// Lets the ports use the device.
-    fn begin(&self, opened: &Opened) {
-        *lock(&self.queue) = Arc::clone(&opened.queue);
-        *lock(&self.memory) = opened.gpu.memory().cloned();
-        lock(&self.stats).failed = None;
-        self.report(&opened.gpu);
+    fn begin(&self, Opened { gpu, queue }: &Opened) {
+        *lock(&self.queue) = Arc::clone(queue);
+        *lock(&self.memory) = gpu.memory().cloned();
+        self.report(gpu);
+        self.ask();
+        let mut state = lock(&self.state);
+        state.failed = None;
+        state.limits = GpuLimits {
+            tables: gpu.tables(),
+            disabled: gpu.disabled().to_vec(),
+            keys: gpu.rows(),
+        };
     }
 
-    fn run(&self, mut opened: Opened) {
-        let mut failures = 0;
+    fn fail(&self, why: &str) {
+        tracing::error!("the GPU is out of service: {why}");
+        lock(&self.state).failed = Some((Instant::now(), why.to_owned()));
+    }
+
+    /// Returns why the device is out of service, and since when.
+    fn failed(&self) -> Option<(Instant, String)> {
+        let failed = lock(&self.state).failed.clone();
+        failed.or_else(|| {
+            let asked = Duration::from_millis(self.asked_ms.load(Ordering::Relaxed));
+            let asked = self.begun + asked;
+            let why = || "a call of its driver does not return".to_owned();
+            (asked.elapsed() > HUNG).then(|| (asked, why()))
+        })
+    }
+
+    /// Notes that the thread asks the driver something now.
+    fn ask(&self) {
+        let now = self.begun.elapsed().as_millis() as u64;
+        self.asked_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// Drives the device, and opens it again when it fails, until the end of the gateway.
+    fn run(&self, opened: Option<Opened>) {
+        let (mut opened, mut failures) = (opened, 0);
         loop {
-            let Opened { gpu, queue } = opened;
+            if opened.is_none() {
+                failures += 1;
+                opened = self.open_again(&mut failures);
+            }
+            let Some(Opened { gpu, queue }) = opened.take() else {
+                return;
+            };
+            // The gateway may have ended meanwhile, and has stopped the former queue.
+            if !self.end.wait(false, Duration::ZERO) {
+                return;
+            }
             // A driver that has failed may fail again, or stand still, when it frees what it has. So a failed device is
             // not freed.
             let mut gpu = ManuallyDrop::new(gpu);
             let driven = catch_unwind(AssertUnwindSafe(|| self.drive(&mut gpu, &queue)));
             // Whatever the ports have left behind is done by the CPU, from the workers' copies.
             queue.stop();
+            let gpu = ManuallyDrop::into_inner(gpu);
             let error = match driven {
-                Ok(Ok(())) => return drop(ManuallyDrop::into_inner(gpu)),
+                Ok(Ok(())) => return drop(gpu),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "its thread panicked".to_owned(),
             };
-            tracing::error!("the GPU is out of service: {error}");
-            lock(&self.stats).failed = Some(error);
-            failures += 1;
-            opened = match self.open_again(&mut failures) {
-                Some(opened) => opened,
-                None => return,
-            };
-            self.begin(&opened);
-            // The gateway may have ended meanwhile, and has stopped the former queue.
-            if !self.end.wait(false, Duration::ZERO) {
-                return;
-            }
+            self.report(&gpu);
+            self.fail(&error);
+            gpu.abandon();
         }
     }
 
-    /// Opens and tests a device that has failed, each time after a rest. Returns `None` at the end of the gateway, or
-    /// when the device has failed too often: what a device has that fails is not freed.
+    /// Opens and tests a device that has failed, each time after a rest, and lets the ports use it. Returns `None` at the
+    /// end of the gateway, or when the device has failed too often: what a device has that fails is not freed.
     fn open_again(&self, failures: &mut u32) -> Option<Opened> {
         let panicked = |_| DeviceError::Call {
             call: "the GPU's thread",
             why: "it panicked".to_owned(),
         };
         while *failures < FAILURES_MAX {
-            if !self.end.wait(false, REST) {
+            if !self.end.wait(false, self.rest) {
                 return None;
             }
-            let open = AssertUnwindSafe(|| Untested::open(&self.config));
+            let open = AssertUnwindSafe(|| self.open());
             let untested = match catch_unwind(open).map_err(panicked).flatten() {
                 Ok(untested) => untested,
                 Err(error) => {
@@ -288,9 +431,12 @@ impl GpuShared {
                     continue;
                 }
             };
-            let test = AssertUnwindSafe(|| untested.test(&self.config));
+            let test = AssertUnwindSafe(|| self.test(untested));
             match catch_unwind(test).map_err(panicked).flatten() {
-                Ok(opened) => return Some(opened),
+                Ok(opened) => {
+                    self.begin(&opened);
+                    return Some(opened);
+                }
                 Err(error) => tracing::warn!("the GPU fails its test: {error}"),
             }
             *failures += 1;
@@ -304,6 +450,7 @@ impl GpuShared {
         let mut under_way = VecDeque::<(Vec<PortPlace>, Instant)>::new();
         let (mut changed, mut reported) = (false, Instant::now());
         loop {
+            self.ask();
             while let Some(batches) = gpu.poll()? {
                 changed = true;
                 if let Some((places, _)) = under_way.pop_front() {
@@ -351,8 +498,7 @@ impl GpuShared {
 
     fn report(&self, gpu: &Gpu) {
         let counters = gpu.counters();
-        let mut stats = lock(&self.stats);
-        *stats = GpuStats {
+        lock(&self.state).stats = GpuStats {
             device: gpu.name().to_owned(),
             tables: gpu.tables(),
             keys: gpu.keys(),
@@ -362,8 +508,18 @@ impl GpuShared {
             cpu_packets: counters.cpu_jobs,
             checked: counters.checked,
             disabled: gpu.disabled().iter().map(ToString::to_string).collect(),
-            failed: stats.failed.take(),
+            failed: None,
+            failed_for: None,
         };
+    }
+}
+
+impl std::fmt::Debug for GpuShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GpuShared")
+            .field("config", &self.config)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 

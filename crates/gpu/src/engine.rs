@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use esplanade_crypto::job::EspPacket;
-use esplanade_crypto::{Arena, Batch, Direction, JobStatus, Transform, cpu, lookaside};
+use esplanade_crypto::{
+    Arena, Batch, Direction, JobStatus, KeyContext, SlotTable, Transform, cpu, lookaside,
+};
 use zeroize::Zeroizing;
 
 use crate::abi::{DONE, NOT_AUTHENTIC};
@@ -15,6 +18,8 @@ use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits, STAGES};
 
 /// The CPU seals one of so many packets again, to notice a device that fails while it runs.
 const CHECKED_ONE_IN: u64 = 65_536;
+/// [`Gpu::carry`] waits so long for a launch. Some drivers translate a kernel when it first runs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Jobs since the self-test, by who did them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,16 +36,24 @@ pub struct GpuCounters {
 }
 
 /// A device, its keys, and the batches that it has. After an error it is not used any more: the batches that it had
-/// do not come back, because it may still write to them.
+/// do not come back, because it may still write to them. [`Gpu::abandon`] ends it then.
 pub struct Gpu {
     device: Box<dyn Device>,
     keys: KeyRows,
     choice: LaunchChoice,
     /// Launches in the order of their start.
-    under_way: VecDeque<Option<Checked>>,
+    under_way: VecDeque<Held>,
     counters: GpuCounters,
     /// Packets that the device was given to seal.
     sealed: u64,
+    patience: Duration,
+}
+
+/// What the host keeps of a launch under way. A device that hangs keeps its batches for ever, so they have no keys.
+struct Held {
+    /// The keys of each batch.
+    keys: Vec<SlotTable<KeyContext>>,
+    checked: Option<Checked>,
 }
 
 /// A packet of a launch as it was before, with its number in the launch.
@@ -64,7 +77,14 @@ impl Gpu {
             under_way: VecDeque::new(),
             counters: GpuCounters::default(),
             sealed: 0,
+            patience: PATIENCE,
         }
+    }
+
+    /// Sets how long [`Gpu::carry`] waits for a launch.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     pub fn name(&self) -> &str {
@@ -130,11 +150,30 @@ impl Gpu {
         self.device.under_way()
     }
 
-    /// Carries batches of one direction and waits for them.
+    /// Carries batches of one direction and waits for them, but not for ever.
     pub fn carry(&mut self, batches: Vec<Batch>) -> Result<Vec<Batch>, DeviceError> {
         match self.start(batches)? {
             Some(done) => Ok(done),
-            None => Ok(self.wait()?.unwrap_or_default()),
+            None => self.wait_patiently(),
+        }
+    }
+
+    /// The device's own wait would not end if the device hangs.
+    fn wait_patiently(&mut self) -> Result<Vec<Batch>, DeviceError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done);
+            }
+            let waited = begun.elapsed();
+            if waited > self.patience {
+                return Err(DeviceError::Call {
+                    call: "a launch",
+                    why: format!("it is under way for {} ms", self.patience.as_millis()),
+                });
+            }
+            let pause = waited / 8;
+            std::thread::sleep(pause.clamp(Duration::from_micros(10), Duration::from_millis(1)));
         }
     }
 
@@ -160,8 +199,15 @@ impl Gpu {
         let checked = self.checked(&launch, &batches);
         self.counters.launches += 1;
         self.counters.in_place += u64::from(!launch.outputs.is_empty());
+        let keys = batches
+            .iter_mut()
+            .map(|batch| std::mem::take(&mut batch.keys));
+        let held = Held {
+            keys: keys.collect(),
+            checked,
+        };
         self.device.start(launch, batches)?;
-        self.under_way.push_back(checked);
+        self.under_way.push_back(held);
         Ok(None)
     }
 
@@ -190,6 +236,18 @@ impl Gpu {
         Ok(gone.len())
     }
 
+    /// Ends a device that has failed. It may still use the memory of its launches, and its driver may stand still, so
+    /// neither is freed. Keys and copies of packets are.
+    pub fn abandon(self) {
+        let Self { device, .. } = self;
+        std::mem::forget(device);
+    }
+
+    /// Rows of the device's key table. Keys whose slots are beyond stay with the CPU.
+    pub fn rows(&self) -> usize {
+        self.device.rows()
+    }
+
     /// Keeps a copy of a packet, once in a while.
     fn checked(&mut self, launch: &Launch, batches: &[Batch]) -> Option<Checked> {
         if launch.direction != Direction::Seal {
@@ -216,7 +274,11 @@ impl Gpu {
             *sum += ns;
         }
         launch.take_outputs(&mut batches);
-        let checked = self.under_way.pop_front().flatten();
+        let held = self.under_way.pop_front();
+        let (keys, checked) = held.map_or_else(Default::default, |held| (held.keys, held.checked));
+        for (batch, keys) in batches.iter_mut().zip(keys) {
+            batch.keys = keys;
+        }
         for ((batch, job), verdict) in launch.places.iter().zip(verdicts) {
             let status = match verdict {
                 DONE => JobStatus::Done,

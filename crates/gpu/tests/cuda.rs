@@ -315,6 +315,48 @@ fn a_launch_that_hangs_keeps_its_memory() {
     });
 }
 
+/// The device may still read and write packets, but it knows nothing of the host's keys.
+#[test]
+fn a_launch_that_hangs_keeps_no_keys() {
+    inside("a_launch_that_hangs_keeps_no_keys", "hang@4", 1, || {
+        let mut gpu = opened();
+        let batches = some(100);
+        let of_batches = batches.iter().flat_map(|batch| batch.keys.iter());
+        let keys: Vec<_> = of_batches.map(|(_, key)| Arc::downgrade(key)).collect();
+        assert!(gpu.start(batches).unwrap().is_none());
+        assert!(keys.iter().all(|key| key.strong_count() > 0));
+        gpu.abandon();
+        assert!(!keys.is_empty() && keys.iter().all(|key| key.strong_count() == 0));
+    });
+}
+
+#[test]
+fn a_launch_that_is_refused_keeps_no_keys() {
+    let test = "a_launch_that_is_refused_keeps_no_keys";
+    inside(test, "refuse-launch@3", 1, || {
+        let mut gpu = opened();
+        let batches = some(100);
+        let of_batches = batches.iter().flat_map(|batch| batch.keys.iter());
+        let keys: Vec<_> = of_batches.map(|(_, key)| Arc::downgrade(key)).collect();
+        gpu.start(batches).unwrap_err();
+        gpu.abandon();
+        assert!(!keys.is_empty() && keys.iter().all(|key| key.strong_count() == 0));
+    });
+}
+
+#[test]
+fn a_self_test_that_hangs_ends() {
+    inside("a_self_test_that_hangs_ends", "hang@4", 1, || {
+        let mut gpu = opened().with_patience(Duration::from_millis(200));
+        let error = self_test::run(&mut gpu).unwrap_err().to_string();
+        assert!(
+            error.ends_with("a launch fails: it is under way for 200 ms"),
+            "{error}"
+        );
+        gpu.abandon();
+    });
+}
+
 #[test]
 fn a_stage_that_did_not_run_is_noticed() {
     // The first kernel loads keys. Then come cipher and MAC.

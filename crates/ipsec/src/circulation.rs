@@ -102,6 +102,15 @@ impl<S: WalkState> Circulation<S> {
         }
     }
 
+    /// Moves the empty batches into arenas that the engine wants. Others keep theirs, which every engine takes.
+    pub fn use_arenas_of(&mut self, engine: &dyn Engine) {
+        let filling = self.filling.as_mut();
+        let filling = filling.filter(|(batch, _)| batch.used() == 0 && batch.jobs.is_empty());
+        for (batch, _) in self.spare.iter_mut().chain(filling) {
+            batch.buffer = engine.arena(batch.buffer.len());
+        }
+    }
+
     /// Returns the free part of the arena, or `None` while every batch is busy.
     pub fn free(&mut self) -> Option<ReceiveBuffer<'_>> {
         let (batch, _) = self.filling.as_mut()?;

@@ -51,6 +51,19 @@ impl Placements {
         self.moves.store(moment, Ordering::Release);
     }
 
+    /// Lets `new` take over the packets of `old` without overtaking those that engines have. Call it before the next
+    /// packet goes through `new`. Only the control thread calls this.
+    pub fn succeed(&self, new: &Placement, old: &Placement) {
+        let (to, from) = (new.get(), old.get());
+        if to.engine != from.engine {
+            self.place(new, to.engine);
+        } else if to.moment < from.moment {
+            // A worker that has not met the old SA's move may have packets of it in another engine.
+            new.0
+                .store(old.0.load(Ordering::Relaxed), Ordering::Release);
+        }
+    }
+
     /// Returns true if any SA was ever moved.
     pub fn any(&self) -> bool {
         self.moves.load(Ordering::Acquire) > 0
@@ -108,5 +121,30 @@ mod tests {
         assert!(settled.knows(second.get()));
         settled.settle(&placements);
         assert!(settled.knows(first.get()));
+    }
+
+    #[test]
+    fn a_successor_with_another_engine_counts_as_moved() {
+        let placements = Placements::default();
+        let (old, new) = (Placement::default(), Placement::default());
+        let mut settled = Settled::default();
+        placements.succeed(&new, &old);
+        assert!(settled.knows(new.get()) && !placements.any());
+
+        placements.place(&old, 1);
+        settled.settle(&placements);
+        placements.succeed(&new, &old);
+        assert_eq!(new.get().engine, 0);
+        assert!(
+            !settled.knows(new.get()),
+            "the engine has packets of the old one"
+        );
+
+        // With the same engine, only workers that do not know the old SA's move have to let engines finish.
+        let next = Placement::default();
+        next.begin(1);
+        placements.succeed(&next, &old);
+        assert_eq!(next.get(), old.get());
+        assert!(!Settled::default().knows(next.get()) && settled.knows(next.get()));
     }
 }

@@ -193,6 +193,11 @@ impl SaCommon {
         self.key.material()
     }
 
+    /// The number of the key among those of this process, for engines that keep keys by it.
+    pub fn key_number(&self) -> u32 {
+        self.key.slot().index
+    }
+
     pub fn path(&self) -> Path {
         self.path.load().unpack()
     }

@@ -37,7 +37,11 @@ pub fn gpu(device: Option<&str>, tables: bool) -> Result<(), Failure> {
             let device = device.map_err(gpu::failure)?;
             let mut engine = Gpu::new(device, LaunchChoice::default());
             let made = begun.elapsed().as_secs_f64();
-            self_test::run(&mut engine).map_err(gpu::failure)?;
+            if let Err(error) = self_test::run(&mut engine) {
+                // A device that has failed may stand still when it is freed.
+                engine.abandon();
+                return Err(gpu::failure(error));
+            }
             let tested = begun.elapsed().as_secs_f64() - made;
             let _ = writeln!(out, "device    {}", one_line(engine.name()));
             let _ = writeln!(

@@ -204,7 +204,8 @@ impl Daemon {
             let engines = (engine, self.join.adaptive_engines(installed));
             let configured = self.join.configured_of(installed);
             let marks = configured.map(|policy| policy.sa.marks).unwrap_or_default();
-            report::child_traffic(installed, marks, engines, self.clock.now_ms())
+            let reason = self.join.engine_reason(installed);
+            report::child_traffic(installed, marks, engines, reason, self.clock.now_ms())
         });
         report::child_sa(child, traffic, now)
     }

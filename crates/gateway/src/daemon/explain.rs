@@ -86,16 +86,22 @@ impl Gateway for View<'_> {
     }
 
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)> {
-        let direction = match inbound {
-            true => SaDirection::Inbound,
-            false => SaDirection::Outbound,
-        };
+        let direction = direction(inbound);
         let (child, _) = self.daemon.join.child_of(direction, sa.policy, sa.spi)?;
         let ike_sa = self.daemon.endpoint.status_around(child)?;
         let connection = ike_sa.connection.as_deref().unwrap_or("(unnamed)");
         let own = ike_sa.children.iter().find(|one| one.id == child)?;
         let name = format!("{connection}/{}-{}", own.name, child.0);
         Some((name, own.state.name()))
+    }
+
+    fn engine(&self, sa: &SaCommon, inbound: bool) -> Option<String> {
+        let direction = direction(inbound);
+        let join = &self.daemon.join;
+        let (_, child) = join.child_of(direction, sa.policy, sa.spi)?;
+        let engine = join.engine_of_half(child, direction)?;
+        let why = join.engine_reason(child);
+        Some(why.map_or(engine.to_owned(), |why| format!("{engine}: {why}")))
     }
 
     fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {
@@ -128,6 +134,13 @@ impl Gateway for View<'_> {
 
     fn now_ms(&self) -> u64 {
         self.daemon.clock.now_ms()
+    }
+}
+
+fn direction(inbound: bool) -> SaDirection {
+    match inbound {
+        true => SaDirection::Inbound,
+        false => SaDirection::Outbound,
     }
 }
 

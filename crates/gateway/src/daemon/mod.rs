@@ -278,6 +278,10 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
+            // A device that was opened again may do less, or more.
+            if let Some(limits) = self.plane.gpu_limits() {
+                self.join.set_gpu_limits(limits);
+            }
             self.names.tick(&mut self.fetcher, now);
             self.plane.keep_shield(now);
             self.plane.follow_loads(now);

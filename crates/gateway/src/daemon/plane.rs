@@ -25,7 +25,7 @@ use super::shield;
 use crate::config::{EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
-use crate::gpu::{self, GpuEngine};
+use crate::gpu::{self, GpuEngine, GpuLimits};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
@@ -450,9 +450,9 @@ impl Plane {
         self.pool.as_ref().map(EnginePool::threads)
     }
 
-    /// Tells whether there is a GPU whose kernels have tables.
-    pub fn gpu_tables(&self) -> bool {
-        self.gpu.as_ref().is_some_and(GpuEngine::tables)
+    /// Returns what the GPU carries, if there is one.
+    pub fn gpu_limits(&self) -> Option<GpuLimits> {
+        self.gpu.as_ref().map(GpuEngine::limits)
     }
 
     pub fn gpu(&self) -> Option<GpuStats> {

@@ -15,7 +15,7 @@ use esplanade_ipsec::sa::SaCommon;
 
 use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
-use crate::join::{AdaptiveEngines, Carrier, InstalledChild};
+use crate::join::{AdaptiveEngines, InstalledChild};
 use crate::output;
 use crate::share::{ShareLimits, ShareReport};
 use crate::status::{
@@ -98,6 +98,7 @@ pub fn child_traffic(
     installed: &InstalledChild,
     marks: SaMarks,
     (engine, adaptive): (Option<&'static str>, Option<AdaptiveEngines>),
+    engine_reason: Option<String>,
     now_ms: u64,
 ) -> ChildTraffic {
     let (inbound, outbound) = (&installed.inbound.common, &installed.outbound.common);
@@ -122,10 +123,7 @@ pub fn child_traffic(
         },
         engine_in: adaptive.map(|engines| engines.inbound),
         engine_out: adaptive.map(|engines| engines.outbound),
-        engine_reason: match &installed.carrier {
-            Carrier::Cpu(why) => why.clone(),
-            Carrier::Fpga => None,
-        },
+        engine_reason,
         inbound: half(inbound, marks.inbound),
         outbound: half(outbound, marks.outbound),
         drops,
@@ -248,6 +246,7 @@ pub fn share(share: &ShareReport, limits: ShareLimits) -> ShareStats {
         gpu_halves: share.on_gpu,
         busy_percent: share.busy_percent,
         threshold: limits.threshold,
+        in_service: share.in_service,
         p99_us: share.p99.map(us),
         latency_us: us(limits.latency),
         moves: share.moves,

@@ -106,7 +106,7 @@ impl Daemon {
         let core = plane.core().cloned();
         join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
-        join.set_gpu_tables(plane.gpu_tables());
+        join.set_gpu_limits(plane.gpu_limits().unwrap_or_default());
         let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
         join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
         let endpoint = Endpoint::new(

@@ -34,6 +34,8 @@ pub trait Gateway {
     fn place(&self, policy: &str) -> String;
     /// Returns the unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
+    /// Returns the engine that carries the SA, if there are several, and why it is not the one that was wanted.
+    fn engine(&self, sa: &SaCommon, inbound: bool) -> Option<String>;
     fn path(&self, remote: IpAddr) -> Option<KnownMtu>;
     /// Returns the inbound SAs of a policy.
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
@@ -425,6 +427,9 @@ fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound
             selectors(common)
         ),
     );
+    if let Some(engine) = gateway.engine(common, inbound) {
+        report.step("engine", engine);
+    }
     Hop {
         spi: format!("{:08x}", common.spi),
         state: state.to_owned(),

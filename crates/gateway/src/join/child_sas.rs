@@ -143,6 +143,13 @@ impl ChildSas {
         ids.filter_map(|id| Some((*id, self.by_id.get(id)?)))
     }
 
+    /// Returns the newest SA of a policy that is for the same packets as this one.
+    pub fn newest_like(&self, policy: PolicyId, sa: &OutboundSa) -> Option<ChildSaId> {
+        let mut newest_first = self.of_policy(policy).rev();
+        let found = newest_first.find(|(_, other)| alike(&other.outbound, sa));
+        found.map(|(id, _)| id)
+    }
+
     /// Returns the child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and
     /// it may equal an inbound SPI of ours.
     pub fn find(
@@ -183,6 +190,11 @@ impl ChildSas {
     pub fn activity_of(&mut self, id: ChildSaId, now_ms: u64) -> Option<Activity> {
         look(id, self.by_id.get_mut(&id)?, now_ms)
     }
+}
+
+/// Tells whether two SAs of one policy are for the same packets.
+pub(super) fn alike(a: &OutboundSa, b: &OutboundSa) -> bool {
+    (&a.common.selectors, a.common.dscp) == (&b.common.selectors, b.common.dscp)
 }
 
 fn look(id: ChildSaId, child: &mut InstalledChild, now_ms: u64) -> Option<Activity> {

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use esplanade_ike::event::ChildSaId;
+use esplanade_ipsec::placement::Placements;
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::spd::Policy;
 
-use super::child_sas::{ChildSas, InstalledChild};
+use super::child_sas::{ChildSas, InstalledChild, alike};
 
 /// The time for which the responder of an additional SA goes on with the SA that it has. A packet of the peer on the
 /// new SA ends the wait.
@@ -30,7 +31,7 @@ impl Handover {
         &mut self,
         child: ChildSaId,
         child_sas: &ChildSas,
-        policy: &Policy,
+        (policy, placements): (&Policy, &Placements),
         now: Instant,
     ) -> bool {
         let Some(new) = child_sas.get(child) else {
@@ -40,14 +41,24 @@ impl Handover {
             self.waiting.push((now + HANDOVER, child));
             return false;
         }
-        self.switch(child, child_sas, policy)
+        self.switch(child, child_sas, (policy, placements))
     }
 
     /// Sends with this SA. Older SAs for the same packets stop waiting.
-    pub fn switch(&mut self, child: ChildSaId, child_sas: &ChildSas, policy: &Policy) -> bool {
+    pub fn switch(
+        &mut self,
+        child: ChildSaId,
+        child_sas: &ChildSas,
+        (policy, placements): (&Policy, &Placements),
+    ) -> bool {
         let Some(new) = child_sas.get(child) else {
             return false;
         };
+        for old in policy.outbound_sas() {
+            if alike(&old, &new.outbound) {
+                succeed(placements, &new.outbound, &old);
+            }
+        }
         policy.install(new.outbound.clone());
         let older = child_sas.of_policy(policy.id);
         let older = older.take_while(|(other, _)| *other != child);
@@ -67,7 +78,7 @@ impl Handover {
         child: ChildSaId,
         gone: &InstalledChild,
         child_sas: &ChildSas,
-        policy: &Policy,
+        (policy, placements): (&Policy, &Placements),
     ) {
         self.waiting.retain(|(_, other)| *other != child);
         policy.withdraw(&gone.outbound);
@@ -75,6 +86,7 @@ impl Handover {
             let mut left = child_sas.of_policy(policy.id).rev();
             let next = left.find(|(_, sa)| sa.is_sending() && alike(&sa.outbound, &gone.outbound));
             if let Some((_, next)) = next {
+                succeed(placements, &next.outbound, &gone.outbound);
                 policy.install(next.outbound.clone());
             }
         }
@@ -109,7 +121,7 @@ fn sends_like(policy: &Policy, sa: &OutboundSa) -> bool {
     in_use.any(|other| alike(&other, sa))
 }
 
-/// Tells whether two SAs of one policy are for the same packets.
-fn alike(a: &OutboundSa, b: &OutboundSa) -> bool {
-    (&a.common.selectors, a.common.dscp) == (&b.common.selectors, b.common.dscp)
+/// An SA that takes over packets with another engine does not overtake them.
+fn succeed(placements: &Placements, new: &OutboundSa, old: &OutboundSa) {
+    placements.succeed(&new.common.placement, &old.common.placement);
 }

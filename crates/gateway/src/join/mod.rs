@@ -36,6 +36,7 @@ use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
 use esplanade_ipsec::spd::PolicyId;
 
+use crate::gpu::GpuLimits;
 use crate::share::{LoadSample, ShareLimits, ShareReport};
 use crate::worker::DummySas;
 
@@ -121,9 +122,11 @@ impl Join {
         self.placement.set_engines(names);
     }
 
-    /// Says whether the GPU's kernels have tables, with which they carry more.
-    pub fn set_gpu_tables(&mut self, tables: bool) {
-        self.placement.set_gpu_tables(tables);
+    /// Says what the GPU carries. SAs that it carries no more go to the CPU.
+    pub fn set_gpu_limits(&mut self, limits: GpuLimits) {
+        let (policies, child_sas) = (&self.policies, &mut self.child_sas);
+        self.placement
+            .set_gpu_limits(limits, &self.database, policies, child_sas);
     }
 
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
@@ -186,7 +189,11 @@ impl Join {
         let name = (event.connection.clone(), event.name.clone());
         let made_by_peer = !event.initiator && event.rekeyed_from.is_none();
         let mut child = InstalledChild::new(name, policy, halves, carrier, made_by_peer);
-        let ids = (event.child, event.rekeyed_from);
+        // After a reauthentication an SA replaces another although it does not say so.
+        let newest = || self.child_sas.newest_like(policy, &child.outbound);
+        let replaces = event.rekeyed_from.or_else(newest);
+        let replaces = replaces.and_then(|id| Some((id, self.child_sas.get(id)?)));
+        let ids = (event.child, replaces);
         self.placement
             .begin(&self.database, ids, &mut child, choice);
         self.policies.add_child_sa(policy);
@@ -220,7 +227,11 @@ impl Join {
         let Some(policy) = self.policies.policy(new.policy) else {
             return;
         };
-        if self.handover.begin(child, &self.child_sas, policy, now) {
+        let placements = self.database.placements();
+        let begun = self
+            .handover
+            .begin(child, &self.child_sas, (policy, placements), now);
+        if begun {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
         }
@@ -232,7 +243,11 @@ impl Join {
         let Some(policy) = new.and_then(|new| self.policies.policy(new.policy)) else {
             return;
         };
-        if self.handover.switch(child, &self.child_sas, policy) {
+        let placements = self.database.placements();
+        if self
+            .handover
+            .switch(child, &self.child_sas, (policy, placements))
+        {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
         }
@@ -250,8 +265,9 @@ impl Join {
         self.dummies.remove(gone.policy, event.child);
         self.handover.linger(event.spi_in, now + event.linger);
         if let Some(policy) = self.policies.policy(gone.policy) {
+            let (child_sas, placements) = (&self.child_sas, self.database.placements());
             self.handover
-                .end(event.child, &gone, &self.child_sas, policy);
+                .end(event.child, &gone, child_sas, (policy, placements));
             policy.acquire_done();
         }
         self.policies.remove_child_sa(gone.policy);
@@ -379,6 +395,21 @@ impl Join {
     /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
         self.placement.engine_of(child)
+    }
+
+    /// Returns the engine that a half of a child SA is with, or `None` if there is only one engine.
+    pub fn engine_of_half(
+        &self,
+        child: &InstalledChild,
+        direction: SaDirection,
+    ) -> Option<&'static str> {
+        self.placement.engine_of_half(child, direction)
+    }
+
+    /// Returns why a child SA, or a half of it, is not with the engine that it is to be with.
+    pub fn engine_reason(&self, child: &InstalledChild) -> Option<String> {
+        let configured = self.policies.configured_child(&child.name);
+        self.placement.engine_reason(child, configured)
     }
 
     /// Returns the engines of an adaptive child. Returns `None` for other children.

@@ -13,13 +13,13 @@ use std::time::Duration;
 use esplanade_crypto::Direction;
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::Database;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon};
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon, SaDirection};
 
 use super::child_sas::{Carrier, ChildSas, InstalledChild};
 use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
 use super::policy_book::PolicyBook;
 use crate::config::{EngineKind, SaOptions};
-use crate::gpu;
+use crate::gpu::GpuLimits;
 use crate::share::{Balancer, HalfMove, LoadSample, ShareLimits, ShareReport};
 use crate::worker::CoreHandle;
 
@@ -44,6 +44,15 @@ pub(super) enum EngineChoice {
 struct HalfId {
     child: ChildSaId,
     is_outbound: bool,
+}
+
+/// The beginning of a child SA as an adaptive one.
+#[derive(Clone, Copy, Debug)]
+enum AdaptedFrom {
+    /// The SA is new. It may replace another.
+    Replaced(Option<ChildSaId>),
+    /// The SA is up, and stays where it is.
+    ItsPlace,
 }
 
 impl HalfId {
@@ -116,8 +125,8 @@ impl ChildSaDevice for CoreHandle {
 pub(super) struct Placement {
     /// The workers' engines, in their order.
     engines: Vec<&'static str>,
-    /// The GPU's kernels have tables.
-    gpu_tables: bool,
+    /// What the GPU carries.
+    gpu: GpuLimits,
     core: Option<Box<dyn ChildSaDevice>>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
@@ -134,8 +143,33 @@ impl Placement {
         self.engines = engines;
     }
 
-    pub fn set_gpu_tables(&mut self, tables: bool) {
-        self.gpu_tables = tables;
+    /// Sets what the GPU carries. Halves that it carries no more go to the CPU, and others may go to it.
+    pub fn set_gpu_limits(
+        &mut self,
+        limits: GpuLimits,
+        database: &Database,
+        policies: &PolicyBook,
+        child_sas: &mut ChildSas,
+    ) {
+        if self.gpu == limits {
+            return;
+        }
+        self.gpu = limits;
+        let gpu = self.index_of(EngineKind::Gpu.name());
+        let concerned = child_sas.iter().filter_map(|(id, child)| {
+            let choice = match child.is_adaptive {
+                true => Some(EngineChoice::Adaptive),
+                false => self.wanted(policies.configured_child(&child.name)?),
+            };
+            let is_gpu = |choice: &EngineChoice| {
+                *choice == EngineChoice::Adaptive || gpu.map(EngineChoice::Worker) == Some(*choice)
+            };
+            let choice = choice.filter(is_gpu)?;
+            matches!(child.carrier, Carrier::Cpu(_)).then_some((id, choice))
+        });
+        for (id, choice) in concerned.collect::<Vec<_>>() {
+            self.settle(database, child_sas, id, choice);
+        }
     }
 
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
@@ -151,21 +185,26 @@ impl Placement {
 
     /// Returns the place for the next SA of a child: as ordered, else as configured, else the usual engine.
     pub fn choice(&self, configured: &ConfiguredPolicy) -> EngineChoice {
-        if let Some(ordered) = self.ordered.get(&configured.name()) {
-            return *ordered;
-        }
-        let Some(kind) = configured.sa.engine else {
-            return self.usual();
-        };
-        self.find(kind.name()).unwrap_or_else(|| {
+        self.wanted(configured).unwrap_or_else(|| {
             tracing::warn!(
                 connection = configured.connection,
                 child = configured.child,
                 "the engine {} is there from the next start on",
-                kind.name()
+                configured.sa.engine.map_or("-", EngineKind::name)
             );
             self.usual()
         })
+    }
+
+    /// Returns the place that a child is to have. Returns `None` if the gateway has no such engine.
+    fn wanted(&self, configured: &ConfiguredPolicy) -> Option<EngineChoice> {
+        if let Some(ordered) = self.ordered.get(&configured.name()) {
+            return Some(*ordered);
+        }
+        match configured.sa.engine {
+            Some(kind) => self.find(kind.name()),
+            None => Some(self.usual()),
+        }
     }
 
     fn find(&self, name: &str) -> Option<EngineChoice> {
@@ -223,22 +262,32 @@ impl Placement {
     }
 
     /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
-    /// Halves of an adaptive child begin where those of the SA are that they replace.
+    /// Halves of an adaptive child begin where those of the SA are that they replace. Before the SA is sent with,
+    /// [`Placements::succeed`](esplanade_ipsec::placement::Placements::succeed) is due.
     pub fn begin(
         &mut self,
         database: &Database,
-        (id, replaces): (ChildSaId, Option<ChildSaId>),
+        (id, replaces): (ChildSaId, Option<(ChildSaId, &InstalledChild)>),
         child: &mut InstalledChild,
         choice: EngineChoice,
     ) {
         let [sealing, opening] = match choice {
             EngineChoice::Core => return,
             EngineChoice::Worker(index) => self.able(index, child),
-            EngineChoice::Adaptive => self.adapt(id, replaces, child),
+            EngineChoice::Adaptive => {
+                let replaced = replaces.map(|(replaced, _)| replaced);
+                self.adapt(id, AdaptedFrom::Replaced(replaced), child)
+            }
         };
         child.is_adaptive = choice == EngineChoice::Adaptive;
         child.outbound.common.placement.begin(sealing);
         place(database, &child.inbound.common, opening);
+        if let Some((_, replaced)) = replaces {
+            let (new, old) = (&child.inbound.common, &replaced.inbound.common);
+            database
+                .placements()
+                .succeed(&new.placement, &old.placement);
+        }
     }
 
     /// Forgets a child SA that is gone.
@@ -255,12 +304,9 @@ impl Placement {
     fn able(&self, index: u8, child: &InstalledChild) -> [u8; 2] {
         let is_gpu = self.index_of(EngineKind::Gpu.name()) == Some(index);
         let cpu = self.index_of(EngineKind::Cpu.name());
-        let able = |half: &SaCommon, direction| {
-            let carries = || gpu::carries(half.transform(), direction, self.gpu_tables);
-            match cpu {
-                Some(cpu) if is_gpu && !carries() => cpu,
-                _ => index,
-            }
+        let able = |half: &SaCommon, direction| match cpu {
+            Some(cpu) if is_gpu && self.gpu.refusal(half, direction).is_some() => cpu,
+            _ => index,
         };
         [
             able(&child.outbound.common, Direction::Seal),
@@ -269,28 +315,46 @@ impl Placement {
     }
 
     /// Gives the halves that the GPU may carry to the balancer. Returns the engines that seal and open now.
-    fn adapt(
-        &mut self,
-        id: ChildSaId,
-        replaces: Option<ChildSaId>,
-        child: &InstalledChild,
-    ) -> [u8; 2] {
+    fn adapt(&mut self, id: ChildSaId, from: AdaptedFrom, child: &InstalledChild) -> [u8; 2] {
         let [cpu, gpu] = self.shared();
-        let tables = self.gpu_tables;
+        let limits = &self.gpu;
         let Some(balancer) = &mut self.balancer else {
             return [cpu; 2];
         };
         HalfId::both(id).map(|half| {
             let sa = half.of(child);
-            if is_urgent(sa) || !gpu::carries(sa.transform(), half.direction(), tables) {
+            if is_urgent(sa) || limits.refusal(sa, half.direction()).is_some() {
+                balancer.remove(half);
                 return cpu;
             }
-            let replaced = replaces.map(|child| HalfId { child, ..half });
-            match balancer.add(half, replaced) {
-                true => gpu,
-                false => cpu,
-            }
+            let on_gpu = match from {
+                AdaptedFrom::Replaced(replaced) => {
+                    balancer.add(half, replaced.map(|child| HalfId { child, ..half }))
+                }
+                AdaptedFrom::ItsPlace => balancer.adopt(half, sa.placement.get().engine == gpu),
+            };
+            if on_gpu { gpu } else { cpu }
         })
+    }
+
+    /// Puts the halves of an SA that is up where they are to be.
+    fn settle(
+        &mut self,
+        database: &Database,
+        child_sas: &ChildSas,
+        id: ChildSaId,
+        choice: EngineChoice,
+    ) {
+        let Some(child) = child_sas.get(id) else {
+            return;
+        };
+        let [sealing, opening] = match choice {
+            EngineChoice::Core => return,
+            EngineChoice::Worker(index) => self.able(index, child),
+            EngineChoice::Adaptive => self.adapt(id, AdaptedFrom::ItsPlace, child),
+        };
+        place(database, &child.outbound.common, sealing);
+        place(database, &child.inbound.common, opening);
     }
 
     /// Returns the engines between which adaptive children move.
@@ -442,15 +506,10 @@ impl Placement {
                 // The CPU is the choice now, whatever the core has said of the SA.
                 child.carrier = Carrier::Cpu(None);
                 child.is_adaptive = choice == EngineChoice::Adaptive;
-                let [sealing, opening] = match choice {
-                    EngineChoice::Worker(index) => {
-                        self.forget(id);
-                        self.able(index, child)
-                    }
-                    _ => self.adapt(id, None, child),
-                };
-                place(database, &child.outbound.common, sealing);
-                place(database, &child.inbound.common, opening);
+                if !child.is_adaptive {
+                    self.forget(id);
+                }
+                self.settle(database, child_sas, id, choice);
                 true
             }
             (EngineChoice::Core, Carrier::Cpu(_)) | (_, Carrier::Fpga) => {
@@ -475,6 +534,53 @@ impl Placement {
         let several = self.engines.len() > 1 || self.core.is_some();
         let name = self.engines.get(usize::from(index)).copied();
         name.filter(|_| several)
+    }
+
+    /// Returns the engine that a half of a child SA is with, or `None` if there is only one engine.
+    pub fn engine_of_half(
+        &self,
+        child: &InstalledChild,
+        direction: SaDirection,
+    ) -> Option<&'static str> {
+        let half = match direction {
+            SaDirection::Inbound => &child.inbound.common,
+            SaDirection::Outbound => &child.outbound.common,
+        };
+        let usual = self.engine_of(child)?;
+        let index = usize::from(half.placement.get().engine);
+        match child.carrier {
+            Carrier::Fpga => Some(usual),
+            Carrier::Cpu(_) => self.engines.get(index).copied(),
+        }
+    }
+
+    /// Returns why a child SA, or a half of it, is not with the engine that it is to be with.
+    pub fn engine_reason(
+        &self,
+        child: &InstalledChild,
+        configured: Option<&ConfiguredPolicy>,
+    ) -> Option<String> {
+        let Carrier::Cpu(of_core) = &child.carrier else {
+            return None;
+        };
+        if of_core.is_some() {
+            return of_core.clone();
+        }
+        let gpu = EngineChoice::Worker(self.index_of(EngineKind::Gpu.name())?);
+        let is_bound = || configured.and_then(|configured| self.wanted(configured)) == Some(gpu);
+        if !child.is_adaptive && !is_bound() {
+            return None;
+        }
+        let of = |half: &SaCommon, direction| match child.is_adaptive && is_urgent(half) {
+            true => Some("packets of its class wait for no batch of the GPU".to_owned()),
+            false => self.gpu.refusal(half, direction),
+        };
+        let sealing = of(&child.outbound.common, Direction::Seal);
+        let opening = of(&child.inbound.common, Direction::Open);
+        let is_same = sealing == opening;
+        let reasons = sealing.into_iter().chain(opening.filter(|_| !is_same));
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        (!reasons.is_empty()).then_some(reasons)
     }
 
     fn all_names(&self) -> String {

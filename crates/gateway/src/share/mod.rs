@@ -33,6 +33,8 @@ const BUDGET: f64 = 0.015;
 const PAUSE: Duration = Duration::from_millis(400);
 const LATE_PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// A failure is forgotten after so long without another, not counting the pause after it.
+const GOOD_TIME: Duration = Duration::from_secs(60);
 /// The GPU's share ends at once if most batches take so many times the limit.
 const FAR_TOO_LATE: u32 = 8;
 /// A load that differs by this factor from that of a trial in vain is worth another trial.
@@ -59,6 +61,8 @@ pub struct ShareReport {
     pub on_gpu: usize,
     pub p99: Option<Duration>,
     pub busy_percent: u64,
+    /// The GPU takes batches and gives them back.
+    pub in_service: bool,
     pub moves: u64,
     pub trials: u64,
     /// Trials that were undone.
@@ -83,13 +87,21 @@ struct Before {
     is_full: bool,
 }
 
-/// When trials in one direction may go on.
+/// When trials in one direction may go on. Trials in vain and late batches have different causes, so each has its own
+/// pauses.
 #[derive(Debug, Default)]
 struct Patience {
+    vain: Pauses,
+    late: Pauses,
+    /// The load when a trial was in vain last. A very different load is worth another trial before its time.
+    load: Option<Before>,
+}
+
+/// Pauses after failures of one cause.
+#[derive(Debug, Default)]
+struct Pauses {
     failures: u32,
     until: Duration,
-    /// The load when a trial failed last. A very different load is worth another trial before its time.
-    load: Option<Before>,
 }
 
 /// Decides which SA halves the GPU carries. `K` names a half.
@@ -150,6 +162,16 @@ impl<K: Copy + Ord> Balancer<K> {
         on_gpu
     }
 
+    /// Takes a half into account that is up, and leaves it where it is. Returns whether that is the GPU.
+    pub fn adopt(&mut self, half: K, on_gpu: bool) -> bool {
+        if let Some(known) = self.halves.is_on_gpu(half) {
+            return known;
+        }
+        self.halves.add(half, None);
+        self.halves.place(half, on_gpu);
+        on_gpu
+    }
+
     /// Forgets a half: it is gone, or somebody else decides about it.
     pub fn remove(&mut self, half: K) {
         self.halves.remove(half);
@@ -198,6 +220,7 @@ impl<K: Copy + Ord> Balancer<K> {
             percent: (of_gpu / all.max(1.0) * 100.0).round() as u64,
             halves: self.halves.len(),
             on_gpu: self.halves.on_gpu(),
+            in_service: self.in_service,
             ..self.report
         }
     }
@@ -256,7 +279,11 @@ impl<K: Copy + Ord> Balancer<K> {
         let is_first = self.halves.on_gpu() > 0 || (self.in_service && !sample.in_service);
         self.in_service = sample.in_service;
         self.window = Window::default();
-        self.report.p99 = sample.latency.p99().or(self.report.p99);
+        self.report.p99 = sample
+            .latency
+            .p99()
+            .or(self.report.p99.filter(|_| self.in_service));
+        self.report.busy_percent = (sample.busy * 100.0).round() as u64;
         if !is_first {
             if self.recovers.take().is_some() {
                 self.settle_debt(now);
@@ -268,7 +295,7 @@ impl<K: Copy + Ord> Balancer<K> {
             self.recovers = Some(trial.before.passed);
         }
         self.step_up = STEP_MIN;
-        self.up.fail(LATE_PAUSE, None, now);
+        self.up.late(now);
         let all = self.halves.all_on_gpu();
         moves(all, false)
     }
@@ -286,22 +313,23 @@ impl<K: Copy + Ord> Balancer<K> {
             self.settle_debt(now);
             let (patience, step) = self.of_direction(trial.to_gpu);
             // After a failure the end is near, and larger steps would miss it.
-            match patience.failures {
-                0 => *step = (*step * 2.0).min(1.0),
-                _ => patience.failures -= 1,
+            if !patience.succeed(now) {
+                *step = (*step * 2.0).min(1.0);
             }
             return Vec::new();
         }
         self.report.undone += 1;
         self.recovers = Some(before);
-        let pause = if is_late { LATE_PAUSE } else { PAUSE };
         let (patience, step) = self.of_direction(trial.to_gpu);
         *step = match trial.to_gpu && holds && !is_late {
             // It changed nothing: perhaps more does.
             true => (*step * 2.0).min(1.0),
             false => (*step / 2.0).max(STEP_MIN),
         };
-        patience.fail(pause, (!is_late).then_some(trial.before), now);
+        match is_late {
+            true => patience.late(now),
+            false => patience.in_vain(trial.before, now),
+        }
         let there = |half: &K| self.halves.is_on_gpu(*half) == Some(trial.to_gpu);
         let undone = trial.moved.into_iter().filter(there).collect();
         moves(undone, !trial.to_gpu)
@@ -320,7 +348,7 @@ impl<K: Copy + Ord> Balancer<K> {
         if self.late > 1 || self.late == 1 && most_are_late {
             self.late = 0;
             self.step_up = (self.step_up / 2.0).max(STEP_MIN);
-            self.up.fail(LATE_PAUSE, None, now);
+            self.up.late(now);
             return moves(self.halves.smallest_on_gpu(2.0 * STEP), false);
         }
         let load = Before {
@@ -328,8 +356,8 @@ impl<K: Copy + Ord> Balancer<K> {
             is_full: busy >= FULL,
         };
         let may = |patience: &mut Patience| {
-            patience.follow(load, now);
-            now >= patience.until && now >= self.affordable
+            patience.follow(load);
+            now >= patience.until() && now >= self.affordable
         };
         if busy >= threshold {
             return match may(&mut self.up) {
@@ -381,15 +409,28 @@ impl<K: Copy + Ord> Balancer<K> {
 }
 
 impl Patience {
-    fn fail(&mut self, pause: Duration, load: Option<Before>, now: Duration) {
-        let factor = 1 << self.failures.min(16);
-        self.failures += 1;
-        self.until = now + pause.saturating_mul(factor).min(PAUSE_MAX);
-        self.load = load;
+    fn in_vain(&mut self, load: Before, now: Duration) {
+        self.vain.fail(PAUSE, now);
+        self.load = Some(load);
+    }
+
+    fn late(&mut self, now: Duration) {
+        self.late.fail(LATE_PAUSE, now);
+    }
+
+    /// Forgets a failure of each cause. Returns false if there is none.
+    fn succeed(&mut self, now: Duration) -> bool {
+        let all = [&mut self.vain, &mut self.late];
+        let any = all.map(|pauses| pauses.succeed(now));
+        any.contains(&true)
+    }
+
+    fn until(&self) -> Duration {
+        self.vain.until.max(self.late.until)
     }
 
     /// Begins anew where the load is quite another one. Where a worker is full and was not, more may come than passes.
-    fn follow(&mut self, load: Before, now: Duration) {
+    fn follow(&mut self, load: Before) {
         let Before { passed, is_full } = load;
         let is_other = |load: Before| {
             passed > load.passed * OTHER_LOAD
@@ -397,11 +438,36 @@ impl Patience {
                 || is_full && !load.is_full
         };
         if self.load.is_some_and(is_other) {
-            *self = Self {
-                until: now,
-                ..Self::default()
-            };
+            (self.vain, self.load) = (Pauses::default(), None);
         }
+    }
+}
+
+impl Pauses {
+    /// Begins a pause, twice as long as the one before.
+    fn fail(&mut self, first: Duration, now: Duration) {
+        self.forget(now);
+        let pause = first.saturating_mul(1 << self.failures);
+        self.until = now + pause.min(PAUSE_MAX);
+        // Longer pauses would not come, and would take long to be forgotten.
+        self.failures += u32::from(pause < PAUSE_MAX);
+    }
+
+    /// Forgets a failure, and those that time has healed. Returns false if there is none.
+    fn succeed(&mut self, now: Duration) -> bool {
+        self.forget(now);
+        let any = self.failures > 0;
+        self.failures = self.failures.saturating_sub(1);
+        any
+    }
+
+    /// Forgets failures after good time.
+    fn forget(&mut self, now: Duration) {
+        let good = now.saturating_sub(self.until);
+        let healed = good.as_secs() / GOOD_TIME.as_secs();
+        self.failures = self
+            .failures
+            .saturating_sub(healed.min(u32::MAX.into()) as u32);
     }
 }
 

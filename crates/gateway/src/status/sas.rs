@@ -131,7 +131,7 @@ pub struct ChildTraffic {
     pub engine_in: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_out: Option<&'static str>,
-    /// The reason why the CPU carries the SA and not the FPGA core.
+    /// The reason why the CPU carries the SA, or a half of it, and not the engine that it is to be with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_reason: Option<String>,
     #[serde(flatten, serialize_with = "inbound")]

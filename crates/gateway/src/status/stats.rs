@@ -116,9 +116,12 @@ pub struct GpuStats {
     pub checked: u64,
     /// Transforms that the device does wrong.
     pub disabled: Vec<String>,
-    /// The reason why the device is out of service.
+    /// The reason why the device is out of service. Then the other figures are those of the moment when it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// The number of seconds for which it has been out of service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_for: Option<u64>,
 }
 
 /// The part of the load that the GPU carries beside the CPU.
@@ -133,6 +136,8 @@ pub struct ShareStats {
     /// carries everything.
     pub busy_percent: u64,
     pub threshold: u64,
+    /// The GPU takes batches and gives them back. If not, the CPU carries everything.
+    pub in_service: bool,
     /// The time within which 99 of 100 batches came back lately, and the time that they may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<u64>,

@@ -224,6 +224,14 @@ pub fn render_engine(stats: &Section) -> String {
         };
         let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
     }
+    let gpu = stats.sub("engine").and_then(|engine| engine.sub("gpu"));
+    if let Some((gpu, why)) = gpu.and_then(|gpu| Some((gpu, gpu.text("failed")?))) {
+        let seconds = gpu.text("failed-for").unwrap_or("-");
+        let line = format!(
+            "the GPU has been out of service for {seconds} s, and the CPU carries all: {why}"
+        );
+        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
+    }
     if let Some(why) = text("failed") {
         let line = format!("the FPGA core carries nothing any more: {why}");
         let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
@@ -241,8 +249,12 @@ fn share_line(share: &Section) -> String {
         let limit = text("latency-us");
         format!("; batches take {p99} us, {limit} at most")
     });
+    let lost = match share.text("in-service") {
+        Some("no") => "; it is out of service",
+        _ => "",
+    };
     format!(
-        "the GPU carries {} % of the load, {} of {} halves; the busiest worker is {} % busy, threshold {} %{}; moves: {}",
+        "the GPU carries {} % of the load, {} of {} halves{lost}; the busiest worker is {} % busy, threshold {} %{}; moves: {}",
         text("percent"),
         text("gpu-halves"),
         text("halves"),
@@ -307,12 +319,13 @@ fn render_child(out: &mut String, unique: &str, child: &Section) {
     }
     if let Some(engine) = child.text("engine") {
         let halves = [child.text("engine-in"), child.text("engine-out")];
-        let why = match halves {
+        let halves = match halves {
             [Some(inbound), Some(outbound)] => Some(format!("{inbound} in, {outbound} out")),
-            _ => child.text("engine-reason").map(str::to_owned),
+            _ => None,
         };
-        let why = why.map(|why| format!(": {why}"));
-        let line = format!("{engine}{}", why.unwrap_or_default());
+        let why = child.text("engine-reason").map(str::to_owned);
+        let parts = [Some(engine.to_owned()), halves, why].into_iter().flatten();
+        let line = parts.collect::<Vec<_>>().join(": ");
         let _ = writeln!(out, "    {:<8}{}", "engine", printable(&line));
     }
     for (label, side) in [("in", "in"), ("out", "out")] {

@@ -1,6 +1,7 @@
 //! OpenCL devices. The library is loaded at run time.
 
 mod memory;
+mod owned;
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -20,6 +21,7 @@ use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 
+use self::owned::Owned;
 use super::host_memory::{HostMemory, HostMemoryUse};
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::tables::DeviceKind;
@@ -60,16 +62,16 @@ pub struct OpenClOptions {
 
 /// A queue with the memory of one launch.
 struct Stream {
-    queue: CommandQueue,
+    queue: Owned<CommandQueue>,
     /// The entry point of each stage.
-    stages: [Kernel; STAGES],
-    input: Buffer<u8>,
-    output: Buffer<u8>,
-    jobs: Buffer<u32>,
-    order: Buffer<u32>,
-    groups: [Buffer<u32>; STAGES],
-    scratch: Buffer<u32>,
-    verdicts: Buffer<u32>,
+    stages: [Owned<Kernel>; STAGES],
+    input: Owned<Buffer<u8>>,
+    output: Owned<Buffer<u8>>,
+    jobs: Owned<Buffer<u32>>,
+    order: Owned<Buffer<u32>>,
+    groups: [Owned<Buffer<u32>>; STAGES],
+    scratch: Owned<Buffer<u32>>,
+    verdicts: Owned<Buffer<u32>>,
 }
 
 /// A launch, with everything that the device reads and writes until it has finished.
@@ -79,17 +81,20 @@ struct UnderWay {
     batches: Vec<Batch>,
     verdicts: Vec<u32>,
     /// The kernels' runs, with their stages. A later command may complete although a kernel has not run.
-    runs: Vec<(usize, Event)>,
+    runs: Runs,
     /// Complete when the last read is.
-    last: Event,
+    last: Owned<Event>,
 }
 
+/// The kernels' runs, with their stages.
+type Runs = Vec<(usize, Owned<Event>)>;
+
 struct KeyTable {
-    queue: CommandQueue,
-    expand: Kernel,
-    wipe: Kernel,
-    rows: Buffer<u32>,
-    staging: Buffer<u32>,
+    queue: Owned<CommandQueue>,
+    expand: Owned<Kernel>,
+    wipe: Owned<Kernel>,
+    rows: Owned<Buffer<u32>>,
+    staging: Owned<Buffer<u32>>,
 }
 
 fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
@@ -97,6 +102,11 @@ fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
         call,
         why: error.to_string(),
     }
+}
+
+/// Takes the event of a command.
+fn event(call: &'static str, made: Result<Event, ClError>) -> Result<Owned<Event>, DeviceError> {
+    made.map(Owned::new).map_err(failed(call))
 }
 
 /// A device, its name with its platform's, and whether it is a GPU.
@@ -193,13 +203,14 @@ impl OpenCl {
         })?;
         let Found { device, name, .. } = found;
         let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
-        let context = Arc::new(context);
+        let context = Arc::new(Owned::new(context));
         let build = match tables {
             true => format!("-cl-std=CL1.2 {}", kernels::TABLES),
             false => "-cl-std=CL1.2".to_owned(),
         };
         let program = Program::create_and_build_from_source(&context, kernels::SOURCE, &build)
             .map_err(|log| DeviceError::Compiler(log.to_string()))?;
+        let program = Owned::new(program);
         let keys = KeyTable::new(&context, &program)?;
         let free = (0..DEPTH)
             .map(|_| Stream::new(&context, &program, &keys.rows, options))
@@ -216,11 +227,12 @@ impl OpenCl {
     }
 }
 
-fn kernel(program: &Program, name: &str) -> Result<Kernel, DeviceError> {
-    Kernel::create(program, name).map_err(failed("clCreateKernel"))
+fn kernel(program: &Program, name: &str) -> Result<Owned<Kernel>, DeviceError> {
+    let kernel = Kernel::create(program, name);
+    kernel.map(Owned::new).map_err(failed("clCreateKernel"))
 }
 
-fn queue(context: &Context, is_timed: bool) -> Result<CommandQueue, DeviceError> {
+fn queue(context: &Context, is_timed: bool) -> Result<Owned<CommandQueue>, DeviceError> {
     let properties = if is_timed {
         CL_QUEUE_PROFILING_ENABLE
     } else {
@@ -228,7 +240,10 @@ fn queue(context: &Context, is_timed: bool) -> Result<CommandQueue, DeviceError>
     };
     // OpenCL 1.2 has no other call than the one that later versions deprecate.
     #[allow(deprecated)]
-    CommandQueue::create_default(context, properties).map_err(failed("clCreateCommandQueue"))
+    let queue = CommandQueue::create_default(context, properties);
+    queue
+        .map(Owned::new)
+        .map_err(failed("clCreateCommandQueue"))
 }
 
 /// Makes a buffer of `count` values and fills it with zeros: memory may have been another program's.
@@ -236,10 +251,10 @@ fn buffer<T: Default>(
     context: &Context,
     queue: &CommandQueue,
     count: usize,
-) -> Result<Buffer<T>, DeviceError> {
+) -> Result<Owned<Buffer<T>>, DeviceError> {
     // SAFETY: there is no host pointer.
     let buffer = unsafe { Buffer::create(context, CL_MEM_READ_WRITE, count, ptr::null_mut()) };
-    let mut buffer = buffer.map_err(failed("clCreateBuffer"))?;
+    let mut buffer = Owned::new(buffer.map_err(failed("clCreateBuffer"))?);
     zero(queue, &mut buffer, count)?;
     Ok(buffer)
 }
@@ -253,17 +268,17 @@ fn zero<T: Default>(
     let filled = unsafe {
         queue.enqueue_fill_buffer(buffer, &[T::default()], 0, count * size_of::<T>(), &[])
     };
-    filled.map_err(failed("clEnqueueFillBuffer")).map(drop)
+    event("clEnqueueFillBuffer", filled).map(drop)
 }
 
 /// Runs a kernel whose arguments are set.
-fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<Event, DeviceError> {
+fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<Owned<Event>, DeviceError> {
     let group = GROUP_LANES;
     // SAFETY: the caller has set all arguments, and the buffers are large enough for what the lanes use. The sizes are
     // of one dimension, and are read during the call.
-    let event =
+    let begun =
         unsafe { queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), &lanes, &group, &[]) };
-    event.map_err(failed("clEnqueueNDRangeKernel"))
+    event("clEnqueueNDRangeKernel", begun)
 }
 
 impl KeyTable {
@@ -291,14 +306,14 @@ impl KeyTable {
             self.queue
                 .enqueue_write_buffer(&mut self.staging, CL_TRUE, 0, words, &[])
         };
-        written.map_err(failed("clEnqueueWriteBuffer"))?;
+        event("clEnqueueWriteBuffer", written)?;
         let kernel = if wipe { &self.wipe } else { &self.expand };
         // SAFETY: the third argument is a uint.
         unsafe { kernel.set_arg(2, &(count as cl_uint)) }.map_err(failed("clSetKernelArg"))?;
-        let event = run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
+        let begun = run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
         zero(&self.queue, &mut self.staging, KEYS_AT_ONCE * RAW_WORDS)?;
         self.queue.finish().map_err(failed("clFinish"))?;
-        check_complete(&event)
+        check_complete(&begun)
     }
 }
 
@@ -373,8 +388,7 @@ impl Stream {
         batches: &mut [Batch],
         verdicts: &mut [u32],
         memory: Option<&HostMemory>,
-    ) -> Result<(Vec<(usize, Event)>, Event), DeviceError> {
-        let written = failed("clEnqueueWriteBuffer");
+    ) -> Result<(Runs, Owned<Event>), DeviceError> {
         let in_place = memory.filter(|_| !launch.outputs.is_empty());
         match in_place {
             Some(memory) => self.use_memory(memory)?,
@@ -390,8 +404,9 @@ impl Stream {
         for (buffer, words) in tables.into_iter().chain(self.groups.iter_mut().zip(groups)) {
             if !words.is_empty() {
                 // SAFETY: the caller keeps the launch. Its tables fit by the launch's limits.
-                unsafe { queue.enqueue_write_buffer(buffer, CL_FALSE, 0, words, &[]) }
-                    .map_err(&written)?;
+                let written =
+                    unsafe { queue.enqueue_write_buffer(buffer, CL_FALSE, 0, words, &[]) };
+                event("clEnqueueWriteBuffer", written)?;
             }
         }
         // A stage that does not run must not find an earlier launch's verdicts.
@@ -413,7 +428,7 @@ impl Stream {
             let queue = &self.queue;
             queue.enqueue_read_buffer(&self.verdicts, CL_FALSE, 0, verdicts, &[])
         };
-        Ok((runs, last.map_err(failed("clEnqueueReadBuffer"))?))
+        Ok((runs, event("clEnqueueReadBuffer", last)?))
     }
 
     /// Lets the kernels read and write where the arenas are. Jobs have their places there.
@@ -447,10 +462,10 @@ impl Stream {
             let bytes = &batch.buffer[part.bytes.clone()];
             if !bytes.is_empty() {
                 // SAFETY: the caller keeps the batch. The parts fit the buffer by the launch's limits.
-                unsafe {
+                let written = unsafe {
                     queue.enqueue_write_buffer(&mut self.input, CL_FALSE, part.word * 4, bytes, &[])
-                }
-                .map_err(failed("clEnqueueWriteBuffer"))?;
+                };
+                event("clEnqueueWriteBuffer", written)?;
             }
         }
         // The bytes between the packets come back as they were.
@@ -458,7 +473,7 @@ impl Stream {
         let copied = unsafe {
             queue.enqueue_copy_buffer(&self.input, &mut self.output, 0, 0, launch.words * 4, &[])
         };
-        copied.map_err(failed("clEnqueueCopyBuffer")).map(drop)
+        event("clEnqueueCopyBuffer", copied).map(drop)
     }
 
     /// Copies the batches back.
@@ -471,11 +486,11 @@ impl Stream {
             let bytes = &mut batch.buffer[part.bytes.clone()];
             if !bytes.is_empty() {
                 // SAFETY: the caller keeps the batch, and does not touch it.
-                unsafe {
+                let read = unsafe {
                     let (queue, from) = (&self.queue, part.word * 4);
                     queue.enqueue_read_buffer(&self.output, CL_FALSE, from, bytes, &[])
-                }
-                .map_err(failed("clEnqueueReadBuffer"))?;
+                };
+                event("clEnqueueReadBuffer", read)?;
             }
         }
         Ok(())

@@ -78,6 +78,11 @@ impl Inbound {
         Self { batches, ..self }
     }
 
+    /// Moves empty batches into arenas that the engine wants, while the walk goes on.
+    pub fn use_arenas_of(&mut self, engine: &dyn Engine) {
+        self.batches.use_arenas_of(engine);
+    }
+
     /// Drops removed SAs, except those that a batch under way needs. Every push does this too. Call it when there is
     /// nothing to push.
     pub fn refresh(&mut self, sad: &Sad) {

@@ -170,6 +170,11 @@ impl Outbound {
         Self { batches, ..self }
     }
 
+    /// Moves empty batches into arenas that the engine wants, while the walk goes on.
+    pub fn use_arenas_of(&mut self, engine: &dyn Engine) {
+        self.batches.use_arenas_of(engine);
+    }
+
     /// Sets the size of the flow cache for each IP version. The best size is the number of flows in use at a time.
     #[must_use]
     pub fn with_flows(self, flows: usize) -> Self {

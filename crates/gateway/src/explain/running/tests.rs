@@ -20,6 +20,7 @@ struct Site {
     asks: bool,
     device: u16,
     led: Option<RoutedTo>,
+    engine: Option<&'static str>,
 }
 
 fn net(text: &str, bits: u8) -> AddressRange {
@@ -60,6 +61,7 @@ impl Site {
             asks: true,
             device: 9000,
             led: Some(RoutedTo::Tun),
+            engine: None,
         }
     }
 
@@ -83,6 +85,10 @@ impl Gateway for Site {
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)> {
         assert_eq!(inbound, sa.spi == 900);
         (sa.policy == SITE).then(|| ("site/net-1".to_owned(), "INSTALLED"))
+    }
+
+    fn engine(&self, _: &SaCommon, _: bool) -> Option<String> {
+        self.engine.map(str::to_owned)
     }
 
     fn path(&self, _: IpAddr) -> Option<KnownMtu> {

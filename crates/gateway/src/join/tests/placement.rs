@@ -5,7 +5,7 @@ use esplanade_ipsec::sa::DscpSet;
 
 use super::*;
 use crate::config::EngineKind;
-use crate::gpu;
+use crate::gpu::carries;
 use crate::latency::LatencyCounts;
 
 /// A core that takes every SA, or none and says why.
@@ -199,8 +199,9 @@ fn an_order_ends_and_begins_the_balance_of_a_child() {
         );
         assert!(!join.balances());
         join.set_engine(None, "net", "adaptive").unwrap();
-        assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
-        assert!(join.balances());
+        assert_eq!(engines(&join, sa.child), Some([engine_name; 2]));
+        let on_gpu = if engine_name == "gpu" { 2 } else { 0 };
+        assert_eq!(join.share().unwrap().on_gpu, on_gpu);
     }
     // A reload that changes nothing leaves the halves where they are.
     busy_second(&mut join, sa.child, 0, true);
@@ -241,7 +242,7 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
         );
     }
     let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
-    let lacking = |transform: &Transform| !gpu::carries(*transform, Direction::Open, false);
+    let lacking = |transform: &Transform| !carries(*transform, Direction::Open, false);
     let mut sa = installed(&join, 1, "10.2.0.0/16", None);
     sa.esp.transform = *Transform::ESP
         .iter()
@@ -252,4 +253,114 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
     join.install(&sa, 0).unwrap();
     assert!(!join.balances());
     assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
+}
+
+fn reason(join: &Join, id: ChildSaId) -> Option<String> {
+    join.engine_reason(join.child(id).unwrap())
+}
+
+#[test]
+fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
+    let transform = Transform::ESP[0];
+    let limits = |disabled: &[Transform], keys| GpuLimits {
+        disabled: disabled.to_vec(),
+        keys,
+        ..GpuLimits::default()
+    };
+    for engine in ["gpu", "adaptive"] {
+        for (limits, why) in [
+            (limits(&[transform], usize::MAX), "gives wrong results for"),
+            (limits(&[], 0), "has 0 keys at most"),
+        ] {
+            let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+            join.set_engine(None, "net", engine).unwrap();
+            let begun = installed(&join, 1, "10.2.0.0/16", None);
+            join.install(&begun, 0).unwrap();
+            assert_eq!(reason(&join, begun.child), None);
+            if engine == "adaptive" {
+                busy_second(&mut join, begun.child, 0, true);
+                busy_second(&mut join, begun.child, 1, true);
+            }
+            let at = |join: &Join, id| {
+                let child = join.child(id).unwrap();
+                let of = |direction| join.engine_of_half(child, direction).unwrap();
+                [of(SaDirection::Outbound), of(SaDirection::Inbound)]
+            };
+            assert_eq!(at(&join, begun.child), ["gpu", "gpu"]);
+            // The device was opened again, and does less.
+            join.set_gpu_limits(limits.clone());
+            let next = installed(&join, 2, "10.2.0.0/16", Some(1));
+            join.install(&next, 0).unwrap();
+            for id in [begun.child, next.child] {
+                assert_eq!(at(&join, id), ["cpu", "cpu"], "{engine}");
+                assert!(reason(&join, id).is_some_and(|text| text.contains(why)));
+            }
+            assert!(!join.balances());
+            // It does all again.
+            join.set_gpu_limits(GpuLimits::default());
+            assert_eq!(reason(&join, next.child), None);
+            match engine {
+                "gpu" => assert_eq!(at(&join, next.child), ["gpu", "gpu"]),
+                _ => assert_eq!(join.share().unwrap().halves, 4),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_successor_overtakes_nothing() {
+    let moments = |join: &Join, sa: &ChildSaInstalled| {
+        let child = join.child(sa.child).unwrap();
+        let halves = [&child.outbound.common, &child.inbound.common];
+        halves.map(|half| half.placement.get().moment)
+    };
+    let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+    let first = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&first, 0).unwrap();
+    join.use_outbound(first.child, Instant::now());
+    assert_eq!(moments(&join, &first), [0, 0]);
+    busy_second(&mut join, first.child, 0, true);
+    busy_second(&mut join, first.child, 1, true);
+
+    // A reauthentication names no SA that is replaced.
+    let second = installed(&join, 2, "10.2.0.0/16", None);
+    join.install(&second, 0).unwrap();
+    join.use_outbound(second.child, Instant::now());
+    assert_eq!(engines(&join, second.child), Some(["gpu", "gpu"]));
+    assert_eq!(moments(&join, &second)[0], moments(&join, &first)[0]);
+
+    // The next SA is with the CPU, and the GPU may still have packets of the former one.
+    join.set_gpu_limits(GpuLimits {
+        keys: 0,
+        ..GpuLimits::default()
+    });
+    join.set_engine(None, "net", "cpu").unwrap();
+    let former = moments(&join, &second);
+    let third = installed(&join, 3, "10.2.0.0/16", None);
+    join.install(&third, 0).unwrap();
+    join.use_outbound(third.child, Instant::now());
+    let last = moments(&join, &third);
+    assert!(
+        last[0] >= former[0] && last[1] >= former[1],
+        "{former:?}, {last:?}"
+    );
+    join.set_engine(None, "net", "gpu").unwrap();
+    join.set_gpu_limits(GpuLimits::default());
+    let (former, fourth) = (
+        moments(&join, &third),
+        installed(&join, 4, "10.2.0.0/16", None),
+    );
+    join.placement.forget_orders();
+    join.set_engine(None, "net", "cpu").unwrap();
+    join.install(&fourth, 0).unwrap();
+    let third_place = &join.child(third.child).unwrap().outbound.common.placement;
+    join.database.placements().place(third_place, 1);
+    let moved = moments(&join, &third);
+    assert!(moved[0] > former[0]);
+    join.use_outbound(fourth.child, Instant::now());
+    assert!(moments(&join, &fourth)[0] > moved[0]);
+    // The newest SA ends, and the one before carries on with another engine.
+    let fourth_place = moments(&join, &fourth)[0];
+    join.delete(&deleted(&fourth, false, EndAction::Clear), Instant::now());
+    assert!(moments(&join, &third)[0] > fourth_place);
 }

@@ -70,6 +70,7 @@ fn a_device_that_fails_loses_its_share_and_begins_anew() {
     assert!(!course.on_gpu.contains(&true));
     let moves = course.balancer.report().moves;
     course.run(MINUTE);
+    assert!(!course.balancer.report().in_service);
     assert_eq!(
         course.balancer.report().moves,
         moves,
@@ -77,6 +78,7 @@ fn a_device_that_fails_loses_its_share_and_begins_anew() {
     );
     course.world.in_service = true;
     course.run(1);
+    assert!(course.balancer.report().in_service);
     assert!(!course.on_gpu.contains(&true));
     let best = course.world.best(LIMITS);
     course.run(MINUTE);
@@ -231,11 +233,100 @@ fn a_worker_that_becomes_full_is_worth_another_trial() {
     let load = |passed, is_full| Before { passed, is_full };
     let mut patience = Patience::default();
     let second = Duration::from_secs(1);
-    patience.fail(PAUSE_MAX, Some(load(100.0, false)), second);
-    patience.follow(load(120.0, false), 2 * second);
-    assert_eq!(patience.until, second + PAUSE_MAX);
-    patience.follow(load(120.0, true), 2 * second);
-    assert_eq!((patience.until, patience.failures), (2 * second, 0));
+    patience.in_vain(load(100.0, false), second);
+    patience.follow(load(120.0, false));
+    assert_eq!(patience.until(), second + PAUSE);
+    patience.follow(load(120.0, true));
+    assert_eq!(
+        (patience.until(), patience.vain.failures),
+        (Duration::ZERO, 0)
+    );
+    // Another load says nothing of a device that is late.
+    patience.late(second);
+    patience.in_vain(load(100.0, false), second);
+    patience.follow(load(120.0, true));
+    assert_eq!(patience.until(), second + LATE_PAUSE);
+}
+
+#[test]
+fn pauses_double_up_to_the_longest() {
+    let mut pauses = Pauses::default();
+    let (mut now, mut pause) = (Duration::ZERO, PAUSE);
+    for _ in 0..20 {
+        pauses.fail(PAUSE, now);
+        assert_eq!(pauses.until, now + pause);
+        (now, pause) = (pauses.until, (2 * pause).min(PAUSE_MAX));
+    }
+}
+
+/// The end of a trial, or time without one.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Vain,
+    Late,
+    Success,
+    Good(u64),
+}
+
+fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Vain),
+        3 => Just(Outcome::Late),
+        1 => Just(Outcome::Success),
+        1 => (0u64..200).prop_map(Outcome::Good),
+    ];
+    proptest::collection::vec(outcome, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn pauses_follow_their_own_failures_and_good_time_heals(outcomes in outcomes()) {
+        let load = Before { passed: 100.0, is_full: true };
+        let longest = |first: Duration, failures: u32| {
+            first.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX)
+        };
+        let mut patience = Patience::default();
+        let (mut now, mut vain, mut late) = (Duration::ZERO, 0, 0);
+        for outcome in outcomes {
+            // No trial begins during a pause.
+            now = now.max(patience.until());
+            match outcome {
+                Outcome::Vain => {
+                    let other = patience.late.until;
+                    patience.in_vain(load, now);
+                    vain += 1;
+                    let pause = patience.vain.until - now;
+                    prop_assert!(pause >= PAUSE && pause <= longest(PAUSE, vain), "{pause:?}");
+                    prop_assert_eq!(patience.late.until, other);
+                }
+                Outcome::Late => {
+                    let other = patience.vain.until;
+                    patience.late(now);
+                    late += 1;
+                    let pause = patience.late.until - now;
+                    prop_assert!(pause >= LATE_PAUSE && pause <= longest(LATE_PAUSE, late), "{pause:?}");
+                    prop_assert_eq!(patience.vain.until, other);
+                }
+                Outcome::Success => drop(patience.succeed(now)),
+                Outcome::Good(seconds) => now += Duration::from_secs(seconds),
+            }
+        }
+        let left = patience.vain.failures.max(patience.late.failures);
+        prop_assert!(left <= vain.max(late));
+        now = now.max(patience.until()) + GOOD_TIME * left;
+        patience.in_vain(load, now);
+        prop_assert_eq!(patience.vain.until, now + PAUSE);
+        patience.late(now);
+        prop_assert_eq!(patience.late.until, now + LATE_PAUSE);
+    }
+}
+
+#[test]
+fn an_adopted_half_stays_where_it_is() {
+    let mut course = Course::new(world().with_load(0.3).with_gpu(10.0, 100));
+    assert!(course.balancer.adopt(1000, true) && !course.balancer.adopt(1001, false));
+    assert!(course.balancer.adopt(1000, false), "it is known");
+    assert_eq!(course.balancer.report().on_gpu, 1);
 }
 
 #[test]

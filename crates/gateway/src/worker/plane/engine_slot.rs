@@ -16,7 +16,9 @@ use super::{JOBS_MAX, PACKETS_MAX};
 /// packets wait.
 pub const SUSPECT_MS: u64 = 100;
 /// An engine that returns nothing for this long, in milliseconds, is lost.
-const LATE_MS: u64 = 1000;
+pub const LATE_MS: u64 = 1000;
+/// The same while the worker stands still and waits for the engine, because an SA moves.
+pub const STANDING_MS: u64 = 250;
 /// The time, in milliseconds, that a lost engine rests before it is tried again.
 const REST_MS: u64 = 10_000;
 /// Number of finished batches that a CPU engine holds.
@@ -195,8 +197,8 @@ impl EngineSlot {
         }
     }
 
-    /// Tells whether the engine is lost. Before that, it becomes suspect.
-    pub fn is_late(&mut self, in_engine: usize, now_ms: u64) -> bool {
+    /// Tells whether the engine is lost, because it returns nothing for so long. Before that, it becomes suspect.
+    pub fn is_late(&mut self, in_engine: usize, late_ms: u64, now_ms: u64) -> bool {
         let waits = match in_engine {
             0 => 0,
             _ => now_ms.saturating_sub(self.moved_ms),
@@ -204,7 +206,7 @@ impl EngineSlot {
         if waits > SUSPECT_MS && self.health() == Health::InService {
             self.set_health(Health::Suspect);
         }
-        waits > LATE_MS
+        waits > late_ms
     }
 
     /// Puts the CPU in place of the engine. Returns false if that was done before.

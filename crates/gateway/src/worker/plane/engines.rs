@@ -4,7 +4,7 @@ use esplanade_crypto::{Direction, RejectReason};
 use esplanade_ipsec::sa::OutboundSa;
 
 use super::DataPlane;
-use super::engine_slot::EngineSlot;
+use super::engine_slot::{EngineSlot, LATE_MS, STANDING_MS};
 use super::pipelines::{BatchChoice, InboundPipeline, OutboundPipeline};
 use crate::worker::Clock;
 use crate::worker::counters::{IoCounters, add};
@@ -123,24 +123,25 @@ impl<I: PacketIo> DataPlane<I> {
     pub(super) fn make_room(&mut self) {
         self.seal_waiting(BatchChoice::All);
         for index in 0..self.seal.len() {
-            while !self.seal[index].walk.can_take() && self.wait_for_seal(index) {}
+            while !self.seal[index].walk.can_take() && self.wait_for_seal(index, LATE_MS) {}
         }
     }
 
-    /// Seals and sends every packet.
+    /// Seals and sends every packet. An engine that stands still is lost sooner than usual, because the worker stands
+    /// still with it. The CPU then does what the engine has.
     pub fn drain(&mut self) {
         self.seal_waiting(BatchChoice::All);
         for index in 0..self.seal.len() {
-            while !self.seal[index].is_empty() && self.wait_for_seal(index) {}
+            while !self.seal[index].is_empty() && self.wait_for_seal(index, STANDING_MS) {}
         }
     }
 
     /// Waits for the engine. Returns false if its results will never come.
-    fn wait_for_seal(&mut self, index: usize) -> bool {
+    fn wait_for_seal(&mut self, index: usize, late_ms: u64) -> bool {
         self.pause();
         let waiting = self.seal[index].walk.waiting();
         self.seal_waiting(BatchChoice::All);
-        if self.seal[index].is_late(self.now_ms) {
+        if self.seal[index].is_late(late_ms, self.now_ms) {
             let lost = self.lose_seal(index);
             self.seal_through(index, BatchChoice::All);
             return lost;
@@ -150,7 +151,7 @@ impl<I: PacketIo> DataPlane<I> {
         walk.in_engine() > 0 || walk.waiting() < waiting
     }
 
-    /// Opens and delivers every packet.
+    /// Opens and delivers every packet, like [`Self::drain`].
     pub fn drain_inbound(&mut self) {
         self.open_waiting(BatchChoice::All);
         for index in 0..self.open.len() {
@@ -163,7 +164,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.pause();
         let waiting = self.open[index].walk.waiting();
         self.open_waiting(BatchChoice::All);
-        if self.open[index].is_late(self.now_ms) {
+        if self.open[index].is_late(STANDING_MS, self.now_ms) {
             let lost = self.lose_open(index);
             self.open_through(index, BatchChoice::All);
             return lost;
@@ -220,29 +221,42 @@ impl<I: PacketIo> DataPlane<I> {
             self.open_and_deliver();
         }
         for index in 0..self.seal.len() {
-            // If the worker was delayed, the results may have been there for a long time.
-            if self.seal[index].is_late(self.now_ms) {
-                self.seal_through(index, BatchChoice::Due);
-            }
-            if self.seal[index].is_late(self.now_ms) && self.lose_seal(index) {
-                self.seal_through(index, BatchChoice::Due);
-            }
-            let OutboundPipeline { walk, slot, .. } = &mut self.seal[index];
-            if walk.in_engine() == 0 {
-                restore_engine(slot, Direction::Seal, &mut self.io, self.now_ms);
-            }
+            self.check_seal(index);
         }
         for index in 0..self.open.len() {
-            if self.open[index].is_late(self.now_ms) {
-                self.open_through(index, BatchChoice::Due);
-            }
-            if self.open[index].is_late(self.now_ms) && self.lose_open(index) {
-                self.open_through(index, BatchChoice::Due);
-            }
-            let InboundPipeline { walk, slot, .. } = &mut self.open[index];
-            if walk.in_engine() == 0 {
-                restore_engine(slot, Direction::Open, &mut self.io, self.now_ms);
-            }
+            self.check_open(index);
+        }
+    }
+
+    fn check_seal(&mut self, index: usize) {
+        // If the worker was delayed, the results may have been there for a long time.
+        if self.seal[index].is_late(LATE_MS, self.now_ms) {
+            self.seal_through(index, BatchChoice::Due);
+        }
+        let is_gone = self.seal[index].slot.engine.is_out_of_service();
+        if (is_gone || self.seal[index].is_late(LATE_MS, self.now_ms)) && self.lose_seal(index) {
+            self.seal_through(index, BatchChoice::Due);
+        }
+        let OutboundPipeline { walk, slot, .. } = &mut self.seal[index];
+        if walk.in_engine() == 0 && restore_engine(slot, Direction::Seal, &mut self.io, self.now_ms)
+        {
+            walk.use_arenas_of(&*slot.engine);
+        }
+    }
+
+    /// Like [`Self::check_seal`].
+    fn check_open(&mut self, index: usize) {
+        if self.open[index].is_late(LATE_MS, self.now_ms) {
+            self.open_through(index, BatchChoice::Due);
+        }
+        let is_gone = self.open[index].slot.engine.is_out_of_service();
+        if (is_gone || self.open[index].is_late(LATE_MS, self.now_ms)) && self.lose_open(index) {
+            self.open_through(index, BatchChoice::Due);
+        }
+        let InboundPipeline { walk, slot, .. } = &mut self.open[index];
+        if walk.in_engine() == 0 && restore_engine(slot, Direction::Open, &mut self.io, self.now_ms)
+        {
+            walk.use_arenas_of(&*slot.engine);
         }
     }
 
@@ -282,22 +296,26 @@ fn lose(slot: &mut EngineSlot, io: &mut impl PacketIo, counters: &IoCounters, no
     true
 }
 
-/// Checks whether a lost engine is in service again. The CPU in its place must be empty.
+/// Checks whether a lost engine is in service again, and returns true then. The CPU in its place must be empty.
 fn restore_engine(
     slot: &mut EngineSlot,
     direction: Direction,
     io: &mut impl PacketIo,
     now_ms: u64,
-) {
+) -> bool {
     if !slot.comes_back(now_ms) {
-        return;
+        return false;
     }
     let watched = slot.ready_fd().map(|fd| io.watch(fd, direction));
     match watched.unwrap_or(Ok(())) {
-        Ok(()) => tracing::info!("the engine {slot} is in service again"),
+        Ok(()) => {
+            tracing::info!("the engine {slot} is in service again");
+            true
+        }
         Err(error) => {
             tracing::error!("cannot wait for the engine {slot}: {error}");
             slot.replace(now_ms);
+            false
         }
     }
 }

@@ -136,8 +136,9 @@ impl OutboundPipeline {
         waits && self.due_ns(now_ns).is_none()
     }
 
-    pub fn is_late(&mut self, now_ms: u64) -> bool {
-        self.slot.is_late(self.walk.in_engine(), now_ms)
+    pub fn is_late(&mut self, late_ms: u64, now_ms: u64) -> bool {
+        let in_engine = self.walk.in_engine();
+        self.slot.is_late(in_engine, late_ms, now_ms)
     }
 }
 
@@ -194,8 +195,9 @@ impl InboundPipeline {
         waits && self.due_ns(now_ns).is_none()
     }
 
-    pub fn is_late(&mut self, now_ms: u64) -> bool {
-        self.slot.is_late(self.walk.in_engine(), now_ms)
+    pub fn is_late(&mut self, late_ms: u64, now_ms: u64) -> bool {
+        let in_engine = self.walk.in_engine();
+        self.slot.is_late(in_engine, late_ms, now_ms)
     }
 }
 

@@ -64,14 +64,16 @@ fn set(flag: &AtomicBool, value: bool) {
 fn a_late_engine_is_suspect_before_it_is_lost() {
     let (mut slot, health) = slot(&Arc::default(), Direction::Seal);
     slot.moved(1000);
-    assert!(!slot.is_late(0, 9000), "nothing is inside");
-    assert!(!slot.is_late(1, 1000 + SUSPECT_MS));
+    assert!(!slot.is_late(0, LATE_MS, 9000), "nothing is inside");
+    assert!(!slot.is_late(1, LATE_MS, 1000 + SUSPECT_MS));
     assert_eq!(health.get(), Health::InService);
-    assert!(!slot.is_late(1, 1001 + SUSPECT_MS));
+    assert!(!slot.is_late(1, LATE_MS, 1001 + SUSPECT_MS));
     assert_eq!(health.get(), Health::Suspect);
     slot.moved(1200);
     assert_eq!(health.get(), Health::InService);
-    assert!(slot.is_late(1, 1201 + LATE_MS));
+    assert!(!slot.is_late(1, LATE_MS, 1201 + STANDING_MS));
+    assert!(slot.is_late(1, STANDING_MS, 1201 + STANDING_MS));
+    assert!(slot.is_late(1, LATE_MS, 1201 + LATE_MS));
     assert!(slot.replace(3000));
     assert_eq!(health.get(), Health::Lost);
     slot.moved(3001);
