@@ -1,16 +1,19 @@
 """Bitstreams of ace_lane for LFE5U-25F, one for each cipher: synthesised, placed, routed and packed. Writes a record.
 
-    rtl/run python rtl/syn/ace_bitstreams.py [NAME ..] [--out FOLDER] [--record]
+    rtl/run python rtl/syn/ace_bitstreams.py [NAME ..] [--out FOLDER] [--record] [--library FOLDER]
 
 A name is a cipher and its keys, such as rc6-128 or rc6-256; the latter takes keys of 128, 192 and 256 bits. Pins have the same
-places in all of them. What is there already is not made again. `--record` writes bench/records with all that are there.
+places in all of them. What is there already is not made again. `--record` writes bench/records with all that were named.
+`--library` packs them as a library of crates/ace, a domain for each cipher, signed with a key that is made for it and not kept.
 """
 
 import argparse
 import datetime
 import json
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import ecp5
@@ -71,11 +74,32 @@ def make(name, folder):
     return made
 
 
+def library(names, out, folder):
+    """Packs the bitstreams, and says of each hash of frames which lane it is."""
+    manifest = folder / "manifest"
+    serial = json.loads(manifest.read_text().split("\n", 1)[1])["serial"] + 1 if manifest.exists() else 1
+    files = [f"{cipher}:ctr-{bits}={out / name}.bit" for name in names for cipher, bits in [name.split("-")]]
+    with tempfile.TemporaryDirectory() as scratch:
+        key = f"{scratch}/key"
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-outform", "DER", "-out", key], check=True)
+        command = ["cargo", "run", "-p", "esplanade-ace", "--example", "pack", "--", str(folder), str(serial), key, *files]
+        subprocess.run(command, check=True, cwd=ecp5.ROOT)
+    table = folder / "bitstreams.json"
+    rows = json.loads(table.read_text())
+    for row in rows:
+        long = row["variant"] == "ctr-256"
+        row |= {"algorithm": row["domain"], "key_bits": [128, 192, 256] if long else [128]}
+        row["lane"] = {"Algorithm": CIPHERS.index(row["domain"]), "LongKeys": int(long)}
+    table.write_text(json.dumps(rows, indent=2) + "\n")
+    print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir())} bytes, serial {serial}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="all if none is given")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--record", action="store_true", help="writes bench/records")
+    parser.add_argument("--library", type=Path, help="packs them into this folder")
     options = parser.parse_args()
     wrong = [name for name in options.names if not re.fullmatch(rf"({'|'.join(CIPHERS)})-(128|256)", name)]
     if wrong:
@@ -84,6 +108,8 @@ def main():
     for name in options.names or NAMES:
         rows.append(make(name, options.out))
         print("{name}: {bytes} bytes, {luts} LUTs, {flip_flops} flip-flops, {mhz} MHz, {seconds}".format(**rows[-1]), flush=True)
+    if options.library:
+        library(options.names or NAMES, options.out, options.library)
     if options.record:
         date = datetime.date.today().isoformat()
         record = {

@@ -34,3 +34,6 @@ aes_finalist 1 serpent --placer heap
 aes_finalist 2 twofish --placer heap
 aes_finalist 3 rc6 --placer heap
 aes_finalist 4 mars --placer heap
+# The lane with each of them, as bitstreams.
+rtl/run python rtl/syn/ace_bitstreams.py --record
+rtl/run python rtl/syn/ice40.py --record

@@ -3,6 +3,7 @@
 import inspect
 import os
 import random
+import re
 import zlib
 from pathlib import Path
 
@@ -37,8 +38,7 @@ def run(module, parameters=None, big=False, log=None, test_file=None, **environm
     build = BUILD / (f"{name}-coverage" if COVERAGE else name)
     runner = get_runner("verilator")
     runner.build(
-        # Packages have no file that -y would look for.
-        sources=[*sorted(RTL.glob("*_pkg.sv")), source],
+        sources=[*packages(source), source],
         hdl_toplevel=module,
         parameters=parameters,
         build_dir=build,
@@ -66,6 +66,19 @@ def run(module, parameters=None, big=False, log=None, test_file=None, **environm
         extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},
     )
     assert_passed(results)
+
+
+def packages(source):
+    """The packages that a module or what is inside it names: for them there is no file that -y would look for.
+
+    A model has a C++ file for each package that it is given, used or not, and each takes a second to compile.
+    """
+    files, reached, waiting = {path.stem: path for path in RTL.glob("*.sv")}, {source}, [source]
+    while waiting:
+        named = set(re.findall(r"\w+", waiting.pop().read_text())) & files.keys()
+        waiting += (new := {files[name] for name in named} - reached)
+        reached |= new
+    return sorted(path for path in reached if path.stem.endswith("_pkg"))
 
 
 def assert_passed(results_xml):

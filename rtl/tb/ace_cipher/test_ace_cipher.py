@@ -332,7 +332,8 @@ async def cycles(dut):
 SHORT = {"Decrypts": 0, "LongKeys": 0}
 VARIANTS = [(name, {}) for name in ace_ciphers.NAMES]
 VARIANTS += [("rijndael", SHORT | {"Unroll": 10}), ("serpent", SHORT | {"Unroll": 32})]
-VARIANTS += [(name, SHORT) for name in ("twofish", "rc6", "mars")]
+# Those of RC6 and MARS take the cycles of the long ones; they are tested in the lane, whose keys are short there.
+VARIANTS += [("twofish", SHORT)]
 
 
 def variant_of(name, parameters):

