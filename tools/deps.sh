@@ -32,6 +32,7 @@ softhsm2                           a PKCS#11 token in software
 opensc                             pkcs11-tool, which puts certificates on tokens
 oclgrind                           finds races in the kernels of the GPU engine
 pocl-opencl-icd                    OpenCL on the CPU, for the kernels of the GPU engine
+ocl-icd-libopencl1                 OpenCL's loader, without which PoCL is not found
 openssl                            certificate authority made at run time
 util-linux                         nsenter, unshare
 binutils                           objdump, for the search for possible panics

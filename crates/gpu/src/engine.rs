@@ -18,8 +18,8 @@ use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits, STAGES};
 
 /// The CPU seals one of so many packets again, to notice a device that fails while it runs.
 const CHECKED_ONE_IN: u64 = 65_536;
-/// [`Gpu::carry`] waits so long for a launch. Some drivers translate a kernel when it first runs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// [`Gpu::carry`] waits so long for a launch. PoCL translates a kernel when it first runs, for minutes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Jobs since the self-test, by who did them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Gpu {
     patience: Duration,
 }
 
-/// What the host keeps of a launch under way. A device that hangs keeps its batches for ever, so they have no keys.
+/// The host's part of a launch under way. A device that hangs keeps its batches for ever, so they have no keys.
 struct Held {
     /// The keys of each batch.
     keys: Vec<SlotTable<KeyContext>>,

@@ -125,7 +125,7 @@ impl ChildSaDevice for CoreHandle {
 pub(super) struct Placement {
     /// The workers' engines, in their order.
     engines: Vec<&'static str>,
-    /// What the GPU carries.
+    /// The limits of the GPU.
     gpu: GpuLimits,
     core: Option<Box<dyn ChildSaDevice>>,
     /// Orders of the administrator. They hold until the gateway ends.

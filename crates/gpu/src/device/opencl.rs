@@ -1,7 +1,7 @@
 //! OpenCL devices. The library is loaded at run time.
 
+mod held_handle;
 mod memory;
-mod owned;
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -21,7 +21,7 @@ use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 
-use self::owned::Owned;
+use self::held_handle::HeldHandle;
 use super::host_memory::{HostMemory, HostMemoryUse};
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::tables::DeviceKind;
@@ -62,16 +62,16 @@ pub struct OpenClOptions {
 
 /// A queue with the memory of one launch.
 struct Stream {
-    queue: Owned<CommandQueue>,
+    queue: HeldHandle<CommandQueue>,
     /// The entry point of each stage.
-    stages: [Owned<Kernel>; STAGES],
-    input: Owned<Buffer<u8>>,
-    output: Owned<Buffer<u8>>,
-    jobs: Owned<Buffer<u32>>,
-    order: Owned<Buffer<u32>>,
-    groups: [Owned<Buffer<u32>>; STAGES],
-    scratch: Owned<Buffer<u32>>,
-    verdicts: Owned<Buffer<u32>>,
+    stages: [HeldHandle<Kernel>; STAGES],
+    input: HeldHandle<Buffer<u8>>,
+    output: HeldHandle<Buffer<u8>>,
+    jobs: HeldHandle<Buffer<u32>>,
+    order: HeldHandle<Buffer<u32>>,
+    groups: [HeldHandle<Buffer<u32>>; STAGES],
+    scratch: HeldHandle<Buffer<u32>>,
+    verdicts: HeldHandle<Buffer<u32>>,
 }
 
 /// A launch, with everything that the device reads and writes until it has finished.
@@ -83,18 +83,18 @@ struct UnderWay {
     /// The kernels' runs, with their stages. A later command may complete although a kernel has not run.
     runs: Runs,
     /// Complete when the last read is.
-    last: Owned<Event>,
+    last: HeldHandle<Event>,
 }
 
 /// The kernels' runs, with their stages.
-type Runs = Vec<(usize, Owned<Event>)>;
+type Runs = Vec<(usize, HeldHandle<Event>)>;
 
 struct KeyTable {
-    queue: Owned<CommandQueue>,
-    expand: Owned<Kernel>,
-    wipe: Owned<Kernel>,
-    rows: Owned<Buffer<u32>>,
-    staging: Owned<Buffer<u32>>,
+    queue: HeldHandle<CommandQueue>,
+    expand: HeldHandle<Kernel>,
+    wipe: HeldHandle<Kernel>,
+    rows: HeldHandle<Buffer<u32>>,
+    staging: HeldHandle<Buffer<u32>>,
 }
 
 fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
@@ -105,8 +105,11 @@ fn failed(call: &'static str) -> impl Fn(ClError) -> DeviceError {
 }
 
 /// Takes the event of a command.
-fn event(call: &'static str, made: Result<Event, ClError>) -> Result<Owned<Event>, DeviceError> {
-    made.map(Owned::new).map_err(failed(call))
+fn event(
+    call: &'static str,
+    made: Result<Event, ClError>,
+) -> Result<HeldHandle<Event>, DeviceError> {
+    made.map(HeldHandle::new).map_err(failed(call))
 }
 
 /// A device, its name with its platform's, and whether it is a GPU.
@@ -203,14 +206,14 @@ impl OpenCl {
         })?;
         let Found { device, name, .. } = found;
         let context = Context::from_device(&device).map_err(failed("clCreateContext"))?;
-        let context = Arc::new(Owned::new(context));
+        let context = Arc::new(HeldHandle::new(context));
         let build = match tables {
             true => format!("-cl-std=CL1.2 {}", kernels::TABLES),
             false => "-cl-std=CL1.2".to_owned(),
         };
         let program = Program::create_and_build_from_source(&context, kernels::SOURCE, &build)
             .map_err(|log| DeviceError::Compiler(log.to_string()))?;
-        let program = Owned::new(program);
+        let program = HeldHandle::new(program);
         let keys = KeyTable::new(&context, &program)?;
         let free = (0..DEPTH)
             .map(|_| Stream::new(&context, &program, &keys.rows, options))
@@ -227,12 +230,14 @@ impl OpenCl {
     }
 }
 
-fn kernel(program: &Program, name: &str) -> Result<Owned<Kernel>, DeviceError> {
+fn kernel(program: &Program, name: &str) -> Result<HeldHandle<Kernel>, DeviceError> {
     let kernel = Kernel::create(program, name);
-    kernel.map(Owned::new).map_err(failed("clCreateKernel"))
+    kernel
+        .map(HeldHandle::new)
+        .map_err(failed("clCreateKernel"))
 }
 
-fn queue(context: &Context, is_timed: bool) -> Result<Owned<CommandQueue>, DeviceError> {
+fn queue(context: &Context, is_timed: bool) -> Result<HeldHandle<CommandQueue>, DeviceError> {
     let properties = if is_timed {
         CL_QUEUE_PROFILING_ENABLE
     } else {
@@ -242,7 +247,7 @@ fn queue(context: &Context, is_timed: bool) -> Result<Owned<CommandQueue>, Devic
     #[allow(deprecated)]
     let queue = CommandQueue::create_default(context, properties);
     queue
-        .map(Owned::new)
+        .map(HeldHandle::new)
         .map_err(failed("clCreateCommandQueue"))
 }
 
@@ -251,10 +256,10 @@ fn buffer<T: Default>(
     context: &Context,
     queue: &CommandQueue,
     count: usize,
-) -> Result<Owned<Buffer<T>>, DeviceError> {
+) -> Result<HeldHandle<Buffer<T>>, DeviceError> {
     // SAFETY: there is no host pointer.
     let buffer = unsafe { Buffer::create(context, CL_MEM_READ_WRITE, count, ptr::null_mut()) };
-    let mut buffer = Owned::new(buffer.map_err(failed("clCreateBuffer"))?);
+    let mut buffer = HeldHandle::new(buffer.map_err(failed("clCreateBuffer"))?);
     zero(queue, &mut buffer, count)?;
     Ok(buffer)
 }
@@ -272,7 +277,11 @@ fn zero<T: Default>(
 }
 
 /// Runs a kernel whose arguments are set.
-fn run(queue: &CommandQueue, kernel: &Kernel, lanes: usize) -> Result<Owned<Event>, DeviceError> {
+fn run(
+    queue: &CommandQueue,
+    kernel: &Kernel,
+    lanes: usize,
+) -> Result<HeldHandle<Event>, DeviceError> {
     let group = GROUP_LANES;
     // SAFETY: the caller has set all arguments, and the buffers are large enough for what the lanes use. The sizes are
     // of one dimension, and are read during the call.
@@ -388,7 +397,7 @@ impl Stream {
         batches: &mut [Batch],
         verdicts: &mut [u32],
         memory: Option<&HostMemory>,
-    ) -> Result<(Runs, Owned<Event>), DeviceError> {
+    ) -> Result<(Runs, HeldHandle<Event>), DeviceError> {
         let in_place = memory.filter(|_| !launch.outputs.is_empty());
         match in_place {
             Some(memory) => self.use_memory(memory)?,

@@ -167,6 +167,20 @@ fn assert_says(report: &Report, lines: &[&str]) {
 }
 
 #[test]
+fn the_engine_of_an_sa_is_named() {
+    let mut site = Site::new();
+    let sa = sa(0xabc, SITE, Transform::ESP[0], |_| {});
+    site.policy.install(Arc::new(sa));
+    let names = |site: &Site| {
+        let text = site.report(&packet(WEB), false).to_string();
+        text.contains("no kernel of the GPU seals it")
+    };
+    assert!(!names(&site));
+    site.engine = Some("cpu: no kernel of the GPU seals it");
+    assert!(names(&site));
+}
+
+#[test]
 fn without_an_sa_the_packet_asks_for_one() {
     let site = Site::new();
     let report = site.report(&packet(WEB), false);

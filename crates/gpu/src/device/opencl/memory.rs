@@ -11,7 +11,7 @@ use opencl3::memory::{
 };
 use opencl3::types::CL_TRUE;
 
-use super::owned::Owned;
+use super::held_handle::HeldHandle;
 use super::queue;
 use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse};
 
@@ -19,7 +19,7 @@ use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse};
 /// time. Other devices copy from there.
 pub(super) fn host_memory(
     device: &ClDevice,
-    context: &Arc<Owned<Context>>,
+    context: &Arc<HeldHandle<Context>>,
     memory_use: Option<HostMemoryUse>,
 ) -> Option<Arc<HostMemory>> {
     let is_unified = device.host_unified_memory().unwrap_or(false);
@@ -40,7 +40,7 @@ pub(super) fn host_memory(
 
 /// Takes memory that host and device see alike at every time: shared virtual memory of the fine-grained kind (OpenCL
 /// 2.0 §5.6).
-fn shared_block(context: &Arc<Owned<Context>>, len: usize) -> Option<HostBlock> {
+fn shared_block(context: &Arc<HeldHandle<Context>>, len: usize) -> Option<HostBlock> {
     let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
     // SAFETY: the flags are those of fine-grained memory, which the device has. The alignment is the driver's own.
     let memory = unsafe { svm_alloc(context.get(), flags, len, 0) };
@@ -62,21 +62,21 @@ fn mapped_block(context: &Context, len: usize) -> Option<HostBlock> {
     let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
     // SAFETY: there is no host pointer.
     let buffer = unsafe { Buffer::<u8>::create(context, flags, len, ptr::null_mut()) };
-    let buffer = Owned::new(buffer.ok()?);
+    let buffer = HeldHandle::new(buffer.ok()?);
     let mut memory = ptr::null_mut();
     // SAFETY: the call waits until the buffer is mapped.
     let mapped = unsafe {
         let (flags, memory) = (CL_MAP_READ | CL_MAP_WRITE, &mut memory);
         queue.enqueue_map_buffer(&buffer, CL_TRUE, flags, 0, len, memory, &[])
     };
-    drop(Owned::new(mapped.ok()?));
+    drop(HeldHandle::new(mapped.ok()?));
     let memory = NonNull::new(memory)?.cast();
     let free = move |memory: NonNull<u8>| {
         let (buffer, memory) = (ClMem::get(&*buffer), memory.as_ptr().cast());
         // SAFETY: no arena is left, so nobody uses the memory.
         let unmapped = unsafe { queue.enqueue_unmap_mem_object(buffer, memory, &[]) };
         // Nobody is left to be told of an error.
-        let _ = unmapped.and_then(|event| Owned::new(event).wait());
+        let _ = unmapped.and_then(|event| HeldHandle::new(event).wait());
     };
     // SAFETY: the buffer is mapped until then, and no kernel has it as an argument.
     Some(unsafe { HostBlock::new(memory, len, free) })

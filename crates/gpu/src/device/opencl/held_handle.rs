@@ -16,7 +16,7 @@ use opencl3::program::{Program, release_program};
 use opencl3::types::cl_int;
 
 /// An object of the bindings that counts one reference of the driver.
-pub(super) trait Release {
+pub(super) trait DriverHandle {
     /// Gives the reference back.
     ///
     /// # Safety
@@ -27,7 +27,7 @@ pub(super) trait Release {
 
 macro_rules! release {
     ($object:ty, $release:ident $(, $of:ident)?) => {
-        impl$(<$of>)? Release for $object {
+        impl$(<$of>)? DriverHandle for $object {
             unsafe fn release(&self) -> Result<(), cl_int> {
                 // SAFETY: the caller gives the reference up.
                 unsafe { $release(self.get()) }
@@ -45,15 +45,15 @@ release!(Buffer<T>, release_mem_object, T);
 
 /// An object whose release may fail.
 #[derive(Debug)]
-pub(super) struct Owned<T: Release>(ManuallyDrop<T>);
+pub(super) struct HeldHandle<T: DriverHandle>(ManuallyDrop<T>);
 
-impl<T: Release> Owned<T> {
+impl<T: DriverHandle> HeldHandle<T> {
     pub fn new(object: T) -> Self {
         Self(ManuallyDrop::new(object))
     }
 }
 
-impl<T: Release> Deref for Owned<T> {
+impl<T: DriverHandle> Deref for HeldHandle<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -61,13 +61,13 @@ impl<T: Release> Deref for Owned<T> {
     }
 }
 
-impl<T: Release> DerefMut for Owned<T> {
+impl<T: DriverHandle> DerefMut for HeldHandle<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T: Release> Drop for Owned<T> {
+impl<T: DriverHandle> Drop for HeldHandle<T> {
     fn drop(&mut self) {
         // SAFETY: nobody has the object after this, and its own drop does not run.
         let released = unsafe { self.0.release() };
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn a_refused_release_is_no_panic() {
         assert!(panics(Event::new(null_mut())), "the bindings' own drop");
-        assert!(!panics(Owned::new(Event::new(null_mut()))));
-        assert!(!panics(Owned::new(CommandQueue::new(null_mut(), 0))));
-        assert!(!panics(Owned::new(Context::new(null_mut(), &[]))));
-        assert!(!panics(Owned::new(Buffer::<u8>::new(null_mut()))));
+        assert!(!panics(HeldHandle::new(Event::new(null_mut()))));
+        assert!(!panics(HeldHandle::new(CommandQueue::new(null_mut(), 0))));
+        assert!(!panics(HeldHandle::new(Context::new(null_mut(), &[]))));
+        assert!(!panics(HeldHandle::new(Buffer::<u8>::new(null_mut()))));
     }
 }
