@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Writes vectors/esp/self-test.txt: known ESP and AH packets of every transform, with and without ESN.
 
-The packets are sealed by packet_oracle.py (pyca/cryptography, OpenSSL), independent of aws-lc.
+The packets are sealed by packet_oracle.py (pyca/cryptography, OpenSSL, ace_ciphers.py), independent of aws-lc.
 The file is text without JSON because the crypto crate embeds it.
 """
 
 import pathlib
 import struct
 
-from packet_oracle import INTEGRITY, Transform, check_primitives, stream
+from packet_oracle import FINALISTS, INTEGRITY, Transform, check_primitives, finalist_transform, stream
 
 SPI = 0x01234567
 
@@ -32,6 +32,9 @@ def transforms():
         yield Transform(f"DES/{integrity}", "des", 64, integrity)
         yield Transform(f"3DES/{integrity}", "3des", 192, integrity)
         yield Transform(f"AH/{integrity}", integrity=integrity)
+    for cipher in FINALISTS:
+        for bits in (128, 192, 256):
+            yield finalist_transform(cipher, bits)
 
 
 def esp(transform, key, esn, sequence):
@@ -54,7 +57,7 @@ def ah(transform, key, esn, sequence):
 
 def main():
     check_primitives()
-    lines = ["# source: vectors/generate_self_test.py (pyca/cryptography, OpenSSL)",
+    lines = ["# source: vectors/generate_self_test.py (pyca/cryptography, OpenSSL, ace_ciphers.py)",
              "# transform esn sequence ah-icv-offset key-material unsealed sealed"]
     for transform in sorted(transforms(), key=lambda t: t.name):
         key = stream(transform.name + "key", transform.key_len)

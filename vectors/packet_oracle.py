@@ -1,4 +1,5 @@
-"""ESP (RFC 4303) and AH (RFC 4302) over pyca/cryptography, for generate_packets.py.
+"""ESP (RFC 4303) and AH (RFC 4302) over pyca/cryptography, for generate_packets.py. The AES finalists besides Rijndael
+come from ace_ciphers.py.
 
 It knows nothing of Esplanade and shares no code with it. What scapy can do is checked against scapy there.
 """
@@ -7,6 +8,7 @@ import hashlib
 import hmac
 import struct
 
+import ace_ciphers
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives import cmac
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -50,6 +52,21 @@ def hmac_of(name):
     return lambda key, message: hmac.new(key, message, name).digest()
 
 
+def finalist_cbc(name, key, iv, body):
+    out, before = b"", iv
+    for at in range(0, len(body), 16):
+        before = ace_ciphers.encrypt(name, key, xor(body[at : at + 16], before))
+        out += before
+    return out
+
+
+def finalist_ctr(name, key, nonce, iv, body):
+    """RFC 3686 §4, with another cipher in the place of AES."""
+    blocks = -(-len(body) // 16)
+    counters = (nonce + iv + struct.pack(">I", number) for number in range(1, blocks + 1))
+    return xor(body, b"".join(ace_ciphers.encrypt(name, key, counter) for counter in counters))
+
+
 # IANA name: (MAC, key length, ICV length)
 INTEGRITY = {
     "HMAC_SHA2_256_128": (hmac_of("sha256"), 32, 16),
@@ -82,12 +99,18 @@ class Transform:
         self.name, self.cipher, self.implicit_iv = name, cipher, implicit_iv
         self.cipher_len = bits // 8
         self.integrity = integrity
+        # (cipher, mode) of an AES finalist besides Rijndael
+        self.finalist = tuple(cipher.split("-")) if cipher in FINALISTS else None
         self.salt_len = {"gcm": 4, "gmac": 4, "chacha": 4, "ctr": 4, "ccm": 3}.get(cipher, 0)
         self.mac, self.auth_len, self.icv_len = INTEGRITY[integrity] if integrity else (None, 0, icv)
         self.iv_len = {"null": 0, "aes-cbc": 16}.get(cipher, 8)
         if implicit_iv:
             self.iv_len = 0
+        if self.finalist:
+            self.salt_len, self.iv_len = (0, 16) if self.finalist[1] == "cbc" else (4, 8)
         self.align = {"aes-cbc": 16, "des": 8, "3des": 8}.get(cipher, 4)
+        if self.finalist and self.finalist[1] == "cbc":
+            self.align = 16
         self.protocol = "ah" if cipher in (None, "ah-gmac") else "esp"
         if self.protocol == "ah":
             self.iv_len = 8 if cipher == "ah-gmac" else 0
@@ -100,7 +123,7 @@ class Transform:
 
     def iv(self, sequence):
         """Counter modes take the sequence number, as a gateway does; CBC fixed bytes."""
-        if self.cipher in ("aes-cbc", "des", "3des"):
+        if self.cipher in ("aes-cbc", "des", "3des") or self.finalist and self.finalist[1] == "cbc":
             return stream(f"iv {sequence}", self.iv_len)
         return struct.pack(">Q", sequence)
 
@@ -134,6 +157,9 @@ class Transform:
         if cipher:
             encryptor = cipher().encryptor()
             body = encryptor.update(body) + encryptor.finalize()
+        if self.finalist:
+            name, mode = self.finalist
+            body = finalist_cbc(name, secret, iv, body) if mode == "cbc" else finalist_ctr(name, secret, rest[:4], iv, body)
         packet = header + shown + body
         high = struct.pack(">I", sequence >> 32) if esn else b""
         return packet + self.mac(rest[self.salt_len :], packet + high)[: self.icv_len]
@@ -194,6 +220,15 @@ def zero_mutable(version, headers):
     return bytes(out)
 
 
+FINALISTS = ("serpent-cbc", "twofish-cbc", "mars-ctr", "rc6-ctr", "serpent-ctr", "twofish-ctr")
+
+
+def finalist_transform(cipher, bits):
+    """A transform for private use."""
+    name = cipher.upper().replace("-", "_")
+    return Transform(f"{name}_{bits}/HMAC_SHA2_256_128", cipher, bits, "HMAC_SHA2_256_128")
+
+
 def all_transforms():
     found = []
     for bits in (128, 192, 256):
@@ -222,4 +257,6 @@ def all_transforms():
         found.append(Transform(f"3DES/{integrity}", "3des", 192, integrity))
     found.append(Transform("NULL/HMAC_MD5_96", "null", 0, "HMAC_MD5_96"))
     found += [Transform(f"AH/{name}", integrity=name) for name in INTEGRITY]
+    # Each cipher and mode once; generate_self_test.py has every key length.
+    found += map(finalist_transform, FINALISTS, (128, 192, 256, 256, 192, 128))
     return found

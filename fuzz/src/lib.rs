@@ -28,7 +28,7 @@ pub use auth::{auth_signature, certificates, identity};
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
-pub use packets::{fragments, inbound_frames, ip_packet};
+pub use packets::{fragments, inbound_frames, ip_packet, transforms};
 pub use revocation::{ocsp, revocation};
 pub use walks::walks;
 

@@ -170,6 +170,13 @@ pub(crate) fn next_packet<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(packet)
 }
 
+/// Every transform. Those for private use come last, so that a byte of an older input names what it named before.
+pub fn transforms() -> Vec<Transform> {
+    let mut transforms: Vec<Transform> = Transform::all().collect();
+    transforms.sort_by_key(|transform| transform.private_use());
+    transforms
+}
+
 /// Byte 0 chooses the transform (ESP or AH). Byte 1 chooses sequence numbers, mode and the known facts about the
 /// outer header. Packets follow, each behind two bytes of length. Each is tried as a whole frame, and as the content
 /// of an authentic packet.
@@ -177,7 +184,7 @@ pub fn inbound_frames(data: &[u8]) {
     let Some((&[pick, options], mut rest)) = data.split_first_chunk::<2>() else {
         return;
     };
-    let transforms: Vec<Transform> = Transform::all().collect();
+    let transforms = transforms();
     let transform = transforms[usize::from(pick) % transforms.len()];
     let transport = options & 2 != 0;
     let mut tunnel = Tunnel::with(transform, options & 1 != 0, |parameters| {

@@ -18,13 +18,14 @@ from .settings import Settings
 
 CHARON = Path("/usr/lib/ipsec/charon")
 PLUGINS = ("random nonce aes sha1 sha2 hmac mgf1 kdf drbg gmp x509 revocation constraints pubkey pkcs1 pkcs8 pem "
-           "openssl curve25519 gcm xcbc cmac kernel-libipsec kernel-netlink socket-default vici updown")
+           "openssl curve25519 gcm xcbc cmac kernel-libipsec kernel-netlink socket-default vici updown gcrypt")
 NEEDED_PLUGINS = ("kernel-libipsec", "openssl", "curve25519", "vici")
 
 CONFIG = """
 charon {{
   load = {plugins}
   install_virtual_ip = no
+  accept_private_algs = yes
   retransmit_timeout = {retransmit_timeout}
   retransmit_tries = {retransmit_tries}
   {extra}
@@ -41,7 +42,6 @@ charon {{
 
 def missing(newest: bool = False) -> str | None:
     """The reason why charon cannot be the peer here, or None."""
-    root = newer.ROOT if newest else Path("/")
     if newest and (reason := newer.missing()):
         return reason
     if not CHARON.exists():
@@ -49,11 +49,19 @@ def missing(newest: bool = False) -> str | None:
     if not shutil.which("swanctl"):
         return "swanctl is not installed (tools/deps.sh)"
     for plugin in NEEDED_PLUGINS:
-        if not (root / f"usr/lib/ipsec/plugins/libstrongswan-{plugin}.so").exists():
-            return f"charon's plugin {plugin} is not installed (tools/deps.sh)"
+        if reason := missing_plugin(plugin, newest):
+            return reason
     if not Path("/dev/net/tun").exists():
         return "/dev/net/tun is missing"
     return None
+
+
+def missing_plugin(plugin: str, newest: bool = False) -> str | None:
+    """The reason why charon cannot load this plugin here, or None."""
+    root = newer.ROOT if newest else Path("/")
+    if (root / f"usr/lib/ipsec/plugins/libstrongswan-{plugin}.so").exists():
+        return None
+    return f"charon's plugin {plugin} is not installed (tools/deps.sh)"
 
 
 class Charon(Control):

@@ -45,7 +45,8 @@ impl Aead {
             AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv | NullAuthAesGmac => {
                 Self::gcm(icv_len, key)
             }
-            Des | TripleDes | Null | AesCbc | AesCtr => None,
+            Des | TripleDes | Null | AesCbc | AesCtr | SerpentCbc | TwofishCbc | MarsCtr
+            | Rc6Ctr | SerpentCtr | TwofishCtr => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::aes::{self, DecryptKey, EncryptKey};
 use crate::des::{self, DesKey};
+use crate::finalists::{self, Finalist, FinalistName};
 use crate::iana::Encryption;
 use crate::plain::Cleansed;
 
@@ -19,6 +20,13 @@ pub(crate) enum Cipher {
         salt: Cleansed<[u8; 4]>,
     },
     Des(DesKey),
+    /// These are boxed because their keys are large.
+    FinalistCbc(Box<Finalist>),
+    FinalistCtr {
+        key: Box<Finalist>,
+        /// The nonce of the key material, as in AES-CTR.
+        nonce: Cleansed<[u8; 4]>,
+    },
 }
 
 /// The IV does not have the cipher's IV length.
@@ -44,6 +52,12 @@ impl Cipher {
             Encryption::Des | Encryption::TripleDes if key.len() == encryption.key_len(0) => {
                 DesKey::new(key).map(Self::Des)
             }
+            Encryption::SerpentCbc => finalist_cbc(FinalistName::Serpent, key),
+            Encryption::TwofishCbc => finalist_cbc(FinalistName::Twofish, key),
+            Encryption::MarsCtr => finalist_ctr(FinalistName::Mars, key),
+            Encryption::Rc6Ctr => finalist_ctr(FinalistName::Rc6, key),
+            Encryption::SerpentCtr => finalist_ctr(FinalistName::Serpent, key),
+            Encryption::TwofishCtr => finalist_ctr(FinalistName::Twofish, key),
             _ => None,
         }
     }
@@ -55,6 +69,8 @@ impl Cipher {
             Self::AesCbc { encrypt, .. } => encrypt.cbc(whole::<{ aes::BLOCK }>(iv)?, body),
             Self::AesCtr { key, salt } => key.ctr(counter(&salt.0, whole(iv)?), body),
             Self::Des(key) => key.encrypt(whole::<{ des::BLOCK }>(iv)?, body),
+            Self::FinalistCbc(key) => key.cbc_encrypt(whole::<{ finalists::BLOCK }>(iv)?, body),
+            Self::FinalistCtr { key, nonce } => key.ctr(nonce.0, whole(iv)?, body),
         }
         Ok(())
     }
@@ -66,9 +82,23 @@ impl Cipher {
             Self::AesCbc { decrypt, .. } => decrypt.cbc(whole::<{ aes::BLOCK }>(iv)?, body),
             Self::AesCtr { key, salt } => key.ctr(counter(&salt.0, whole(iv)?), body),
             Self::Des(key) => key.decrypt(whole::<{ des::BLOCK }>(iv)?, body),
+            Self::FinalistCbc(key) => key.cbc_decrypt(whole::<{ finalists::BLOCK }>(iv)?, body),
+            Self::FinalistCtr { key, nonce } => key.ctr(nonce.0, whole(iv)?, body),
         }
         Ok(())
     }
+}
+
+fn finalist_cbc(name: FinalistName, key: &[u8]) -> Option<Cipher> {
+    Finalist::new(name, key).map(Cipher::FinalistCbc)
+}
+
+fn finalist_ctr(name: FinalistName, key: &[u8]) -> Option<Cipher> {
+    let (key, nonce) = key.split_last_chunk::<4>()?;
+    Some(Cipher::FinalistCtr {
+        key: Finalist::new(name, key)?,
+        nonce: Cleansed(*nonce),
+    })
 }
 
 fn whole<const N: usize>(iv: &[u8]) -> Result<[u8; N], WrongIv> {

@@ -63,6 +63,14 @@ registry! {
         AesCcm8Iiv = 29, "ENCR_AES_CCM_8_IIV", "aesccm8iiv";
         AesGcm16Iiv = 30, "ENCR_AES_GCM_16_IIV", "aesgcm16iiv";
         ChaCha20Poly1305Iiv = 31, "ENCR_CHACHA20_POLY1305_IIV", "chacha20poly1305iiv";
+        /// This number and the next are strongSwan's, from the range for private use (RFC 7296 §3.3.2).
+        SerpentCbc = 1026, "ENCR_SERPENT_CBC", "serpent";
+        TwofishCbc = 1027, "ENCR_TWOFISH_CBC", "twofish";
+        /// This number and the next three are Esplanade's own. The modes are built as RFC 3686 builds AES-CTR.
+        MarsCtr = 44257, "ENCR_MARS_CTR", "marsctr";
+        Rc6Ctr = 44258, "ENCR_RC6_CTR", "rc6_ctr";
+        SerpentCtr = 44259, "ENCR_SERPENT_CTR", "serpentctr";
+        TwofishCtr = 44260, "ENCR_TWOFISH_CTR", "twofishctr";
     }
 }
 
@@ -162,7 +170,22 @@ impl Encryption {
         !matches!(
             self,
             Self::Des | Self::TripleDes | Self::Null | Self::AesCbc | Self::AesCtr
-        )
+        ) && !self.private_use()
+    }
+
+    /// Returns true if the number is one for private use (RFC 7296 §3.3.2). It means the same to two peers only if both
+    /// administrators say so.
+    pub const fn private_use(self) -> bool {
+        self.number() >= 1024
+    }
+
+    /// Returns true if ESP may have this integrity algorithm beside the cipher. No algorithm stands beside an AEAD.
+    /// Ciphers for private use have one partner only.
+    pub const fn goes_with(self, integrity: Integrity) -> bool {
+        if self.private_use() {
+            return matches!(integrity, Integrity::HmacSha2_256_128);
+        }
+        !self.is_aead() && !integrity.is_gmac()
     }
 
     /// The values of the Key Length attribute that may be negotiated. 0 stands for no attribute, because the key has
@@ -192,15 +215,20 @@ impl Encryption {
     /// Number of salt or nonce bytes that follow the key in the key material.
     pub const fn salt_len(self) -> usize {
         match self {
-            Self::Des | Self::TripleDes | Self::Null | Self::AesCbc => 0,
+            Self::Des
+            | Self::TripleDes
+            | Self::Null
+            | Self::AesCbc
+            | Self::SerpentCbc
+            | Self::TwofishCbc => 0,
             // RFC 4309 §7.1: a salt has three bytes.
             Self::AesCcm8 | Self::AesCcm12 | Self::AesCcm16 | Self::AesCcm8Iiv => 3,
             _ => 4,
         }
     }
 
-    /// Returns true if the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message
-    /// (RFC 8750).
+    /// Returns true if the algorithm may protect an IKE SA: it must encrypt, its IV must be in the message (RFC 8750),
+    /// and its number must not be for private use.
     pub const fn for_ike(self) -> bool {
         !matches!(
             self,
@@ -211,7 +239,7 @@ impl Encryption {
                 | Self::AesCcm8Iiv
                 | Self::AesGcm16Iiv
                 | Self::ChaCha20Poly1305Iiv
-        )
+        ) && !self.private_use()
     }
 
     /// Returns true if the algorithm is too weak for use without the administrator's explicit consent.
@@ -325,6 +353,10 @@ mod tests {
             assert_eq!(Encryption::from_number(member.number()), Some(member));
         }
         assert_eq!(Group::from_number(1), None, "MODP_768 is not spoken");
+        // These are strongSwan's: no cipher, DES-ECB, RC2, AES-ECB, AES-CFB.
+        for number in [1024, 1025, 1028, 1029, 1030] {
+            assert_eq!(Encryption::from_number(number), None, "{number}");
+        }
     }
 
     /// Checks the tables of RFC 8221 §5 and §6, with their notes.

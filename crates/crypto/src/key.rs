@@ -28,6 +28,7 @@ pub use crate::material::KeyError;
 /// | AES-CTR, DES or NULL with an HMAC in the library's form | 450 |
 /// | AH with an HMAC | 200 |
 /// | AES-XCBC or AES-CMAC instead of the HMAC | 280 more |
+/// | MARS, RC6, Serpent, Twofish with an HMAC | 450, 450, 800, 1500 |
 ///
 /// The key material takes 60 bytes and its own length in addition.
 // The alignment puts the struct into one cache line, not into parts of two.

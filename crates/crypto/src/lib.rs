@@ -18,6 +18,7 @@ mod des;
 pub mod dh;
 pub mod engine;
 mod esp;
+mod finalists;
 mod hmac;
 pub mod iana;
 pub mod job;

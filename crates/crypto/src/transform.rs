@@ -66,7 +66,7 @@ pub struct Transform {
 
 impl Transform {
     /// Every transform of ESP. The first twelve are the common ones.
-    pub const ESP: [Self; 92] = lists::esp();
+    pub const ESP: [Self; 110] = lists::esp();
 
     /// Every transform of AH.
     pub const AH: [Self; 10] = lists::ah();
@@ -89,7 +89,7 @@ impl Transform {
         };
         let icv_len = match integrity {
             None if encryption.is_aead() => aead_icv_len(encryption),
-            Some(integrity) if !encryption.is_aead() && !integrity.is_gmac() => integrity.icv_len(),
+            Some(integrity) if encryption.goes_with(integrity) => integrity.icv_len(),
             _ => return None,
         };
         if !known_length {
@@ -105,7 +105,7 @@ impl Transform {
             iv_len,
             icv_len: icv_len as u8,
             block_align: match encryption {
-                Encryption::AesCbc => 16,
+                Encryption::AesCbc | Encryption::SerpentCbc | Encryption::TwofishCbc => 16,
                 Encryption::Des | Encryption::TripleDes => 8,
                 _ => 4,
             },
@@ -217,6 +217,11 @@ impl Transform {
         cipher || integrity
     }
 
+    /// Returns true if the cipher's number is for private use.
+    pub const fn private_use(self) -> bool {
+        matches!(self.encryption, Some(cipher) if cipher.private_use())
+    }
+
     /// The lower of the requirement levels that RFC 8221 gives to the algorithms.
     pub fn requirement(self) -> Requirement {
         let cipher = self
@@ -273,7 +278,9 @@ const fn aead_icv_len(encryption: Encryption) -> usize {
 const fn iv(encryption: Encryption) -> (IvKind, u8) {
     match encryption {
         Encryption::Null => (IvKind::None, 0),
-        Encryption::AesCbc => (IvKind::Random, 16),
+        Encryption::AesCbc | Encryption::SerpentCbc | Encryption::TwofishCbc => {
+            (IvKind::Random, 16)
+        }
         Encryption::Des | Encryption::TripleDes => (IvKind::Random, 8),
         Encryption::AesCcm8Iiv | Encryption::AesGcm16Iiv | Encryption::ChaCha20Poly1305Iiv => {
             (IvKind::Implicit, 0)
@@ -300,6 +307,9 @@ mod lists {
         AesGcm16Iiv,
         AesCcm8Iiv,
         ChaCha20Poly1305Iiv,
+    ];
+    const PRIVATE_USE: [Encryption; 6] = [
+        SerpentCbc, TwofishCbc, MarsCtr, Rc6Ctr, SerpentCtr, TwofishCtr,
     ];
     const INTEGRITY: [Integrity; 7] = [
         HmacSha2_256_128,
@@ -348,7 +358,7 @@ mod lists {
         }
     }
 
-    pub(super) const fn esp() -> [Transform; 92] {
+    pub(super) const fn esp() -> [Transform; 110] {
         let mut list = List::new().push_lengths(AesGcm16, None);
         let mut cipher = 0;
         while cipher < PLAIN.len() {
@@ -363,6 +373,11 @@ mod lists {
         while aead < AEADS.len() {
             list = list.push_lengths(AEADS[aead], None);
             aead += 1;
+        }
+        let mut private = 0;
+        while private < PRIVATE_USE.len() {
+            list = list.push_lengths(PRIVATE_USE[private], Some(HmacSha2_256_128));
+            private += 1;
         }
         list.complete()
     }
@@ -439,6 +454,8 @@ mod tests {
                 assert_eq!(Transform::esp(cipher, bits, None), None, "{cipher}");
             }
         }
+        let sha512 = Some(Integrity::HmacSha2_512_256);
+        assert_eq!(Transform::esp(Encryption::MarsCtr, 128, sha512), None);
     }
 
     #[test]

@@ -139,6 +139,9 @@ pub struct PrimitiveCase {
     pub output: Vec<u8>,
     #[serde(default, deserialize_with = "hex_bytes")]
     pub icv: Vec<u8>,
+    /// How often a block is encrypted, each time what came out.
+    #[serde(default = "once")]
+    pub chain: u32,
     /// False if the ICV must be refused.
     #[serde(default = "yes")]
     pub valid: bool,
@@ -171,6 +174,10 @@ fn files<T: for<'de> Deserialize<'de>>(directory_name: &str) -> Vec<T> {
     paths.sort();
     assert!(!paths.is_empty(), "{} has no vectors", directory.display());
     paths.into_iter().map(read).collect()
+}
+
+fn once() -> u32 {
+    1
 }
 
 fn yes() -> bool {

@@ -3,7 +3,7 @@
 use std::io::Result;
 use std::path::Path;
 
-use esplanade_crypto::Transform;
+use esplanade_fuzz::transforms;
 use esplanade_testkit::model;
 use esplanade_testkit::net::Rng;
 use esplanade_testkit::vectors::{PacketCase, packet_files};
@@ -27,7 +27,7 @@ pub fn write(corpus: &Path) -> Result<()> {
         ("ah-tunnel", "AH/HMAC_SHA2_256_128", 20 << 2),
         ("ah-transport-esn", "AH/AES_128_GMAC", 3 | 20 << 2),
     ] {
-        let place = Transform::all().position(|transform| transform.name() == pick);
+        let place = transforms().iter().position(|transform| transform.name() == pick);
         let mut seed = vec![place.expect("a transform") as u8, options];
         let inner = &case("esp", "tunnel v4", |_| true).1;
         let mut tunnelled = inner.clone();

@@ -20,6 +20,7 @@ use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
 use super::mark::{InterfaceMarks, SaMarks};
 use super::marks;
+use super::proposal::Consent;
 use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::SectionNode;
@@ -99,8 +100,7 @@ pub(super) struct ParentConnection<'a> {
     pub connection: &'a str,
     /// At least one remote address is a single host, so that we can initiate.
     pub reachable: bool,
-    /// The connection permits weak algorithms.
-    pub legacy: bool,
+    pub consent: Consent,
     pub if_ids: IfIds,
     pub gateway: &'a GatewayConfig,
 }
@@ -149,7 +149,7 @@ pub(super) fn child(
         name,
         local_ts,
         remote_ts,
-        esp_proposals: proposal::child(node, parent.legacy, d),
+        esp_proposals: proposal::child(node, parent.consent, d),
         mode: policy.mode,
         start_action: match (start.start, start.trap) {
             (true, _) => StartAction::Start,

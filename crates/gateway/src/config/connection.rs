@@ -22,6 +22,7 @@ use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::own_credentials::{ConnectionFiles, own_credentials};
 use super::peers::peers;
+use super::proposal::Consent;
 use super::secret::KeyOwners;
 use super::tree::SectionNode;
 use super::value::{
@@ -68,12 +69,13 @@ pub(super) fn connection(
     // Without raw sockets, ESP can leave only inside UDP.
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
-    let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
+    let consent = consent(node, context.diagnostics);
+    let legacy = consent.legacy;
     let if_ids = interface::if_ids(node, IfIds::default(), context.diagnostics);
     let parent = ParentConnection {
         connection: &name,
         reachable,
-        legacy,
+        consent,
         if_ids,
         gateway: context.gateway,
     };
@@ -146,6 +148,14 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, files.into_der())))
+}
+
+fn consent(node: &SectionNode, d: &mut Diagnostics) -> Consent {
+    let mut is_on = |key| read(node, key, d, switch).unwrap_or(false);
+    Consent {
+        legacy: is_on("legacy"),
+        private_use: is_on("private_use"),
+    }
 }
 
 /// A connection that must stay up is retried without limit.

@@ -23,7 +23,7 @@ pub(super) enum Algorithm {
 use Algorithm as A;
 use Encryption::*;
 
-/// strongSwan's keywords. `iiv` marks keywords that strongSwan lacks (implicit IV, RFC 8750).
+/// strongSwan's keywords. It lacks those with `iiv` (implicit IV, RFC 8750), and `ctr` of ciphers other than AES.
 const KEYWORDS: &[(&str, Algorithm)] = &[
     ("null", A::Encryption(Null, 0)),
     ("des", A::Encryption(Des, 0)),
@@ -85,6 +85,27 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
     ("aes128gmac", A::Gmac(128)),
     ("aes192gmac", A::Gmac(192)),
     ("aes256gmac", A::Gmac(256)),
+    // Private use: CBC with strongSwan's numbers, counter mode with numbers of our own.
+    ("serpent", A::Encryption(SerpentCbc, 128)),
+    ("twofish", A::Encryption(TwofishCbc, 128)),
+    ("serpent128", A::Encryption(SerpentCbc, 128)),
+    ("serpent192", A::Encryption(SerpentCbc, 192)),
+    ("serpent256", A::Encryption(SerpentCbc, 256)),
+    ("twofish128", A::Encryption(TwofishCbc, 128)),
+    ("twofish192", A::Encryption(TwofishCbc, 192)),
+    ("twofish256", A::Encryption(TwofishCbc, 256)),
+    ("mars128ctr", A::Encryption(MarsCtr, 128)),
+    ("mars192ctr", A::Encryption(MarsCtr, 192)),
+    ("mars256ctr", A::Encryption(MarsCtr, 256)),
+    ("rc6_128ctr", A::Encryption(Rc6Ctr, 128)),
+    ("rc6_192ctr", A::Encryption(Rc6Ctr, 192)),
+    ("rc6_256ctr", A::Encryption(Rc6Ctr, 256)),
+    ("serpent128ctr", A::Encryption(SerpentCtr, 128)),
+    ("serpent192ctr", A::Encryption(SerpentCtr, 192)),
+    ("serpent256ctr", A::Encryption(SerpentCtr, 256)),
+    ("twofish128ctr", A::Encryption(TwofishCtr, 128)),
+    ("twofish192ctr", A::Encryption(TwofishCtr, 192)),
+    ("twofish256ctr", A::Encryption(TwofishCtr, 256)),
     ("md5", A::Integrity(Integrity::HmacMd5_96)),
     ("sha", A::Integrity(Integrity::HmacSha1_96)),
     ("sha1", A::Integrity(Integrity::HmacSha1_96)),
@@ -146,8 +167,6 @@ const NO_LIBRARY: &str = "no library that Esplanade could use for it is maintain
 /// Prefixes of strongSwan's keywords that are not supported, with the reason.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("camellia", NO_LIBRARY),
-    ("serpent", NO_LIBRARY),
-    ("twofish", NO_LIBRARY),
     ("prfcamellia", NO_LIBRARY),
     ("ecp224bp", NO_LIBRARY),
     ("ecp256bp", NO_LIBRARY),

@@ -11,6 +11,15 @@ use super::value::{ValueError, ValueResult, given, read_list, report};
 
 use Encryption::*;
 
+/// The algorithms that a connection permits beside the usual ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Consent {
+    /// Weak algorithms.
+    pub legacy: bool,
+    /// Ciphers whose numbers are for private use.
+    pub private_use: bool,
+}
+
 /// The algorithms of one proposal, by type. The order within a type is the order of preference.
 #[derive(Default)]
 struct ListedAlgorithms {
@@ -235,10 +244,20 @@ fn check_for_ike(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
         .chain(gmac);
     match refused.next() {
         None => Ok(()),
-        Some(name) => Err(ValueError::new(
-            format!("{}: {name} is not for IKE SAs", quoted(text)),
-            "use aes256gcm16, or aes256 with sha256",
-        )),
+        Some(name) => {
+            let private_use = listed
+                .encryption
+                .iter()
+                .any(|(cipher, _)| cipher.private_use());
+            let why = match private_use {
+                true => ": ciphers for private use are for children only",
+                false => "",
+            };
+            Err(ValueError::new(
+                format!("{}: {name} is not for IKE SAs{why}", quoted(text)),
+                "use aes256gcm16, or aes256 with sha256",
+            ))
+        }
     }
 }
 
@@ -310,11 +329,10 @@ fn of_child(text: &str, mut listed: ListedAlgorithms) -> ValueResult<Vec<EspProp
     }])
 }
 
-/// Reads the proposals of a child from `esp_proposals` or `ah_proposals`. `legacy` means that the
-/// connection permits weak algorithms.
-pub(super) fn child(node: &SectionNode, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
-    let esp = of_key(node, "esp_proposals", esp, legacy, d);
-    let ah = of_key(node, "ah_proposals", ah, legacy, d);
+/// Reads the proposals of a child from `esp_proposals` or `ah_proposals`.
+pub(super) fn child(node: &SectionNode, consent: Consent, d: &mut Diagnostics) -> Vec<EspProposal> {
+    let esp = of_key(node, "esp_proposals", esp, consent, d);
+    let ah = of_key(node, "ah_proposals", ah, consent, d);
     if let (Some(_), Some(_), Some(entry)) = (&esp, &ah, given(node, "ah_proposals")) {
         let bad = ValueError::new(
             "a child uses ESP or AH, not both",
@@ -331,11 +349,12 @@ fn of_key(
     node: &SectionNode,
     key: &str,
     parse: impl FnMut(&str) -> ValueResult<Vec<EspProposal>>,
-    legacy: bool,
+    consent: Consent,
     d: &mut Diagnostics,
 ) -> Option<Vec<EspProposal>> {
     let proposals = read_list(node, key, d, parse)?.concat();
-    push_findings(node, key, findings(&proposals, legacy), d);
+    push_findings(node, key, findings(&proposals, consent.legacy), d);
+    push_findings(node, key, private_use(&proposals, consent), d);
     Some(proposals)
 }
 
@@ -415,6 +434,43 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
         None => findings.extend(doubtful_groups(groups())),
     }
     findings
+}
+
+/// Lists what is wrong with ciphers for private use: consent is missing, or an integrity algorithm does not go with one.
+fn private_use(proposals: &[EspProposal], consent: Consent) -> Vec<AlgorithmFinding> {
+    let mut seen = Vec::new();
+    for proposal in proposals {
+        let ciphers = proposal.encryption.iter().map(|(cipher, _)| *cipher);
+        for cipher in ciphers.filter(|cipher| cipher.private_use()) {
+            let alone = |integrity: &&Integrity| !cipher.goes_with(**integrity);
+            add(
+                &mut seen,
+                (cipher, proposal.integrity.iter().find(alone).copied()),
+            );
+        }
+    }
+    let refusal = |(cipher, misfit): (Encryption, Option<Integrity>)| match (consent, misfit) {
+        (
+            Consent {
+                private_use: false, ..
+            },
+            _,
+        ) => Some(ValueError::new(
+            format!(
+                "{cipher} has the number {}, which is for private use: it may mean another cipher to the peer (RFC 7296 §3.3.2)",
+                cipher.number()
+            ),
+            "use aes256gcm16 or aes256-sha256; if the peer is known to give the number this meaning, write \
+             `private_use = yes` into the connection",
+        )),
+        (_, Some(integrity)) => Some(ValueError::new(
+            format!("{integrity} does not go with {cipher}"),
+            "name sha256 alone beside it, and other integrity algorithms in a proposal of their own",
+        )),
+        (_, None) => None,
+    };
+    let refusals = seen.into_iter().filter_map(refusal);
+    refusals.map(AlgorithmFinding::Refused).collect()
 }
 
 fn weakness(name: &str) -> &'static str {
@@ -535,6 +591,14 @@ mod tests {
             ("aes128-sha256-modp1024", "1024-bit"),
             ("aes128-sha256-modp2048s256", "small subgroups"),
             ("camellia128-sha256-x25519", "no library"),
+            (
+                "serpent256-sha256-x25519",
+                "ENCR_SERPENT_CBC is not for IKE SAs: ciphers for private use",
+            ),
+            (
+                "aes256-mars128ctr-sha256-x25519",
+                "ENCR_MARS_CTR is not for IKE SAs",
+            ),
             ("aes256-sha256-ecp256bp", "no library"),
             ("aes256-sha256-x25519-ke1_mlkem768", "RFC 9370"),
             ("aes128-sha265-x25519", "not a known algorithm"),
@@ -561,11 +625,15 @@ mod tests {
 
     /// Reads one child section. Returns the transforms of each proposal, and the findings.
     fn read_child(lines: &str, legacy: bool) -> (Vec<String>, Vec<String>) {
+        read_child_with(if legacy { "legacy = yes\n" } else { "" }, lines)
+    }
+
+    /// The same with switches of the connection.
+    fn read_child_with(switches: &str, lines: &str) -> (Vec<String>, Vec<String>) {
         let text = format!(
-            "connections {{ net {{ {} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \
+            "connections {{ net {{ {switches} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \
              local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ c {{ {lines}\n }} }} }} }}\n\
              secrets {{ ike {{ secret = 0123456789abcdef }} }}\n",
-            if legacy { "legacy = yes\n" } else { "" },
         );
         let loaded = super::super::load_text(std::path::Path::new("/proposal.conf"), &text);
         let found = |list: &Diagnostics| list.iter().map(|d| d.what.clone()).collect();
@@ -625,6 +693,60 @@ mod tests {
         let both = "ah_proposals = sha256\n esp_proposals = aes128gcm16";
         let (_, findings) = read_child(both, false);
         assert!(findings[0].contains("not both"), "{findings:?}");
+    }
+
+    #[test]
+    fn ciphers_for_private_use_need_consent() {
+        for (text, name) in [
+            ("serpent-sha256", "ENCR_SERPENT_CBC 128"),
+            ("serpent192-sha256", "ENCR_SERPENT_CBC 192"),
+            ("twofish256-sha256", "ENCR_TWOFISH_CBC 256"),
+            ("mars128ctr-sha256", "ENCR_MARS_CTR 128"),
+            ("rc6_192ctr-sha256", "ENCR_RC6_CTR 192"),
+            ("serpent256ctr-sha256", "ENCR_SERPENT_CTR 256"),
+            ("twofish256ctr-sha256", "ENCR_TWOFISH_CTR 256"),
+        ] {
+            let line = format!("esp_proposals = {text}");
+            for switches in ["", "private_use = no\n", "legacy = yes\n"] {
+                let (refused, findings) = read_child_with(switches, &line);
+                let named = name.split_once(' ').unwrap().0;
+                assert!(refused.is_empty() && findings.len() == 1, "{findings:?}");
+                let expected = [named, "private use"];
+                assert!(
+                    expected.iter().all(|part| findings[0].contains(part)),
+                    "{findings:?}"
+                );
+            }
+            let (taken, findings) = read_child_with("private_use = yes\n", &line);
+            assert_eq!(taken, [format!("{name} AUTH_HMAC_SHA2_256_128")]);
+            assert_eq!(findings, [""; 0]);
+        }
+        let (refused, findings) =
+            read_child_with("private_use = yes\n", "esp_proposals = 3des-sha256");
+        assert!(
+            refused.is_empty() && findings[0].contains("ENCR_3DES"),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn ciphers_for_private_use_have_one_partner() {
+        for text in [
+            "aes256-mars256ctr-sha256-sha512",
+            "serpent256-sha1",
+            "aes128-sha256, rc6_128ctr-sha384",
+        ] {
+            let line = format!("esp_proposals = {text}");
+            let (refused, findings) = read_child_with("private_use = yes\n", &line);
+            assert!(refused.is_empty(), "{refused:?}");
+            assert!(
+                findings[0].contains("does not go with ENCR_"),
+                "{findings:?}"
+            );
+        }
+        let line = "esp_proposals = aes256-twofish256-sha256, aes256-sha512";
+        let (taken, findings) = read_child_with("private_use = yes\n", line);
+        assert_eq!((taken.len(), findings.len()), (2, 0), "{findings:?}");
     }
 
     #[test]

@@ -176,6 +176,7 @@ pub const CONNECTION: Schema = Schema {
         "over_time",
         "rand_time",
         "legacy",
+        "private_use",
         "if_id_in",
         "if_id_out",
     ],

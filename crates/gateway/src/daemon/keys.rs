@@ -115,7 +115,7 @@ fn esp_line(
     key: &[u8],
 ) -> Option<Zeroizing<String>> {
     let version = if source.is_ipv4() { "IPv4" } else { "IPv6" };
-    let cipher = cipher_name(suite.transform.encryption()?)?;
+    let cipher = cipher_name(suite.transform.encryption()?, suite.transform.key_bits())?;
     let integrity = match suite.transform.integrity() {
         None => "NULL",
         Some(integrity) => integrity_name(integrity),
@@ -162,8 +162,10 @@ fn other_line(
 }
 
 /// Returns Wireshark's name of a cipher, or `None` if Wireshark cannot decrypt it.
-fn cipher_name(cipher: Encryption) -> Option<&'static str> {
+fn cipher_name(cipher: Encryption, key_bits: u16) -> Option<&'static str> {
     Some(match cipher {
+        // Wireshark has no key of 192 bits here.
+        Encryption::TwofishCbc if key_bits != 192 => "TWOFISH-CBC",
         Encryption::Null => "NULL",
         Encryption::Des => "DES-CBC [RFC2405]",
         Encryption::TripleDes => "TripleDES-CBC [RFC2451]",

@@ -62,7 +62,14 @@ pub fn ike_proposal() -> impl Strategy<Value = IkeProposal> {
 pub fn esp_proposal() -> impl Strategy<Value = EspProposal> {
     let algorithms = prop_oneof![
         (ciphers(true, |_| true), Just(Vec::new())),
-        (ciphers(false, |_| true), integrity(|i| !i.is_gmac())),
+        (
+            ciphers(false, |cipher| !cipher.private_use()),
+            integrity(|i| !i.is_gmac())
+        ),
+        (
+            ciphers(false, |_| true),
+            Just(vec![Integrity::HmacSha2_256_128])
+        ),
     ];
     let sequence_numbers = select(vec![
         vec![SequenceNumbers::Bits64, SequenceNumbers::Bits32],
