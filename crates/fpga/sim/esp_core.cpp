@@ -53,9 +53,6 @@ struct Core {
 
 }  // namespace
 
-// Called by the runtime where a simulation has a time.
-double sc_time_stamp() { return 0; }
-
 extern "C" void *esplanade_core_new() {
   auto *core = new Core;
   // What reset does not set has some value, as on a chip.

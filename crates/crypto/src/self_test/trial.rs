@@ -27,8 +27,13 @@ impl Trial {
     /// Makes a batch with a known packet of every transform. When the packets are to be opened, it also has a forged
     /// packet of each. Returns `None` if this build cannot make the keys.
     pub fn new(direction: Direction) -> Option<(Self, Batch)> {
+        Self::of(direction, |_| true)
+    }
+
+    /// Makes such a batch with packets of some transforms.
+    pub fn of(direction: Direction, wants: impl Fn(Transform) -> bool) -> Option<(Self, Batch)> {
         let mut packets = Vec::new();
-        for (transform, known) in answers() {
+        for (transform, known) in answers().filter(|(one, _)| wants(*one)) {
             for answer in known {
                 packets.push(KnownAnswer::parse(Tier::current(), transform, answer).ok()?);
             }
