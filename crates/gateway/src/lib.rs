@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod ace;
 pub mod cli;
 pub mod config;
 pub mod confine;

@@ -80,7 +80,7 @@ pub enum Command {
         control: Control,
         /// A child, or CONNECTION/CHILD
         name: String,
-        /// `cpu`, `pool`, `gpu`, `fpga`, or `adaptive` for CPU or GPU as the load wants it
+        /// `cpu`, `pool`, `gpu`, `fpga`, `ace`, or `adaptive` for CPU or GPU as the load wants it
         engine: String,
     },
     /// Read the configuration again; unchanged connections stay up

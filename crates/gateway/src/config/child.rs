@@ -43,6 +43,8 @@ pub struct Policy {
     /// A matching packet starts the negotiation of an SA: `start_action` contains `trap`.
     pub trap: bool,
     pub mode: Mode,
+    /// The gateway puts the ESP proposals into the order of their costs.
+    pub adaptive_proposals: bool,
     pub sa: SaOptions,
     /// The command to call when an SA comes up and when it ends.
     pub updown: Option<String>,
@@ -137,6 +139,7 @@ pub(super) fn child(
             ChildMode::Transport => Mode::Transport,
             _ => Mode::Tunnel,
         },
+        adaptive_proposals: proposal::is_adaptive(node),
         sa: sa_options(node, parent, d),
         updown: updown(node, d),
         host_access: read(node, "hostaccess", d, switch).unwrap_or_default(),
@@ -261,6 +264,7 @@ fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
         EngineKind::Fpga,
         EngineKind::Gpu,
         EngineKind::Adaptive,
+        EngineKind::Ace,
     ];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
     if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
@@ -274,6 +278,10 @@ fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
     if matches!(kind, EngineKind::Gpu | EngineKind::Adaptive) && gateway.gpu.is_none() {
         let help = "add a section `gpu`, or `engine = gpu`, to the gateway section";
         return Err(ValueError::new("the gateway has no GPU", help));
+    }
+    if kind == EngineKind::Ace && gateway.ace.is_none() {
+        let help = "add a section `ace` to the gateway section";
+        return Err(ValueError::new("the gateway has no engine ace", help));
     }
     Ok(kind)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use esplanade_crypto::Tier;
 use esplanade_ike::config::{Limits, Ports, Retransmission};
 
+use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
 use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, interface_name};
@@ -32,6 +33,8 @@ pub enum EngineKind {
     Gpu,
     /// The CPU, and with much load also the GPU.
     Adaptive,
+    /// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
+    Ace,
 }
 
 impl EngineKind {
@@ -42,6 +45,7 @@ impl EngineKind {
             Self::Fpga => "fpga",
             Self::Gpu => "gpu",
             Self::Adaptive => "adaptive",
+            Self::Ace => "ace",
         }
     }
 }
@@ -73,6 +77,8 @@ pub struct GatewayConfig {
     pub pool_delay: Duration,
     /// The GPU, for all SAs or for some of them. `None` means that there is none.
     pub gpu: Option<GpuConfig>,
+    /// The adaptive cryptographic engine, for all SAs or for some of them. `None` means that there is none.
+    pub ace: Option<AceConfig>,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
     /// Number of the routing table for the routes into the TUN device.
@@ -140,6 +146,7 @@ impl Default for GatewayConfig {
             pool_threads: None,
             pool_delay: Duration::ZERO,
             gpu: None,
+            ace: None,
             cpu_tier: None,
             // strongSwan uses the same table, so administrators find what they know.
             table: 220,
@@ -171,9 +178,11 @@ impl GatewayConfig {
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,
-            EngineKind::Cpu | EngineKind::Fpga | EngineKind::Gpu | EngineKind::Adaptive => {
-                self.pool_threads.is_some()
-            }
+            EngineKind::Cpu
+            | EngineKind::Fpga
+            | EngineKind::Gpu
+            | EngineKind::Adaptive
+            | EngineKind::Ace => self.pool_threads.is_some(),
         }
     }
 
@@ -255,6 +264,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
             .map_or(standard.pool_delay, Duration::from_millis),
         gpu: None,
+        ace: None,
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -293,6 +303,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         Some(section) => Some(gpu::gpu(section, d)),
         None => (gateway.engine == EngineKind::Gpu).then(GpuConfig::default),
     };
+    gateway.ace = node.section("ace").and_then(|section| ace::ace(section, d));
     if let Some(section) = node.section("pkcs11") {
         gateway.modules = tokens::modules(section, d);
     }
@@ -301,6 +312,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     }
     check_pool(&gateway, node, d);
     check_adaptive(&gateway, node, d);
+    check_ace(&gateway, node, d);
     check_xdp(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
@@ -346,6 +358,15 @@ fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnosti
     if let Some(entry) = node.value("engine").filter(|_| lacks_gpu) {
         let what = "`adaptive` shares the load between CPU and GPU, and the gateway has no GPU";
         let bad = ValueError::new(what, "add a section `gpu`, or set `engine = cpu`");
+        super::value::report("engine", bad, entry.value.at, d);
+    }
+}
+
+fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
+    let lacks_ace = gateway.engine == EngineKind::Ace && node.section("ace").is_none();
+    if let Some(entry) = node.value("engine").filter(|_| lacks_ace) {
+        let what = "`ace` takes bitstreams from a library, and the gateway has none";
+        let bad = ValueError::new(what, "add a section `ace`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
     }
 }
@@ -420,14 +441,19 @@ fn engine(text: &str) -> ValueResult<EngineKind> {
         ("fpga", EngineKind::Fpga),
         ("gpu", EngineKind::Gpu),
         ("adaptive", EngineKind::Adaptive),
+        ("ace", EngineKind::Ace),
     ];
     let kind = word(text, &kinds)?;
-    has_device(kind, esplanade_fpga::simulated::BUILT)
+    let built = match kind {
+        EngineKind::Ace => esplanade_ace::simulated::BUILT,
+        _ => esplanade_fpga::simulated::BUILT,
+    };
+    has_device(kind, built)
 }
 
 fn has_device(kind: EngineKind, built: bool) -> ValueResult<EngineKind> {
     match kind {
-        EngineKind::Fpga if !built => Err(ValueError::new(
+        EngineKind::Fpga | EngineKind::Ace if !built => Err(ValueError::new(
             "this build of Esplanade has no FPGA device",
             "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
         )),

@@ -4,6 +4,7 @@
 //! [`load`] reads the file and its includes (`syntax`), carries out inheritance (`tree`), checks
 //! every key (`schema`) and converts the values. It reports all errors at once ([`Diagnostics`]).
 
+mod ace;
 mod authorities;
 mod child;
 mod connection;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use esplanade_ike::config::{AttributeStore, Config, LocalMethod, RemoteMethod};
 
+pub use ace::AceConfig;
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::{Diff, Subject};

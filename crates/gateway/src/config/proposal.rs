@@ -329,9 +329,28 @@ fn of_child(text: &str, mut listed: ListedAlgorithms) -> ValueResult<Vec<EspProp
     }])
 }
 
+/// A member of a child's proposals: the gateway puts the others, or the default ones, into the order of their costs.
+const ADAPTIVE: &str = "adaptive";
+
+/// Tells whether the gateway orders the child's ESP proposals by their costs.
+pub(super) fn is_adaptive(node: &SectionNode) -> bool {
+    let entry = given(node, "esp_proposals");
+    entry.is_some_and(|entry| {
+        entry
+            .value
+            .value
+            .split(',')
+            .any(|one| one.trim() == ADAPTIVE)
+    })
+}
+
 /// Reads the proposals of a child from `esp_proposals` or `ah_proposals`.
 pub(super) fn child(node: &SectionNode, consent: Consent, d: &mut Diagnostics) -> Vec<EspProposal> {
-    let esp = of_key(node, "esp_proposals", esp, consent, d);
+    let parse = |text: &str| match text {
+        ADAPTIVE => Ok(Vec::new()),
+        text => esp(text),
+    };
+    let esp = of_key(node, "esp_proposals", parse, consent, d);
     let ah = of_key(node, "ah_proposals", ah, consent, d);
     if let (Some(_), Some(_), Some(entry)) = (&esp, &ah, given(node, "ah_proposals")) {
         let bad = ValueError::new(

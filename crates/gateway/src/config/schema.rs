@@ -94,7 +94,13 @@ pub const GATEWAY: Schema = Schema {
         "confine",
         "readable",
     ],
-    sections: &["gpu", "interfaces", "pkcs11"],
+    sections: &["ace", "gpu", "interfaces", "pkcs11"],
+    ..EMPTY
+};
+
+pub const ACE: Schema = Schema {
+    what: "the ace section",
+    keys: &["library", "signer", "fabrics", "interface_rate"],
     ..EMPTY
 };
 
@@ -373,6 +379,7 @@ pub const AUTHORITY: Schema = Schema {
 /// Every kind of section, by the path that the documentation uses.
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
+    ("gateway.ace", &ACE),
     ("gateway.gpu", &GPU),
     ("gateway.interfaces.<interface>", &INTERFACE),
     ("gateway.pkcs11.modules.<module>", &PKCS11_MODULE),

@@ -155,7 +155,7 @@ impl Daemon {
         let core = self.plane.core().map(CoreHandle::report);
         let health = self.plane.engine_health();
         let (threads, gpu) = (self.plane.pool_threads(), self.plane.gpu());
-        let stats = tier::report(core, threads, gpu, &health);
+        let stats = tier::report(core, threads, gpu, self.plane.ace_stats(), &health);
         let gateway = &self.loaded.gateway;
         let limits = gateway.gpu.as_ref().map(|gpu| gpu.share);
         let share = self.join.share().zip(limits);

@@ -25,6 +25,7 @@ mod report;
 pub mod revocation;
 mod shield;
 mod signals;
+mod speeds;
 mod start;
 mod tier;
 mod token_secret;
@@ -699,9 +700,22 @@ pub fn clear_guards(loaded: &Loaded) -> Result<(), Failure> {
     runtime.block_on(plane::clear_guards(&loaded.gateway))
 }
 
-/// Sets the parts of IKE's configuration that are not the administrator's.
+/// Sets the parts of IKE's configuration that are not the administrator's. The CPU engine's tier must have been chosen.
 fn settle_ike(loaded: &mut Loaded, key_log: bool, token_secret: Option<Arc<Secret>>) {
     loaded.ike.key_log = key_log;
     loaded.ike.token_secret = token_secret;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
+    for policy in loaded
+        .policies
+        .iter()
+        .filter(|policy| policy.adaptive_proposals)
+    {
+        let connections = loaded.ike.connections.iter_mut();
+        let children = connections
+            .filter(|connection| connection.name == policy.connection)
+            .flat_map(|connection| &mut Arc::make_mut(connection).children);
+        for child in children.filter(|child| child.name == policy.child) {
+            speeds::order(&mut Arc::make_mut(child).esp_proposals);
+        }
+    }
 }

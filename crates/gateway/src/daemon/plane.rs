@@ -22,7 +22,8 @@ use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::{LoadSampler, Loads};
 use super::shield;
-use crate::config::{EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
+use crate::ace::{AceEngine, AceError, AceOrders};
+use crate::config::{AceConfig, EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
 use crate::gpu::{self, GpuEngine, GpuLimits};
@@ -35,7 +36,7 @@ use crate::net::nft::{Nft, NftTable};
 use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
 use crate::pool::EnginePool;
 use crate::share::LoadSample;
-use crate::status::{GpuStats, TrafficCounters, WorkersStats};
+use crate::status::{AceStats, GpuStats, TrafficCounters, WorkersStats};
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
     ListenConfig, Processing, Sockets, TunInterface, TunQueues, Worker, WorkerConfig,
@@ -67,6 +68,8 @@ pub(super) struct Plane {
     pool: Option<EnginePool>,
     /// The GPU, dropped after the workers that use it.
     gpu: Option<GpuEngine>,
+    /// The adaptive cryptographic engine, dropped after the workers that use it.
+    ace: Option<AceEngine>,
     /// Programs that take ESP off their links for the workers. Dropping one detaches it.
     _links: Vec<XdpProgram>,
 }
@@ -128,14 +131,12 @@ impl Plane {
         let mut core = has_core.then(open_core).transpose()?;
         let pool = config.has_pool().then(|| start_pool(config)).transpose()?;
         let gpu = config.gpu.as_ref().map(start_gpu).transpose()?;
-        let engines = engines(config.engine, pool.as_ref(), gpu.as_ref());
+        let ace = config.ace.as_ref().map(start_ace).transpose()?;
+        let engines = engines(config.engine, pool.as_ref(), gpu.as_ref(), ace.as_ref());
 
-        let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
-        let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
-        let reports = WorkerReports {
-            ike: to_ike,
-            events: to_events,
-        };
+        let (ike, from_ike) = mpsc::channel(IKE_WAITING_MAX);
+        let (events, from_events) = mpsc::channel(EVENTS_WAITING_MAX);
+        let reports = WorkerReports { ike, events };
         let mut plane = Self {
             database,
             workers: Vec::with_capacity(workers),
@@ -151,6 +152,7 @@ impl Plane {
             engines,
             pool,
             gpu,
+            ace,
             _links: links,
         };
         let processing = Processing {
@@ -193,8 +195,8 @@ impl Plane {
         }
         plane.routes = Some(routes);
         let from = FromPlane {
-            ike,
-            events,
+            ike: from_ike,
+            events: from_events,
             watch,
             routes_lag,
         };
@@ -459,6 +461,15 @@ impl Plane {
         self.gpu.as_ref().map(GpuEngine::stats)
     }
 
+    /// The adaptive cryptographic engine, for those who know which SAs there are.
+    pub fn ace_orders(&self) -> Option<AceOrders> {
+        self.ace.as_ref().map(AceEngine::orders)
+    }
+
+    pub fn ace_stats(&self) -> Option<AceStats> {
+        self.ace.as_ref().map(AceEngine::stats)
+    }
+
     /// Measures the load since the last call. Returns `None` if there is no GPU, or no call shortly before.
     pub fn load_sample(&mut self, now: Instant) -> Option<LoadSample> {
         let gpu = self.gpu.as_ref()?;
@@ -563,16 +574,23 @@ fn start_gpu(config: &GpuConfig) -> Result<GpuEngine, Failure> {
     GpuEngine::start(config).map_err(gpu::failure)
 }
 
+/// Opens the library of bitstreams, and starts the thread that drives the fabrics.
+fn start_ace(config: &AceConfig) -> Result<AceEngine, Failure> {
+    AceEngine::start(config).map_err(AceError::failure)
+}
+
 /// Returns the workers' engines. The engine that the configuration names comes first.
 fn engines(
     kind: EngineKind,
     pool: Option<&EnginePool>,
     gpu: Option<&GpuEngine>,
+    ace: Option<&AceEngine>,
 ) -> Vec<EngineSource> {
     let mut engines = vec![EngineSource::cpu()];
     for (of, source) in [
         (EngineKind::Pool, pool.map(EnginePool::source)),
         (EngineKind::Gpu, gpu.map(GpuEngine::source)),
+        (EngineKind::Ace, ace.map(AceEngine::source)),
     ] {
         if let Some(source) = source {
             let at = if kind == of { 0 } else { engines.len() };

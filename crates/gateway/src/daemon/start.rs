@@ -21,7 +21,7 @@ use crate::config::{EngineKind, Loaded};
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
-use crate::join::{ChildSaDevice, Join};
+use crate::join::{ChildSaDevice, Join, LaneOrders};
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -99,14 +99,16 @@ impl Daemon {
             Some(path) => Some(open_keys(path)?),
         };
         let token_secret = token_secret::load(&loaded.gateway);
-        settle_ike(&mut loaded, keys.is_some(), token_secret);
         let socket = socket?;
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
+        settle_ike(&mut loaded, keys.is_some(), token_secret);
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
         let core = plane.core().cloned();
         join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
         join.set_gpu_limits(plane.gpu_limits().unwrap_or_default());
+        let ace = plane.ace_orders();
+        join.set_ace(ace.map(|ace| Box::new(ace) as Box<dyn LaneOrders>));
         let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
         join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
         let endpoint = Endpoint::new(

@@ -4,7 +4,7 @@ use esplanade_crypto::{Tier, TierError, selection};
 
 use crate::config::EngineKind;
 use crate::failure::{Exit, Failure};
-use crate::status::{EngineStats, GpuStats, Named};
+use crate::status::{AceStats, EngineStats, GpuStats, Named};
 use crate::worker::{CoreReport, Health};
 
 /// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
@@ -25,11 +25,13 @@ pub(super) fn report(
     core: Option<CoreReport>,
     pool_threads: Option<usize>,
     gpu: Option<GpuStats>,
+    ace: Option<AceStats>,
     engines: &[(&'static str, Health)],
 ) -> EngineStats {
     let first = engines.first().map_or("cpu", |(name, _)| *name);
     let states = engines.iter();
     let states = states.map(|(name, health)| ((*name).to_owned(), health.name()));
+    let costs = super::speeds::measured().into_iter();
     let selection = selection().ok();
     let disabled = selection.iter().flat_map(|selection| &selection.disabled);
     EngineStats {
@@ -39,8 +41,14 @@ pub(super) fn report(
         installed_in: core.as_ref().map(|core| core.installed.1),
         threads: pool_threads,
         gpu,
+        ace,
         share: None,
         states: Named(states.collect()),
+        costs: Named(
+            costs
+                .map(|(transform, ns)| (transform.name(), ns))
+                .collect(),
+        ),
         disabled: disabled.map(ToString::to_string).collect(),
         tier: selection.map(|selection| selection.tier.to_string()),
         failed: core.and_then(|core| core.failed),
@@ -84,7 +92,7 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report(None, None, None, &[("cpu", Health::InService)]);
+        let report = report(None, None, None, None, &[("cpu", Health::InService)]);
         assert_eq!(report.name, "cpu");
         assert_eq!(report.tier.as_deref(), Some(Tier::current().name()));
         assert!(report.disabled.is_empty());

@@ -48,7 +48,7 @@ use policy_book::{PolicyBook, PolicySelectors};
 use routes::RouteBook;
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
-pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, Moved, NotMoved};
+pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
 pub use policy::{ConfiguredPolicy, PolicyKind};
 pub use routes::{RouteChange, bypass_routes, ranges};
 pub use translate::demand;
@@ -127,6 +127,11 @@ impl Join {
         let (policies, child_sas) = (&self.policies, &mut self.child_sas);
         self.placement
             .set_gpu_limits(limits, &self.database, policies, child_sas);
+    }
+
+    /// Sets the adaptive cryptographic engine, if there is one. It hears which SAs are with it.
+    pub fn set_ace(&mut self, ace: Option<Box<dyn LaneOrders>>) {
+        self.placement.set_ace(ace);
     }
 
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is

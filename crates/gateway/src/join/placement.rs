@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esplanade_crypto::Direction;
+use esplanade_crypto::{Direction, Transform};
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::Database;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon, SaDirection};
@@ -120,6 +120,16 @@ impl ChildSaDevice for CoreHandle {
     }
 }
 
+/// The adaptive cryptographic engine, as far as it hears of SAs.
+pub trait LaneOrders: Debug {
+    /// Tells whether there is a lane for the transform.
+    fn carries(&self, transform: Transform) -> bool;
+    /// An SA is there: its lane is loaded if that is worth it.
+    fn request(&self, transform: Transform);
+    /// An SA that was requested is gone.
+    fn release(&self, transform: Transform);
+}
+
 /// The engines of the gateway, and what was ordered beside the configuration.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
@@ -128,6 +138,9 @@ pub(super) struct Placement {
     /// The limits of the GPU.
     gpu: GpuLimits,
     core: Option<Box<dyn ChildSaDevice>>,
+    /// The adaptive cryptographic engine, and the children that have asked it for a lane.
+    ace: Option<Box<dyn LaneOrders>>,
+    with_lane: HashMap<ChildSaId, Transform>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
     /// SAs whose successors are to be with another engine.
@@ -170,6 +183,10 @@ impl Placement {
         for (id, choice) in concerned.collect::<Vec<_>>() {
             self.settle(database, child_sas, id, choice);
         }
+    }
+
+    pub fn set_ace(&mut self, ace: Option<Box<dyn LaneOrders>>) {
+        self.ace = ace;
     }
 
     /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
@@ -279,6 +296,7 @@ impl Placement {
                 self.adapt(id, AdaptedFrom::Replaced(replaced), child)
             }
         };
+        self.settle_lane(id, [sealing, opening], child);
         child.is_adaptive = choice == EngineChoice::Adaptive;
         child.outbound.common.placement.begin(sealing);
         place(database, &child.inbound.common, opening);
@@ -297,21 +315,53 @@ impl Placement {
                 balancer.remove(half);
             }
         }
+        self.give_lane_back(id);
+    }
+
+    /// Asks the adaptive cryptographic engine for a lane if it carries a half of the child. An SA begins with this, so
+    /// that its lane is loaded before its packets come.
+    fn settle_lane(&mut self, id: ChildSaId, engines: [u8; 2], child: &InstalledChild) {
+        self.give_lane_back(id);
+        let index = self.index_of(EngineKind::Ace.name());
+        if let Some((ace, index)) = self.ace.as_ref().zip(index)
+            && engines.contains(&index)
+        {
+            let transform = child.outbound.common.transform();
+            ace.request(transform);
+            self.with_lane.insert(id, transform);
+        }
+    }
+
+    fn give_lane_back(&mut self, id: ChildSaId) {
+        if let Some((ace, transform)) = self.ace.as_ref().zip(self.with_lane.remove(&id)) {
+            ace.release(transform);
+        }
     }
 
     /// Returns the engines that seal and open for a child that is to be with this one. The CPU has all transforms, a GPU
     /// some of them, and some for one direction only.
     fn able(&self, index: u8, child: &InstalledChild) -> [u8; 2] {
-        let is_gpu = self.index_of(EngineKind::Gpu.name()) == Some(index);
         let cpu = self.index_of(EngineKind::Cpu.name());
         let able = |half: &SaCommon, direction| match cpu {
-            Some(cpu) if is_gpu && self.gpu.refusal(half, direction).is_some() => cpu,
+            Some(cpu) if self.refusal(index, half, direction).is_some() => cpu,
             _ => index,
         };
         [
             able(&child.outbound.common, Direction::Seal),
             able(&child.inbound.common, Direction::Open),
         ]
+    }
+
+    /// Returns why an engine cannot carry a half of an SA, or `None` if it can.
+    fn refusal(&self, index: u8, half: &SaCommon, direction: Direction) -> Option<String> {
+        let transform = half.transform();
+        match (self.engines.get(usize::from(index))?, &self.ace) {
+            (name, _) if *name == EngineKind::Gpu.name() => self.gpu.refusal(half, direction),
+            (name, Some(ace)) if *name == EngineKind::Ace.name() && !ace.carries(transform) => {
+                Some(format!("the library has no lane for {transform}"))
+            }
+            _ => None,
+        }
     }
 
     /// Gives the halves that the GPU may carry to the balancer. Returns the engines that seal and open now.
@@ -353,6 +403,7 @@ impl Placement {
             EngineChoice::Worker(index) => self.able(index, child),
             EngineChoice::Adaptive => self.adapt(id, AdaptedFrom::ItsPlace, child),
         };
+        self.settle_lane(id, [sealing, opening], child);
         place(database, &child.outbound.common, sealing);
         place(database, &child.inbound.common, opening);
     }
@@ -566,14 +617,17 @@ impl Placement {
         if of_core.is_some() {
             return of_core.clone();
         }
-        let gpu = EngineChoice::Worker(self.index_of(EngineKind::Gpu.name())?);
-        let is_bound = || configured.and_then(|configured| self.wanted(configured)) == Some(gpu);
-        if !child.is_adaptive && !is_bound() {
-            return None;
-        }
+        let wanted = match child.is_adaptive {
+            true => self.index_of(EngineKind::Gpu.name()),
+            false => match self.wanted(configured?)? {
+                EngineChoice::Worker(index) => Some(index),
+                _ => None,
+            },
+        };
+        let wanted = wanted?;
         let of = |half: &SaCommon, direction| match child.is_adaptive && is_urgent(half) {
             true => Some("packets of its class wait for no batch of the GPU".to_owned()),
-            false => self.gpu.refusal(half, direction),
+            false => self.refusal(wanted, half, direction),
         };
         let sealing = of(&child.outbound.common, Direction::Seal);
         let opening = of(&child.inbound.common, Direction::Open);

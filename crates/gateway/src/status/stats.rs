@@ -81,6 +81,9 @@ pub struct EngineStats {
     /// The GPU. `None` means that there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuStats>,
+    /// The adaptive cryptographic engine. `None` means that there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ace: Option<AceStats>,
     /// The GPU's share of the load. `None` means that no child is adaptive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareStats>,
@@ -89,6 +92,9 @@ pub struct EngineStats {
     /// The reason why the FPGA core carries nothing any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// Costs of transforms in `esp_proposals = adaptive`, in nanoseconds of the CPU for a thousand bytes.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub costs: Named<u64>,
     /// The instructions of the CPU engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
@@ -122,6 +128,48 @@ pub struct GpuStats {
     /// The number of seconds for which it has been out of service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_for: Option<u64>,
+}
+
+/// The fabrics of the adaptive cryptographic engine, and what they have done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AceStats {
+    pub fabrics: Named<FabricStats>,
+    /// Packets that lanes have sealed or opened.
+    pub fabric_packets: u64,
+    /// Packets of the engine that the CPU has done, and those of them whose lane was loading.
+    pub cpu_packets: u64,
+    pub while_loading: u64,
+    /// Sealed packets that the CPU has compared.
+    pub checked: u64,
+    /// Lanes that were loaded, and those of them that no packet had to wait for.
+    pub loads: u64,
+    pub hidden_loads: u64,
+    /// Loads in the place of another lane.
+    pub evictions: u64,
+    /// Bitstreams that made no lane or a wrong one.
+    pub failed_loads: u64,
+    /// The time of all loads, the part of it in which packets wanted the lane, and the time of merging.
+    pub load_ms: u64,
+    pub wanted_ms: u64,
+    pub merge_ms: u64,
+    /// Times that a lane has forgotten its key.
+    pub wipes: u64,
+}
+
+/// A fabric.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FabricStats {
+    pub part: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// The lane that is being loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loading: Option<String>,
+    /// The reason why the fabric is out of service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// The part of the load that the GPU carries beside the CPU.

@@ -216,6 +216,10 @@ pub fn render_engine(stats: &Section) -> String {
     if let Some(line) = share.map(share_line) {
         let _ = writeln!(out, "{:<10}{}", "share", printable(&line));
     }
+    let ace = stats.sub("engine").and_then(|engine| engine.sub("ace"));
+    for line in ace.into_iter().flat_map(ace_lines) {
+        let _ = writeln!(out, "{:<10}{}", "ace", printable(&line));
+    }
     for (engine, state) in &states {
         let line = match *state {
             "lost" => format!("the engine {engine} is lost, and the CPU is in its place"),
@@ -241,6 +245,37 @@ pub fn render_engine(stats: &Section) -> String {
         let _ = writeln!(out, "{:<10}{}", "warning", printable(why));
     }
     out
+}
+
+fn ace_lines(ace: &Section) -> Vec<String> {
+    let text = |key: &str| ace.text(key).unwrap_or("-");
+    let fabrics = ace.sub("fabrics").into_iter().flat_map(Section::sections);
+    let mut lines: Vec<_> = fabrics
+        .map(|(number, fabric)| {
+            let part = fabric.text("part").unwrap_or("-");
+            let state = match (
+                fabric.text("failed"),
+                fabric.text("loading"),
+                fabric.text("lane"),
+            ) {
+                (Some(why), ..) => format!("out of service: {why}"),
+                (_, Some(lane), _) => format!("loading {lane}"),
+                (_, _, Some(lane)) => lane.to_owned(),
+                _ => "empty".to_owned(),
+            };
+            format!("fabric {number} ({part}): {state}")
+        })
+        .collect();
+    lines.push(format!(
+        "packets: {} by lanes, {} by the CPU, of these {} while a lane was loading; loads: {}, hidden: {}, failed: {}",
+        text("fabric-packets"),
+        text("cpu-packets"),
+        text("while-loading"),
+        text("loads"),
+        text("hidden-loads"),
+        text("failed-loads")
+    ));
+    lines
 }
 
 fn share_line(share: &Section) -> String {

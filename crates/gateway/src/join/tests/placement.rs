@@ -364,3 +364,63 @@ fn a_successor_overtakes_nothing() {
     join.delete(&deleted(&fourth, false, EndAction::Clear), Instant::now());
     assert!(moments(&join, &third)[0] > fourth_place);
 }
+
+/// Lanes for some transforms, and what was asked for.
+#[derive(Clone, Debug, Default)]
+struct FakeLanes {
+    carried: Vec<Transform>,
+    asked: Arc<std::sync::Mutex<Vec<(bool, Transform)>>>,
+}
+
+impl LaneOrders for FakeLanes {
+    fn carries(&self, transform: Transform) -> bool {
+        self.carried.contains(&transform)
+    }
+
+    fn request(&self, transform: Transform) {
+        self.asked.lock().unwrap().push((true, transform));
+    }
+
+    fn release(&self, transform: Transform) {
+        self.asked.lock().unwrap().push((false, transform));
+    }
+}
+
+#[test]
+fn a_child_asks_for_its_lane_until_it_moves_or_is_gone() {
+    let [carried, other] = [Transform::ESP[0], Transform::ESP[1]];
+    let lanes = FakeLanes {
+        carried: vec![carried],
+        ..FakeLanes::default()
+    };
+    let asked = || std::mem::take(&mut *lanes.asked.lock().unwrap());
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    join.set_engines(vec!["ace", "cpu"]);
+    join.set_ace(Some(Box::new(lanes.clone())));
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    assert_eq!(asked(), [(true, carried)]);
+    join.set_engine(None, "net", "cpu").unwrap();
+    assert_eq!(asked(), [(false, carried)]);
+    join.set_engine(None, "net", "ace").unwrap();
+    assert_eq!(asked(), [(true, carried)]);
+    let successor = installed(&join, 2, "10.2.0.0/16", Some(1));
+    join.install(&successor, 0).unwrap();
+    assert_eq!(asked(), [(true, carried)]);
+    for gone in [&sa, &successor] {
+        join.delete(&deleted(gone, true, EndAction::Clear), Instant::now());
+        assert_eq!(asked(), [(false, carried)]);
+    }
+    // The CPU does what no lane does, and nobody is asked.
+    let mut lacking = installed(&join, 3, "10.2.0.0/16", None);
+    lacking.esp.transform = other;
+    for key in [&mut lacking.key_in, &mut lacking.key_out] {
+        *key = vec![3; other.key_material_len()].into();
+    }
+    join.install(&lacking, 0).unwrap();
+    assert_eq!(asked(), []);
+    let child = join.child(lacking.child).unwrap();
+    assert_eq!(join.engine_of(child), Some("cpu"));
+    let why = reason(&join, lacking.child).unwrap();
+    assert_eq!(why, format!("the library has no lane for {other}"));
+}

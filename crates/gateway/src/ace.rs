@@ -1,0 +1,293 @@
+//! The engine `ace`: a thread drives fabrics whose configuration follows the SAs.
+//!
+//! The thread takes batches of all ports. It merges and loads bitstreams between batches, and carries packets by the CPU
+//! where their lane is not there.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use esplanade_ace::controller::{Controller, Event, Progress};
+use esplanade_ace::fabric::FabricError;
+use esplanade_ace::library::{Library, LibraryError};
+use esplanade_ace::simulated::{self, Simulated};
+use esplanade_crypto::{EngineInfo, Transform};
+
+use crate::config::AceConfig;
+use crate::confine;
+use crate::engine_port::{EnginePort, PortQueue};
+use crate::failure::Failure;
+use crate::join::LaneOrders;
+use crate::status::{AceStats, FabricStats, Named};
+use crate::worker::EngineSource;
+
+/// Each port has at most so many batches that the thread holds or that the worker has not fetched.
+const INFO: EngineInfo = EngineInfo {
+    depth: 16,
+    ..EngineInfo::AT_ONCE
+};
+/// With more batches waiting the CPU carries what waits.
+const WAITING_MAX: usize = 4;
+/// The longest pause between two looks at keys whose SAs are gone.
+const LOOK: Duration = Duration::from_millis(50);
+/// SAs that are asked for or given back and that the thread has not seen, at most.
+const ORDERS_MAX: usize = 65_536;
+
+/// The reason why the engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum AceError {
+    #[error("the library of bitstreams: {0}")]
+    Library(#[from] LibraryError),
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    #[error("the list of known lanes: {0}")]
+    Lanes(String),
+    #[error("its thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+impl AceError {
+    /// Returns the error with what to do about it.
+    pub fn failure(self) -> Failure {
+        let help = match &self {
+            Self::Library(_) => {
+                "name the folder of a library in `library`, and its signer's key in `signer` (docs/ace.md)"
+            }
+            _ => "a gateway with `engine = cpu` and without a section `ace` does without",
+        };
+        Failure::runtime(format!("the engine ace cannot be used: {self}")).help(help)
+    }
+}
+
+/// Says which SAs are there, for the lanes that they need.
+#[derive(Clone, Debug)]
+pub struct AceOrders {
+    shared: Arc<AceShared>,
+    carried: Arc<[Transform]>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Request(Transform),
+    Release(Transform),
+}
+
+/// The thread that drives the fabrics.
+#[derive(Debug)]
+pub struct AceEngine {
+    shared: Arc<AceShared>,
+    carried: Arc<[Transform]>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct AceShared {
+    queue: Arc<PortQueue>,
+    orders: Mutex<Vec<Order>>,
+    stats: Mutex<AceStats>,
+}
+
+impl AceEngine {
+    /// Opens the library and starts the thread.
+    pub fn start(config: &AceConfig) -> Result<Self, AceError> {
+        let library = Library::open(&config.library, &config.trust, 0)?;
+        let known = simulated::shipped_lanes().map_err(AceError::Lanes)?;
+        let fabric = || Simulated::new(&config.part, known.clone(), config.interface_rate);
+        let fabrics: Vec<_> = (0..config.fabrics)
+            .map(|_| fabric())
+            .collect::<Result<_, _>>()?;
+        let carried = carried(&library, &config.part);
+        let shared = Arc::<AceShared>::default();
+        let thread = std::thread::Builder::new().name("ace".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                if let Err(error) = confine::writing() {
+                    tracing::error!("cannot give up rights: {error}");
+                    shared.queue.stop();
+                    return;
+                }
+                let drives = AssertUnwindSafe(|| shared.drive(&library, fabrics));
+                if catch_unwind(drives).is_err() {
+                    tracing::error!(
+                        "the thread of the engine ace panicked: the CPU takes its place"
+                    );
+                    shared.queue.stop();
+                }
+            }
+        })?;
+        Ok(Self {
+            shared,
+            carried,
+            thread: Some(thread),
+        })
+    }
+
+    /// Returns a source of engines, each of which is a port.
+    pub fn source(&self) -> EngineSource {
+        let queue = Arc::clone(&self.shared.queue);
+        EngineSource::new("ace", move || {
+            let port = EnginePort::new(Arc::clone(&queue), INFO)?;
+            Ok(Box::new(port))
+        })
+    }
+
+    pub fn orders(&self) -> AceOrders {
+        AceOrders {
+            shared: Arc::clone(&self.shared),
+            carried: Arc::clone(&self.carried),
+        }
+    }
+
+    pub fn stats(&self) -> AceStats {
+        lock(&self.shared.stats).clone()
+    }
+}
+
+impl Drop for AceEngine {
+    fn drop(&mut self) {
+        self.shared.queue.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the engine ace panicked");
+        }
+    }
+}
+
+impl LaneOrders for AceOrders {
+    fn carries(&self, transform: Transform) -> bool {
+        self.carried.contains(&transform)
+    }
+
+    fn request(&self, transform: Transform) {
+        self.give(Order::Request(transform));
+    }
+
+    fn release(&self, transform: Transform) {
+        self.give(Order::Release(transform));
+    }
+}
+
+impl AceOrders {
+    fn give(&self, order: Order) {
+        let mut orders = lock(&self.shared.orders);
+        if orders.len() < ORDERS_MAX {
+            orders.push(order);
+        }
+        drop(orders);
+        self.shared.queue.wake();
+    }
+}
+
+/// Returns the transforms that lanes of the library carry.
+fn carried(library: &Library, part: &str) -> Arc<[Transform]> {
+    let lanes = esplanade_ace::controller::lanes_of(library, part);
+    let carries = |transform: &Transform| lanes.iter().any(|lane| lane.carries(*transform));
+    Transform::ESP.into_iter().filter(carries).collect()
+}
+
+impl AceShared {
+    /// Carries batches until the queue is stopped.
+    fn drive(&self, library: &Library, fabrics: Vec<Simulated>) {
+        let mut controller = Controller::new(library, fabrics);
+        self.report(&controller);
+        loop {
+            self.follow_orders(&mut controller);
+            let progress = controller.step();
+            tell(&mut controller);
+            let mut work = self.queue.take(|_| true).into_iter();
+            if work.len() == 0 {
+                controller.sweep();
+                self.report(&controller);
+                let (wait, longest) = match progress {
+                    Progress::Idle => (true, LOOK),
+                    Progress::After(Duration::ZERO) => continue,
+                    Progress::After(time) => (true, time),
+                };
+                if !self.queue.wait(wait, longest) {
+                    return;
+                }
+                continue;
+            }
+            while let Some(mut next) = work.next() {
+                controller.carry(&mut next.batch, work.len() > WAITING_MAX);
+                next.from.finish(next.batch);
+                controller.step();
+            }
+            self.report(&controller);
+        }
+    }
+
+    fn follow_orders(&self, controller: &mut Controller<'_, Simulated>) {
+        for order in std::mem::take(&mut *lock(&self.orders)) {
+            match order {
+                Order::Request(transform) => controller.request(transform),
+                Order::Release(transform) => controller.release(transform),
+            }
+        }
+    }
+
+    fn report(&self, controller: &Controller<'_, Simulated>) {
+        let counters = controller.counters();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let fabrics = controller.report().into_iter().enumerate();
+        let fabrics = fabrics.map(|(number, fabric)| {
+            let stats = FabricStats {
+                part: fabric.part,
+                lane: fabric.lane.map(|lane| lane.to_string()),
+                loading: fabric.loading.map(|lane| lane.to_string()),
+                failed: fabric.failed,
+            };
+            (number.to_string(), stats)
+        });
+        let stats = AceStats {
+            fabrics: Named(fabrics.collect()),
+            fabric_packets: counters.fabric_packets,
+            cpu_packets: counters.cpu_packets,
+            while_loading: counters.while_loading,
+            checked: counters.checked,
+            loads: counters.loads,
+            hidden_loads: counters.hidden_loads,
+            evictions: counters.evictions,
+            failed_loads: counters.failed_loads,
+            load_ms: ms(counters.load_time),
+            wanted_ms: ms(counters.wanted_time),
+            merge_ms: ms(counters.merge_time),
+            wipes: counters.wipes,
+        };
+        *lock(&self.stats) = stats;
+    }
+}
+
+/// Writes what has happened into the log.
+fn tell(controller: &mut Controller<'_, Simulated>) {
+    for event in controller.take_events() {
+        match event {
+            Event::Loaded {
+                fabric,
+                lane,
+                replaced,
+                time,
+                hidden,
+            } => {
+                let replaced = replaced.map(|lane| lane.to_string());
+                tracing::info!(fabric, %lane, ?replaced, ms = time.as_millis() as u64, hidden, "a lane is loaded");
+            }
+            Event::Refused { fabric, lane, why } => {
+                tracing::error!(fabric, %lane, "the bitstream does not make its lane, and is not loaded again: {why}");
+            }
+            Event::Failed { fabric, why } => {
+                tracing::error!(
+                    fabric,
+                    "the fabric is out of service, and the CPU is in its place: {why}"
+                );
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,179 @@
+//! Orders proposals of child SAs by what they cost this machine's CPU (`esp_proposals = adaptive`).
+//!
+//! Each transform is measured once in the life of the gateway. So a reload finds the same order, and connections whose
+//! configuration is the same stay.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::iana::Integrity;
+use esplanade_crypto::job::EspPacket;
+use esplanade_crypto::{KeyContext, Transform, lookaside};
+use esplanade_ike::config::EspProposal;
+
+/// A payload as an Ethernet link has it.
+const PAYLOAD_LEN: usize = 1398;
+/// As many packets as keep every lane of the kernels busy.
+const PACKETS: usize = 64;
+const TRIES: usize = 3;
+
+/// The cost of each transform, in nanoseconds for a thousand bytes.
+static COSTS: Mutex<BTreeMap<Transform, u64>> = Mutex::new(BTreeMap::new());
+
+/// Returns what was measured so far, in nanoseconds for a thousand bytes.
+pub(super) fn measured() -> BTreeMap<Transform, u64> {
+    COSTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn cost(transform: Transform) -> u64 {
+    let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
+    *costs.entry(transform).or_insert_with(|| measure(transform))
+}
+
+/// Seals and opens packets, and takes the fastest of a few tries: others use the processor too.
+fn measure(transform: Transform) -> u64 {
+    let material: Vec<u8> = (1..).take(transform.key_material_len()).collect();
+    let Ok(key) = KeyContext::new(transform, false, &material) else {
+        return u64::MAX;
+    };
+    let len = transform.sealed_len(PAYLOAD_LEN);
+    let mut best = Duration::MAX;
+    for _ in 0..TRIES {
+        let mut buffers = vec![vec![0; len]; PACKETS];
+        let begun = Instant::now();
+        for work in [lookaside::seal_esp, lookaside::open_esp] {
+            let packets = buffers.iter_mut().zip(1..);
+            let mut packets: Vec<_> = packets
+                .map(|(bytes, at)| EspPacket::new(&key, at, bytes))
+                .collect();
+            work(&mut packets);
+        }
+        best = best.min(begun.elapsed());
+    }
+    let bytes = 2 * (PACKETS * len) as u128;
+    u64::try_from(best.as_nanos() * 1000 / bytes).unwrap_or(u64::MAX)
+}
+
+/// Puts proposals, and the algorithms in each, into the order of their costs, the cheapest first. Where costs are about
+/// equal the order stays.
+pub(super) fn order(proposals: &mut [EspProposal]) {
+    order_by(proposals, &mut cost);
+}
+
+fn order_by(proposals: &mut [EspProposal], cost: &mut impl FnMut(Transform) -> u64) {
+    for proposal in proposals.iter_mut() {
+        let (ciphers, macs) = (proposal.encryption.clone(), proposal.integrity.clone());
+        let mut of = |ciphers: &[_], macs: &[Integrity]| step(cheapest(ciphers, macs, cost));
+        proposal
+            .encryption
+            .sort_by_cached_key(|cipher| of(&[*cipher], &macs));
+        proposal
+            .integrity
+            .sort_by_cached_key(|mac| of(&ciphers, &[*mac]));
+    }
+    proposals.sort_by_cached_key(|one| step(cheapest(&one.encryption, &one.integrity, cost)));
+}
+
+/// Returns the cost of the cheapest pair.
+fn cheapest(
+    ciphers: &[(esplanade_crypto::iana::Encryption, u16)],
+    macs: &[Integrity],
+    cost: &mut impl FnMut(Transform) -> u64,
+) -> u64 {
+    let with = ciphers.iter().flat_map(|(cipher, bits)| {
+        let alone = macs
+            .is_empty()
+            .then(|| Transform::esp(*cipher, *bits, None));
+        let pairs = macs
+            .iter()
+            .map(|mac| Transform::esp(*cipher, *bits, Some(*mac)));
+        alone.into_iter().chain(pairs)
+    });
+    let costs = with.flatten().map(cost);
+    costs.min().unwrap_or(u64::MAX)
+}
+
+/// Returns the step of a scale of eighths of an octave: costs within 9 % are about equal.
+fn step(cost: u64) -> u32 {
+    const STEPS: f64 = 8.0;
+    ((cost.max(1) as f64).log2() * STEPS).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use esplanade_crypto::iana::{Encryption, SequenceNumbers};
+
+    use super::*;
+
+    fn proposal(encryption: &[(Encryption, u16)], integrity: &[Integrity]) -> EspProposal {
+        EspProposal {
+            encryption: encryption.to_vec(),
+            integrity: integrity.to_vec(),
+            groups: Vec::new(),
+            sequence_numbers: vec![SequenceNumbers::Bits32],
+        }
+    }
+
+    /// The cost in the name's place of a list.
+    fn priced(prices: &[(&str, u64)]) -> impl FnMut(Transform) -> u64 {
+        let prices: BTreeMap<_, _> = prices
+            .iter()
+            .map(|(name, price)| ((*name).to_owned(), *price))
+            .collect();
+        move |transform| prices.get(&transform.name()).copied().unwrap_or(u64::MAX)
+    }
+
+    #[test]
+    fn the_cheapest_comes_first_at_every_level() {
+        use Encryption::{AesCbc, AesGcm16, ChaCha20Poly1305};
+        let (sha1, sha2) = (Integrity::HmacSha1_96, Integrity::HmacSha2_256_128);
+        let mut proposals = [
+            proposal(&[(ChaCha20Poly1305, 0)], &[]),
+            proposal(&[(AesCbc, 256), (AesCbc, 128)], &[sha2, sha1]),
+            proposal(&[(AesGcm16, 256), (AesGcm16, 128)], &[]),
+        ];
+        let mut cost = priced(&[
+            ("CHACHA20_POLY1305", 900),
+            ("AES_CBC_256/HMAC_SHA2_256_128", 1500),
+            ("AES_CBC_256/HMAC_SHA1_96", 1000),
+            ("AES_CBC_128/HMAC_SHA2_256_128", 1200),
+            ("AES_CBC_128/HMAC_SHA1_96", 700),
+            ("AES_GCM_16_256", 150),
+            ("AES_GCM_16_128", 120),
+        ]);
+        order_by(&mut proposals, &mut cost);
+        assert_eq!(
+            proposals,
+            [
+                proposal(&[(AesGcm16, 128), (AesGcm16, 256)], &[]),
+                proposal(&[(AesCbc, 128), (AesCbc, 256)], &[sha1, sha2]),
+                proposal(&[(ChaCha20Poly1305, 0)], &[]),
+            ]
+        );
+    }
+
+    #[test]
+    fn about_equal_costs_leave_the_order() {
+        use Encryption::{AesGcm16, ChaCha20Poly1305};
+        let both = [
+            proposal(&[(ChaCha20Poly1305, 0)], &[]),
+            proposal(&[(AesGcm16, 128)], &[]),
+        ];
+        let mut proposals = both.clone();
+        order_by(
+            &mut proposals,
+            &mut priced(&[("CHACHA20_POLY1305", 1000), ("AES_GCM_16_128", 990)]),
+        );
+        assert_eq!(proposals, both);
+    }
+
+    #[test]
+    fn what_was_measured_is_not_measured_again() {
+        let gcm = Transform::from_name("AES_GCM_16_128").unwrap();
+        let first = cost(gcm);
+        assert!(first > 0 && first < u64::MAX);
+        assert_eq!(cost(gcm), first);
+        assert_eq!(measured().get(&gcm), Some(&first));
+    }
+}
