@@ -171,6 +171,10 @@ def test_a_library_that_is_refused(broken, told, topology, daemon):
     assert "docs/ace.md" in str(failed.value)
 
 
+def test_the_page_names_the_signer():
+    assert f"signer = {signer()}" in (ROOT / "docs" / "ace.md").read_text()
+
+
 def test_proposals_by_cost(topology, daemon):
     """Whatever this machine's CPU does fastest is offered first, and chosen."""
     settings = pair(topology, esp="adaptive, aes256-sha512, chacha20poly1305, aes128gcm16")
