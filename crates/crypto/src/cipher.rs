@@ -20,10 +20,9 @@ pub(crate) enum Cipher {
         salt: Cleansed<[u8; 4]>,
     },
     Des(DesKey),
-    /// These are boxed because their keys are large.
-    FinalistCbc(Box<Finalist>),
+    FinalistCbc(Finalist),
     FinalistCtr {
-        key: Box<Finalist>,
+        key: Finalist,
         /// The nonce of the key material, as in AES-CTR.
         nonce: Cleansed<[u8; 4]>,
     },

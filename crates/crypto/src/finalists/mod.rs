@@ -44,25 +44,26 @@ pub(crate) enum FinalistName {
 /// An expanded key. It serves both directions, and is zeroised on drop.
 pub(crate) struct Finalist(Expanded);
 
+/// The keys are boxed because their sizes differ much.
 enum Expanded {
-    Serpent(Serpent),
-    Twofish(Twofish),
-    Rc6(Rc6),
-    Mars(Mars),
+    Serpent(Box<Serpent>),
+    Twofish(Box<Twofish>),
+    Rc6(Box<Rc6>),
+    Mars(Box<Mars>),
 }
 
 impl Finalist {
     /// Returns `None` unless the key has 16, 24 or 32 bytes.
-    pub(crate) fn new(name: FinalistName, key: &[u8]) -> Option<Box<Self>> {
+    pub(crate) fn new(name: FinalistName, key: &[u8]) -> Option<Self> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return None;
         }
-        Some(Box::new(Self(match name {
-            FinalistName::Serpent => Expanded::Serpent(Serpent::new(key)),
-            FinalistName::Twofish => Expanded::Twofish(Twofish::new(key)),
-            FinalistName::Rc6 => Expanded::Rc6(Rc6::new(key)),
-            FinalistName::Mars => Expanded::Mars(Mars::new(key)),
-        })))
+        Some(Self(match name {
+            FinalistName::Serpent => Expanded::Serpent(Box::new(Serpent::new(key))),
+            FinalistName::Twofish => Expanded::Twofish(Box::new(Twofish::new(key))),
+            FinalistName::Rc6 => Expanded::Rc6(Box::new(Rc6::new(key))),
+            FinalistName::Mars => Expanded::Mars(Box::new(Mars::new(key))),
+        }))
     }
 
     fn encrypt(&self, blocks: &mut [Block]) {
