@@ -1,9 +1,10 @@
 """The AES finalists, or a part of them, on a Lattice iCE40 HX8K: synthesis, placement and routing, and a packed bitstream.
 
-    rtl/run python rtl/syn/ice40.py [NAME ..] [--record]
+    rtl/run python rtl/syn/ice40.py [NAME ..] [--record] [--kept]
 
 A name is a cipher (encryption, keys of 128 bits), or a module of rtl/, behind the pins of ecp5.py's shell. Without a name all
-ciphers are tried. One that does not fit is said to be so, with what it would take. `--record` writes bench/records.
+ciphers are tried. One that does not fit is said to be so, with what it would take. `--record` writes bench/records. With
+`--kept` what is there already is not made again.
 """
 
 import argparse
@@ -65,13 +66,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="all ciphers if none is given")
     parser.add_argument("--record", action="store_true", help="writes bench/records")
+    parser.add_argument("--kept", action="store_true", help="takes what an earlier call made")
     options = parser.parse_args()
     wrong = [name for name in options.names if name not in CIPHERS and not (ecp5.RTL / f"{name}.sv").exists()]
     if wrong:
         sys.exit(f"{wrong[0]} is neither a cipher nor a module of rtl/")
     rows, source = [], ecp5.commit()
     for name in options.names or CIPHERS:
-        rows.append(make(name, ecp5.BUILD))
+        facts = ecp5.BUILD / f"ice40-{name}" / "made.json"
+        if not options.kept or not facts.exists():
+            made = make(name, ecp5.BUILD)
+            facts.write_text(json.dumps(made) + "\n")
+        rows.append(json.loads(facts.read_text()))
         print(json.dumps(rows[-1]), flush=True)
     if options.record:
         date = datetime.date.today().isoformat()

@@ -67,7 +67,13 @@ fn inputs() -> Result<Vec<Input>, Box<dyn Error>> {
         ("strings that come again", vec![repeated.clone()]),
         ("few symbols", vec![mixed.clone()]),
         ("noise", vec![noise.clone()]),
-        ("an empty part between others", vec![mixed, vec![], repeated, noise]),
-        ("a piece of a bitstream", vec![bitstream[200_000..202_000].to_vec()]),
+        (
+            "an empty part between others",
+            vec![mixed, vec![], repeated, noise],
+        ),
+        (
+            "a piece of a bitstream",
+            vec![bitstream[200_000..202_000].to_vec()],
+        ),
     ])
 }
