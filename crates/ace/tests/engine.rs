@@ -140,6 +140,31 @@ fn simulated(known: KnownLanes) -> Option<Simulated> {
 }
 
 #[test]
+fn the_shipped_library_has_a_lane_for_long_keys() {
+    let Some(fabric) = simulated(shipped_lanes().expect("a list")) else {
+        return;
+    };
+    let library = shipped();
+    let mut controller = Controller::new(&library, vec![fabric]);
+    let long = [192, 256].map(|bits| transform(Algorithm::Rc6, bits));
+    for transform in long {
+        assert!(controller.carries(transform));
+        controller.request(transform);
+    }
+    settle(&mut controller);
+    let keys = long.map(|transform| key(transform, true, 1));
+    round(&mut controller, &keys, 14);
+    // The lane serves short keys too, so nothing else is loaded for them.
+    let short = transform(Algorithm::Rc6, 128);
+    controller.request(short);
+    settle(&mut controller);
+    round(&mut controller, &[key(short, false, 2)], 7);
+    let counters = controller.counters();
+    assert_eq!((counters.loads, counters.cpu_packets), (1, 0));
+    assert!(!controller.carries(transform(Algorithm::Mars, 256)));
+}
+
+#[test]
 fn the_shipped_library_has_every_lane() {
     let Some(fabric) = simulated(shipped_lanes().expect("a list")) else {
         return;
