@@ -52,6 +52,7 @@ fn main() {
             for turn in 0..TURNS {
                 let sa = &mut sas[turn % 2];
                 controller.request(sa.key.transform());
+                controller.step();
                 idle(controller, ahead);
                 send(controller, sa, seen);
                 controller.release(sa.key.transform());

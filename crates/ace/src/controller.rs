@@ -166,11 +166,11 @@ impl<'a, F: Fabric> Controller<'a, F> {
             .any(|offer| offer.lane.carries(transform))
     }
 
-    /// Has an SA's lane loaded as soon as that is worth it. The earlier it is said, the more of the load is hidden.
+    /// Has an SA's lane loaded, from the next [`Controller::step`] on, as soon as that is worth it. The earlier it is said,
+    /// the more of the load is hidden.
     pub fn request(&mut self, transform: Transform) {
         if let Some(need) = Need::of(transform) {
             self.residency.request(need);
-            self.begin_loads();
         }
     }
 
@@ -178,7 +178,18 @@ impl<'a, F: Fabric> Controller<'a, F> {
     pub fn release(&mut self, transform: Transform) {
         if let Some(need) = Need::of(transform) {
             self.residency.release(need);
-            self.begin_loads();
+        }
+    }
+
+    /// Has all lanes forget their keys, at the end.
+    pub fn wipe(&mut self) {
+        for place in &mut self.places {
+            if let State::Ready(ready) = &mut place.state {
+                ready.key = None;
+                self.counters.wipes += 1;
+                // Nobody uses the fabric any more, whatever it answers.
+                let _ = place.fabric.wipe();
+            }
         }
     }
 

@@ -223,6 +223,7 @@ fn the_cpu_carries_packets_until_their_lane_is_there() {
     let serpent = transform(Algorithm::Serpent, 128);
     let keys = [key(serpent, false, 1)];
     controller.request(serpent);
+    controller.step();
     round(&mut controller, &keys, 7);
     let counters = controller.counters();
     assert_eq!((counters.fabric_packets, counters.while_loading), (0, 14));
@@ -281,8 +282,11 @@ fn a_lane_forgets_the_key_of_an_sa_that_is_gone() {
     controller.sweep();
     assert_eq!(controller.counters().wipes, tested + 1);
     // The lane is there for the next.
-    round(&mut controller, &[key(rc6, false, 2)], 3);
+    let keys = [key(rc6, false, 2)];
+    round(&mut controller, &keys, 3);
     assert_eq!(controller.counters().cpu_packets, 0);
+    controller.wipe();
+    assert_eq!(controller.counters().wipes, tested + 2);
 }
 
 /// A library of bitstreams that are made for this test: the frames say the number of the algorithm.

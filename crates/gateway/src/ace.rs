@@ -3,6 +3,7 @@
 //! The thread takes batches of all ports. It merges and loads bitstreams between batches, and carries packets by the CPU
 //! where their lane is not there.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,9 +33,6 @@ const INFO: EngineInfo = EngineInfo {
 const WAITING_MAX: usize = 4;
 /// The longest pause between two looks at keys whose SAs are gone.
 const LOOK: Duration = Duration::from_millis(50);
-/// SAs that are asked for or given back and that the thread has not seen, at most.
-const ORDERS_MAX: usize = 65_536;
-
 /// The reason why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AceError {
@@ -68,12 +66,6 @@ pub struct AceOrders {
     carried: Arc<[Transform]>,
 }
 
-#[derive(Debug)]
-enum Order {
-    Request(Transform),
-    Release(Transform),
-}
-
 /// The thread that drives the fabrics.
 #[derive(Debug)]
 pub struct AceEngine {
@@ -85,7 +77,8 @@ pub struct AceEngine {
 #[derive(Debug, Default)]
 struct AceShared {
     queue: Arc<PortQueue>,
-    orders: Mutex<Vec<Order>>,
+    /// SAs that have come and gone since the thread has looked, by transform: their number, or that of those that are gone.
+    orders: Mutex<BTreeMap<Transform, i64>>,
     stats: Mutex<AceStats>,
 }
 
@@ -162,21 +155,17 @@ impl LaneOrders for AceOrders {
     }
 
     fn request(&self, transform: Transform) {
-        self.give(Order::Request(transform));
+        self.give(transform, 1);
     }
 
     fn release(&self, transform: Transform) {
-        self.give(Order::Release(transform));
+        self.give(transform, -1);
     }
 }
 
 impl AceOrders {
-    fn give(&self, order: Order) {
-        let mut orders = lock(&self.shared.orders);
-        if orders.len() < ORDERS_MAX {
-            orders.push(order);
-        }
-        drop(orders);
+    fn give(&self, transform: Transform, sas: i64) {
+        *lock(&self.shared.orders).entry(transform).or_default() += sas;
         self.shared.queue.wake();
     }
 }
@@ -201,13 +190,12 @@ impl AceShared {
             if work.len() == 0 {
                 controller.sweep();
                 self.report(&controller);
-                let (wait, longest) = match progress {
-                    Progress::Idle => (true, LOOK),
-                    Progress::After(Duration::ZERO) => continue,
-                    Progress::After(time) => (true, time),
+                let longest = match progress {
+                    Progress::Idle => LOOK,
+                    Progress::After(time) => time,
                 };
-                if !self.queue.wait(wait, longest) {
-                    return;
+                if !self.queue.wait(true, longest) {
+                    return controller.wipe();
                 }
                 continue;
             }
@@ -221,10 +209,12 @@ impl AceShared {
     }
 
     fn follow_orders(&self, controller: &mut Controller<'_, Simulated>) {
-        for order in std::mem::take(&mut *lock(&self.orders)) {
-            match order {
-                Order::Request(transform) => controller.request(transform),
-                Order::Release(transform) => controller.release(transform),
+        for (transform, sas) in std::mem::take(&mut *lock(&self.orders)) {
+            for _ in 0..sas {
+                controller.request(transform);
+            }
+            for _ in sas..0 {
+                controller.release(transform);
             }
         }
     }

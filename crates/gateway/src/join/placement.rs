@@ -321,12 +321,14 @@ impl Placement {
     /// Asks the adaptive cryptographic engine for a lane if it carries a half of the child. An SA begins with this, so
     /// that its lane is loaded before its packets come.
     fn settle_lane(&mut self, id: ChildSaId, engines: [u8; 2], child: &InstalledChild) {
-        self.give_lane_back(id);
         let index = self.index_of(EngineKind::Ace.name());
-        if let Some((ace, index)) = self.ace.as_ref().zip(index)
-            && engines.contains(&index)
-        {
-            let transform = child.outbound.common.transform();
+        let is_with_ace = index.is_some_and(|index| engines.contains(&index));
+        let wanted = is_with_ace.then(|| child.outbound.common.transform());
+        if self.with_lane.get(&id) == wanted.as_ref() {
+            return;
+        }
+        self.give_lane_back(id);
+        if let Some((ace, transform)) = self.ace.as_ref().zip(wanted) {
             ace.request(transform);
             self.with_lane.insert(id, transform);
         }
