@@ -2,6 +2,7 @@
 //!
 //!     cargo bench -p esplanade-ace --bench ace -- phases FILE..
 //!     cargo bench -p esplanade-ace --bench ace -- together FILE..
+//!     cargo bench -p esplanade-ace --bench ace -- extract FOLDER FOLDER
 //!     cargo bench -p esplanade-ace --bench ace -- domain NAME TILES FOLDER VARIANT=FILE..
 //!
 //! TILES has four numbers in a line for each tile: first frame, frames, first bit, bits. FOLDER gets a library, and the
@@ -33,10 +34,13 @@ fn main() {
     match &arguments[..] {
         ["phases", files @ ..] => files.iter().for_each(|file| phases(file)),
         ["together", files @ ..] => together(files),
+        ["extract", folder, out] => extract(Path::new(folder), Path::new(out)),
         ["domain", name, tiles, folder, variants @ ..] => domain(name, tiles, folder, variants),
         // `cargo test --benches` and a bench without files have nothing to do.
         [] => (),
-        _ => panic!("phases FILE.., together FILE.. or domain NAME TILES FOLDER VARIANT=FILE.."),
+        _ => panic!(
+            "phases FILE.., together FILE.., extract FOLDER FOLDER or domain NAME TILES FOLDER VARIANT=FILE.."
+        ),
     }
 }
 
@@ -92,6 +96,27 @@ fn phases(file: &str) {
                 symbols.len() as f64 / 1e6 / unpack_seconds,
             );
         }
+    }
+}
+
+/// The bitstreams of a library as files, in a folder for each domain.
+fn extract(folder: &Path, out: &Path) {
+    let library = Library::open(folder, &Trust::Directory, 0).expect("a good library");
+    for domain in &library.manifest().domains {
+        let folder = out.join(&domain.name);
+        fs::create_dir_all(&folder).expect("a writable folder");
+        for variant in &domain.variants {
+            let merge = library.bitstream(&domain.name, &variant.name);
+            let bytes: Result<Vec<u8>, _> = merge.expect("a variant of the library").collect();
+            let file = folder.join(format!("{}.bit", variant.name));
+            fs::write(file, bytes.expect("checked when opened")).expect("a writable folder");
+        }
+        let (stored, variants) = (domain.bytes, domain.variants.len());
+        let bytes: u64 = domain.variants.iter().map(|variant| variant.bytes).sum();
+        println!(
+            "{{\"domain\":\"{}\",\"variants\":{variants},\"bitstreams_bytes\":{bytes},\"stored_bytes\":{stored}}}",
+            domain.name
+        );
     }
 }
 
