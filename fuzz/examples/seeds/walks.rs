@@ -27,7 +27,9 @@ pub fn write(corpus: &Path) -> Result<()> {
         ("ah-tunnel", "AH/HMAC_SHA2_256_128", 20 << 2),
         ("ah-transport-esn", "AH/AES_128_GMAC", 3 | 20 << 2),
     ] {
-        let place = transforms().iter().position(|transform| transform.name() == pick);
+        let place = transforms()
+            .iter()
+            .position(|transform| transform.name() == pick);
         let mut seed = vec![place.expect("a transform") as u8, options];
         let inner = &case("esp", "tunnel v4", |_| true).1;
         let mut tunnelled = inner.clone();
