@@ -156,7 +156,7 @@ pub fn take_answer(direction: Direction, answer: &[u32], packet: &mut [u8]) -> O
         }
         _ => return None,
     };
-    if (head & 0xffff) as usize != body_len || words.len() != written / 4 {
+    if (head & 0xffff) as usize != body_len || 4 * words.len() != written {
         return None;
     }
     let to = packet.get_mut(HEADER_LEN..HEADER_LEN + written)?;

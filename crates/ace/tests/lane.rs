@@ -127,6 +127,15 @@ fn frames_do_not_outgrow_their_memory() {
     assert!(frames.is_empty() && frames.push(&[9; 5]));
 }
 
+#[test]
+fn an_answer_for_a_body_of_odd_length_is_none() {
+    let before = packet(37 + 32);
+    let mut after = before.clone();
+    let answer: Vec<u32> = std::iter::once(0x0100_0025).chain([0; 13]).collect();
+    assert_eq!(take_answer(Direction::Seal, &answer, &mut after), None);
+    assert_eq!(after, before);
+}
+
 proptest! {
     /// A lane that has lost itself may give anything.
     #[test]
