@@ -124,7 +124,9 @@ fn packets_in_shared_memory_are_not_copied() {
         return;
     };
     let numbers = &mut Numbers(17);
-    let transforms: Vec<_> = Transform::ESP.to_vec();
+    // So few that packets of one kind fill a warp.
+    let is_common = |transform: &Transform| !transform.private_use();
+    let transforms: Vec<_> = Transform::ESP.into_iter().filter(is_common).collect();
     let keys = keys(&transforms, transforms.len(), numbers);
     let mut made = |jobs| batch(&keys, transforms.len(), jobs, numbers);
     // The CPU gets some of the packets, and they come back beside the device's.
