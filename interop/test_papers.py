@@ -177,8 +177,8 @@ def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     core = {"core": "ace-mars-128", "cipher": "MARS", "cycles": {"rate": 16.0, "block": 100, "encrypt": 150}, "routed": routed}
     unrouted = core | {"core": "ace-rc6-128", "routed": {}}
     write(tmp_path, "ace-cores", rows=[core | {"record": "2026-11-23-rtl-aes_pipe"}, unrouted])
-    phase = {"bitstream": "mars seal", "input": "B", "phase": "I", "size": 1000, "index_bits": 300, "dictionary_bits": 200, "percent": 50.0}
-    write(tmp_path, "ace-2x-test", phases=[phase, phase | {"input": "A", "percent": 1.0}])
+    phase = {"bitstream": "mars lane", "input": "B", "phase": "I", "size": 1000, "index_bits": 300, "dictionary_bits": 200, "percent": 50.0}
+    write(tmp_path, "ace-lanes-2x-test", phases=[phase, phase | {"input": "A", "percent": 91.0}])
     found = tables(papers.Records(tmp_path))
     check(found)
     assert found["ace", "1"].rows[0].verdicts == ["yes", "yes"] and found["ace", "1"].rows[2].verdicts == [MISSING] * 2
@@ -187,7 +187,7 @@ def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     assert "`make rtl` measures it." in found["ace", "2"].footnotes
     assert found["ace", "2"].rows[0].verdicts == ["no", "yes"]
     first = {row.cells[1]: row for row in found["ace", "4"].rows if row.cells[0] == "MARS"}
-    assert first["phase I"].verdicts == ["yes"] and first["phase II"].verdicts == [MISSING]
+    assert first["phase I"].verdicts == ["no", "yes"] and first["phase II"].verdicts == [MISSING] * 2
 
 
 @pytest.mark.parametrize(("ours", "less", "expected"), [

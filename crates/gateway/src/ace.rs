@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use esplanade_ace::controller::{Controller, Event, Progress};
-use esplanade_ace::fabric::FabricError;
+use esplanade_ace::fabric::{Fabric, FabricError};
 use esplanade_ace::library::{Library, LibraryError};
 use esplanade_ace::simulated::{self, Simulated};
 use esplanade_crypto::{EngineInfo, Transform};
@@ -92,7 +92,20 @@ impl AceEngine {
             .map(|_| fabric())
             .collect::<Result<_, _>>()?;
         let carried = carried(&library, &config.part);
-        let shared = Arc::<AceShared>::default();
+        // The thread reports when it has measured the CPU.
+        let empty = fabrics.iter().map(|fabric| FabricStats {
+            part: fabric.part().to_owned(),
+            ..FabricStats::default()
+        });
+        let numbered = (0..).zip(empty);
+        let numbered = numbered.map(|(number, fabric): (usize, _)| (number.to_string(), fabric));
+        let shared = Arc::new(AceShared {
+            stats: Mutex::new(AceStats {
+                fabrics: Named(numbered.collect()),
+                ..AceStats::default()
+            }),
+            ..AceShared::default()
+        });
         let thread = std::thread::Builder::new().name("ace".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
