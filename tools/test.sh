@@ -67,9 +67,8 @@ for name in ${names/ lint / format clippy docs deny }; do
     deny) stage deny tools/deny.sh ;;
     panics) stage panics tools/panics.py ;;
     kernels)
-      stage kernels tools/gpu-kernels.py
-      stage races tools/gpu-races.sh
-      stage gpu-intel tools/gpu-intel.sh ;;
+      # Each alone would leave a processor idle.
+      stage kernels tools/together.sh tools/gpu-kernels.py tools/gpu-races.sh tools/gpu-intel.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
     fuzz)
