@@ -84,12 +84,12 @@ def test_lanes(esp, algorithm, topology, daemon):
 
 
 def test_the_cpu_carries_packets_until_the_lane_is_there(topology, daemon):
-    """A configuration interface that takes three seconds."""
-    a, b = lanes_up(daemon, aces(topology, interface_rate=200_000))
+    """A configuration interface that takes ten seconds."""
+    a, b = lanes_up(daemon, aces(topology, interface_rate=60_000))
     flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE)
     for end in (a, b):
         wait_lane(end, "serpent")
-        wait_until("packets by the lane", lambda: int(ace(end)["fabric-packets"]) > 20)
+        wait_until("packets by the lane", lambda: int(ace(end)["fabric-packets"]) > 20, timeout=30)
         stats = ace(end)
         assert int(stats["while-loading"]) > 20 and stats["hidden-loads"] == "0", stats
         assert "a lane is loaded" in end.logs()
@@ -108,7 +108,7 @@ def test_lanes_change_under_traffic(topology, daemon):
         (a, b)[swap % 2].command("engine", "net", ("cpu", "ace")[swap // 2 % 2])
     for end in (a, b):
         end.command("engine", "net", "ace")
-    wait_until("packets by the lane", lambda: int(ace(a)["fabric-packets"]) > 100)
+    wait_until("packets by the lane", lambda: int(ace(a)["fabric-packets"]) > 100, timeout=30)
     assert_undisturbed(flow)
     assert_undisturbed(back)
     assert_clean(a, b)
