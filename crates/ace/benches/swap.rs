@@ -141,8 +141,7 @@ fn idle(controller: &mut Controller<'_, Simulated>, time: Duration) {
 fn send(controller: &mut Controller<'_, Simulated>, sa: &mut Sa, seen: &mut Seen) {
     for _ in 0..BATCHES_A_TURN {
         let mut sent = batch(sa);
-        let mut wanted = Batch::new(Direction::Seal, sent.buffer.len(), sent.jobs.len());
-        wanted.copy_from(&sent, None);
+        let mut wanted = sent.copied();
         cpu::process(&mut wanted);
         controller.carry(&mut sent, false);
         for job in &sent.jobs {

@@ -16,6 +16,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use esplanade_ace::compress::Phase;
 use esplanade_ace::frames::{Bitstream, Grain};
 use esplanade_ace::library::{Library, Trust, pack, publish};
+use esplanade_ace::simulated::frames_hash;
 
 type Domains = BTreeMap<String, Vec<(String, Vec<u8>)>>;
 
@@ -81,7 +82,7 @@ fn table(domains: &Domains) -> Result<String, Box<dyn Error>> {
                 "domain": domain,
                 "variant": variant,
                 "part": parsed.part().name,
-                "frames_sha256": hex::encode(digest(&SHA256, parsed.frames())),
+                "frames_sha256": frames_hash(parsed.frames()),
                 "bitstream_sha256": hex::encode(digest(&SHA256, bytes)),
                 "bytes": bytes.len(),
             }));

@@ -159,13 +159,6 @@ impl<'a, F: Fabric> Controller<'a, F> {
         }
     }
 
-    /// Tells whether the library has a lane for the transform.
-    pub fn carries(&self, transform: Transform) -> bool {
-        self.offers
-            .iter()
-            .any(|offer| offer.lane.carries(transform))
-    }
-
     /// Has an SA's lane loaded, from the next [`Controller::step`] on, as soon as that is worth it. The earlier it is said,
     /// the more of the load is hidden.
     pub fn request(&mut self, transform: Transform) {
@@ -237,11 +230,6 @@ impl<'a, F: Fabric> Controller<'a, F> {
         reports.collect()
     }
 
-    /// The needs of SAs that are there, and how many these are.
-    pub fn needs(&self) -> impl Iterator<Item = (Need, usize)> {
-        self.residency.needs()
-    }
-
     /// Nanoseconds of the CPU for a thousand bytes of each need, as measured.
     pub fn costs(&self) -> &BTreeMap<Need, u64> {
         &self.costs
@@ -268,11 +256,6 @@ impl<'a, F: Fabric> Controller<'a, F> {
                 why,
             });
         }
-    }
-
-    /// The place that has a lane with this need.
-    fn ready_for(&self, need: Need) -> Option<usize> {
-        self.residency.fabric_for(need)
     }
 
     fn note_wanted(&mut self, need: Need, now: Instant) -> bool {

@@ -31,7 +31,7 @@ struct Place {
 enum PlaceState {
     #[default]
     Empty,
-    /// A lane is loading, or there.
+    /// A lane is there.
     Taken(Lane),
     Loading(Lane),
     Failed,

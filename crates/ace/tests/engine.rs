@@ -7,7 +7,7 @@ use std::thread::sleep;
 
 use esplanade_ace::algorithm::{Algorithm, Lane};
 use esplanade_ace::compress::Phase;
-use esplanade_ace::controller::{Controller, Event, Progress};
+use esplanade_ace::controller::{Controller, Event, Progress, lanes_of};
 use esplanade_ace::fabric::{Fabric, FabricError};
 use esplanade_ace::frames::{Bitstream, Grain};
 use esplanade_ace::lane::Frames;
@@ -37,6 +37,11 @@ fn transform(algorithm: Algorithm, key_bits: u16) -> Transform {
         Algorithm::Mars => Encryption::MarsCtr,
     };
     Transform::esp(cipher, key_bits, Some(Integrity::HmacSha2_256_128)).expect("a transform")
+}
+
+fn has_lane(library: &Library, transform: Transform) -> bool {
+    let lanes = lanes_of(library, PART);
+    lanes.iter().any(|lane| lane.carries(transform))
 }
 
 fn key(transform: Transform, esn: bool, seed: usize) -> Arc<KeyContext> {
@@ -77,12 +82,6 @@ fn batch(keys: &[Arc<KeyContext>], packets: usize) -> Batch {
     batch
 }
 
-fn copy(batch: &Batch) -> Batch {
-    let mut copied = Batch::new(batch.direction, batch.buffer.len(), batch.jobs.len());
-    copied.copy_from(batch, None);
-    copied
-}
-
 /// Compares all but what is unspecified: the ICV of a packet that was opened.
 fn assert_same(done: &Batch, wanted: &Batch) {
     for (number, (one, other)) in done.jobs.iter().zip(&wanted.jobs).enumerate() {
@@ -102,7 +101,7 @@ fn assert_same(done: &Batch, wanted: &Batch) {
 /// Seals and opens a batch, with forged packets, as the CPU does.
 fn round<F: Fabric>(controller: &mut Controller<'_, F>, keys: &[Arc<KeyContext>], packets: usize) {
     let mut plain = batch(keys, packets);
-    let mut sealed = copy(&plain);
+    let mut sealed = plain.copied();
     cpu::process(&mut sealed);
     controller.carry(&mut plain, false);
     assert_same(&plain, &sealed);
@@ -114,7 +113,7 @@ fn round<F: Fabric>(controller: &mut Controller<'_, F>, keys: &[Arc<KeyContext>]
             sealed.buffer[at] ^= 1 << (number % 8);
         }
     }
-    let mut opened = copy(&sealed);
+    let mut opened = sealed.copied();
     cpu::process(&mut opened);
     controller.carry(&mut sealed, false);
     assert_same(&sealed, &opened);
@@ -148,7 +147,7 @@ fn the_shipped_library_has_a_lane_for_long_keys() {
     let mut controller = Controller::new(&library, vec![fabric]);
     let long = [192, 256].map(|bits| transform(Algorithm::Rc6, bits));
     for transform in long {
-        assert!(controller.carries(transform));
+        assert!(has_lane(&library, transform));
         controller.request(transform);
     }
     settle(&mut controller);
@@ -161,7 +160,7 @@ fn the_shipped_library_has_a_lane_for_long_keys() {
     round(&mut controller, &[key(short, false, 2)], 7);
     let counters = controller.counters();
     assert_eq!((counters.loads, counters.cpu_packets), (1, 0));
-    assert!(!controller.carries(transform(Algorithm::Mars, 256)));
+    assert!(!has_lane(&library, transform(Algorithm::Mars, 256)));
 }
 
 #[test]
@@ -186,7 +185,7 @@ fn check_every_lane(library: &Library, fabric: Simulated) {
     let mut controller = Controller::new(library, vec![fabric]);
     for algorithm in Algorithm::ALL {
         let transform = transform(algorithm, 128);
-        assert!(controller.carries(transform), "{transform}");
+        assert!(has_lane(library, transform), "{transform}");
         controller.request(transform);
         settle(&mut controller);
         let keys: Vec<_> = (0..3)
@@ -253,7 +252,7 @@ fn what_the_library_lacks_is_carried_by_the_cpu() {
         Transform::esp(Encryption::AesCbc, 256, sha2),
     ];
     for transform in others.into_iter().flatten() {
-        assert!(!controller.carries(transform));
+        assert!(!has_lane(&library, transform));
         controller.request(transform);
         assert_eq!(controller.step(), Progress::Idle);
         round(&mut controller, &[key(transform, true, 3)], 14);

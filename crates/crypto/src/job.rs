@@ -1,5 +1,7 @@
 //! The work of an engine: jobs, collected in batches.
 
+use std::sync::Arc;
+
 use crate::arena::Arena;
 use crate::key::KeyContext;
 use crate::slots::SlotTable;
@@ -95,6 +97,21 @@ impl Batch {
             let start = job.esp as usize;
             copy(start.saturating_sub(front), start + job.len as usize);
         }
+    }
+
+    /// Returns a copy on the heap.
+    pub fn copied(&self) -> Self {
+        let mut copied = Self::new(self.direction, self.buffer.len(), self.jobs.len());
+        copied.copy_from(self, None);
+        copied
+    }
+
+    /// Returns key, job and bytes of a packet, by its job's number.
+    pub fn packet(&self, number: u32) -> Option<(&Arc<KeyContext>, &Job, &[u8])> {
+        let job = self.jobs.get(number as usize)?;
+        let key = self.keys.get(job.key)?;
+        let bytes = self.buffer.get(job.esp as usize..)?;
+        Some((key, job, bytes.get(..job.len as usize)?))
     }
 
     /// Bytes of the arena taken by [`Batch::reserve`].

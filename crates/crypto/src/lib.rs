@@ -13,6 +13,7 @@ mod ah;
 pub mod arena;
 mod ccm;
 mod cipher;
+pub mod cost;
 pub mod cpu;
 mod des;
 pub mod dh;

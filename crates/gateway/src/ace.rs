@@ -8,7 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use esplanade_ace::controller::{Controller, Event, Progress};
 use esplanade_ace::fabric::{Fabric, FabricError};
@@ -195,6 +195,8 @@ impl AceShared {
     fn drive(&self, library: &Library, fabrics: Vec<Simulated>) {
         let mut controller = Controller::new(library, fabrics);
         self.report(&controller);
+        // Reports are made when the thread comes to rest, and now and then.
+        let (mut changed, mut reported) = (false, Instant::now());
         loop {
             self.follow_orders(&mut controller);
             let progress = controller.step();
@@ -202,7 +204,12 @@ impl AceShared {
             let mut work = self.queue.take(|_| true).into_iter();
             if work.len() == 0 {
                 controller.sweep();
-                self.report(&controller);
+                let rests = progress == Progress::Idle;
+                if rests && changed || reported.elapsed() > LOOK {
+                    (changed, reported) = (false, Instant::now());
+                    self.report(&controller);
+                }
+                changed |= !rests;
                 let longest = match progress {
                     Progress::Idle => LOOK,
                     Progress::After(time) => time,
@@ -217,7 +224,11 @@ impl AceShared {
                 next.from.finish(next.batch);
                 controller.step();
             }
-            self.report(&controller);
+            changed = true;
+            if reported.elapsed() > LOOK {
+                reported = Instant::now();
+                self.report(&controller);
+            }
         }
     }
 

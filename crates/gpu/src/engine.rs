@@ -313,21 +313,9 @@ fn compare(launch: &Launch, batches: &[Batch], mut checked: Checked) -> Result<(
 /// Does the jobs that the device does not get.
 fn process_left(batches: &mut [Batch], left: &CpuJobs) {
     for (batch, left) in batches.iter_mut().zip(left) {
-        if left.is_empty() {
-            continue;
+        if !left.is_empty() {
+            cpu::process_some(batch, left);
         }
-        let some = left
-            .iter()
-            .filter_map(|job| batch.jobs.get(*job as usize).copied());
-        let some = some.collect();
-        let mut all = std::mem::replace(&mut batch.jobs, some);
-        cpu::process(batch);
-        for (number, done) in left.iter().zip(&batch.jobs) {
-            if let Some(job) = all.get_mut(*number as usize) {
-                job.status = done.status;
-            }
-        }
-        batch.jobs = all;
     }
 }
 

@@ -182,11 +182,8 @@ impl Launch {
         number: usize,
     ) -> Option<(&'a KeyContext, &'a Job, &'a [u8])> {
         let (batch, job) = *self.places.get(number)?;
-        let batch = batches.get(batch as usize)?;
-        let job = batch.jobs.get(job as usize)?;
-        let bytes = batch.buffer.get(job.esp as usize..)?;
-        let key = batch.keys.get(job.key)?;
-        Some((key, job, bytes.get(..job.len as usize)?))
+        let (key, job, bytes) = batches.get(batch as usize)?.packet(job)?;
+        Some((key, job, bytes))
     }
 
     pub fn is_empty(&self) -> bool {

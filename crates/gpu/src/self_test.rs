@@ -59,7 +59,7 @@ fn fills_lanes(gpu: &mut Gpu, transform: Transform) -> Result<bool, DeviceError>
     let Some(plain) = batch(transform, gpu.arena(BYTES)) else {
         return Ok(false);
     };
-    let mut sealed = copy(&plain);
+    let mut sealed = plain.copied();
     cpu::process(&mut sealed);
     let mut done = gpu.carry(vec![plain])?;
     if !is_same(&done, &sealed) {
@@ -73,7 +73,7 @@ fn fills_lanes(gpu: &mut Gpu, transform: Transform) -> Result<bool, DeviceError>
             sealed.buffer[at] ^= 1 << (number % 8);
         }
     }
-    let mut opened = copy(&sealed);
+    let mut opened = sealed.copied();
     cpu::process(&mut opened);
     for batch in &mut done {
         batch.copy_from(&sealed, None);
@@ -120,12 +120,6 @@ fn batch(transform: Transform, arena: Arena) -> Option<Batch> {
         });
     }
     Some(batch)
-}
-
-fn copy(batch: &Batch) -> Batch {
-    let mut copied = Batch::new(batch.direction, batch.buffer.len(), batch.jobs.len());
-    copied.copy_from(batch, None);
-    copied
 }
 
 fn is_same(done: &[Batch], wanted: &Batch) -> bool {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::stand_in::inside;
-use common::{Numbers, batch, carried, carry, copy, in_memory, keys, there_and_back};
+use common::{Numbers, batch, carried, carry, in_memory, keys, there_and_back};
 use esplanade_crypto::Batch;
 use esplanade_gpu::device::cuda::{Cuda, CudaFound};
 use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Tables, names, open, self_test};
@@ -198,7 +198,7 @@ fn batches_in_pinned_memory_are_copied_from_there() {
         let made = &some(300)[0];
         let pinned = in_memory(&gpu, made).unwrap();
         let place = pinned.buffer.as_ptr();
-        let mut both = vec![pinned, copy(made)];
+        let mut both = vec![pinned, made.copied()];
         for _ in 0..2 {
             both = carry(&mut gpu, both, "pinned and not");
         }

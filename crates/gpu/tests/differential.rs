@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::plain::Plain;
 use common::{
-    Numbers, batch, batch_up_to, carried, carry, copy, in_memory, keys, stand_in, there_and_back,
+    Numbers, batch, batch_up_to, carried, carry, in_memory, keys, stand_in, there_and_back,
 };
 use esplanade_crypto::{Direction, Transform, cpu};
 use esplanade_gpu::device::host_memory::HostMemoryUse;
@@ -289,7 +289,7 @@ fn several_launches_are_under_way_and_come_back_in_order() {
     let mut expected = Vec::new();
     while gpu.can_start() {
         let batch = batch(&keys, 40, 64 + expected.len(), numbers);
-        let mut wanted = copy(&batch);
+        let mut wanted = batch.copied();
         cpu::process(&mut wanted);
         expected.push(wanted);
         assert!(gpu.start(vec![batch]).unwrap().is_none());

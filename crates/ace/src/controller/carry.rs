@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::job::EspPacket;
-use esplanade_crypto::{Batch, Direction, Job, JobStatus, KeyContext, Transform, cpu, lookaside};
-
+use esplanade_crypto::{
+    Batch, Direction, Job, JobStatus, KeyContext, Transform, cost, cpu, lookaside,
+};
 use zeroize::Zeroizing;
 
 use super::offers::Offer;
@@ -17,9 +18,6 @@ use crate::lane::{key_frame, take_answer};
 
 /// One sealed packet of so many is sealed again by the CPU, and compared.
 const CHECKED_ONE_IN: u64 = 4096;
-/// Bytes of the packets by which the CPU's cost is measured.
-const MEASURED_LEN: usize = 1408;
-const MEASURED_PACKETS: u32 = 16;
 
 /// The number of a job in its batch.
 type JobNumber = u32;
@@ -38,7 +36,7 @@ impl<F: Fabric> Controller<'_, F> {
                 .and_then(|key| Need::of(key.transform()));
             let ready = need
                 .filter(|_| !cpu_only)
-                .and_then(|need| self.ready_for(need));
+                .and_then(|need| self.residency.fabric_for(need));
             match ready.and_then(|place| by_place.get_mut(place)) {
                 Some(jobs) => jobs.push(number),
                 None => by_cpu.entry(need).or_default().push(number),
@@ -74,7 +72,7 @@ impl<F: Fabric> Controller<'_, F> {
     fn by_cpu(&mut self, batch: &mut Batch, need: Option<Need>, jobs: &[JobNumber], now: Instant) {
         self.counters.cpu_packets += jobs.len() as u64;
         let begun = Instant::now();
-        process(batch, jobs);
+        cpu::process_some(batch, jobs);
         let Some(need) = need else {
             return;
         };
@@ -127,7 +125,7 @@ impl<F: Fabric> Controller<'_, F> {
         let State::Ready(ready) = &mut place.state else {
             return Err(FabricError::NoLane);
         };
-        let Some((key, job, bytes)) = packet(batch, job) else {
+        let Some((key, job, bytes)) = batch.packet(job) else {
             return Ok(Added::Unfit);
         };
         if !Need::of(key.transform()).is_some_and(|need| ready.lane.meets(need)) {
@@ -187,10 +185,9 @@ impl<F: Fabric> Controller<'_, F> {
         for (job_number, answer) in sent.iter().zip(self.answers.iter()) {
             let direction = batch.direction;
             let checked = match direction {
-                Direction::Seal if self.sealed.is_multiple_of(CHECKED_ONE_IN) => {
-                    packet(batch, *job_number)
-                        .map(|(key, job, bytes)| sealed_again(key, job, bytes))
-                }
+                Direction::Seal if self.sealed.is_multiple_of(CHECKED_ONE_IN) => batch
+                    .packet(*job_number)
+                    .map(|(key, job, bytes)| sealed_again(key, job, bytes)),
                 _ => None,
             };
             let Some(job) = batch.jobs.get_mut(*job_number as usize) else {
@@ -235,13 +232,6 @@ enum Added {
     NoRoom,
 }
 
-fn packet(batch: &Batch, number: JobNumber) -> Option<(&Arc<KeyContext>, &Job, &[u8])> {
-    let job = batch.jobs.get(number as usize)?;
-    let key = batch.keys.get(job.key)?;
-    let bytes = batch.buffer.get(job.esp as usize..)?;
-    Some((key, job, bytes.get(..job.len as usize)?))
-}
-
 /// Seals a packet by the CPU. The nonce is the lane's and so is the plaintext, so nothing is revealed.
 fn sealed_again(key: &KeyContext, job: &Job, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut copy = Zeroizing::new(bytes.to_vec());
@@ -260,22 +250,6 @@ fn is_same(words: &[u32], packet: &[u8]) -> bool {
             .all(|(bytes, word)| bytes == word.to_be_bytes())
 }
 
-/// Does some jobs of a batch by the CPU.
-fn process(batch: &mut Batch, jobs: &[JobNumber]) {
-    let some = jobs
-        .iter()
-        .filter_map(|job| batch.jobs.get(*job as usize).copied());
-    let some = some.collect();
-    let mut all = std::mem::replace(&mut batch.jobs, some);
-    cpu::process(batch);
-    for (number, done) in jobs.iter().zip(&batch.jobs) {
-        if let Some(job) = all.get_mut(*number as usize) {
-            job.status = done.status;
-        }
-    }
-    batch.jobs = all;
-}
-
 fn bytes_of(batch: &Batch, jobs: &[JobNumber]) -> u64 {
     let lens = jobs.iter().filter_map(|job| batch.jobs.get(*job as usize));
     lens.map(|job| u64::from(job.len)).sum()
@@ -284,7 +258,7 @@ fn bytes_of(batch: &Batch, jobs: &[JobNumber]) -> u64 {
 /// Measures what the CPU takes for packets of each need that the library has a lane for. Returns nanoseconds for a thousand
 /// bytes.
 pub(super) fn measure_costs(offers: &[Offer]) -> BTreeMap<Need, u64> {
-    let mut costs = BTreeMap::new();
+    let (mut costs, begun) = (BTreeMap::new(), Instant::now());
     for transform in Transform::ESP {
         let Some(need) = Need::of(transform) else {
             continue;
@@ -292,29 +266,9 @@ pub(super) fn measure_costs(offers: &[Offer]) -> BTreeMap<Need, u64> {
         if costs.contains_key(&need) || !offers.iter().any(|offer| offer.lane.meets(need)) {
             continue;
         }
-        if let Some(ns) = measure(transform) {
+        if let Some(ns) = cost::measure(transform, || begun.elapsed()) {
             costs.insert(need, ns);
         }
     }
     costs
-}
-
-fn measure(transform: Transform) -> Option<u64> {
-    let material = vec![0x5a; transform.key_material_len()];
-    let key = KeyContext::new(transform, false, &material).ok()?;
-    let len = transform.sealed_len(MEASURED_LEN);
-    let mut times = Vec::new();
-    for _ in 0..3 {
-        let mut buffers = vec![vec![0; len]; MEASURED_PACKETS as usize];
-        let packets = buffers.iter_mut().zip(1..);
-        let mut packets: Vec<_> = packets
-            .map(|(bytes, at)| EspPacket::new(&key, at, bytes))
-            .collect();
-        let begun = Instant::now();
-        lookaside::seal_esp(&mut packets);
-        times.push(begun.elapsed());
-    }
-    let best = times.into_iter().min().unwrap_or(Duration::ZERO);
-    let bytes = u64::from(MEASURED_PACKETS) * len as u64;
-    Some(best.as_nanos() as u64 * 1000 / bytes)
 }

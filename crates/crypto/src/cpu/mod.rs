@@ -32,7 +32,7 @@ mod registers;
 mod row;
 
 pub use crate::tier::Tier;
-pub use process::{open, open_ah, process, seal, seal_ah};
+pub use process::{open, open_ah, process, process_some, seal, seal_ah};
 
 /// An engine that works in the caller's thread.
 #[derive(Debug)]

@@ -10,6 +10,22 @@ use crate::slots::SlotTable;
 use crate::spec::{Direction, JobStatus};
 use crate::transform::Protocol;
 
+/// Processes some jobs of a batch, by their numbers, and sets their status. The others stay as they are.
+pub fn process_some(batch: &mut Batch, numbers: &[u32]) {
+    let some = numbers
+        .iter()
+        .filter_map(|number| batch.jobs.get(*number as usize).copied());
+    let some = some.collect();
+    let mut all = std::mem::replace(&mut batch.jobs, some);
+    process(batch);
+    for (number, done) in numbers.iter().zip(&batch.jobs) {
+        if let Some(job) = all.get_mut(*number as usize) {
+            job.status = done.status;
+        }
+    }
+    batch.jobs = all;
+}
+
 /// Processes every job of a batch and sets its status.
 pub fn process(batch: &mut Batch) {
     let Batch {

@@ -5,18 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::iana::Integrity;
-use esplanade_crypto::job::EspPacket;
-use esplanade_crypto::{KeyContext, Transform, lookaside};
+use esplanade_crypto::{Transform, cost};
 use esplanade_ike::config::EspProposal;
-
-/// A payload as an Ethernet link has it.
-const PAYLOAD_LEN: usize = 1398;
-/// As many packets as keep every lane of the kernels busy.
-const PACKETS: usize = 64;
-const TRIES: usize = 3;
 
 /// The cost of each transform, in nanoseconds for a thousand bytes.
 static COSTS: Mutex<BTreeMap<Transform, u64>> = Mutex::new(BTreeMap::new());
@@ -26,39 +19,17 @@ pub(super) fn measured() -> BTreeMap<Transform, u64> {
     COSTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-fn cost(transform: Transform) -> u64 {
+fn cost_of(transform: Transform) -> u64 {
     let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
-    *costs.entry(transform).or_insert_with(|| measure(transform))
-}
-
-/// Seals and opens packets, and takes the fastest of a few tries: others use the processor too.
-fn measure(transform: Transform) -> u64 {
-    let material: Vec<u8> = (1..).take(transform.key_material_len()).collect();
-    let Ok(key) = KeyContext::new(transform, false, &material) else {
-        return u64::MAX;
-    };
-    let len = transform.sealed_len(PAYLOAD_LEN);
-    let mut best = Duration::MAX;
-    for _ in 0..TRIES {
-        let mut buffers = vec![vec![0; len]; PACKETS];
-        let begun = Instant::now();
-        for work in [lookaside::seal_esp, lookaside::open_esp] {
-            let packets = buffers.iter_mut().zip(1..);
-            let mut packets: Vec<_> = packets
-                .map(|(bytes, at)| EspPacket::new(&key, at, bytes))
-                .collect();
-            work(&mut packets);
-        }
-        best = best.min(begun.elapsed());
-    }
-    let bytes = 2 * (PACKETS * len) as u128;
-    u64::try_from(best.as_nanos() * 1000 / bytes).unwrap_or(u64::MAX)
+    let begun = Instant::now();
+    let measured = || cost::measure(transform, || begun.elapsed()).unwrap_or(u64::MAX);
+    *costs.entry(transform).or_insert_with(measured)
 }
 
 /// Puts proposals, and the algorithms in each, into the order of their costs, the cheapest first. Where costs are about
 /// equal the order stays.
 pub(super) fn order(proposals: &mut [EspProposal]) {
-    order_by(proposals, &mut cost);
+    order_by(proposals, &mut cost_of);
 }
 
 fn order_by(proposals: &mut [EspProposal], cost: &mut impl FnMut(Transform) -> u64) {
@@ -171,9 +142,9 @@ mod tests {
     #[test]
     fn what_was_measured_is_not_measured_again() {
         let gcm = Transform::from_name("AES_GCM_16_128").unwrap();
-        let first = cost(gcm);
+        let first = cost_of(gcm);
         assert!(first > 0 && first < u64::MAX);
-        assert_eq!(cost(gcm), first);
+        assert_eq!(cost_of(gcm), first);
         assert_eq!(measured().get(&gcm), Some(&first));
     }
 }

@@ -162,18 +162,12 @@ pub fn in_memory(gpu: &Gpu, batch: &Batch) -> Option<Batch> {
     Some(moved)
 }
 
-pub fn copy(batch: &Batch) -> Batch {
-    let mut copied = Batch::new(batch.direction, batch.buffer.len(), batch.jobs.len());
-    copied.copy_from(batch, None);
-    copied
-}
-
 /// Carries batches by the device, in one launch, and compares each with what the CPU makes of it.
 pub fn carry(gpu: &mut Gpu, batches: Vec<Batch>, what: &str) -> Vec<Batch> {
     let expected: Vec<Batch> = batches
         .iter()
         .map(|batch| {
-            let mut expected = copy(batch);
+            let mut expected = batch.copied();
             cpu::process(&mut expected);
             expected
         })
