@@ -1,10 +1,15 @@
-//! Chooses the tier that the process works with: the best one that the machine has and that passes its self-test.
+//! Chooses the tier that the process works with: the best one that the machine has and that passes its self-test. Single
+//! transforms use a lower tier where that is measured to be cheaper.
 //!
 //! A self-test needs keys and kernels, and a key for the process's tier needs the self-test. Constructors that use
 //! the process's tier are therefore here, above both.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
+use crate::cost;
+use crate::iana::Encryption;
 use crate::key::KeyContext;
 use crate::lookaside::{AeadError, AeadKey};
 use crate::material::KeyError;
@@ -32,7 +37,20 @@ pub struct Selection {
     pub tier: Tier,
     /// The self-test failures of better tiers that the machine has. The process does not use these tiers.
     pub disabled: Vec<SelfTestError>,
+    /// The tier is the one that somebody wished, for all transforms.
+    pub forced: bool,
 }
+
+/// A transform whose new keys use a lower tier than the process's. Costs are nanoseconds for a thousand bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheaperTier {
+    pub tier: Tier,
+    pub cost: u64,
+    /// The cost with the process's tier.
+    pub instead_of: u64,
+}
+
+static CHEAPER: RwLock<BTreeMap<Transform, CheaperTier>> = RwLock::new(BTreeMap::new());
 
 static SELECTION: OnceLock<Result<Selection, SelfTestError>> = OnceLock::new();
 
@@ -49,7 +67,13 @@ fn best() -> Result<Selection, SelfTestError> {
             continue;
         }
         match self_test::run(tier) {
-            Ok(()) => return Ok(Selection { tier, disabled }),
+            Ok(()) => {
+                return Ok(Selection {
+                    tier,
+                    disabled,
+                    forced: false,
+                });
+            }
             Err(error) if tier == Tier::Portable => return Err(error),
             Err(error) => disabled.push(error),
         }
@@ -57,9 +81,79 @@ fn best() -> Result<Selection, SelfTestError> {
     unreachable!("every machine has the portable tier")
 }
 
+/// Measures the tiers of the machine with the transform, which is of ESP. If a lower tier than the process's costs
+/// clearly less and passes its self-test, keys that are made from now on use it. `now` is the time since any fixed
+/// moment.
+///
+/// A forced tier stays. So does the process's tier where a lower one has tables that secrets are looked up in.
+pub fn settle_tier(transform: Transform, now: impl Fn() -> Duration) -> Option<CheaperTier> {
+    let selection = selection().ok().filter(|selection| !selection.forced)?;
+    let found = cheaper(selection.tier, transform, now)?;
+    let mut all = CHEAPER.write().unwrap_or_else(PoisonError::into_inner);
+    all.insert(transform, found);
+    Some(found)
+}
+
+/// Returns the transforms whose new keys use a lower tier.
+pub fn cheaper_tiers() -> BTreeMap<Transform, CheaperTier> {
+    let all = CHEAPER.read().unwrap_or_else(PoisonError::into_inner);
+    all.clone()
+}
+
+fn cheaper(current: Tier, transform: Transform, now: impl Fn() -> Duration) -> Option<CheaperTier> {
+    let tiers = ways(current, transform);
+    if tiers.len() < 2 {
+        return None;
+    }
+    let found = choose(current, &cost::by_tier(&tiers, transform, now))?;
+    self_test::run_one(found.tier, transform).ok()?;
+    Some(found)
+}
+
+/// The tiers up to the process's one that do not work alike for the transform.
+fn ways(current: Tier, transform: Transform) -> Vec<Tier> {
+    let library_looks_up = matches!(
+        transform.encryption(),
+        Some(Encryption::Des | Encryption::TripleDes)
+    );
+    let material: Vec<u8> = (1..).take(transform.key_material_len()).collect();
+    let has_kernel = |tier| {
+        let key = KeyContext::for_tier(tier, transform, false, &material);
+        key.is_ok_and(|key| key.has_kernel())
+    };
+    let mut library = false;
+    let tiers = Tier::ALL.into_iter();
+    tiers
+        .filter(|tier| *tier <= current && tier.available())
+        .filter(|tier| {
+            has_kernel(*tier) || !(library_looks_up || std::mem::replace(&mut library, true))
+        })
+        .collect()
+}
+
+/// The cheapest tier, unless the process's tier costs less than a ninth more: measured costs are never quite right.
+fn choose(current: Tier, costs: &[(Tier, u64)]) -> Option<CheaperTier> {
+    let (_, instead_of) = *costs.iter().find(|(tier, _)| *tier == current)?;
+    let (tier, cost) = *costs.iter().min_by_key(|(_, cost)| *cost)?;
+    let clearly = u128::from(cost) * 10 <= u128::from(instead_of) * 9;
+    (clearly && tier != current).then_some(CheaperTier {
+        tier,
+        cost,
+        instead_of,
+    })
+}
+
 impl Tier {
-    /// The tier that [`KeyContext::new`](crate::KeyContext::new) uses. It is the portable tier if no tier passes its
-    /// self-test; [`CpuEngine::new`](crate::CpuEngine::new) then refuses to work.
+    /// The tier that [`KeyContext::new`](crate::KeyContext::new) uses for the transform: [`Tier::current`], or a cheaper
+    /// one that [`settle_tier`] found.
+    pub fn of(transform: Transform) -> Self {
+        let all = CHEAPER.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&transform)
+            .map_or_else(Self::current, |found| found.tier)
+    }
+
+    /// The tier of the process. It is the portable tier if no tier passes its self-test;
+    /// [`CpuEngine::new`](crate::CpuEngine::new) then refuses to work.
     pub fn current() -> Self {
         selection().map_or(Self::Portable, |selection| selection.tier)
     }
@@ -72,6 +166,7 @@ impl Tier {
             Ok(Selection {
                 tier: self,
                 disabled: Vec::new(),
+                forced: true,
             })
         });
         match selection {
@@ -86,10 +181,10 @@ impl Tier {
 }
 
 impl KeyContext {
-    /// Expands `key_material`, laid out as [`Transform::key_material_len`] says, for [`Tier::current`]. Weak keys are
-    /// refused.
+    /// Expands `key_material`, laid out as [`Transform::key_material_len`] says, for [`Tier::of`] the transform. Weak keys
+    /// are refused.
     pub fn new(transform: Transform, esn: bool, key_material: &[u8]) -> Result<Self, KeyError> {
-        Self::for_tier(Tier::current(), transform, esn, key_material)
+        Self::for_tier(Tier::of(transform), transform, esn, key_material)
     }
 }
 
@@ -148,6 +243,98 @@ mod tests {
         assert_eq!(error.tier, broken);
         let forced = broken.force();
         assert!(matches!(forced, Err(TierError::SelfTest(_))), "{forced:?}");
+    }
+
+    fn gcm() -> Transform {
+        Transform::from_name("AES_GCM_16_128").expect("a transform")
+    }
+
+    #[test]
+    fn a_tier_that_is_clearly_cheaper_is_chosen() {
+        use Tier::{AesNi, Avx512, Portable};
+        let chosen = |costs: &[_]| choose(Avx512, costs).map(|found| found.tier);
+        assert_eq!(
+            chosen(&[(Portable, 300), (AesNi, 90), (Avx512, 100)]),
+            Some(AesNi)
+        );
+        assert_eq!(
+            chosen(&[(Portable, 80), (AesNi, 85), (Avx512, 100)]),
+            Some(Portable)
+        );
+        assert_eq!(chosen(&[(Portable, 300), (AesNi, 91), (Avx512, 100)]), None);
+        assert_eq!(chosen(&[(Portable, 100), (Avx512, 100)]), None);
+        // The process's tier could not be measured.
+        assert_eq!(chosen(&[(Portable, 1)]), None);
+        assert_eq!(chosen(&[]), None);
+    }
+
+    #[test]
+    fn only_tiers_that_do_not_work_alike_are_measured() {
+        let current = Tier::current();
+        assert_eq!(ways(Tier::Portable, gcm()), [Tier::Portable]);
+        let ccm = Transform::from_name("AES_CCM_16_128").expect("a transform");
+        assert_eq!(ways(current, ccm), [Tier::Portable], "no kernel");
+        let des = Transform::from_name("3DES/HMAC_SHA1_96").expect("a transform");
+        assert!(!ways(current, des).contains(&Tier::Portable), "has tables");
+        if current > Tier::Portable {
+            let ways = ways(current, gcm());
+            assert!(ways.len() > 1 && ways.contains(&current), "{ways:?}");
+        }
+    }
+
+    /// A clock that makes the first of `tiers` cheap.
+    fn favours_the_first(tiers: usize) -> impl Fn() -> Duration {
+        let calls = std::cell::Cell::new(0);
+        move || {
+            let call = calls.replace(calls.get() + 1);
+            // Each measurement reads the clock twice, and the tiers take turns.
+            let short = call % (2 * tiers) == 1;
+            Duration::from_micros(1000 * call as u64 - if short { 990 } else { 0 })
+        }
+    }
+
+    #[test]
+    fn new_keys_use_the_cheaper_tier() {
+        // No other test has keys of this transform.
+        let transform = Transform::from_name("AES_GCM_12_192").expect("a transform");
+        let current = Tier::current();
+        let tiers = ways(current, transform).len();
+        if tiers < 2 {
+            println!("SKIP tier_aesni: this machine has the portable tier only");
+            return;
+        }
+        let key = || KeyContext::new(transform, false, &[7; 28]).expect("a good key");
+        assert_eq!(key().tier(), current);
+        let found = settle_tier(transform, favours_the_first(tiers)).expect("a cheaper tier");
+        assert_eq!(found.tier, Tier::Portable);
+        assert_eq!(key().tier(), Tier::Portable);
+        assert_eq!(cheaper_tiers().get(&transform), Some(&found));
+        assert_eq!(Tier::of(gcm()), current);
+    }
+
+    /// A tier that is cheap but wrong is not used.
+    #[test]
+    fn a_cheaper_tier_has_to_pass_its_self_test() {
+        let current = Tier::current();
+        let tiers: Vec<_> = ways(current, gcm());
+        let Some(lower) = tiers
+            .iter()
+            .copied()
+            .find(|t| *t != Tier::Portable && *t < current)
+        else {
+            println!("SKIP tier_avx512: this machine has no tier with kernels below another");
+            return;
+        };
+        let first = tiers
+            .iter()
+            .position(|tier| *tier == lower)
+            .expect("a place");
+        let clock = favours_the_first(tiers.len());
+        for _ in 0..2 * (tiers.len() - first) {
+            clock();
+        }
+        let _broken = fault::inject(lower, 5, Effect::Sealed);
+        assert_eq!(cheaper(current, gcm(), clock), None);
     }
 
     #[test]

@@ -112,10 +112,12 @@ fn answer(request: Request, events: &Events) {
             workers.set("total", 2).set("idle", 1);
             let mut sas = Section::new();
             sas.set("total", 1).set("half-open", 0);
-            let mut engine = Section::new();
+            let (mut engine, mut tiers) = (Section::new(), Section::new());
+            tiers.set("AES_GCM_16_128", "portable");
             engine
                 .set("name", "cpu")
                 .set("tier", "aesni")
+                .section("tiers", tiers)
                 .list("disabled", ["self-test of the tier avx512 failed"]);
             reply
                 .section("uptime", uptime)
@@ -608,7 +610,7 @@ fn status_names_the_engine() {
     for line in [
         "office: ESTABLISHED",
         "dropped   no-sa 7\n",
-        "engine    cpu, tier aesni\nwarning   self-test of the tier avx512 failed\n",
+        "engine    cpu, tier aesni (portable for AES_GCM_16_128)\nwarning   self-test of the tier avx512 failed\n",
     ] {
         assert!(shown.contains(line), "{line} is missing in {shown}");
     }

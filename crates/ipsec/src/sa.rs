@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use esplanade_crypto::{
-    IvKind, KeyContext, KeyError, KeyMaterial, Protocol, Transform, prefetch_line,
+    IvKind, KeyContext, KeyError, KeyMaterial, Protocol, Tier, Transform, prefetch_line,
 };
 
 use crate::drop_reason::{DropReason, SaDropCounters};
@@ -186,6 +186,11 @@ impl SaCommon {
 
     pub fn esn(&self) -> bool {
         self.key.esn()
+    }
+
+    /// The tier of the CPU engine that the key was made for.
+    pub fn tier(&self) -> Tier {
+        self.key.tier()
     }
 
     /// The key material, for engines that keep keys in a form of their own.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use esplanade_crypto::Tier;
 use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
@@ -99,9 +100,16 @@ impl Gateway for View<'_> {
         let direction = direction(inbound);
         let join = &self.daemon.join;
         let (_, child) = join.child_of(direction, sa.policy, sa.spi)?;
-        let engine = join.engine_of_half(child, direction)?;
+        let tier = sa.tier();
+        let own_tier =
+            (tier != Tier::current()).then(|| format!(" (tier {tier}, which is cheaper)"));
+        let Some(engine) = join.engine_of_half(child, direction) else {
+            return Some(format!("cpu{}", own_tier?));
+        };
+        let tier = own_tier.filter(|_| engine == "cpu").unwrap_or_default();
         let why = join.engine_reason(child);
-        Some(why.map_or(engine.to_owned(), |why| format!("{engine}: {why}")))
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        Some(format!("{engine}{tier}{why}"))
     }
 
     fn led(&self, packet: &PacketSpec) -> Option<RoutedTo> {

@@ -705,6 +705,10 @@ fn settle_ike(loaded: &mut Loaded, key_log: bool, token_secret: Option<Arc<Secre
     loaded.ike.key_log = key_log;
     loaded.ike.token_secret = token_secret;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
+    let children = loaded.ike.connections.iter();
+    let children = children.flat_map(|connection| &connection.children);
+    let proposals = children.flat_map(|child| &child.esp_proposals);
+    tier::settle(proposals.flat_map(|one| speeds::transforms(&one.encryption, &one.integrity)));
     for policy in loaded
         .policies
         .iter()

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use esplanade_crypto::iana::Integrity;
+use esplanade_crypto::iana::{Encryption, Integrity};
 use esplanade_crypto::{Transform, cost};
 use esplanade_ike::config::EspProposal;
 
@@ -48,11 +48,22 @@ fn order_by(proposals: &mut [EspProposal], cost: &mut impl FnMut(Transform) -> u
 
 /// Returns the cost of the cheapest pair.
 fn cheapest(
-    ciphers: &[(esplanade_crypto::iana::Encryption, u16)],
+    ciphers: &[(Encryption, u16)],
     macs: &[Integrity],
     cost: &mut impl FnMut(Transform) -> u64,
 ) -> u64 {
-    let with = ciphers.iter().flat_map(|(cipher, bits)| {
+    transforms(ciphers, macs)
+        .map(cost)
+        .min()
+        .unwrap_or(u64::MAX)
+}
+
+/// Returns what a proposal's algorithms make together.
+pub(super) fn transforms(
+    ciphers: &[(Encryption, u16)],
+    macs: &[Integrity],
+) -> impl Iterator<Item = Transform> {
+    let with = ciphers.iter().flat_map(move |(cipher, bits)| {
         let alone = macs
             .is_empty()
             .then(|| Transform::esp(*cipher, *bits, None));
@@ -61,8 +72,7 @@ fn cheapest(
             .map(|mac| Transform::esp(*cipher, *bits, Some(*mac)));
         alone.into_iter().chain(pairs)
     });
-    let costs = with.flatten().map(cost);
-    costs.min().unwrap_or(u64::MAX)
+    with.flatten()
 }
 
 /// Returns the step of a scale of eighths of an octave: costs within 9 % are about equal.
@@ -73,7 +83,7 @@ fn step(cost: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use esplanade_crypto::iana::{Encryption, SequenceNumbers};
+    use esplanade_crypto::iana::SequenceNumbers;
 
     use super::*;
 

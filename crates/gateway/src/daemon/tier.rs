@@ -1,6 +1,11 @@
 //! Chooses the processor's instructions that the CPU engine works with.
 
-use esplanade_crypto::{Tier, TierError, selection};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use esplanade_crypto::selection::{cheaper_tiers, settle_tier};
+use esplanade_crypto::{Tier, TierError, Transform, selection};
 
 use crate::config::EngineKind;
 use crate::failure::{Exit, Failure};
@@ -17,6 +22,23 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     }
     tracing::info!(tier = %selection.tier, "the CPU engine is ready");
     Ok(())
+}
+
+/// Measures the tiers for transforms that a configuration has, and logs where another than the process's is cheaper. A
+/// transform is measured once in the life of the gateway.
+pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
+    static MEASURED: Mutex<BTreeSet<Transform>> = Mutex::new(BTreeSet::new());
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = Instant::now();
+    for transform in transforms.filter(|transform| measured.insert(*transform)) {
+        if let Some(found) = settle_tier(transform, || begun.elapsed()) {
+            let (cost, instead_of) = (found.cost, found.instead_of);
+            tracing::info!(
+                transform = %transform.name(), tier = %found.tier,
+                "a lower tier is cheaper: {cost} ns for a thousand bytes instead of {instead_of}"
+            );
+        }
+    }
 }
 
 /// Reports the engines for `stats`. The first of `engines` carries the SAs that are not placed elsewhere. With an FPGA
@@ -51,6 +73,12 @@ pub(super) fn report(
         ),
         disabled: disabled.map(ToString::to_string).collect(),
         tier: selection.map(|selection| selection.tier.to_string()),
+        tiers: Named(
+            cheaper_tiers()
+                .into_iter()
+                .map(|(transform, found)| (transform.name(), found.tier.name()))
+                .collect(),
+        ),
         failed: core.and_then(|core| core.failed),
     }
 }

@@ -34,7 +34,8 @@ pub trait Gateway {
     fn place(&self, policy: &str) -> String;
     /// Returns the unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
-    /// Returns the engine that carries the SA, if there are several, and why it is not the one that was wanted.
+    /// Returns the engine that carries the SA, if there are several, and why it is not the one that was wanted. Also
+    /// returns it if the SA's tier is not the process's.
     fn engine(&self, sa: &SaCommon, inbound: bool) -> Option<String>;
     fn path(&self, remote: IpAddr) -> Option<KnownMtu>;
     /// Returns the inbound SAs of a policy.

@@ -98,6 +98,9 @@ pub struct EngineStats {
     /// The instructions of the CPU engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// The tiers of transforms for which a lower one was measured to be cheaper.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub tiers: Named<&'static str>,
     /// Better tiers that failed their self-test, and why.
     pub disabled: Vec<String>,
 }

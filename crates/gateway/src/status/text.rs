@@ -202,6 +202,16 @@ pub fn render_engine(stats: &Section) -> String {
         };
         let how = device.unwrap_or_else(|| with_details(name));
         let mut line = format!("{name}{how}, tier {tier}");
+        let tiers = stats.sub("engine").and_then(|engine| engine.sub("tiers"));
+        let others = tiers.into_iter().flat_map(Section::entries);
+        let others: Vec<_> = others
+            .filter_map(|(transform, _)| {
+                Some(format!("{} for {transform}", tiers?.text(transform)?))
+            })
+            .collect();
+        if !others.is_empty() {
+            line += &format!(" ({})", others.join(", "));
+        }
         let usual: &[&str] = match (text("device"), name) {
             (Some(_), _) => &["cpu"],
             (None, "adaptive") => &["cpu", "gpu"],
