@@ -1,4 +1,5 @@
-//! Measures the core cycles per packet of the CPU engine for each transform. They are the bar for other engines.
+//! Measures the core cycles per packet of the CPU engine for each transform, and those to expand a key. They are the bar
+//! for other engines.
 //!
 //! Each case prints one line of JSON with the least of many repetitions. A chain of dependent instructions, timed
 //! beside each repetition, gives the length of a core cycle. The argument, if any, is a part of the transform's name.
@@ -31,11 +32,15 @@ fn cycles(calls: u32, mut call: impl FnMut()) -> f64 {
     least
 }
 
-fn measure(transform: Transform, len: usize) -> (f64, f64) {
+fn key(transform: Transform) -> KeyContext {
     let material: Vec<u8> = (0..transform.key_material_len())
         .map(|at| (at as u8).wrapping_mul(30) ^ 2)
         .collect();
-    let key = KeyContext::new(transform, true, &material).expect("good keys");
+    KeyContext::new(transform, true, &material).expect("good keys")
+}
+
+fn measure(transform: Transform, len: usize) -> (f64, f64) {
+    let key = key(transform);
     let icv_at = AH_ICV + transform.iv_len();
     let mut packet = match transform.protocol() {
         Protocol::Esp => vec![7; transform.sealed_len(len)],
@@ -68,10 +73,15 @@ fn main() {
     let part = std::env::args().skip(1).find(|a| !a.starts_with('-'));
     let part = part.unwrap_or_default();
     for transform in Transform::all().filter(|t| t.name().contains(&part)) {
+        let expand = cycles(20, || {
+            black_box(key(transform));
+        });
         for len in LENGTHS {
             let (seal, open) = measure(transform, len);
+            let ghz = 1.0 / cycle_ns();
             println!(
-                "{{\"transform\": \"{transform}\", \"inner\": {len}, \"seal\": {seal:.0}, \"open\": {open:.0}}}"
+                "{{\"transform\": \"{transform}\", \"inner\": {len}, \"seal\": {seal:.0}, \"open\": {open:.0}, \"key\": {expand:.0}, \
+                 \"ghz\": {ghz:.2}}}"
             );
         }
     }

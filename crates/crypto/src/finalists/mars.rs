@@ -1,10 +1,12 @@
 //! MARS (Burwick and others, "MARS - a candidate cipher for AES", revised in September 1999).
 //!
-//! Words of the S-box are found by a walk over all of them. The key expansion mends the multiplication keys without a
-//! branch.
+//! Words of the S-box are found by a walk over all of them, in byte shuffles where the processor has them. The key
+//! expansion mends the multiplication keys without a branch.
 
 use super::lanes::{WordCipher, Words, words};
 use super::mars_box::BOX;
+#[cfg(target_arch = "x86_64")]
+use super::mars_rows;
 use super::vector::Vector;
 use crate::plain::Cleansed;
 
@@ -49,7 +51,7 @@ impl Mars {
     fn expansion(&self, round: usize, x: Words) -> [Words; 3] {
         let m = x + self.subkey(2 * round + 4);
         let r = (x.rol(13) * self.subkey(2 * round + 5)).rol(5);
-        let left = Words(look_up(&BOX, m.0)) ^ r;
+        let left = Words(look_up_all(m.0)) ^ r;
         let m = m.rol_by(r);
         let r = r.rol(5);
         [(left ^ r).rol_by(r), m, r]
@@ -65,7 +67,7 @@ fn expand(t: &mut [u32; STATE], round: u32) {
     for _ in 0..4 {
         for at in 0..STATE {
             // One index in all lanes: the key is expanded once, and not in a hurry.
-            let found = look_up(&BOX, [Vector::splat(t[(at + STATE - 1) % STATE])]);
+            let found = look_up_all([Vector::splat(t[(at + STATE - 1) % STATE]); 2]);
             t[at] = t[at].wrapping_add(found[0].words()[0]).rotate_left(9);
         }
     }
@@ -122,25 +124,40 @@ fn look_up<const N: usize, const INDICES: usize>(
     found
 }
 
-/// The halves of the S-box.
-fn halves() -> (&'static [u32; 256], &'static [u32; 256]) {
-    let (halves, _) = BOX.as_chunks();
-    (&halves[0], &halves[1])
+/// Finds words of the whole S-box.
+#[inline(never)]
+fn look_up_all(indices: [Vector; 2]) -> [Vector; 2] {
+    #[cfg(target_arch = "x86_64")]
+    if mars_rows::available() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { mars_rows::look_up(indices) };
+    }
+    look_up(&BOX, indices)
 }
 
+/// Finds words of a half of the S-box.
 #[inline(never)]
-fn look_up_pair(table: &[u32; 256], [first, second]: [Words; 2]) -> [Words; 2] {
+fn look_up_half(half: usize, indices: [Vector; 4]) -> [Vector; 4] {
+    #[cfg(target_arch = "x86_64")]
+    if mars_rows::available() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { mars_rows::look_up_half(half, indices) };
+    }
+    let (halves, _) = BOX.as_chunks::<256>();
+    look_up(&halves[half], indices)
+}
+
+fn look_up_pair(half: usize, [first, second]: [Words; 2]) -> [Words; 2] {
     let ([a, b], [c, d]) = (first.0, second.0);
-    let [a, b, c, d] = look_up(table, [a, b, c, d]);
+    let [a, b, c, d] = look_up_half(half, [a, b, c, d]);
     [Words([a, b]), Words([c, d])]
 }
 
 /// The words that a word's bytes name: the lowest and the third byte in S0, the others in S1.
 #[inline(always)]
 fn mixing_words(a: Words, [s0, s1]: [[u32; 2]; 2]) -> [Words; 4] {
-    let (low, high) = halves();
-    let [first, second] = look_up_pair(low, s0.map(|by| a.shr(by)));
-    let [third, fourth] = look_up_pair(high, s1.map(|by| a.shr(by)));
+    let [first, second] = look_up_pair(0, s0.map(|by| a.shr(by)));
+    let [third, fourth] = look_up_pair(1, s1.map(|by| a.shr(by)));
     [first, second, third, fourth]
 }
 
@@ -283,8 +300,27 @@ mod tests {
     fn every_word_is_found() {
         for index in 0..512u32 {
             let others = [index | 0xabcd_e000, 511 - index, index ^ 0x100, 0];
-            let found = look_up(&BOX, [Vector::from(others)])[0].words();
-            assert_eq!(found, others.map(|index| BOX[index as usize & 511]));
+            let vector = Vector::from(others);
+            let expected = others.map(|index| BOX[index as usize & 511]);
+            assert_eq!(look_up(&BOX, [vector])[0].words(), expected);
+            let all = look_up_all([vector, vector.shr(4)]).map(Vector::words);
+            assert_eq!(all[0], expected);
+            assert_eq!(all[1], others.map(|index| BOX[index as usize >> 4 & 511]));
+        }
+    }
+
+    #[test]
+    fn every_word_of_a_half_is_found() {
+        for (half, first) in [(0, 0), (1, 256)] {
+            for index in 0..256u32 {
+                let others = [index | 0xabcd_ef00, 255 - index, index ^ 0x80, 0];
+                let vectors = [0, 4, 8, 12].map(|by| Vector::from(others).shr(by));
+                let found = look_up_half(half, vectors).map(Vector::words);
+                for (found, by) in found.into_iter().zip([0, 4, 8, 12]) {
+                    let expected = others.map(|index| BOX[first + (index >> by & 255) as usize]);
+                    assert_eq!(found, expected);
+                }
+            }
         }
     }
 }

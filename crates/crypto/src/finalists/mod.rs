@@ -8,6 +8,8 @@ mod boxes;
 mod lanes;
 mod mars;
 mod mars_box;
+#[cfg(target_arch = "x86_64")]
+mod mars_rows;
 mod planes;
 mod rc6;
 mod serpent;

@@ -146,6 +146,18 @@ impl Vector {
         (sum ^ sum >> 8) as u8
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn register(self) -> std::arch::x86_64::__m128i {
+        self.0
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn of_register(register: std::arch::x86_64::__m128i) -> Self {
+        Self(register)
+    }
+
     /// All ones in the words that are equal, zero in the others.
     #[inline(always)]
     pub(super) fn equal(self, other: Self) -> Self {
