@@ -186,7 +186,7 @@ def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     check(found)
     assert found["ace", "1"].rows[0].verdicts == ["yes", "yes"] and found["ace", "1"].rows[2].verdicts == [MISSING] * 2
     assert found["ace", "1"].rows[1].verdicts == ["no", MISSING]
-    assert "2026-11-23-rtl-aes_pipe.json" in found["ace", "2"].rows[0].sources[1]
+    assert "2026-11-23-rtl-aes_pipe.json" in found["ace", "2"].rows[0].sources[2]
     assert "`make rtl` measures it." in found["ace", "2"].footnotes
     assert found["ace", "2"].rows[0].verdicts == ["no", "yes"]
     first = {row.cells[1]: row for row in found["ace", "4"].rows if row.cells[0] == "MARS"}
