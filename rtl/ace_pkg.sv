@@ -104,7 +104,7 @@ package ace_pkg;
   function automatic int unsigned first_block(int unsigned algorithm, bit long_keys, int unsigned bits, bit encrypt);
     case (algorithm)
       Rijndael: return encrypt ? 4 : 23 + 4 * bits;
-      Serpent: return encrypt ? 3 : 35;
+      Serpent: return encrypt ? 4 : 36;
       Twofish: return (encrypt ? 10 : 16) + (long_keys ? 2 : 0);
       Rc6: return encrypt ? 184 : 265;
       default: return encrypt ? 152 : 254;
@@ -115,7 +115,7 @@ package ace_pkg;
   function automatic int unsigned expansion(int unsigned algorithm, int unsigned bits);
     case (algorithm)
       Rijndael: return 23 + 4 * bits;
-      Serpent: return 35;
+      Serpent: return 36;
       Twofish: return 48;
       Rc6: return 265;
       default: return 254;

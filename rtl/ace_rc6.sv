@@ -28,12 +28,14 @@ module ace_rc6
   localparam word_t P = 32'hb7e15163;
   localparam word_t Q = 32'h9e3779b9;
 
-  // Key expansion. In an even cycle A and a subkey are made, in the odd one B and a key word.
-  word_t a_q, b_q, constant_q, old_q;
+  // Key expansion. In an even cycle A and a subkey are made, in the odd one B and a key word. The sum of the former B and
+  // the key word is made beside A.
+  word_t a_q, b_q, constant_q, old_q, word_sum_q;
   word_t [7:0] words_q;  // of the key, [0] the next
   logic [1:0] pass_q;
   logic [5:0] index_q;
   logic expands_q, odd_q, slot_q;
+  logic word_made_q;  // B is a key word, and goes to the others in the next even cycle
   key_bits_t bits_q;
   word_t subkey, word;
   logic [4:0] sum;
@@ -41,7 +43,7 @@ module ace_rc6
 
   assign subkey = rol(old_q + a_q + b_q, 3);
   assign sum    = a_q[4:0] + b_q[4:0];
-  assign word   = turned(words_q[0] + a_q + b_q, sum);
+  assign word   = turned(word_sum_q + a_q, sum);
 
   logic ends, last_index;
   logic [5:0] next_index;
@@ -54,27 +56,31 @@ module ace_rc6
   end
   always_ff @(posedge clk_i) begin
     if (wipe_i.active) begin
-      {a_q, b_q, constant_q, old_q, words_q, pass_q, index_q, odd_q, slot_q, bits_q} <= '0;
+      {a_q, b_q, constant_q, old_q, word_sum_q, words_q, pass_q, index_q, odd_q, slot_q, bits_q, word_made_q} <= '0;
     end else if (key_i.valid) begin
       for (int unsigned i = 0; i < 8; i++) words_q[i] <= key_word(key_i.key, i);
-      {a_q, b_q, pass_q, index_q, odd_q} <= '0;
+      {a_q, b_q, pass_q, index_q, odd_q, word_made_q} <= '0;
       old_q      <= P;
       constant_q <= P + Q;
       {slot_q, bits_q} <= {key_i.slot, key_i.bits};
     end else if (expands_q) begin
       odd_q <= !odd_q;
       if (!odd_q) begin
-        a_q <= subkey;
+        a_q        <= subkey;
+        word_sum_q <= words_q[0] + b_q;
+        if (word_made_q) begin
+          if (bits_q == 2'd0) words_q[3] <= b_q;
+          else if (bits_q == 2'd1) words_q[5] <= b_q;
+          else words_q[7] <= b_q;
+        end
       end else begin
         // The first pass begins with constants.
         old_q      <= pass_q == '0 && !last_index ? constant_q : work_q[next_index];
         constant_q <= constant_q + Q;
         b_q        <= word;
         words_q    <= {32'b0, words_q[7:1]};
-        if (bits_q == 2'd0) words_q[3] <= word;
-        else if (bits_q == 2'd1) words_q[5] <= word;
-        else words_q[7] <= word;
-        index_q <= next_index;
+        index_q    <= next_index;
+        word_made_q <= 1'b1;
         if (last_index) pass_q <= pass_q + 1'b1;
       end
     end

@@ -1,7 +1,8 @@
 // Serpent in bitslice form: Unroll rounds in a ring, two cycles each: S-boxes | linear transformation and the next subkey.
 //
 // Decryption has the same form: inverse S-boxes | subkey and inverse transformation. The key expansion makes a subkey a
-// cycle. Encryption starts three cycles after the key, and decryption when all subkeys are made.
+// cycle: prekeys | S-boxes | memory. Encryption starts four cycles after the key, and decryption when all subkeys are
+// made.
 // Bytes are in the order of the field's libraries; the NIST submission prints the last byte first.
 module ace_serpent
   import ace_pkg::*;
@@ -119,18 +120,32 @@ module ace_serpent
     return key;
   endfunction
 
-  block_t subkey;
-  assign subkey = substitute(window_q[7:4], 3'd3 - number[2:0], 1'b0);
+  // A subkey, and its number, before it goes into a memory.
+  block_t subkey_q;
+  logic subkey_valid_q;
+  logic [5:0] subkey_number_q;
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) subkey_valid_q <= 1'b0;
+    else subkey_valid_q <= !wipe_i.active && made_q;
+  end
+  always_ff @(posedge clk_i) begin
+    if (wipe_i.active) begin
+      {subkey_q, subkey_number_q} <= '0;
+    end else begin
+      subkey_q        <= substitute(window_q[7:4], 3'd3 - number[2:0], 1'b0);
+      subkey_number_q <= number;
+    end
+  end
 
   // The first and the last subkey lie apart: a block enters with the one of its direction and leaves with the other.
   (* ram_style = "distributed" *) block_t outer_q[4];
   logic outer;
   logic [1:0] outer_at, enter_at, leave_at;
-  assign outer    = made_q && (number == '0 || 32'(number) == Rounds);
-  assign outer_at = wipe_i.active ? wipe_i.at[1:0] : {slot_q, number == '0};
+  assign outer    = subkey_valid_q && (subkey_number_q == '0 || 32'(subkey_number_q) == Rounds);
+  assign outer_at = wipe_i.active ? wipe_i.at[1:0] : {slot_q, subkey_number_q == '0};
   assign enter_at = {entry_i.kind.slot, !Decrypts || entry_i.kind.encrypt};
   always_ff @(posedge clk_i) begin
-    if (wipe_i.active || outer) outer_q[outer_at] <= wipe_i.active ? '0 : subkey;
+    if (wipe_i.active || outer) outer_q[outer_at] <= wipe_i.active ? '0 : subkey_q;
   end
 
   turn_t turn[Stages];
@@ -144,10 +159,11 @@ module ace_serpent
     (* ram_style = "distributed" *) block_t bank_q[2<<RowWidth];
     logic mine, encrypts, last;
     logic [RowWidth:0] write_at, read_at;
-    assign mine     = made_q && !outer && (32'(number) - 1) % Unroll == g;
-    assign write_at = wipe_i.active ? (RowWidth + 1)'(wipe_i.at) : {slot_q, RowWidth'((32'(number) - 1) / Unroll)};
+    assign mine     = subkey_valid_q && !outer && (32'(subkey_number_q) - 1) % Unroll == g;
+    assign write_at = wipe_i.active ? (RowWidth + 1)'(wipe_i.at) :
+        {slot_q, RowWidth'((32'(subkey_number_q) - 1) / Unroll)};
     always_ff @(posedge clk_i) begin
-      if (wipe_i.active || mine) bank_q[write_at] <= wipe_i.active ? '0 : subkey;
+      if (wipe_i.active || mine) bank_q[write_at] <= wipe_i.active ? '0 : subkey_q;
     end
 
     int unsigned index;  // of the round, in its direction
