@@ -126,6 +126,7 @@ module ace_lane
   typedef enum logic [3:0] {
     Idle,
     Head,     // the first word
+    Decide,   // what it asks for
     Key,      // the words of a key
     Install,  // the cipher takes it
     Words,    // header and body of a packet
@@ -223,7 +224,7 @@ module ace_lane
 
   always_comb begin
     case (state_q)
-      Head:    uses = word_valid_q && command_ready;
+      Head:    uses = word_valid_q;
       Key:     uses = word_valid_q;
       Words:   uses = goes;
       Icv:     uses = word_valid_q && head_q.open;
@@ -237,7 +238,8 @@ module ace_lane
     state_d = state_q;
     case (state_q)
       Idle: if (frame_valid && room) state_d = frame_malformed ? Answer : Head;
-      Head: if (uses) state_d = head.is_key ? Key : keyed_q ? Words : Answer;
+      Head: if (uses) state_d = Decide;
+      Decide: if (command_ready) state_d = head_q.is_key ? Key : keyed_q ? Words : Answer;
       Key: if (uses && number_q == addr_t'(KeyFrameWords - 1)) state_d = Install;
       Install: if (key_ready) state_d = Idle;
       Words: if (goes && last_word) state_d = head_q.esn ? Tail : Hash;
@@ -273,12 +275,13 @@ module ace_lane
     end else begin
       case (state_q)
         Idle: status_q <= Malformed;
-        Head: begin
-          if (uses) head_q <= head;
-          status_q  <= head.open ? Opened : Sealed;
+        // The word comes late in its cycle out of a block RAM, so it is only kept.
+        Head: if (uses) head_q <= head;
+        Decide: begin
+          status_q  <= head_q.open ? Opened : Sealed;
           if (!keyed_q) status_q <= NoKey;
-          left_q    <= addr_t'(head.body_words);
-          blocks_q  <= addr_t'((head.body_words + 14'd3) >> 2);
+          left_q    <= addr_t'(head_q.body_words);
+          blocks_q  <= addr_t'((head_q.body_words + 14'd3) >> 2);
           count_q   <= addr_t'(1);
           body_at_q <= '0;
           part_q    <= '0;
@@ -344,7 +347,7 @@ module ace_lane
   hmac_unit u_hash (
     .clk_i,
     .rst_ni(hash_rst_nq),
-    .cmd_valid_i((state_q == Head && uses && !head.is_key && keyed_q) || flush_q == HashCommand),
+    .cmd_valid_i((state_q == Decide && !head_q.is_key && keyed_q) || flush_q == HashCommand),
     .cmd_ready_o(command_ready),
     .inner_i(inner_q),
     .outer_i(outer_q),
