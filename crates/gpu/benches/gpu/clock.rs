@@ -16,16 +16,27 @@ pub struct Clock {
     time: Duration,
     /// Cases that are still to come.
     left: usize,
+    /// Openings of a device that are still to come, and how long one took at most.
+    openings: u32,
+    opening: Duration,
 }
 
 impl Clock {
-    pub fn new(options: &Options, cases: usize) -> Self {
+    pub fn new(options: &Options, cases: usize, openings: usize) -> Self {
         Self {
             begun: Instant::now(),
             budget: options.budget,
             time: options.time,
             left: cases,
+            openings: openings as u32,
+            opening: Duration::ZERO,
         }
+    }
+
+    /// Counts an opening, with its test, so that the next ones have their time too.
+    pub fn opened(&mut self, took: Duration) {
+        self.openings = self.openings.saturating_sub(1);
+        self.opening = self.opening.max(took);
     }
 
     /// The next case's time: its share of what is left, and no more than the options say.
@@ -33,7 +44,8 @@ impl Clock {
         let Some(budget) = self.budget else {
             return Some(self.time);
         };
-        let left = budget.saturating_sub(self.begun.elapsed());
+        let gone = self.begun.elapsed() + self.opening * self.openings;
+        let left = budget.saturating_sub(gone);
         let share = left / u32::try_from(self.left.max(1)).unwrap_or(u32::MAX);
         let time = share.min(self.time);
         (time >= LEAST.min(self.time)).then_some(time)

@@ -128,7 +128,7 @@ fn in_arrangement(
                 let (packet, turn) = costs[&(stage, work.kind as u32, work.argument)];
                 packet + turn * f64::from(work.trip)
             });
-            needed.sum::<f64>() / taken[stage]
+            needed.sum::<f64>() / taken[stage].max(1.0)
         })
         .collect();
     println!(

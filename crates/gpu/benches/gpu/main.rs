@@ -16,7 +16,7 @@ mod walk;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use esplanade_gpu::device::host_memory::HostMemoryUse;
 use esplanade_gpu::{Arrangement, DeviceError, DeviceOptions, Gpu, LaunchChoice, Tables};
@@ -48,9 +48,9 @@ fn main() -> ExitCode {
 
 /// Measures all that the options want. Returns false if the device has failed, which a line says.
 pub fn run(options: &Options) -> bool {
-    let cases =
-        options.rows.len() + 1 + options.forms.iter().map(|_| cases(options)).sum::<usize>();
-    let mut clock = Clock::new(options, cases);
+    let of_cpu = options.rows.len() + 1;
+    let forms = options.forms.len();
+    let mut clock = Clock::new(options, of_cpu + forms * cases(options), 2 * forms);
     let mut worked = true;
     for (number, tables) in options.forms.iter().enumerate() {
         if let Err(error) = form(options, &mut clock, *tables, number == 0) {
@@ -90,7 +90,7 @@ fn form(
         tables,
         ..DeviceOptions::default()
     };
-    let mut gpu = open(options, usual)?;
+    let mut gpu = open(options, clock, usual)?;
     let mut is_in_place = false;
     for row in &options.rows {
         if is_first {
@@ -137,10 +137,12 @@ fn form(
 /// Measures lanes by the device's own timers, which the other parts do without.
 fn timed(options: &Options, clock: &mut Clock, usual: DeviceOptions) -> Result<(), DeviceError> {
     if !clock.has_time() {
+        clock.opened(Duration::ZERO);
         return clock.leave_out("lanes");
     }
     let mut gpu = open(
         options,
+        clock,
         DeviceOptions {
             is_timed: true,
             ..usual
@@ -160,6 +162,7 @@ fn copied(options: &Options, clock: &mut Clock, usual: DeviceOptions) -> Result<
     let memory_use = Some(HostMemoryUse::Copied);
     let mut gpu = open(
         options,
+        clock,
         DeviceOptions {
             memory_use,
             ..usual
@@ -174,7 +177,7 @@ fn copied(options: &Options, clock: &mut Clock, usual: DeviceOptions) -> Result<
 }
 
 /// Opens the device and tests it, and says so. It gets all jobs that its kernels have.
-fn open(options: &Options, wanted: DeviceOptions) -> Result<Gpu, DeviceError> {
+fn open(options: &Options, clock: &mut Clock, wanted: DeviceOptions) -> Result<Gpu, DeviceError> {
     let begun = Instant::now();
     let device = esplanade_gpu::open_with(Some(&options.device), Arc::new(|| {}), wanted)?;
     let choice = LaunchChoice {
@@ -185,6 +188,7 @@ fn open(options: &Options, wanted: DeviceOptions) -> Result<Gpu, DeviceError> {
     let opened = begun.elapsed().as_secs_f64();
     esplanade_gpu::self_test::run(&mut gpu)?;
     let tested = begun.elapsed().as_secs_f64() - opened;
+    clock.opened(begun.elapsed());
     let wrong: Vec<String> = gpu
         .disabled()
         .iter()

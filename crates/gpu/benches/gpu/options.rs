@@ -53,7 +53,8 @@ impl Options {
                 .ok_or_else(|| format!("{name}: unknown, or no good value: {USAGE}"))?;
         }
         if let Some(budget) = options.budget {
-            options.patience = options.patience.min(budget.max(PATIENCE_LEAST));
+            let short = (budget / 4).max(PATIENCE_LEAST);
+            options.patience = options.patience.min(short);
         }
         Ok(options)
     }

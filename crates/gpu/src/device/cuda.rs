@@ -431,9 +431,9 @@ impl Stream {
     ///
     /// The stream has no launch under way but the one that is given to it.
     unsafe fn time(&self, driver: &Driver, number: usize) -> Result<(), DeviceError> {
-        match self.timers {
+        match self.timers.as_ref().and_then(|timers| timers.get(number)) {
             // SAFETY: the caller ensures it.
-            Some(timers) => unsafe { driver.record(timers[number], self.stream) },
+            Some(timer) => unsafe { driver.record(*timer, self.stream) },
             None => Ok(()),
         }
     }
@@ -442,8 +442,9 @@ impl Stream {
     fn times(&self, driver: &Driver, launch: &Launch) -> Result<[u64; STAGES], DeviceError> {
         let mut stage_ns = [0; STAGES];
         if let Some(timers) = self.timers {
-            for ((stage, _), timers) in plan::stages(launch).zip(timers.windows(2)) {
-                stage_ns[stage] = driver.elapsed_ns(timers[0], timers[1])?;
+            let parts = timers.iter().zip(timers.iter().skip(1));
+            for ((stage, _), (from, to)) in plan::stages(launch).zip(parts) {
+                stage_ns[stage] = driver.elapsed_ns(*from, *to)?;
             }
         }
         Ok(stage_ns)

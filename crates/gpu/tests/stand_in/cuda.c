@@ -385,7 +385,9 @@ int cuModuleLoadDataEx(void **module, const char *image, unsigned count, const i
     u32 calls = 0;
     int code = enter();
     if (code != SUCCESS) return leave(code);
-    const struct form *form = is_of(image, &CONSTANT_TIME) ? &CONSTANT_TIME : is_of(image, &WITH_TABLES) ? &WITH_TABLES : NULL;
+    const struct form *form = NULL;
+    if (is_of(image, &CONSTANT_TIME)) form = &CONSTANT_TIME;
+    else if (is_of(image, &WITH_TABLES)) form = &WITH_TABLES;
     if (form == NULL || is_fault("refuse-kernels", &calls)) {
         // CU_JIT_ERROR_LOG_BUFFER and its size.
         if (count == 2 && options[0] == 5 && options[1] == 6) {
