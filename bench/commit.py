@@ -16,5 +16,8 @@ def commit(checkout: Path = ROOT) -> str:
 
 
 def git(*command: str, cwd: Path = ROOT) -> str:
-    """Runs git and returns its output, or an empty text if this is no checkout."""
-    return subprocess.run(["git", *command], cwd=cwd, capture_output=True, text=True).stdout.strip()
+    """Runs git and returns its output, or an empty text if this is no checkout or there is no git."""
+    try:
+        return subprocess.run(["git", *command], cwd=cwd, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        return ""

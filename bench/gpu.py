@@ -1,46 +1,44 @@
-"""Measures the GPU engine on an OpenCL device, beside one core of the CPU engine, and writes a record: see README.md.
+"""Measures the GPU engine beside one core of the CPU engine, and writes a record: see README.md. The device is the one
+that a gateway opens: CUDA's first, or OpenCL's.
 
 The rows have packets of random SAs. R1: 1024 bytes, AES-CBC with HMAC-SHA1. R2: the same, 64 to 1500 bytes. R3: six
 light transforms, 1280 bytes. R3': five modern ones. R4: those with the lengths of IMIX. The PIPSEA paper does not name
 its six transforms, so no row is its own.
 
 Parts: `closed` has launches back to back, `open` packets that come at a set rate, `lanes` the lane efficiency beside the
-model's, `walk` both walks around the engine. `gateway` has two gateways with iperf3 between them, with `--gateway`.
+model's, `walk` both walks around the engine. Each is there for both forms of the kernels, constant-time and with tables.
+`gateway` has two gateways with iperf3 between them, with `--gateway`.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import re
+import shutil
 import statistics
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from machine import RECORDS
 from record import Bench
-from setups import EsplanadePair
 
 WHAT = "GPU engine, sealing: packets in host memory to packets in host memory"
-# The figure by which the median run of a case is chosen.
+# The figure by which the median run of a case is chosen. Lines of other parts are notes.
 FIGURES = {"closed": "gbits", "open": "latency_us", "lanes": "cipher", "walk": "gbits"}
-
-
-class Pair(EsplanadePair):
-    """Two gateways with this engine."""
-
-    engine, device = "cpu", ""
-
-    def make(self, end, space):
-        made = super().make(end, space)
-        made.gateway["engine"] = self.engine
-        if self.engine != "cpu":
-            made.gateway["gpu"] = {"device": self.device, "residue": "yes"}
-        return made
+ROWS = ("R1", "R2", "R3", "R3'", "R4")
+# A bench that goes on for so many seconds after its budget hangs.
+GRACE = 45
+# What NVIDIA's driver says of its GPUs.
+FACTS = ("name,driver_version,vbios_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,"
+         "pcie.link.gen.current,pcie.link.width.current,ecc.mode.current,mig.mode.current,compute_mode")
 
 
 def median_of(runs: list[list[dict]]) -> list[dict]:
     """Takes the run with the median figure of each case. A load that not every run has is left out."""
     def key(case: dict, number: int) -> tuple:
-        return case["part"], case.get("row"), case.get("engine"), case.get("arrangement"), number
+        return case["part"], case.get("row"), case.get("engine"), case.get("tables"), case.get("arrangement"), number
 
     def keyed(run: list[dict]) -> dict[tuple, dict]:
         keys: dict[tuple, dict] = {}
@@ -57,48 +55,76 @@ def median_of(runs: list[list[dict]]) -> list[dict]:
 
 
 def ratios(cases: list[dict]) -> dict[str, float]:
-    """The goals that do not depend on the device."""
-    closed = {(case["row"], case.get("arrangement", case["engine"])): case for case in cases if case["part"] == "closed"}
-    full = {row: closed[row, "full"]["gbits"] for row in ("R1", "R2", "R3", "R3'", "R4")}
-    lanes = [case for case in cases if case["part"] == "lanes" and case["arrangement"] == "full"]
+    """The goals that do not depend on the device, as far as the cases are there."""
+    found = {}
+    for form, prefix in ((False, ""), (True, "tables: ")):
+        of_form = [case for case in cases if case.get("engine") == "cpu" or case.get("tables", False) == form]
+        found.update({prefix + name: round(ratio, 3) for name, ratio in ratios_of(of_form).items()})
+    return found
+
+
+def ratios_of(cases: list[dict]) -> dict[str, float]:
+    """The same for one form of the kernels."""
+    closed = {(case["row"], case.get("arrangement", case["engine"])): case["gbits"]
+              for case in cases if case["part"] == "closed"}
+    full = {row: closed.get((row, "full")) for row in ROWS}
+    loads = {row: [case["latency_us"] for case in cases if case["part"] == "open" and case["row"] == row] for row in ROWS}
     # The third load of each row is three quarters of its highest throughput.
-    at_load = {row: [case for case in cases if case["part"] == "open" and case["row"] == row][2]["latency_us"]
-               for row in full}
+    at_load = {row: of_row[2] if len(of_row) > 2 else None for row, of_row in loads.items()}
 
-    def harmonic(row: str) -> float:
-        alone = [case["gbits"] for (of, name), case in closed.items() if of == row and name.endswith("alone")]
-        return statistics.harmonic_mean(alone)
+    def harmonic(row: str) -> float | None:
+        alone = [gbits for (of, name), gbits in closed.items() if of == row and name.endswith("alone")]
+        return statistics.harmonic_mean(alone) if alone else None
 
-    found = {
-        "R4 full to arrival": full["R4"] / closed["R4", "arrival"]["gbits"],
-        "R2 to R1, throughput": full["R2"] / full["R1"],
-        "R2 to R1, latency": at_load["R2"] / at_load["R1"],
-        "R3 to R1, latency": at_load["R3"] / at_load["R1"],
-        "R3 to its transforms alone": full["R3"] / harmonic("R3"),
-        "R3' to its transforms alone": full["R3'"] / harmonic("R3'"),
-        **{f"{case['row']} lanes to model, {stage}": case[stage] / case[f"{stage}_model"]
-           for case in lanes for stage in ("cipher", "mac")},
-        **{f"{row} to a CPU core": full[row] / closed[row, "cpu"]["gbits"] for row in full},
+    wanted = {
+        "R4 full to arrival": (full["R4"], closed.get(("R4", "arrival"))),
+        "R2 to R1, throughput": (full["R2"], full["R1"]),
+        "R2 to R1, latency": (at_load["R2"], at_load["R1"]),
+        "R3 to R1, latency": (at_load["R3"], at_load["R1"]),
+        "R3 to its transforms alone": (full["R3"], harmonic("R3")),
+        "R3' to its transforms alone": (full["R3'"], harmonic("R3'")),
+        **{f"{case['row']} lanes to model, {stage}": (case[stage], case[f"{stage}_model"])
+           for case in cases if case["part"] == "lanes" and case["arrangement"] == "full" for stage in ("cipher", "mac")},
+        **{f"{row} to a CPU core": (full[row], closed.get((row, "cpu"))) for row in ROWS},
     }
-    return {name: round(ratio, 3) for name, ratio in found.items()}
+    return {name: first / second for name, (first, second) in wanted.items() if first and second}
 
 
-def gateways(device: str, engines: list[str], seconds: float, rounds: int) -> list[dict]:
-    """TCP, and small UDP at a low load, through two gateways."""
-    rows = []
-    for engine in engines:
-        with tempfile.TemporaryDirectory() as folder:
-            pair = Pair(Path(folder))
-            pair.engine, pair.device = engine, device
-            try:
-                pair.start()
-                ends = [pair.iperf3(seconds) for _ in range(rounds)]
-                tcp = statistics.median(end["sum_received"]["bits_per_second"] / 1e9 for end in ends)
-                rows.append({"part": "gateway", "engine": engine, "tcp_gbits": round(tcp, 3)})
-                print(rows[-1], file=sys.stderr)
-            finally:
-                pair.stop()
-    return rows
+def gpus() -> list[dict[str, str]]:
+    """What NVIDIA's driver says, where it is."""
+    if not (program := shutil.which("nvidia-smi")):
+        return []
+    asked = subprocess.run([program, f"--query-gpu={FACTS}", "--format=csv,noheader"], capture_output=True, text=True)
+    lines = asked.stdout.splitlines() if asked.returncode == 0 else []
+    return [dict(zip(FACTS.split(","), line.split(", "))) for line in lines]
+
+
+def measure(bench: Bench, chosen: argparse.Namespace) -> None:
+    warp = chosen.warp or (64 if chosen.device == "portable" else 32)
+    arguments = ["--device", chosen.device, "--packets", str(chosen.packets), "--seconds", str(chosen.seconds),
+                 "--warp", str(warp), "--forms", chosen.forms, "--rows", chosen.rows]
+    limit = None
+    if chosen.budget:
+        arguments += ["--budget", str(chosen.budget / chosen.runs)]
+        limit = chosen.budget / chosen.runs + GRACE
+    bench.machine["gpus"] = gpus()
+    print(json.dumps(bench.machine), flush=True)
+    runs = [bench.cases(arguments, limit) for _ in range(chosen.runs)]
+    cases = median_of([[case for case in run if case["part"] in FIGURES] for run in runs])
+    notes = [case for run in runs for case in run if case["part"] not in FIGURES]
+    results = {"device": chosen.device, "packets": chosen.packets, "ratios": ratios(cases), "notes": notes,
+               "failures": bench.failures, "cases": cases}
+    if chosen.gateway:
+        # It needs packages that a machine with a prebuilt bench may lack.
+        from gpu_gateways import gateways
+
+        results["cases"] += gateways(chosen.device, ["cpu", "gpu"], chosen.seconds, chosen.runs)
+    print(json.dumps(results["ratios"], indent=1))
+    bench.name = "gpu-" + re.sub(r"\W+", "-", chosen.device.lower())
+    shown = f" {'' if bench.program else '-- '}{' '.join(arguments)} ({chosen.runs} times, the median of each case)"
+    bench.write(WHAT, results, shown, chosen.records)
+    if failed := [note["why"] for note in notes if note["part"] == "failed"] + bench.failures:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":
@@ -107,19 +133,19 @@ if __name__ == "__main__":
     options.add_argument("--packets", type=int, default=4096, help="packets of a launch")
     options.add_argument("--warp", type=int, help="lanes that run together (default: 64 for PoCL, else 32)")
     options.add_argument("--seconds", type=float, default=2, help="time of each case")
+    options.add_argument("--budget", type=float, help="seconds of all cases: each gets its share, or is left out")
+    options.add_argument("--rows", default=",".join(ROWS), help="default: %(default)s")
+    options.add_argument("--forms", default="constant-time,tables", help="default: %(default)s")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--gateway", action="store_true", help="measure two gateways too; needs root")
-    chosen = options.parse_args()
-    warp = chosen.warp or (64 if chosen.device == "portable" else 32)
-    bench = Bench("esplanade-gpu", "gpu")
-    bench.build()
-    arguments = ["--device", chosen.device, "--packets", str(chosen.packets), "--seconds", str(chosen.seconds),
-                 "--warp", str(warp)]
-    cases = median_of([bench.cases(arguments) for _ in range(chosen.runs)])
-    results = {"device": chosen.device, "packets": chosen.packets, "ratios": ratios(cases), "cases": cases}
-    if chosen.gateway:
-        results["cases"] += gateways(chosen.device, ["cpu", "gpu"], chosen.seconds, chosen.runs)
-    print(json.dumps(results["ratios"], indent=1))
-    bench.name = "gpu-" + re.sub(r"\W+", "-", chosen.device.lower())
-    shown = f" -- {' '.join(arguments)} ({chosen.runs} times, the median of each case)"
-    bench.write(WHAT, results, shown)
+    options.add_argument("--prebuild", type=Path, metavar="FOLDER", help="build the bench for --program, no more")
+    options.add_argument("--program", type=Path, help="a bench that --prebuild has made; cargo is not used")
+    options.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="where the record goes")
+    asked = options.parse_args()
+    program = asked.program and asked.program.resolve()
+    bench = Bench("esplanade-gpu", "gpu", program=program)
+    if asked.prebuild:
+        bench.prebuild(asked.prebuild, ["differential"])
+    else:
+        bench.build()
+        measure(bench, asked)

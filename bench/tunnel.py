@@ -6,8 +6,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -17,10 +15,10 @@ import time
 from pathlib import Path
 
 from commit import commit
+from machine import RECORDS, machine, machine_name
 from setups import ALL, BEFORE, ROOT, EsplanadePair, Setup, Unavailable
 from harness.process import HarnessError, run
 
-RECORDS = Path(__file__).with_name("records")
 # For each test: its name, the arguments of iperf3, and the figure that counts.
 TESTS = {
     "tcp-1": ("TCP, 1 stream", ["-P", "1"], "gbit_s"),
@@ -51,29 +49,6 @@ def measure(setup: Setup, test: str, seconds: float) -> dict[str, float]:
         result["gbit_s"] = round(end["sum_received"]["bits_per_second"] / 1e9, 4)
         result["retransmits"] = end["sum_sent"].get("retransmits", 0)
     return result
-
-
-def machine() -> dict[str, object]:
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"model name\s*:\s*(.*)", cpuinfo)
-    flags = re.search(r"flags\s*:\s*(.*)", cpuinfo)
-    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    interesting = ("aes", "vaes", "pclmulqdq", "vpclmulqdq", "avx2", "avx512f", "sha_ni", "hypervisor")
-    return {
-        "cpu": model[1].strip() if model else platform.processor(),
-        "cores": os.cpu_count(),
-        "flags": [flag for flag in interesting if flags and flag in flags[1].split()],
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "governor": governor.read_text().strip() if governor.exists() else "not visible (virtual machine)",
-        "kernel": platform.release(),
-        "load_at_start": os.getloadavg()[0],
-    }
-
-
-def machine_name(facts: dict[str, object]) -> str:
-    model = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", str(facts["cpu"]).lower())
-    slug = "-".join(re.findall(r"[a-z0-9.]+", model))[:32].strip("-") or "unknown"
-    return f"{facts['cores']}x-{slug}"
 
 
 def bring_up(wanted: list[str], folder: Path, workers: int | None) -> tuple[list[Setup], dict[str, str]]:

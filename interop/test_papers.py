@@ -165,6 +165,8 @@ def test_a_gpu_record_fills_its_rows_and_an_old_form_does_not(tmp_path):
     write(tmp_path, "gpu-portable-2x-test", device="portable", cases=[gpu_case("R1", arrangement="full", gbits=99.0, latency_us=1)])
     closed = [gpu_case(row, part="closed", arrangement="full", gbits=gbits) for row, gbits in (("R1", 20.0), ("R2", 5.0))]
     closed.append({"row": "R1", "engine": "cpu", "part": "closed", "gbits": 12.0})
+    # Kernels with tables are another figure.
+    closed.insert(0, gpu_case("R1", part="closed", arrangement="full", gbits=30.0, tables=True))
     loads = [gpu_case("R1", part="open", offered_gbits=gbits, latency_us=us) for gbits, us in ((5, 100), (10, 200), (15, 1500), (17, 9000), (10.36, 400))]
     loads += [gpu_case("R2", part="open", offered_gbits=gbits, latency_us=10) for gbits in (1.25, 2.5, 3.75, 4.25)]
     write(tmp_path, "gpu-h100-16x-test", device="H100", cases=closed + loads)

@@ -4,7 +4,7 @@
 - Registers: no kernel spills, and none uses more than 128 registers.
 - Instructions: each kernel and each loop has as many as crates/gpu/kernels/instructions.txt says, within 5 %.
 - DES: the S-boxes in des_networks.h are those of crates/crypto.
-- PTX: esp.ptx, which CUDA's host gives to the driver, is what the compiler makes of the kernels.
+- PTX: esp.ptx and esp_tables.ptx, which CUDA's host gives to the driver, are what the compiler makes of the kernels.
 - Constant time: no branch, no address and no division depends on a key, on a packet's bytes or on what is computed
   from them, and no memory is used but the buffers. PTX is checked, and the machine code of each architecture. Jobs,
   groups and the like are public.
@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "crates/gpu/kernels"
 TABLE = KERNELS / "instructions.txt"
 NETWORKS = KERNELS / "des_networks.h"
-PTX = KERNELS / "esp.ptx"
 NETWORKS_SOURCE = ROOT / "crates/crypto/src/cpu/des/networks.rs"
 WHEELS = ROOT / "target/tools/gpu-kernels"
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
@@ -38,7 +37,7 @@ ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 # own version, which only the newest drivers know. It uses nothing of it, because these are all instructions.
 PTX_VERSION = "6.3"
 PTX_INSTRUCTIONS = set(
-    "add and bfi bra cvt cvta ld lop3 mad mov mul neg not or prmt ret selp setp shf shl shr st sub xor".split()
+    "add and bar bfi bra cvt cvta ld lop3 mad mov mul neg not or prmt ret selp setp shf shl shr st sub xor".split()
 )
 REGISTERS_MAX = 128
 TOLERANCE = 0.05
@@ -58,8 +57,11 @@ PARAMETERS = {
     "esp_finish": PACKET_PARAMETERS,
     "esp_tdes": PACKET_PARAMETERS,
 }
-# The text before the source, and the kernels that then look up in tables.
-FORMS = {"": ("", set()), "tables ": ("#define TABLES\n", {"esp_cipher", "esp_finish"})}
+# The text before the source, the kernels that then look up in tables, and the file for CUDA's host.
+FORMS = {
+    "": ("", set(), KERNELS / "esp.ptx"),
+    "tables ": ("#define TABLES\n", {"esp_cipher", "esp_finish"}, KERNELS / "esp_tables.ptx"),
+}
 PUBLIC = {"slots", "jobs", "order", "groups"}
 # Words of a raw key that are public: its row, its cipher, its length, and the use of the powers of H.
 PUBLIC_RAW = {0, 8, 12, 116}
@@ -134,9 +136,9 @@ class Compiler:
             raise Failure(f"{architecture}: NVRTC error {code}\n{log}")
         return program, log
 
-    def ptx(self) -> str:
+    def ptx(self, before: str) -> str:
         """The kernels for the oldest architecture. Only the target's name would differ for others."""
-        program, _ = self._program(source(), "compute_75")
+        program, _ = self._program(before + source(), "compute_75")
         text = self._text(program, "PTX").decode().rstrip("\0")
         self.library.nvrtcDestroyProgram(ctypes.byref(program))
         head = f"// Kernels: {fnv1a(''.join((KERNELS / name).read_text() for name in FILES))}\n"
@@ -182,14 +184,14 @@ def fnv1a(text: str) -> str:
     return f"{value:016x}"
 
 
-def check_ptx(ptx: str) -> list[str]:
+def check_ptx(file: Path, ptx: str) -> list[str]:
     """Instructions that a driver of PTX_VERSION may not know, and a difference from the file."""
     opcodes = {instruction.opcode for body in functions_of_ptx(ptx).values() for instruction in body}
     # Modifiers with colons came later.
     unknown = {code for code in opcodes if code.split(".")[0] not in PTX_INSTRUCTIONS or "::" in code}
-    failures = [f"{PTX.name}: has PTX {PTX_VERSION} {code}? Then add it to the list" for code in sorted(unknown)]
-    if not PTX.exists() or PTX.read_text() != ptx:
-        failures.append(f"{PTX.name} is not what the compiler makes of the kernels: run with --write")
+    failures = [f"{file.name}: has PTX {PTX_VERSION} {code}? Then add it to the list" for code in sorted(unknown)]
+    if not file.exists() or file.read_text() != ptx:
+        failures.append(f"{file.name} is not what the compiler makes of the kernels: run with --write")
     return failures
 
 
@@ -588,7 +590,7 @@ def check_architecture(architecture: str) -> tuple[dict[str, str], list[str]]:
     compiler = Compiler.find()
     failures = self_test(compiler, architecture)
     lines = {}
-    for form, (before, looking_up) in FORMS.items():
+    for form, (before, looking_up, _) in FORMS.items():
         kernels = compiler.compile(before + source(), architecture)
         failures += check_kernels(kernels, f"{architecture} {form}", looking_up, lines)
     return lines, failures
@@ -690,13 +692,14 @@ def main() -> int:
     if compiler is None:
         print("SKIP gpu-kernels: NVRTC and nvdisasm are not installed (tools/deps.sh)")
         return 0
-    ptx = compiler.ptx()
-    if arguments:
-        PTX.write_text(ptx)
+    texts = {file: compiler.ptx(before) for before, _, file in FORMS.values()}
+    for file, ptx in texts.items() if arguments else ():
+        file.write_text(ptx)
     with ProcessPoolExecutor(2) as pool:
         results = list(pool.map(check_architecture, ARCHITECTURES))
     lines = {place: line for found, _ in results for place, line in found.items()}
-    failures = check_ptx(ptx) + [failure for _, found in results for failure in found]
+    failures = [failure for file, ptx in texts.items() for failure in check_ptx(file, ptx)]
+    failures += [failure for _, found in results for failure in found]
     if arguments:
         head = f"# Instructions of each kernel and of its loops, by {compiler.version()} (tools/gpu-kernels.py)\n"
         TABLE.write_text(head + "".join(f"{place}: {line}\n" for place, line in lines.items()))

@@ -15,6 +15,7 @@ use crate::device::host_memory::HostMemory;
 use crate::device::{Device, DeviceError, FinishedLaunch};
 use crate::keys::KeyRows;
 use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits, STAGES};
+use crate::schedule::Arrangement;
 
 /// The CPU seals one of so many packets again, to notice a device that fails while it runs.
 const CHECKED_ONE_IN: u64 = 65_536;
@@ -128,6 +129,11 @@ impl Gpu {
     /// Sends jobs that fill no warp to the device too, or to the CPU. Returns the former setting.
     pub fn set_residue(&mut self, residue: bool) -> bool {
         std::mem::replace(&mut self.choice.residue, residue)
+    }
+
+    /// Puts packets into work-groups in this way from now on.
+    pub fn set_arrangement(&mut self, arrangement: Arrangement) {
+        self.choice.arrangement = arrangement;
     }
 
     /// Counts from zero, and compares the next sealed packet.

@@ -21,11 +21,19 @@ pub const SOURCE: &str = concat!(
     include_str!("../kernels/esp.c"),
 );
 
-/// The same as NVIDIA's PTX of compute capability 7.5, which a driver translates for its GPU. `tools/gpu-kernels.py`
-/// makes the file. A zero ends the text, as the driver takes it.
-pub const PTX: &str = concat!(include_str!("../kernels/esp.ptx"), "\0");
 /// The compiler's option for kernels that look AES and 3DES up in tables. Without it they are constant-time.
 pub const TABLES: &str = "-DTABLES";
+
+/// The same as NVIDIA's PTX of compute capability 7.5, which a driver translates for its GPU. `tools/gpu-kernels.py`
+/// makes the file. A zero ends the text, as the driver takes it.
+const PTX: &str = concat!(include_str!("../kernels/esp.ptx"), "\0");
+/// The same with [`TABLES`].
+const PTX_TABLES: &str = concat!(include_str!("../kernels/esp_tables.ptx"), "\0");
+
+/// Returns the kernels for CUDA's driver, with tables or constant-time.
+pub const fn ptx(tables: bool) -> &'static str {
+    if tables { PTX_TABLES } else { PTX }
+}
 
 #[cfg(test)]
 mod tests {
@@ -51,32 +59,46 @@ mod tests {
     #[test]
     fn the_ptx_is_of_these_kernels() {
         let first = format!("// Kernels: {:016x}\n", hash(SOURCE));
-        assert!(
-            PTX.starts_with(&first),
-            "kernels/esp.ptx is old: run tools/gpu-kernels.py --write, which needs NVIDIA's compiler (tools/deps.sh)"
-        );
+        for text in [PTX, PTX_TABLES] {
+            assert!(
+                text.starts_with(&first),
+                "kernels/*.ptx are old: run tools/gpu-kernels.py --write, which needs NVIDIA's compiler (tools/deps.sh)"
+            );
+        }
+    }
+
+    /// Returns the names that follow a text, each up to a parenthesis.
+    fn named(text: &'static str, before: &str) -> Vec<&'static str> {
+        let parts = text.split(before).skip(1);
+        parts.filter_map(|part| part.split('(').next()).collect()
     }
 
     #[test]
     fn the_ptx_is_for_all_drivers_and_has_all_entries() {
-        for line in [
-            "\n.version 6.3\n",
-            "\n.target sm_75\n",
-            "\n.address_size 64\n",
-        ] {
-            assert!(PTX.contains(line), "{line}");
+        for text in [PTX, PTX_TABLES] {
+            for line in [
+                "\n.version 6.3\n",
+                "\n.target sm_75\n",
+                "\n.address_size 64\n",
+            ] {
+                assert!(text.contains(line), "{line}");
+            }
+            let entries = named(text, ".visible .entry ");
+            assert_eq!(entries, named(SOURCE, "\nENTRY "));
+            assert!(entries.len() >= 5);
+            let lanes = format!(".maxntid {}, 1, 1\n", abi::GROUP_LANES);
+            assert_eq!(text.matches(&lanes).count(), entries.len());
+            assert!(text.ends_with('\0') && text.matches('\0').count() == 1);
         }
-        let named = |text: &'static str, before: &str| -> Vec<&str> {
-            let parts = text.split(before).skip(1);
-            parts.filter_map(|part| part.split('(').next()).collect()
-        };
-        let entries = named(PTX, ".visible .entry ");
-        let of_source = named(SOURCE, "\nENTRY ");
-        assert_eq!(entries, of_source);
-        assert!(entries.len() >= 5);
-        let lanes = format!(".maxntid {}, 1, 1\n", abi::GROUP_LANES);
-        assert_eq!(PTX.matches(&lanes).count(), entries.len());
-        assert!(PTX.ends_with('\0') && PTX.matches('\0').count() == 1);
+    }
+
+    /// Tables are in memory that the work-group shares, and nothing else is.
+    #[test]
+    fn each_form_has_its_own_ptx() {
+        for of_groups in [".shared", "bar.sync"] {
+            assert!(!ptx(false).contains(of_groups), "{of_groups}");
+            assert!(ptx(true).contains(of_groups), "{of_groups}");
+        }
     }
 
     /// Returns the lines that a compiler sees without the option.

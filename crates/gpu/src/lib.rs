@@ -17,7 +17,7 @@ pub mod self_test;
 pub mod suite;
 
 pub use device::opencl::OpenCl;
-pub use device::{Device, DeviceError, Tables, Wake, names, open};
+pub use device::{Device, DeviceError, DeviceOptions, Tables, Wake, names, open, open_with};
 pub use engine::{Gpu, GpuCounters};
 pub use launch::LaunchChoice;
 pub use schedule::Arrangement;

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use common::stand_in::inside;
 use common::{Numbers, batch, carried, carry, in_memory, keys, there_and_back};
-use esplanade_crypto::Batch;
+use esplanade_crypto::{Batch, Direction};
 use esplanade_gpu::device::cuda::{Cuda, CudaFound};
-use esplanade_gpu::{DeviceError, Gpu, LaunchChoice, Tables, names, open, self_test};
+use esplanade_gpu::launch::{STAGES, stages_of};
+use esplanade_gpu::{
+    DeviceError, DeviceOptions, Gpu, LaunchChoice, Tables, names, open, open_with, self_test,
+};
 
 fn opened() -> Gpu {
     common::gpu_of(common::device(Tables::No).unwrap())
@@ -18,7 +21,7 @@ fn opened() -> Gpu {
 
 fn refused() -> DeviceError {
     let found = CudaFound::new(None).unwrap();
-    Cuda::open(found, Arc::new(|| {})).unwrap_err()
+    Cuda::open(found, Arc::new(|| {}), DeviceOptions::default()).unwrap_err()
 }
 
 /// Batches that need all stages.
@@ -155,6 +158,86 @@ fn a_driver_that_refuses_the_kernels_tells_why() {
             );
         },
     );
+}
+
+/// Opens the stand-in with tables.
+fn with_tables(tables: Tables) -> Result<Gpu, DeviceError> {
+    open(Some("stand-in"), tables, Arc::new(|| {})).map(common::gpu_of)
+}
+
+#[test]
+fn a_whole_gpu_has_tables_if_told_to() {
+    inside("a_whole_gpu_has_tables_if_told_to", "none", 0, || {
+        let mut gpu = with_tables(Tables::Yes).unwrap();
+        assert!(gpu.tables() && gpu.name().starts_with("CUDA"));
+        carry(&mut gpu, some(40), "with tables");
+        assert!(!with_tables(Tables::No).unwrap().tables());
+    });
+}
+
+/// What is refused, is refused before anything is made for it.
+fn assert_only_by_force(why: &str) {
+    match with_tables(Tables::Yes).unwrap_err() {
+        DeviceError::NotWhole { device, why: found } => {
+            assert!(device.starts_with("CUDA: Stand-in 0"), "{device}");
+            assert!(found.contains(why), "{found}");
+        }
+        error => panic!("{error}"),
+    }
+    assert!(with_tables(Tables::Force).unwrap().tables());
+    assert!(!with_tables(Tables::No).unwrap().tables());
+}
+
+#[test]
+fn a_part_of_a_gpu_has_tables_only_by_force() {
+    let test = "a_part_of_a_gpu_has_tables_only_by_force";
+    inside(test, "part", 0, || assert_only_by_force("a part of a GPU"));
+}
+
+#[test]
+fn a_gpu_in_the_processor_has_tables_only_by_force() {
+    let test = "a_gpu_in_the_processor_has_tables_only_by_force";
+    inside(test, "integrated", 0, || {
+        assert_only_by_force("built into the host's processor");
+    });
+}
+
+#[test]
+fn a_gpu_that_does_not_say_has_tables_only_by_force() {
+    let test = "a_gpu_that_does_not_say_has_tables_only_by_force";
+    inside(test, "no-answer", 0, || {
+        assert_only_by_force("built into the host's processor");
+    });
+}
+
+#[test]
+fn a_gpu_with_mps_has_tables_only_by_force() {
+    let test = "a_gpu_with_mps_has_tables_only_by_force";
+    inside(test, "mps", 0, || assert_only_by_force("MPS"));
+}
+
+#[test]
+fn the_device_measures_the_stages() {
+    inside("the_device_measures_the_stages", "none", 0, || {
+        let options = DeviceOptions {
+            is_timed: true,
+            ..DeviceOptions::default()
+        };
+        let device = open_with(Some("stand-in"), Arc::new(|| {}), options);
+        let mut gpu = common::gpu_of(device.unwrap());
+        let begun = Instant::now();
+        carry(&mut gpu, some(300), "timed");
+        let stage_ns = gpu.counters().stage_ns;
+        let of_seal = stages_of(Direction::Seal);
+        for (stage, ns) in stage_ns.into_iter().enumerate() {
+            assert_eq!(ns > 0, of_seal.contains(&stage), "{stage}: {stage_ns:?}");
+        }
+        assert!(u128::from(stage_ns.iter().sum::<u64>()) <= begun.elapsed().as_nanos());
+        // Nobody else pays for timers.
+        let mut gpu = opened();
+        carry(&mut gpu, some(40), "not timed");
+        assert_eq!(gpu.counters().stage_ns, [0; STAGES]);
+    });
 }
 
 /// What was made before is given back.

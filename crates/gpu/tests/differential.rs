@@ -11,10 +11,9 @@ use common::{
 };
 use esplanade_crypto::{Direction, Transform, cpu};
 use esplanade_gpu::device::host_memory::HostMemoryUse;
-use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::launch::stages_of;
 use esplanade_gpu::{
-    Arrangement, Device, DeviceError, Gpu, LaunchChoice, OpenCl, Tables, self_test,
+    Arrangement, Device, DeviceError, DeviceOptions, Gpu, LaunchChoice, OpenCl, Tables, self_test,
 };
 
 /// One test at a time uses the device.
@@ -60,7 +59,7 @@ fn cuda_is_as_the_cpu_has_it() {
 
 #[test]
 fn every_transform_is_as_the_cpu_has_it() {
-    for tables in common::forms() {
+    for tables in common::FORMS {
         let Some((_guard, mut gpu)) = gpu_with(tables, Arrangement::Full, true) else {
             return;
         };
@@ -84,8 +83,7 @@ fn a_mix_of_all_transforms_is_as_the_cpu_has_it() {
         (Tables::No, Arrangement::ByKind),
         (Tables::Force, Arrangement::Arrival),
     ];
-    let is_there = |tables: &Tables| common::forms().contains(tables);
-    for (tables, arrangement) in forms.into_iter().filter(|(tables, _)| is_there(tables)) {
+    for (tables, arrangement) in forms {
         let Some((_guard, mut gpu)) = gpu_with(tables, arrangement, true) else {
             return;
         };
@@ -150,10 +148,10 @@ fn packets_in_shared_memory_are_not_copied() {
 #[test]
 fn packets_in_mapped_memory_are_copied_from_there() {
     let _guard = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = OpenClOptions {
+    let options = DeviceOptions {
         memory_use: Some(HostMemoryUse::Copied),
         is_timed: true,
-        ..OpenClOptions::default()
+        ..DeviceOptions::default()
     };
     let Some(device) = common::opencl_with(options) else {
         return;
@@ -178,7 +176,7 @@ fn packets_in_mapped_memory_are_copied_from_there() {
 /// Few enough for Oclgrind, which looks for races (`tools/test.sh kernels`).
 #[test]
 fn a_few_of_all_transforms() {
-    for tables in common::forms() {
+    for tables in common::FORMS {
         let Some((_guard, mut gpu)) = gpu_with(tables, Arrangement::Full, true) else {
             return;
         };
@@ -214,7 +212,11 @@ fn plain_c_under_sanitizers_is_as_the_cpu_has_it() {
 #[test]
 fn tables_are_refused_on_a_cpu() {
     let wanted = std::env::var("ESPLANADE_OPENCL").unwrap_or_else(|_| "Portable".to_owned());
-    match OpenCl::open(Some(&wanted), Tables::Yes, Arc::new(|| {})) {
+    let options = DeviceOptions {
+        tables: Tables::Yes,
+        ..DeviceOptions::default()
+    };
+    match OpenCl::open_with(Some(&wanted), Arc::new(|| {}), options) {
         Err(error @ DeviceError::NotWhole { .. }) => {
             assert!(error.to_string().contains("it is no GPU"), "{error}");
         }
@@ -269,7 +271,7 @@ fn the_cpu_alone_needs_no_key_on_the_device() {
 
 #[test]
 fn the_self_test_finds_nothing() {
-    for tables in common::forms() {
+    for tables in common::FORMS {
         let Some((_guard, mut gpu)) = gpu_with(tables, Arrangement::Full, false) else {
             return;
         };

@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 
 use esplanade_crypto::{Batch, Direction};
-use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::model::{divergent_efficiency, lane_efficiency};
 use esplanade_gpu::schedule::Schedule;
 use esplanade_gpu::suite::{StageWork, Suite};
-use esplanade_gpu::{Arrangement, Gpu};
+use esplanade_gpu::{Arrangement, DeviceError, Gpu};
 
-use crate::Options;
-use crate::rows::{Lengths, Row, batch, room};
+use super::clock::Clock;
+use super::rows::{Lengths, Row, batch, keys, room};
+use super::{ARRANGEMENTS, Options};
 
 /// The stages that are measured: cipher and MAC.
 const MEASURED: usize = 2;
@@ -27,11 +27,11 @@ const LONG: usize = 1408;
 type Costs = HashMap<(usize, u32, u32), (f64, f64)>;
 type Stages = [Vec<(u32, StageWork)>; MEASURED];
 
-fn stages(batch: &Batch) -> Stages {
+fn stages(batch: &Batch, tables: bool) -> Stages {
     let mut stages = Stages::default();
     for (number, job) in (0..).zip(&batch.jobs) {
         let key = batch.keys.get(job.key).expect("a key");
-        let suite = Suite::of(key.transform(), false).expect("a suite");
+        let suite = Suite::of(key.transform(), tables).expect("a suite");
         let words = suite.payload_words(job.len).expect("a packet");
         let cipher = suite.cipher(Direction::Seal, words).expect("a kernel");
         stages[0].push((number, cipher));
@@ -41,32 +41,33 @@ fn stages(batch: &Batch) -> Stages {
 }
 
 /// Returns the time of each stage, of the fastest of several launches.
-fn times(gpu: &mut Gpu, mut batch: Batch) -> [f64; MEASURED] {
+fn times(gpu: &mut Gpu, mut batch: Batch) -> Result<[f64; MEASURED], DeviceError> {
     let mut fastest = [f64::MAX; MEASURED];
     for _ in 0..LAUNCHES {
         let before = gpu.counters().stage_ns;
-        batch = gpu.carry(vec![batch]).expect("a launch").remove(0);
+        batch = gpu.carry(vec![batch])?.remove(0);
         let after = gpu.counters().stage_ns;
         for (stage, fastest) in fastest.iter_mut().enumerate() {
             *fastest = fastest.min((after[stage] - before[stage]) as f64);
         }
     }
-    fastest
+    Ok(fastest)
 }
 
-fn costs(gpu: &mut Gpu, row: &Row, packets: usize) -> Costs {
+fn costs(gpu: &mut Gpu, row: &Row, packets: usize) -> Result<Costs, DeviceError> {
     let mut costs = Costs::new();
-    for transform in row.transforms.chunks(1) {
-        let [short, long] = [SHORT, LONG].map(|len| {
+    for transforms in row.transforms.chunks(1) {
+        let mut of_len = |len| {
             let row = Row {
                 name: "",
-                transforms: transform,
+                transforms,
                 lengths: Lengths::Fixed(len),
             };
-            let (batch, _) = batch(&row, packets, gpu.arena(room(packets)));
-            let work = stages(&batch).map(|stage| stage[0].1);
-            (work, times(gpu, batch))
-        });
+            let (batch, _) = batch(&row, &keys(&row), packets, gpu.arena(room(packets)));
+            let work = stages(&batch, gpu.tables()).map(|stage| stage[0].1);
+            Ok::<_, DeviceError>((work, times(gpu, batch)?))
+        };
+        let (short, long) = (of_len(SHORT)?, of_len(LONG)?);
         for stage in 0..MEASURED {
             let (work, more) = (short.0[stage], long.0[stage]);
             let each = |times: [f64; MEASURED]| times[stage] / packets as f64;
@@ -76,21 +77,45 @@ fn costs(gpu: &mut Gpu, row: &Row, packets: usize) -> Costs {
             costs.insert((stage, work.kind as u32, work.argument), (packet, turn));
         }
     }
-    costs
+    Ok(costs)
+}
+
+/// Prints the lane efficiency of a row in each arrangement. The costs are measured once.
+pub fn measure(
+    options: &Options,
+    clock: &mut Clock,
+    gpu: &mut Gpu,
+    row: &Row,
+) -> Result<(), DeviceError> {
+    let mut known = None;
+    for (name, arrangement) in ARRANGEMENTS {
+        clock.measure(&format!("lanes {} {name}", row.name), |_| {
+            gpu.set_arrangement(Arrangement::Full);
+            let costs = match known.take() {
+                Some(costs) => costs,
+                None => costs(gpu, row, options.packets)?,
+            };
+            gpu.set_arrangement(arrangement);
+            in_arrangement(options, gpu, row, &costs, (name, arrangement))?;
+            known = Some(costs);
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Prints the lane efficiency of a row, for the cipher stage and for the MAC stage.
-pub fn measure(options: &Options, row: &Row, name: &str, arrangement: Arrangement) {
-    let timed = OpenClOptions {
-        is_timed: true,
-        ..OpenClOptions::default()
-    };
-    let mut gpu = options.gpu(Arrangement::Full, timed);
-    let costs = costs(&mut gpu, row, options.packets);
-    let mut gpu = options.gpu(arrangement, timed);
-    let (batch, _) = batch(row, options.packets, gpu.arena(room(options.packets)));
-    let stages = stages(&batch);
-    let taken = times(&mut gpu, batch);
+fn in_arrangement(
+    options: &Options,
+    gpu: &mut Gpu,
+    row: &Row,
+    costs: &Costs,
+    (name, arrangement): (&str, Arrangement),
+) -> Result<(), DeviceError> {
+    let packets = options.packets;
+    let (batch, _) = batch(row, &keys(row), packets, gpu.arena(room(packets)));
+    let stages = stages(&batch, gpu.tables());
+    let taken = times(gpu, batch)?;
     let model = stages
         .each_ref()
         .map(|work| lane_efficiency(&Schedule::new(arrangement, work), work, options.warp));
@@ -103,12 +128,20 @@ pub fn measure(options: &Options, row: &Row, name: &str, arrangement: Arrangemen
                 let (packet, turn) = costs[&(stage, work.kind as u32, work.argument)];
                 packet + turn * f64::from(work.trip)
             });
-            needed.sum::<f64>() / taken[stage]
+            needed.sum::<f64>() / taken[stage].max(1.0)
         })
         .collect();
     println!(
-        "{{\"part\":\"lanes\",\"row\":\"{}\",\"arrangement\":\"{name}\",\"cipher\":{:.3},\"cipher_model\":{:.3},\
+        "{{\"part\":\"lanes\",\"row\":\"{}\",\"tables\":{},\"arrangement\":\"{name}\",\"cipher\":{:.3},\"cipher_model\":{:.3},\
          \"mac\":{:.3},\"mac_model\":{:.3},\"cipher_one_lane_model\":{:.3},\"mac_one_lane_model\":{:.3}}}",
-        row.name, measured[0], model[0], measured[1], model[1], one_lane[0], one_lane[1],
+        row.name,
+        gpu.tables(),
+        measured[0],
+        model[0],
+        measured[1],
+        model[1],
+        one_lane[0],
+        one_lane[1],
     );
+    Ok(())
 }

@@ -4,51 +4,75 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::Job;
-use esplanade_gpu::Arrangement;
-use esplanade_gpu::device::opencl::OpenClOptions;
+use esplanade_gpu::{DeviceError, Gpu};
 
-use crate::Options;
-use crate::rows::{Row, batch, room};
+use super::clock::Clock;
+use super::rows::{Row, batch, keys, room};
+use super::{Options, latencies};
 
 /// The longest wait for more packets, as the gateway has it.
 const DEADLINE: Duration = Duration::from_micros(100);
 /// Batches that are filled or under way.
 const BATCHES: usize = 6;
+/// Parts of the highest throughput.
+const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 0.85];
+/// Loads of a row at most.
+pub const LOADS: usize = SHARES.len() + 1;
 
 /// Measures shares of the row's highest throughput, and the load of the PIPSEA paper's row of the same number.
-pub fn measure(options: &Options, row: &Row, highest: f64) {
+pub fn measure(
+    options: &Options,
+    clock: &mut Clock,
+    gpu: &mut Gpu,
+    row: &Row,
+    highest: f64,
+) -> Result<(), DeviceError> {
     let paper = match row.name {
         "R1" => Some(10.36),
         "R2" => Some(10.66),
         "R3" => Some(17.42),
         _ => None,
     };
-    let shares = [0.25, 0.5, 0.75, 0.85].map(|share| share * highest);
+    let shares = SHARES.map(|share| share * highest);
     let reached = paper.filter(|load| *load < highest);
-    for load in shares.into_iter().chain(reached) {
-        at_load(options, row, load);
+    let loads = shares.into_iter().chain(reached).filter(|load| *load > 0.0);
+    let mut measured = 0;
+    for load in loads {
+        clock.measure(&format!("open {} {load:.3}", row.name), |time| {
+            at_load(options, time, gpu, row, load)
+        })?;
+        measured += 1;
     }
+    clock.forgo(LOADS - measured);
+    Ok(())
 }
 
-fn at_load(options: &Options, row: &Row, gbits: f64) {
-    let mut gpu = options.gpu(Arrangement::Full, OpenClOptions::default());
-    let packets = options.packets;
-    let (first, bytes) = batch(row, packets, gpu.arena(room(packets)));
+fn at_load(
+    options: &Options,
+    time: Duration,
+    gpu: &mut Gpu,
+    row: &Row,
+    gbits: f64,
+) -> Result<(), DeviceError> {
+    let (packets, keys) = (options.packets, keys(row));
+    let (first, bytes) = batch(row, &keys, packets, gpu.arena(room(packets)));
     let template: Vec<Job> = first.jobs.clone();
     let used = first.used();
     let ns_a_packet = bytes as f64 * 8.0 / packets as f64 / gbits;
-    let mut idle = gpu.carry(vec![first]).expect("a launch");
+    let mut idle = gpu.carry(vec![first])?;
     while idle.len() < BATCHES {
-        idle.push(batch(row, packets, gpu.arena(room(packets))).0);
+        idle.push(batch(row, &keys, packets, gpu.arena(room(packets))).0);
     }
+    let launches = gpu.counters().launches;
     let begun = Instant::now();
     let arrival = |number: usize| Duration::from_nanos((number as f64 * ns_a_packet) as u64);
     let mut under_way = VecDeque::new();
     let (mut taken, mut latencies) = (0, Vec::new());
     loop {
         let now = begun.elapsed();
-        let ends = now >= options.time;
-        let arrived = (now.min(options.time).as_nanos() as f64 / ns_a_packet) as usize;
+        let ends = now >= time;
+        // One packet comes at least.
+        let arrived = ((now.min(time).as_nanos() as f64 / ns_a_packet) as usize).max(1);
         let waiting = (arrived - taken).min(packets);
         let is_due = waiting == packets || ends || now - arrival(taken).min(now) >= DEADLINE;
         if waiting > 0
@@ -62,14 +86,22 @@ fn at_load(options: &Options, row: &Row, gbits: f64) {
             batch.jobs.extend_from_slice(&template[..waiting]);
             let last = batch.jobs[waiting - 1];
             batch.release((last.esp + last.len) as usize);
-            assert!(gpu.start(vec![batch]).expect("a launch").is_none());
-            under_way.push_back(taken..taken + waiting);
+            match gpu.start(vec![batch])? {
+                None => under_way.push_back(taken..taken + waiting),
+                // The CPU has done all of it.
+                Some(done) => {
+                    let now = begun.elapsed();
+                    let numbers = taken..taken + waiting;
+                    latencies.extend(numbers.map(|number| since(arrival(number), now)));
+                    idle.extend(done);
+                }
+            }
             taken += waiting;
         }
-        if let Some(done) = gpu.poll().expect("a launch") {
+        if let Some(done) = gpu.poll()? {
             let now = begun.elapsed();
             let numbers = under_way.pop_front().into_iter().flatten();
-            latencies.extend(numbers.map(|number| (now - arrival(number).min(now)).as_secs_f32()));
+            latencies.extend(numbers.map(|number| since(arrival(number), now)));
             idle.extend(done);
         } else if ends && under_way.is_empty() && taken == arrived {
             break;
@@ -77,20 +109,17 @@ fn at_load(options: &Options, row: &Row, gbits: f64) {
             std::thread::yield_now();
         }
     }
-    print(row, gbits, gpu.counters().launches, &mut latencies);
+    println!(
+        "{{\"part\":\"open\",\"row\":\"{}\",\"tables\":{},\"offered_gbits\":{gbits:.3},\"packets\":{},\"launches\":{},{}}}",
+        row.name,
+        gpu.tables(),
+        latencies.len(),
+        gpu.counters().launches - launches,
+        latencies::figures(&mut latencies),
+    );
+    Ok(())
 }
 
-fn print(row: &Row, gbits: f64, launches: u64, latencies: &mut [f32]) {
-    latencies.sort_by(f32::total_cmp);
-    let count = latencies.len();
-    let at = |share: f64| latencies[((count - 1) as f64 * share) as usize] * 1e6;
-    let mean = latencies.iter().map(|s| f64::from(*s)).sum::<f64>() * 1e6 / count as f64;
-    println!(
-        "{{\"part\":\"open\",\"row\":\"{}\",\"offered_gbits\":{gbits:.3},\"packets\":{count},\"launches\":{launches},\
-         \"latency_us\":{mean:.0},\"latency_us_p50\":{:.0},\"latency_us_p99\":{:.0},\"latency_us_p99_9\":{:.0}}}",
-        row.name,
-        at(0.5),
-        at(0.99),
-        at(0.999),
-    );
+fn since(arrival: Duration, now: Duration) -> f32 {
+    now.saturating_sub(arrival).as_secs_f32()
 }

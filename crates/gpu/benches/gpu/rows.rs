@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use esplanade_crypto::{Arena, Batch, Direction, Job, JobStatus, KeyContext, Transform};
+use esplanade_crypto::{Arena, Batch, Direction, Job, JobStatus, KeyContext, SlotTable, Transform};
 
 pub const KEYS: usize = 512;
 
 /// The lengths of the payloads of a row, in bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Lengths {
     Fixed(usize),
     /// Uniformly distributed.
@@ -16,6 +16,7 @@ pub enum Lengths {
     Imix,
 }
 
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub name: &'static str,
     pub transforms: &'static [&'static str],
@@ -68,20 +69,31 @@ pub fn room(packets: usize) -> usize {
     packets * 1700
 }
 
-/// Fills an arena with packets, each with a random SA and length. Returns the bytes of the payloads too.
-pub fn batch(row: &Row, packets: usize, arena: Arena) -> (Batch, usize) {
-    let mut state = 7;
-    let mut batch = Batch::in_arena(Direction::Seal, arena, packets);
-    let transforms = row.transforms.len();
-    for number in 0..KEYS {
-        let transform = Transform::from_name(row.transforms[number % transforms]);
-        let transform = transform.expect("a transform");
+/// Makes the SAs of a row.
+pub fn keys(row: &Row) -> SlotTable<KeyContext> {
+    let mut state = 5;
+    let mut keys = SlotTable::new();
+    for (number, name) in (0..KEYS).zip(row.transforms.iter().cycle()) {
+        let transform = Transform::from_name(name).expect("a transform");
         let material: Vec<u8> = (0..transform.key_material_len())
             .map(|_| below(&mut state, 256) as u8)
             .collect();
         let key = KeyContext::new(transform, false, &material).expect("a key");
-        batch.keys.insert(number as u32, Arc::new(key));
+        keys.insert(number as u32, Arc::new(key));
     }
+    keys
+}
+
+/// Fills an arena with packets, each with a random SA and length. Returns the bytes of the payloads too.
+pub fn batch(
+    row: &Row,
+    keys: &SlotTable<KeyContext>,
+    packets: usize,
+    arena: Arena,
+) -> (Batch, usize) {
+    let mut state = 7;
+    let mut batch = Batch::in_arena(Direction::Seal, arena, packets);
+    batch.keys = keys.clone();
     let mut payload_bytes = 0;
     for _ in 0..packets {
         let key = below(&mut state, KEYS) as u32;

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use esplanade_crypto::{Arena, Batch, CpuEngine, Engine, Rejected, Transform};
-use esplanade_gpu::device::opencl::OpenClOptions;
-use esplanade_gpu::{Arrangement, Gpu};
+use esplanade_gpu::{DeviceError, Gpu};
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
 use esplanade_ipsec::outbound::{
@@ -19,7 +18,7 @@ use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
 
-use crate::Options;
+use super::{Options, locked};
 
 const TRANSFORM: &str = "AES_CBC_128/HMAC_SHA1_96";
 const SAS: u32 = 64;
@@ -33,34 +32,39 @@ const EACH: TrainLimits = TrainLimits {
     bytes: 65_000,
 };
 
-/// A device as an engine of one thread.
+/// A device as an engine of one thread. After an error it gives nothing back.
 struct Port {
-    gpu: Gpu,
+    gpu: Arc<Mutex<Gpu>>,
     done: VecDeque<Batch>,
+    error: Option<DeviceError>,
+}
+
+impl Port {
+    fn take(&mut self, done: Result<Option<Vec<Batch>>, DeviceError>) {
+        match done {
+            Ok(done) => self.done.extend(done.into_iter().flatten()),
+            Err(error) => self.error = Some(error),
+        }
+    }
 }
 
 impl Engine for Port {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
-        self.done.extend(
-            self.gpu
-                .start(vec![batch])
-                .expect("a launch")
-                .into_iter()
-                .flatten(),
-        );
+        let started = locked(&self.gpu).start(vec![batch]);
+        self.take(started);
         Ok(())
     }
 
     fn poll(&mut self) -> Option<Batch> {
-        if self.done.is_empty() {
-            self.done
-                .extend(self.gpu.wait().expect("a launch").into_iter().flatten());
+        if self.done.is_empty() && self.error.is_none() {
+            let done = locked(&self.gpu).wait();
+            self.take(done);
         }
         self.done.pop_front()
     }
 
     fn arena(&self, len: usize) -> Arena {
-        self.gpu.arena(len)
+        locked(&self.gpu).arena(len)
     }
 }
 
@@ -116,26 +120,42 @@ fn write_inner(packet: &mut [u8], to: u32) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Measures one core with the CPU engine, and the device.
-pub fn measure(options: &Options) {
-    let mut cpu = [(); 2].map(|()| CpuEngine::new(4).expect("a tier"));
-    let [seal, open] = &mut cpu;
-    through(options, "cpu", 128, seal, open);
-    let mut ports = [(); 2].map(|()| Port {
-        gpu: options.gpu(Arrangement::Full, OpenClOptions::default()),
-        done: VecDeque::new(),
-    });
-    let [seal, open] = &mut ports;
-    through(options, "gpu", options.packets, seal, open);
+/// Measures one core with the CPU engine.
+pub fn cpu(time: Duration) {
+    let [mut seal, mut open] = [(); 2].map(|()| CpuEngine::new(4).expect("a tier"));
+    let gbits = through(time, 128, &mut seal, &mut open).expect("the CPU has no error");
+    println!(
+        "{{\"part\":\"walk\",\"row\":\"R1\",\"engine\":\"cpu\",\"packets\":128,\"gbits\":{gbits:.3}}}"
+    );
 }
 
+/// Measures one core with the device.
+pub fn gpu(options: &Options, time: Duration, gpu: &Arc<Mutex<Gpu>>) -> Result<(), DeviceError> {
+    let [mut seal, mut open] = [(); 2].map(|()| Port {
+        gpu: Arc::clone(gpu),
+        done: VecDeque::new(),
+        error: None,
+    });
+    let packets = options.packets;
+    let Some(gbits) = through(time, packets, &mut seal, &mut open) else {
+        let error = seal.error.or(open.error);
+        return Err(error.expect("a device without an error gives batches back"));
+    };
+    let tables = locked(gpu).tables();
+    println!(
+        "{{\"part\":\"walk\",\"row\":\"R1\",\"engine\":\"gpu\",\"tables\":{tables},\"packets\":{packets},\
+         \"gbits\":{gbits:.3}}}"
+    );
+    Ok(())
+}
+
+/// Returns the throughput in Gbit/s, or nothing if an engine has an error.
 fn through(
-    options: &Options,
-    name: &str,
+    time: Duration,
     packets: usize,
     sealing: &mut dyn Engine,
     opening: &mut dyn Engine,
-) {
+) -> Option<f64> {
     let limits = WalkLimits {
         buffer_len: packets * SLOT + 4096,
         jobs_max: packets,
@@ -157,7 +177,7 @@ fn through(
     let facts = [OuterFacts::new(path().remote, true, 0)];
     let (mut delivered, mut sent) = (0, 0);
     let begun = Instant::now();
-    while begun.elapsed() < options.time {
+    while delivered == 0 || begun.elapsed() < time {
         let buffer = outbound.receive_buffer().expect("a batch").bytes;
         for (number, slot) in slots.iter().enumerate() {
             let to = REMOTE + number as u32 % SAS;
@@ -167,7 +187,7 @@ fn through(
         outbound.push_burst(&spd, &slots);
         outbound.submit(sealing).expect("room");
         sent += packets;
-        let sealed = outbound.poll(sealing, &spd).expect("a batch");
+        let sealed = outbound.poll(sealing, &spd)?;
         let buffer = inbound.receive_buffer().expect("a batch").bytes;
         let (mut at, mut received) = (0, Vec::with_capacity(packets));
         for train in sealed.trains(EACH) {
@@ -183,14 +203,11 @@ fn through(
         assert!(inbound.commit_received(at));
         inbound.push_burst(database.sad(), &facts, &received);
         inbound.submit(opening).expect("room");
-        let opened = inbound.poll(opening).expect("a batch");
+        let opened = inbound.poll(opening)?;
         delivered += opened.delivered().len();
         inbound.recycle(opened);
     }
     let seconds = begun.elapsed().as_secs_f64();
     assert_eq!(sent, delivered);
-    let gbits = (delivered * LEN * 8) as f64 / seconds / 1e9;
-    println!(
-        "{{\"part\":\"walk\",\"row\":\"R1\",\"engine\":\"{name}\",\"packets\":{packets},\"gbits\":{gbits:.3}}}"
-    );
+    Some((delivered * LEN * 8) as f64 / seconds / 1e9)
 }

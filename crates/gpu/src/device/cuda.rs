@@ -19,7 +19,8 @@ use zeroize::Zeroize;
 use self::driver::{Address, Argument, CudaDevice, Driver, Handle, Pinned};
 use super::host_memory::HostMemory;
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
-use super::{Device, DeviceError, FinishedLaunch, Wake, plan};
+use super::tables::DeviceKind;
+use super::{Device, DeviceError, DeviceOptions, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
@@ -38,6 +39,7 @@ const _: () = assert!(OUTPUT_WORDS <= INPUT_WORDS);
 /// A device of CUDA's driver.
 pub struct Cuda {
     name: String,
+    tables: bool,
     driver: &'static Driver,
     context: Handle,
     stages: [Handle; STAGES],
@@ -58,6 +60,8 @@ struct Stream {
     stream: Handle,
     /// The last command of a launch.
     done: Handle,
+    /// Before the first stage that has work, and after each one. Without a wish for times there are none.
+    timers: Option<[Handle; STAGES + 1]>,
     /// A launch on its way to `input`, and the packets that come back from `output`.
     host: Pinned,
     input: Address,
@@ -122,6 +126,17 @@ impl CudaFound {
             false => Ok(found),
         }
     }
+
+    fn kind(&self) -> DeviceKind<'_> {
+        DeviceKind {
+            name: &self.name,
+            is_gpu: true,
+            // The name says it.
+            is_part: false,
+            is_in_host_memory: self.driver.is_integrated(self.device),
+            is_by_mps: self.driver.is_by_mps(self.device),
+        }
+    }
 }
 
 impl Cuda {
@@ -131,7 +146,12 @@ impl Cuda {
     }
 
     /// Opens a device. The driver translates the kernels for it, which can take seconds.
-    pub fn open(found: CudaFound, wake: Wake) -> Result<Self, DeviceError> {
+    pub fn open(found: CudaFound, wake: Wake, options: DeviceOptions) -> Result<Self, DeviceError> {
+        let tables = options.tables.allowed(&found.kind());
+        let tables = tables.map_err(|why| DeviceError::NotWhole {
+            device: found.name.clone(),
+            why,
+        })?;
         let CudaFound {
             driver,
             device,
@@ -139,7 +159,7 @@ impl Cuda {
         } = found;
         let context = driver.context(device)?;
         let made = (|| {
-            let ptx = CStr::from_bytes_with_nul(kernels::PTX.as_bytes());
+            let ptx = CStr::from_bytes_with_nul(kernels::ptx(tables).as_bytes());
             let module = driver.module(ptx.unwrap_or_default())?;
             let entry = |name: &str| {
                 let name = CString::new(name).unwrap_or_default();
@@ -148,7 +168,9 @@ impl Cuda {
             let keys = KeyTable::new(driver, entry)?;
             let stage = |at: usize| entry(STAGE_ENTRIES[at]);
             let stages = [stage(0)?, stage(1)?, stage(2)?, stage(3)?];
-            let free: Result<_, _> = (0..DEPTH).map(|_| Stream::new(driver)).collect();
+            let free: Result<_, _> = (0..DEPTH)
+                .map(|_| Stream::new(driver, options.is_timed))
+                .collect();
             Ok((keys, stages, free?, arenas::memory(driver)))
         })();
         let (keys, stages, free, memory) = made.inspect_err(|_| {
@@ -157,6 +179,7 @@ impl Cuda {
         })?;
         Ok(Self {
             name,
+            tables,
             driver,
             context,
             stages,
@@ -273,11 +296,20 @@ impl KeyTable {
 }
 
 impl Stream {
-    fn new(driver: &Driver) -> Result<Self, DeviceError> {
+    fn new(driver: &Driver, is_timed: bool) -> Result<Self, DeviceError> {
         let stream = driver.stream()?;
+        let mut timers = None;
+        if is_timed {
+            let mut made = [driver.timer()?; STAGES + 1];
+            for timer in &mut made[1..] {
+                *timer = driver.timer()?;
+            }
+            timers = Some(made);
+        }
         let stream = Self {
             stream,
             done: driver.event()?,
+            timers,
             host: driver.pinned(INPUT_WORDS)?,
             input: memory(driver, INPUT_WORDS, stream)?,
             output: memory(driver, OUTPUT_WORDS, stream)?,
@@ -366,7 +398,8 @@ impl Stream {
             driver.copy(self.output, self.input, packets, stream)?;
             // A stage that does not run must not find an earlier launch's verdicts.
             driver.zero(verdicts, launch.jobs.len(), stream)?;
-            for (stage, count) in plan::stages(launch) {
+            self.time(driver, 0)?;
+            for (number, (stage, count)) in plan::stages(launch).enumerate() {
                 let memory = [
                     self.input,
                     self.output,
@@ -381,6 +414,7 @@ impl Stream {
                 let direction = Argument::Word(plan::direction_word(launch.direction));
                 let arguments = [a, b, c, d, e, f, g, h, direction];
                 driver.launch(kernels[stage], count, GROUP_LANES, arguments, stream)?;
+                self.time(driver, number + 1)?;
             }
             for (word, place) in places {
                 driver.download(place, self.output + word as Address * 4, stream)?;
@@ -389,6 +423,31 @@ impl Stream {
             driver.download(back, verdicts, stream)?;
             driver.record(self.done, stream)
         }
+    }
+
+    /// Takes the time when the stream comes here.
+    ///
+    /// # Safety
+    ///
+    /// The stream has no launch under way but the one that is given to it.
+    unsafe fn time(&self, driver: &Driver, number: usize) -> Result<(), DeviceError> {
+        match self.timers.as_ref().and_then(|timers| timers.get(number)) {
+            // SAFETY: the caller ensures it.
+            Some(timer) => unsafe { driver.record(*timer, self.stream) },
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the time of each stage of a launch that is complete.
+    fn times(&self, driver: &Driver, launch: &Launch) -> Result<[u64; STAGES], DeviceError> {
+        let mut stage_ns = [0; STAGES];
+        if let Some(timers) = self.timers {
+            let parts = timers.iter().zip(timers.iter().skip(1));
+            for ((stage, _), (from, to)) in plan::stages(launch).zip(parts) {
+                stage_ns[stage] = driver.elapsed_ns(*from, *to)?;
+            }
+        }
+        Ok(stage_ns)
     }
 
     /// Returns where the device copies each part from and to, with the part's word there.
@@ -452,6 +511,10 @@ unsafe extern "C" fn on_complete(data: *mut c_void) {
 impl Device for Cuda {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn tables(&self) -> bool {
+        self.tables
     }
 
     fn memory(&self) -> Option<&Arc<HostMemory>> {
@@ -522,12 +585,13 @@ impl Device for Cuda {
             } = ManuallyDrop::into_inner(oldest);
             // SAFETY: the event is complete.
             let verdicts = unsafe { stream.take(&launch, &mut batches, it.memory.as_deref()) };
+            let stage_ns = stream.times(it.driver, &launch)?;
             it.free.push(stream);
             Ok(Some(FinishedLaunch {
                 batches,
                 launch,
                 verdicts,
-                stage_ns: [0; STAGES],
+                stage_ns,
             }))
         })
     }

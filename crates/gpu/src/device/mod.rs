@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esplanade_crypto::Batch;
 
 use self::cuda::{Cuda, CudaFound};
-use self::host_memory::HostMemory;
+use self::host_memory::{HostMemory, HostMemoryUse};
 use self::opencl::OpenCl;
 pub use self::tables::Tables;
 use crate::keys::RawKey;
@@ -71,21 +71,43 @@ pub fn names() -> (Vec<String>, Vec<DeviceError>) {
     }
 }
 
+/// The kernels' form, and choices for measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceOptions {
+    pub tables: Tables,
+    /// The use of the memory for arenas, with OpenCL: CUDA always copies. Without a choice the kernels work in place on
+    /// devices that have no memory of their own.
+    pub memory_use: Option<HostMemoryUse>,
+    /// The device measures the kernels' times.
+    pub is_timed: bool,
+}
+
 /// Opens a device and makes the kernels for it, which can take seconds. `wanted` is a part of the name that [`names`]
-/// has; without it the first GPU is taken. A device of both libraries is CUDA's, but for tables: the PTX has none.
+/// has; without it the first GPU is taken. A device of both libraries is CUDA's.
 pub fn open(
     wanted: Option<&str>,
     tables: Tables,
     wake: Wake,
 ) -> Result<Box<dyn Device>, DeviceError> {
-    if tables != Tables::No {
-        return Ok(Box::new(OpenCl::open(wanted, tables, wake)?));
-    }
+    let options = DeviceOptions {
+        tables,
+        ..DeviceOptions::default()
+    };
+    open_with(wanted, wake, options)
+}
+
+/// The same, for measurements.
+pub fn open_with(
+    wanted: Option<&str>,
+    wake: Wake,
+    options: DeviceOptions,
+) -> Result<Box<dyn Device>, DeviceError> {
     let by_cuda = match CudaFound::new(wanted) {
-        Ok(found) => return Ok(Box::new(Cuda::open(found, wake)?)),
+        // A device that is refused is not asked for by OpenCL: the reason would be the same.
+        Ok(found) => return Ok(Box::new(Cuda::open(found, wake, options)?)),
         Err(error) => error,
     };
-    match OpenCl::open(wanted, tables, wake) {
+    match OpenCl::open_with(wanted, wake, options) {
         Ok(device) => Ok(Box::new(device)),
         Err(by_opencl) => Err(neither(by_cuda, by_opencl)),
     }
@@ -98,12 +120,12 @@ fn neither(by_cuda: DeviceError, by_opencl: DeviceError) -> DeviceError {
         (NoLibrary(_), NoLibrary(_)) => {
             NoLibrary("neither libcuda.so.1 (CUDA) nor libOpenCL.so.1 (OpenCL)")
         }
-        (NoLibrary(_), error) | (NoDevice { .. }, error @ DeviceError::Call { .. }) => error,
         (NoDevice { wanted, mut there }, NoDevice { there: more, .. }) => {
             there.extend(more);
             NoDevice { wanted, there }
         }
-        (error, _) => error,
+        (error @ NoDevice { .. }, NoLibrary(_)) => error,
+        (NoLibrary(_) | NoDevice { .. }, error) | (error, _) => error,
     }
 }
 

@@ -22,10 +22,10 @@ use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 
 use self::held_handle::HeldHandle;
-use super::host_memory::{HostMemory, HostMemoryUse};
+use super::host_memory::HostMemory;
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::tables::DeviceKind;
-use super::{Device, DeviceError, FinishedLaunch, Tables, Wake, plan};
+use super::{Device, DeviceError, DeviceOptions, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
 use crate::kernels;
 use crate::keys::RawKey;
@@ -47,17 +47,6 @@ pub struct OpenCl {
     keys: KeyTable,
     memory: Option<Arc<HostMemory>>,
     wake: Wake,
-}
-
-/// The kernels' form, and choices for measurements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenClOptions {
-    pub tables: Tables,
-    /// The use of the memory for arenas. Without a choice the kernels work in place on devices that have no memory of
-    /// their own.
-    pub memory_use: Option<HostMemoryUse>,
-    /// The device measures the kernels' times.
-    pub is_timed: bool,
 }
 
 /// A queue with the memory of one launch.
@@ -173,6 +162,7 @@ fn kind_of(found: &Found) -> DeviceKind<'_> {
         is_gpu: *is_gpu,
         is_part: !device.parent_device().is_ok_and(|parent| parent.is_null()),
         is_in_host_memory: device.host_unified_memory().unwrap_or(true),
+        is_by_mps: false,
     }
 }
 
@@ -184,19 +174,10 @@ impl OpenCl {
 
     /// Opens a device and compiles the kernels for it, which can take seconds. `wanted` is a part of the device's name
     /// or of its platform's; without it the first GPU is taken.
-    pub fn open(wanted: Option<&str>, tables: Tables, wake: Wake) -> Result<Self, DeviceError> {
-        let options = OpenClOptions {
-            tables,
-            ..OpenClOptions::default()
-        };
-        Self::open_with(wanted, wake, options)
-    }
-
-    /// The same, for measurements.
     pub fn open_with(
         wanted: Option<&str>,
         wake: Wake,
-        options: OpenClOptions,
+        options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
         let found = find(wanted)?;
         let tables = options.tables.allowed(&kind_of(&found));
@@ -355,7 +336,7 @@ impl Stream {
         context: &Context,
         program: &Program,
         rows: &Buffer<u32>,
-        options: OpenClOptions,
+        options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
         let queue = queue(context, options.is_timed)?;
         let LaunchLimits { words, jobs } = LIMITS;

@@ -24,6 +24,8 @@ pub(super) struct DeviceKind<'a> {
     pub(super) is_part: bool,
     /// Its memory is the host's.
     pub(super) is_in_host_memory: bool,
+    /// The driver says that it runs several programs side by side.
+    pub(super) is_by_mps: bool,
 }
 
 /// Words of the names of NVIDIA's parts of GPUs: instances of a MIG, and virtual GPUs.
@@ -49,6 +51,8 @@ impl DeviceKind<'_> {
             Some("it is a part of a GPU, and others may have the other parts")
         } else if self.is_in_host_memory {
             Some("it is built into the host's processor, and programs there share its caches")
+        } else if self.is_by_mps {
+            Some("MPS shares it among programs")
         } else {
             None
         }
@@ -85,12 +89,15 @@ mod tests {
             is_gpu: true,
             is_part: false,
             is_in_host_memory: false,
+            is_by_mps: false,
         }
     }
 
     #[test]
     fn a_whole_gpu_may_have_tables_and_only_if_told_to() {
         for name in [
+            "CUDA: NVIDIA H100 80GB HBM3",
+            "CUDA: NVIDIA GeForce RTX 4090",
             "NVIDIA CUDA: NVIDIA H100 80GB HBM3",
             "NVIDIA CUDA: Tesla V100-SXM2-16GB",
             "NVIDIA CUDA: NVIDIA A100-PCIE-40GB",
@@ -105,6 +112,8 @@ mod tests {
     #[test]
     fn what_is_shared_is_refused_unless_forced() {
         let parts = [
+            "CUDA: NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+            "CUDA: GRID A100D-80C",
             "NVIDIA CUDA: NVIDIA H100 80GB HBM3 MIG 1g.10gb",
             "NVIDIA CUDA: GRID T4-8Q",
             "NVIDIA CUDA: NVIDIA A40-48Q",
@@ -128,6 +137,13 @@ mod tests {
                 ..whole.clone()
             },
             "built into",
+        ));
+        shared.push((
+            DeviceKind {
+                is_by_mps: true,
+                ..whole.clone()
+            },
+            "MPS",
         ));
         shared.push((
             DeviceKind {

@@ -7,22 +7,16 @@ pub mod stand_in;
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction, Job, JobStatus, KeyContext, SlotTable, Transform, cpu};
-use esplanade_gpu::device::opencl::OpenClOptions;
 use esplanade_gpu::suite::Suite;
-use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, OpenCl, Tables};
+use esplanade_gpu::{Device, DeviceError, DeviceOptions, Gpu, LaunchChoice, OpenCl, Tables};
 
 /// The device that `ESPLANADE_GPU` names by a part of its name. The default is PoCL, which runs the kernels on the CPU.
 fn wanted() -> String {
     std::env::var("ESPLANADE_GPU").unwrap_or_else(|_| "Portable".to_owned())
 }
 
-/// The forms of the kernels. A CPU that carries OpenCL has tables only by force, and CUDA has none.
-pub fn forms() -> Vec<Tables> {
-    match wanted().starts_with("CUDA") {
-        true => vec![Tables::No],
-        false => vec![Tables::No, Tables::Force],
-    }
-}
+/// The forms of the kernels. A CPU that carries OpenCL has tables only by force.
+pub const FORMS: [Tables; 2] = [Tables::No, Tables::Force];
 
 /// Opens the device. Returns `None`, saying so, where there is none.
 pub fn device(tables: Tables) -> Option<Box<dyn Device>> {
@@ -34,7 +28,7 @@ pub fn device(tables: Tables) -> Option<Box<dyn Device>> {
 }
 
 /// Opens the device by OpenCL.
-pub fn opencl_with(options: OpenClOptions) -> Option<OpenCl> {
+pub fn opencl_with(options: DeviceOptions) -> Option<OpenCl> {
     or_skip(OpenCl::open_with(Some(&wanted()), Arc::new(|| {}), options))
 }
 

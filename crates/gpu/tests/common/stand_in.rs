@@ -31,9 +31,14 @@ pub fn run(tests: &[&str], fault: &str, is_right: impl Fn(&str) -> bool) {
     assert!(passed, "{fault}: {}\n{text}", output.status);
 }
 
+/// Tells whether this is the process of a run with this fault.
+pub fn is_inside(fault: &str) -> bool {
+    env::var(INSIDE).is_ok_and(|inside| inside == fault)
+}
+
 /// Runs the body of a test in the stand-in's process. `left` says how many contexts are not freed.
 pub fn inside(test: &str, fault: &str, left: u32, body: impl FnOnce()) {
-    match env::var(INSIDE).is_ok_and(|inside| inside == fault) {
+    match is_inside(fault) {
         true => body(),
         false => run(&[test], fault, |text| {
             // Without a driver nobody counts.
@@ -70,15 +75,20 @@ fn folder(name: &str) -> PathBuf {
 fn compiled(name: &str, options: &[&str]) -> Option<PathBuf> {
     let folder = folder(name);
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let ptx = crate_folder.join("kernels/esp.ptx");
+    let ptx = |macro_name: &str, file: &str| {
+        let path = crate_folder.join("kernels").join(file);
+        format!("-D{macro_name}=\"{}\"", path.display())
+    };
+    let sources = ["cuda.c", "kernels.c", "kernels_tables.c"];
     let compiler = Command::new("gcc")
         .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"])
         .args(["-shared", "-fPIC", "-pthread"])
         .args(options)
-        .arg(format!("-DPTX=\"{}\"", ptx.display()))
+        .arg(ptx("PTX", "esp.ptx"))
+        .arg(ptx("PTX_TABLES", "esp_tables.ptx"))
         .arg("-o")
         .arg(folder.join("libcuda.so.1"))
-        .arg(crate_folder.join("tests/stand_in/cuda.c"))
+        .args(sources.map(|source| crate_folder.join("tests/stand_in").join(source)))
         .output();
     match compiler {
         Ok(output) => {

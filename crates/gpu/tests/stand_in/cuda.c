@@ -9,14 +9,17 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
-// Its `fail` is for input that it reads.
-#define main plain_main
-#include "../../kernels/plain.c"
-#undef main
+#include "../../kernels/abi.h"
+#include "form.h"
+
+typedef uint32_t u32;
 
 enum {
     SUCCESS = 0,
@@ -42,13 +45,16 @@ struct object {
     struct object *next, *context;
     // A context has an error that all calls return from then on, and says whether a kernel has run.
     int error, used;
-    // A function is a kernel.
+    // A module is a form of the kernels, and a function is one of its kernels.
+    const struct form *form;
     const struct entry *entry;
     // A stream has work that waits, and may be at work.
     struct operation *first, *last;
     int busy;
-    // An event counts how often a stream was to reach it, and how often one has.
+    // An event counts how often a stream was to reach it, and how often one has. It may have the time of the last one.
     u32 recorded, reached;
+    int has_time;
+    struct timespec time;
 };
 
 struct memory {
@@ -62,19 +68,6 @@ struct memory {
 
 #define ARGUMENTS_MAX 9
 
-struct entry {
-    const char *name;
-    u32 arguments;
-    key_entry *keys;
-    packet_entry *packets;
-};
-
-static const struct entry ENTRIES[] = {
-    {"expand_keys", 3, expand_keys, NULL},  {"wipe_keys", 3, wipe_keys, NULL},     {"esp_cipher", 9, NULL, esp_cipher},
-    {"esp_mac", 9, NULL, esp_mac},          {"esp_finish", 9, NULL, esp_finish},  {"esp_tdes", 9, NULL, esp_tdes},
-};
-#define ENTRIES_COUNT (sizeof ENTRIES / sizeof *ENTRIES)
-
 enum what { COPY, SET, LAUNCH, RECORD, CALL };
 
 struct operation {
@@ -83,6 +76,7 @@ struct operation {
     uint64_t to, from;
     size_t size;
     u32 word;
+    const struct form *form;
     const struct entry *entry;
     u32 groups;
     uint64_t arguments[ARGUMENTS_MAX];
@@ -170,18 +164,10 @@ static struct memory *take(size_t size, int pinned) {
 
 // ---------------------------------------------------------------------------- the device at work
 
-static void run(const struct operation *o, u32 **p) {
+static void run(const struct operation *o, u32 **buffers) {
     static u32 ciphers;
-    int is_cipher = o->entry->packets == esp_cipher || o->entry->packets == esp_tdes;
-    u32 word = (u32)o->arguments[o->entry->arguments - 1];
-    int wrong_lane = is_cipher && is_fault("wrong-lane", &ciphers);
-    for (plain_group = 0; plain_group < o->groups; plain_group++) {
-        for (plain_lane = 0; plain_lane < ESP_LANES; plain_lane++) {
-            if (wrong_lane && plain_lane == 8) continue;
-            if (o->entry->keys != NULL) o->entry->keys(p[0], p[1], word);
-            else o->entry->packets(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], word);
-        }
-    }
+    int lacks_lane = o->entry->is_cipher && is_fault("wrong-lane", &ciphers);
+    o->form->run(o->entry, o->groups, buffers, (u32)o->arguments[o->entry->arguments - 1], lacks_lane);
 }
 
 static void launch(struct object *stream, const struct operation *o) {
@@ -225,6 +211,7 @@ static void work(struct object *stream, struct operation *o) {
     case RECORD:
         pthread_mutex_lock(&lock);
         o->event->reached++;
+        clock_gettime(CLOCK_MONOTONIC, &o->event->time);
         pthread_mutex_unlock(&lock);
         break;
     case CALL:
@@ -322,17 +309,24 @@ static int is_device(int device) { return device == 40 || device == 41; }
 
 int cuDeviceGetName(char *name, int length, int device) {
     if (!is_device(device)) return INVALID_DEVICE;
-    snprintf(name, (size_t)length, "Stand-in %d", device - 40);
+    u32 count = 0;
+    const char *part = is_fault("part", &count) ? " MIG 1g.5gb" : "";
+    snprintf(name, (size_t)length, "Stand-in %d%s", device - 40, part);
     return SUCCESS;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     u32 count = 0;
     if (!is_device(device)) return INVALID_DEVICE;
-    if (attribute != 75 && attribute != 76) return INVALID_VALUE;
+    switch (attribute) {
     // Major and minor number of the compute capability.
-    *value = attribute == 75 ? 7 : is_fault("old-device", &count) ? 0 : 5;
-    return SUCCESS;
+    case 75: *value = 7; return SUCCESS;
+    case 76: *value = is_fault("old-device", &count) ? 0 : 5; return SUCCESS;
+    // Integrated, and shared by MPS, which not every driver knows.
+    case 18: *value = is_fault("integrated", &count); return is_fault("no-answer", &count) ? INVALID_VALUE : SUCCESS;
+    case 133: *value = 1; return is_fault("mps", &count) ? SUCCESS : INVALID_VALUE;
+    default: return INVALID_VALUE;
+    }
 }
 
 int cuCtxCreate_v2(void **context, unsigned flags, int device) {
@@ -377,34 +371,46 @@ int cuCtxDestroy_v2(void *context) {
     return leave(SUCCESS);
 }
 
+// Tells whether a text is that of a form.
+static int is_of(const char *image, const struct form *form) {
+    static char text[4 << 20];
+    FILE *file = fopen(form->ptx, "rb");
+    if (file == NULL) end("the kernels' PTX is not there");
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    return strcmp(image, text) == 0;
+}
+
 int cuModuleLoadDataEx(void **module, const char *image, unsigned count, const int *options, void **values) {
-    static char ours[4 << 20];
     u32 calls = 0;
     int code = enter();
     if (code != SUCCESS) return leave(code);
-    FILE *file = fopen(PTX, "rb");
-    if (file == NULL) end("the kernels' PTX is not there");
-    ours[fread(ours, 1, sizeof ours - 1, file)] = 0;
-    fclose(file);
-    if (strcmp(image, ours) != 0 || is_fault("refuse-kernels", &calls)) {
+    const struct form *form = NULL;
+    if (is_of(image, &CONSTANT_TIME)) form = &CONSTANT_TIME;
+    else if (is_of(image, &WITH_TABLES)) form = &WITH_TABLES;
+    if (form == NULL || is_fault("refuse-kernels", &calls)) {
         // CU_JIT_ERROR_LOG_BUFFER and its size.
         if (count == 2 && options[0] == 5 && options[1] == 6) {
             snprintf(values[0], (size_t)(uintptr_t)values[1], "ptxas: the trial wants it");
         }
         return leave(INVALID_PTX);
     }
-    *module = make(MODULE);
+    struct object *made = make(MODULE);
+    made->form = form;
+    *module = made;
     return leave(SUCCESS);
 }
 
 int cuModuleGetFunction(void **function, void *module, const char *name) {
     int code = enter();
     if (code != SUCCESS) return leave(code);
-    if (find(module, MODULE) == NULL) return leave(INVALID_HANDLE);
+    struct object *of = find(module, MODULE);
+    if (of == NULL) return leave(INVALID_HANDLE);
     for (size_t i = 0; i < ENTRIES_COUNT; i++) {
-        if (strcmp(ENTRIES[i].name, name) == 0) {
+        if (strcmp(of->form->entries[i].name, name) == 0) {
             struct object *made = make(FUNCTION);
-            made->entry = &ENTRIES[i];
+            made->form = of->form;
+            made->entry = &of->form->entries[i];
             *function = made;
             return leave(SUCCESS);
         }
@@ -499,7 +505,23 @@ int cuEventCreate(void **event, unsigned flags) {
     int code = enter();
     if (code != SUCCESS) return leave(code);
     if (flags > 7) return leave(INVALID_VALUE);
-    *event = make(EVENT);
+    struct object *made = make(EVENT);
+    // Not CU_EVENT_DISABLE_TIMING.
+    made->has_time = (flags & 2) == 0;
+    *event = made;
+    return leave(SUCCESS);
+}
+
+int cuEventElapsedTime(float *milliseconds, void *from, void *to) {
+    int code = enter();
+    if (code != SUCCESS) return leave(code);
+    struct object *a = find(from, EVENT), *b = find(to, EVENT);
+    if (a == NULL || b == NULL || !a->has_time || !b->has_time || a->recorded == 0 || b->recorded == 0) {
+        return leave(INVALID_HANDLE);
+    }
+    if (a->recorded != a->reached || b->recorded != b->reached) return leave(NOT_READY);
+    double seconds = (double)(b->time.tv_sec - a->time.tv_sec), ns = (double)(b->time.tv_nsec - a->time.tv_nsec);
+    *milliseconds = (float)(seconds * 1e3 + ns / 1e6);
     return leave(SUCCESS);
 }
 
@@ -541,7 +563,7 @@ int cuLaunchKernel(void *handle, unsigned x, unsigned y, unsigned z, unsigned la
     // The kernels are made for so many lanes (launch bounds).
     if (lanes != ESP_LANES || arguments == NULL || extra != NULL) return leave(INVALID_VALUE);
     if (is_fault("refuse-launch", &calls)) return leave(LAUNCH_OUT_OF_RESOURCES);
-    struct operation o = {.what = LAUNCH, .entry = function->entry, .groups = x};
+    struct operation o = {.what = LAUNCH, .form = function->form, .entry = function->entry, .groups = x};
     for (u32 i = 0; i < function->entry->arguments; i++) {
         if (arguments[i] == NULL) end("a kernel gets too few arguments");
         // The last one is a word, and the others are addresses.

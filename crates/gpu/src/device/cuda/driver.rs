@@ -23,12 +23,18 @@ const NOT_READY: Code = 600;
 
 /// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 const CAPABILITY: [c_int; 2] = [75, 76];
+/// CU_DEVICE_ATTRIBUTE_INTEGRATED
+const INTEGRATED: c_int = 18;
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, since CUDA 12.4
+const MPS_ENABLED: c_int = 133;
 /// CU_CTX_SCHED_BLOCKING_SYNC: a thread that waits sleeps.
 const WAIT_ASLEEP: c_uint = 4;
 /// CU_STREAM_NON_BLOCKING: no stream waits for the default one.
 const OWN_ORDER: c_uint = 1;
 /// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
 const FOR_WAITING: c_uint = 1 | 2;
+/// CU_EVENT_DEFAULT, which has the time.
+const FOR_TIMING: c_uint = 0;
 /// CU_JIT_ERROR_LOG_BUFFER and CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 const ERROR_LOG: [c_uint; 2] = [5, 6];
 
@@ -138,6 +144,7 @@ calls! {
     event_record: "cuEventRecord" (event: Handle, stream: Handle);
     event_query: "cuEventQuery" (event: Handle);
     event_wait: "cuEventSynchronize" (event: Handle);
+    event_elapsed: "cuEventElapsedTime" (milliseconds: *mut f32, from: Handle, to: Handle);
     launch_kernel: "cuLaunchKernel" (
         function: Handle,
         groups: c_uint,
@@ -239,14 +246,29 @@ impl Driver {
 
     /// The compute capability: major and minor number.
     pub(super) fn capability(&self, device: CudaDevice) -> Result<(i32, i32), DeviceError> {
-        let get = |attribute| {
-            let mut value = 0;
-            // SAFETY: the place is a variable.
-            unsafe { self.device_attribute(&mut value, attribute, device.0) }?;
-            Ok(value)
-        };
         let [major, minor] = CAPABILITY;
-        Ok((get(major)?, get(minor)?))
+        Ok((
+            self.attribute(device, major)?,
+            self.attribute(device, minor)?,
+        ))
+    }
+
+    fn attribute(&self, device: CudaDevice, attribute: c_int) -> Result<i32, DeviceError> {
+        let mut value = 0;
+        // SAFETY: the place is a variable.
+        unsafe { self.device_attribute(&mut value, attribute, device.0) }?;
+        Ok(value)
+    }
+
+    /// Tells whether the device's memory is the host's. No answer counts against the device.
+    pub(super) fn is_integrated(&self, device: CudaDevice) -> bool {
+        self.attribute(device, INTEGRATED) != Ok(0)
+    }
+
+    /// Tells whether MPS runs several programs on the device side by side. Older drivers do not know.
+    pub(super) fn is_by_mps(&self, device: CudaDevice) -> bool {
+        self.attribute(device, MPS_ENABLED)
+            .is_ok_and(|value| value != 0)
     }
 
     /// Makes a context, and makes it the thread's.
@@ -336,10 +358,20 @@ impl Driver {
         Ok(stream)
     }
 
+    /// Makes an event that can be waited for.
     pub(super) fn event(&self) -> Result<Handle, DeviceError> {
+        self.event_with(FOR_WAITING)
+    }
+
+    /// Makes an event that has its time.
+    pub(super) fn timer(&self) -> Result<Handle, DeviceError> {
+        self.event_with(FOR_TIMING)
+    }
+
+    fn event_with(&self, flags: c_uint) -> Result<Handle, DeviceError> {
         let mut event = Handle::NONE;
         // SAFETY: the place is a variable.
-        unsafe { self.event_create(&mut event, FOR_WAITING) }?;
+        unsafe { self.event_create(&mut event, flags) }?;
         Ok(event)
     }
 
@@ -356,6 +388,14 @@ impl Driver {
             NOT_READY => Ok(false),
             code => self.check("cuEventQuery", code).map(|()| true),
         }
+    }
+
+    /// Returns the nanoseconds between two events that have their times, which the stream has come to.
+    pub(super) fn elapsed_ns(&self, from: Handle, to: Handle) -> Result<u64, DeviceError> {
+        let mut milliseconds = 0_f32;
+        // SAFETY: the place is a variable, and the events live as long as their context.
+        unsafe { self.event_elapsed(&mut milliseconds, from, to) }?;
+        Ok((f64::from(milliseconds) * 1e6) as u64)
     }
 
     /// Waits for the event.
