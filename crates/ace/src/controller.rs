@@ -93,7 +93,7 @@ enum State<'a> {
 #[derive(Debug)]
 struct Ready {
     lane: Lane,
-    /// What the fabric has, where a partial stream can go onto it.
+    /// The fabric's configuration, where a partial stream can go onto it.
     configuration: Option<Configuration>,
     /// The lane came by a partial stream.
     is_partial: bool,

@@ -68,7 +68,7 @@ pub struct Simulated {
     known: KnownLanes,
     rate: u64,
     loading: Option<Decoder>,
-    /// What the last load has left.
+    /// The configuration after the last load.
     configuration: Option<Configuration>,
     #[cfg(ace_lanes_simulated)]
     lane: Option<RunningLane>,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::Direction;
 use esplanade_crypto::self_test::Trial;
 
-use super::stream::{Stream, Turn};
+use super::stream::{LoadProgress, LoadStream};
 use super::{Controller, Event, Ready, State, offers};
 use crate::algorithm::{Lane, Need};
 use crate::fabric::{Fabric, FabricError};
@@ -30,7 +30,7 @@ pub enum Progress {
 pub(super) struct Load<'a> {
     lane: Lane,
     replaced: Option<Lane>,
-    stream: Stream<'a>,
+    stream: LoadStream<'a>,
     begun: Instant,
     /// When the first packet wanted the lane.
     wanted: Option<Instant>,
@@ -92,7 +92,7 @@ impl<'a, F: Fabric> Controller<'a, F> {
                 .configuration
                 .take_if(|former| former.is_background() && place.takes_partial);
         }
-        let stream = Stream::begin(&mut place.fabric, merge, place.takes_partial, former)?;
+        let stream = LoadStream::begin(&mut place.fabric, merge, place.takes_partial, former)?;
         self.counters.wipes += u64::from(replaced.is_some());
         self.counters.evictions += u64::from(replaced.is_some());
         place.state = State::Loading(Box::new(Load {
@@ -132,9 +132,9 @@ impl<'a, F: Fabric> Controller<'a, F> {
         }
         let turn = load.stream.give(&mut place.fabric);
         match turn.map_err(|error| error.to_string())? {
-            Turn::Goes => return Ok(Progress::After(Duration::ZERO)),
-            Turn::Waits => return Ok(Progress::After(PAUSE)),
-            Turn::Ended => {}
+            LoadProgress::Goes => return Ok(Progress::After(Duration::ZERO)),
+            LoadProgress::Waits => return Ok(Progress::After(PAUSE)),
+            LoadProgress::Ended => {}
         }
         let made = place.fabric.end().map_err(|error| error.to_string())?;
         if made != load.lane {
@@ -216,8 +216,8 @@ impl<'a, F: Fabric> Controller<'a, F> {
         place.fabric.wipe().map_err(|error| error.to_string())
     }
 
-    /// What was loaded does not make its lane. A bitstream is not loaded again; after a partial stream the whole bitstream
-    /// is, at once.
+    /// A load does not make its lane. The bitstream is not loaded again; after a partial stream the whole bitstream is, at
+    /// once.
     fn refuse(&mut self, number: usize, why: String) -> Progress {
         let Some(place) = self.places.get_mut(number) else {
             return Progress::Idle;

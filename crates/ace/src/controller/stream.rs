@@ -1,4 +1,4 @@
-//! What goes to a fabric: a whole bitstream as it is merged, or only what differs from the lane before.
+//! The bytes of a load: a whole bitstream as it is merged, or only the frames that differ from the lane before.
 
 use crate::fabric::{Fabric, FabricError};
 use crate::frames::{Configuration, Merge, Partial, Reader};
@@ -8,7 +8,7 @@ const PIECE: usize = 16 << 10;
 
 /// The bytes of a load.
 #[derive(Debug)]
-pub(super) struct Stream<'a> {
+pub(super) struct LoadStream<'a> {
     source: Source<'a>,
     /// The bitstream from its beginning.
     whole: Merge<'a>,
@@ -32,9 +32,9 @@ enum Source<'a> {
     Partial(Partial),
 }
 
-/// What is to be done next.
+/// The next step of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum LoadProgress {
     /// Bytes are there for the fabric, or more can be made at once.
     Goes,
     /// The fabric has taken as much as it can for now.
@@ -43,7 +43,7 @@ pub(super) enum Turn {
     Ended,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> LoadStream<'a> {
     /// Begins a load. `takes_partial` is whether partial streams may follow this load, and `former` what the fabric has,
     /// if it is to be compared. The lane forgets its key before anything of it is overwritten.
     pub fn begin<F: Fabric>(
@@ -144,25 +144,25 @@ impl<'a> Stream<'a> {
     }
 
     /// Gives bytes to the fabric.
-    pub fn give<F: Fabric>(&mut self, fabric: &mut F) -> Result<Turn, FabricError> {
+    pub fn give<F: Fabric>(&mut self, fabric: &mut F) -> Result<LoadProgress, FabricError> {
         let rest = self.piece.get(self.taken..).unwrap_or_default();
         if rest.is_empty() {
             return Ok(if self.is_last {
-                Turn::Ended
+                LoadProgress::Ended
             } else {
-                Turn::Goes
+                LoadProgress::Goes
             });
         }
         let taken = fabric.configure(rest)?;
         self.taken += taken;
         Ok(match self.taken < self.piece.len() {
-            true if taken == 0 => Turn::Waits,
-            false if self.is_last => Turn::Ended,
-            _ => Turn::Goes,
+            true if taken == 0 => LoadProgress::Waits,
+            false if self.is_last => LoadProgress::Ended,
+            _ => LoadProgress::Goes,
         })
     }
 
-    /// What the fabric has when it has everything, if that is remembered.
+    /// The fabric's configuration after the load, if it is remembered.
     pub fn into_configuration(self) -> Option<Configuration> {
         match self.source {
             Source::Partial(partial) => Some(partial.into_wanted()),

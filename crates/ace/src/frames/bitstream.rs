@@ -1,8 +1,6 @@
 //! A bitstream as a whole, and what it leaves in its part.
 
 use super::part::Part;
-use super::read::Reader;
-use super::walker::BitstreamError;
 
 /// The longest bitstream that is read. The largest part's has 2.0 MB, and block RAMs may follow.
 pub const BITSTREAM_LEN_MAX: usize = 8 << 20;
@@ -19,7 +17,7 @@ pub struct Block {
     pub content: Vec<u8>,
 }
 
-/// What a part has been loaded with.
+/// The contents of a part's configuration memory and block RAMs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
     pub(super) part: &'static Part,
@@ -41,7 +39,7 @@ impl Configuration {
         &self.frames
     }
 
-    /// What was written to block RAMs, in order.
+    /// The contents that were written to block RAMs, in order.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
@@ -86,16 +84,6 @@ pub struct Bitstream {
 }
 
 impl Bitstream {
-    /// Reads a `.bit` file. An error comes with the offset of the byte that is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, BitstreamError)> {
-        if bytes.len() > BITSTREAM_LEN_MAX {
-            return Err((BITSTREAM_LEN_MAX, BitstreamError::Long));
-        }
-        let mut reader = Reader::whole();
-        reader.take(bytes)?;
-        reader.finish()
-    }
-
     /// The part that the bitstream is for.
     pub fn part(&self) -> &'static Part {
         self.configuration.part
@@ -111,12 +99,12 @@ impl Bitstream {
         &self.envelope
     }
 
-    /// What the part has when the bitstream is loaded.
+    /// The part's configuration when the bitstream is loaded.
     pub fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// What the part has when the bitstream is loaded.
+    /// The part's configuration when the bitstream is loaded.
     pub fn into_configuration(self) -> Configuration {
         self.configuration
     }

@@ -40,7 +40,7 @@ impl fmt::Display for PartialError {
 
 impl std::error::Error for PartialError {}
 
-/// What is written next.
+/// The next bytes.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Begin,
@@ -152,7 +152,7 @@ impl Partial {
         !matches!(self.next, Next::Nothing)
     }
 
-    /// What the part has when the stream is loaded.
+    /// The part's configuration when the stream is loaded.
     pub fn into_wanted(self) -> Configuration {
         self.wanted.into_configuration()
     }

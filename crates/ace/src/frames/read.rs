@@ -16,7 +16,7 @@ pub struct Reader {
     blocks: Vec<Block>,
     /// True while the last of the blocks is still coming.
     in_block: bool,
-    /// What a partial stream changes.
+    /// The configuration that a partial stream changes.
     former: Option<Former>,
 }
 
@@ -171,5 +171,17 @@ impl Reader {
             configuration.write_block(block);
         }
         Ok(configuration)
+    }
+}
+
+impl Bitstream {
+    /// Reads a `.bit` file. An error comes with the offset of the byte that is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, BitstreamError)> {
+        if bytes.len() > BITSTREAM_LEN_MAX {
+            return Err((BITSTREAM_LEN_MAX, BitstreamError::Long));
+        }
+        let mut reader = Reader::whole();
+        reader.take(bytes)?;
+        reader.finish()
     }
 }

@@ -299,7 +299,7 @@ impl Walker {
                 self.count(byte);
                 match left - 1 {
                     0 => {
-                        // What is written next without an address lies behind: eight words for each frame.
+                        // The next write without an address goes behind: eight words for each frame.
                         let [_, high, low, ..] = self.operands;
                         let words = 8 * u32::from(u16::from_be_bytes([high, low]));
                         self.block = self.block.wrapping_add(words);
