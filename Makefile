@@ -20,6 +20,9 @@ sbindir = $(PREFIX)/sbin
 mandir = $(PREFIX)/share/man/man1
 unitdir = $(PREFIX)/lib/systemd/system
 sysusersdir = $(PREFIX)/lib/sysusers.d
+# The signed library of FPGA configurations (docs/ace.md).
+acedir = $(PREFIX)/share/esplanade/ace
+ace = crates/ace/library
 commands = run check explain status up down rekey engine gpu reload guard demo completions man
 
 build:
@@ -54,7 +57,7 @@ install:
 	@test -x "$(BINARY)" || { echo "make install: there is no $(BINARY): run make build" >&2; exit 1; }
 	$(INSTALL) -d "$(DESTDIR)$(sbindir)" "$(DESTDIR)$(mandir)" "$(DESTDIR)$(unitdir)" "$(DESTDIR)$(sysusersdir)" \
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
-	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d" "$(DESTDIR)$(SYSCONFDIR)/esplanade"
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d" "$(DESTDIR)$(SYSCONFDIR)/esplanade" "$(DESTDIR)$(acedir)"
 	$(INSTALL) -s -m 755 "$(BINARY)" "$(DESTDIR)$(sbindir)/esplanade"
 	"$(BINARY)" man >"$(DESTDIR)$(mandir)/esplanade.1"
 	for command in $(commands); do \
@@ -64,6 +67,9 @@ install:
 	"$(BINARY)" completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/esplanade.fish"
 	sed 's,@SBINDIR@,$(sbindir),' dist/esplanade.service >"$(DESTDIR)$(unitdir)/esplanade.service"
 	$(INSTALL) -m 644 dist/esplanade.sysusers "$(DESTDIR)$(sysusersdir)/esplanade.conf"
+	$(INSTALL) -m 644 $(ace)/*.ace $(ace)/public.key "$(DESTDIR)$(acedir)"
+	$(INSTALL) -m 644 $(ace)/manifest "$(DESTDIR)$(acedir)"
+	for file in "$(DESTDIR)$(acedir)"/*.ace; do test -e "$(ace)/$${file##*/}" || rm -f "$$file"; done
 
 # The configuration in /etc/esplanade is the administrator's and stays.
 uninstall:
@@ -72,4 +78,6 @@ uninstall:
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/esplanade" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_esplanade" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/esplanade.fish" \
-	  "$(DESTDIR)$(unitdir)/esplanade.service" "$(DESTDIR)$(sysusersdir)/esplanade.conf"
+	  "$(DESTDIR)$(unitdir)/esplanade.service" "$(DESTDIR)$(sysusersdir)/esplanade.conf" \
+	  "$(DESTDIR)$(acedir)"/*.ace $(foreach file,manifest public.key,"$(DESTDIR)$(acedir)/$(file)")
+	rmdir "$(DESTDIR)$(acedir)" "$(DESTDIR)$(PREFIX)/share/esplanade" 2>/dev/null || true

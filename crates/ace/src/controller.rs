@@ -6,6 +6,7 @@
 mod carry;
 mod load;
 mod offers;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,6 +16,7 @@ use esplanade_crypto::{KeyContext, Transform};
 
 use crate::algorithm::{Lane, Need};
 use crate::fabric::Fabric;
+use crate::frames::Configuration;
 use crate::lane::{Frames, PacketFrame};
 use crate::library::Library;
 use crate::residency::Residency;
@@ -42,6 +44,10 @@ pub struct Counters {
     pub checked: u64,
     /// Loads that have made a lane.
     pub loads: u64,
+    /// Loads of these that wrote only what differs from the lane before.
+    pub partial_loads: u64,
+    /// Bytes that these loads have written.
+    pub load_bytes: u64,
     /// Loads of these that ended before a packet wanted the lane.
     pub hidden_loads: u64,
     /// Loads that took the place of a lane.
@@ -72,6 +78,8 @@ pub struct FabricReport {
 struct Place<'a, F> {
     fabric: F,
     state: State<'a>,
+    /// The fabric takes partial streams, and none has gone wrong.
+    takes_partial: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +93,10 @@ enum State<'a> {
 #[derive(Debug)]
 struct Ready {
     lane: Lane,
+    /// The fabric's configuration, where a partial stream can go onto it.
+    configuration: Option<Configuration>,
+    /// The lane came by a partial stream.
+    is_partial: bool,
     /// The key that the lane has. Dead when the SA is gone, and no batch has the key.
     key: Option<Weak<KeyContext>>,
 }
@@ -118,11 +130,21 @@ pub enum Event {
         /// The lane whose place it took.
         replaced: Option<Lane>,
         time: Duration,
+        /// The bytes that were written.
+        bytes: usize,
+        /// Only what differs from the lane before was written.
+        partial: bool,
         /// No packet wanted it meanwhile.
         hidden: bool,
     },
     /// A bitstream does not make the lane that it should.
     Refused {
+        fabric: usize,
+        lane: Lane,
+        why: String,
+    },
+    /// A partial stream does not make the lane that it should. The whole bitstream is loaded, from now on.
+    PartialRefused {
         fabric: usize,
         lane: Lane,
         why: String,
@@ -140,6 +162,7 @@ impl<'a, F: Fabric> Controller<'a, F> {
         let part = fabrics.first().map(|fabric| fabric.part().to_owned());
         let offers = offers::of(library, part.as_deref().unwrap_or_default());
         let places = fabrics.into_iter().map(|fabric| Place {
+            takes_partial: fabric.takes_partial(),
             fabric,
             state: State::Empty,
         });

@@ -39,11 +39,24 @@ pub trait Fabric: Send {
     /// Begins a configuration. Whatever the lane had, keys and packets, is forgotten first.
     fn begin(&mut self) -> Result<(), FabricError>;
 
-    /// Takes the next bytes of the bitstream, as many as the interface has taken in the time since the last call. Returns
+    /// True if the fabric takes partial streams too: only what differs from the configuration before.
+    fn takes_partial(&self) -> bool {
+        false
+    }
+
+    /// Begins a partial stream onto the configuration before. Otherwise as [`Fabric::begin`].
+    fn begin_partial(&mut self) -> Result<(), FabricError> {
+        Err(FabricError::Refused {
+            at: 0,
+            why: "it takes no partial streams".to_owned(),
+        })
+    }
+
+    /// Takes the next bytes of the stream, as many as the interface has taken in the time since the last call. Returns
     /// their number.
     fn configure(&mut self, bytes: &[u8]) -> Result<usize, FabricError>;
 
-    /// Ends a configuration. Returns what the bitstream has made.
+    /// Ends a configuration. Returns what the stream has made.
     fn end(&mut self) -> Result<Lane, FabricError>;
 
     /// Gives the lane frames and takes its answers: one for each packet, in order.

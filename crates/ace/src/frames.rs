@@ -6,13 +6,23 @@
 #[cfg(feature = "std")]
 mod bitstream;
 mod merge;
+mod part;
+#[cfg(feature = "std")]
+mod partial;
+#[cfg(feature = "std")]
+mod read;
 #[cfg(feature = "std")]
 mod skeleton;
 mod walker;
 
 #[cfg(feature = "std")]
-pub use bitstream::{BITSTREAM_LEN_MAX, Bitstream};
+pub use bitstream::{BITSTREAM_LEN_MAX, Bitstream, Block, Configuration};
 pub use merge::{Merge, MergeError, MergeStream};
+pub use part::Part;
+#[cfg(feature = "std")]
+pub use partial::{Partial, PartialError};
+#[cfg(feature = "std")]
+pub use read::Reader;
 #[cfg(feature = "std")]
 pub use skeleton::{Common, Grain, Skeleton, SkeletonError, Tile};
-pub use walker::{BitstreamError, Expected, Part, Walker};
+pub use walker::{BitstreamError, Expected, Walker};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::algorithm::Lane;
 use crate::fabric::{Fabric, FabricError};
-use crate::frames::{Expected, Walker};
+use crate::frames::{Configuration, Part, Reader};
 use crate::lane::Frames;
 
 #[cfg(ace_lanes_simulated)]
@@ -68,18 +68,16 @@ pub struct Simulated {
     known: KnownLanes,
     rate: u64,
     loading: Option<Decoder>,
+    /// The configuration after the last load.
+    configuration: Option<Configuration>,
     #[cfg(ace_lanes_simulated)]
     lane: Option<RunningLane>,
 }
 
-/// Goes through a bitstream as it comes.
+/// Goes through a stream as it comes.
+#[derive(Debug)]
 struct Decoder {
-    walker: Walker,
-    /// The first byte of a checksum, which comes in two.
-    checksum: Option<(u16, u8)>,
-    frames: Context,
-    /// Bytes of frames that are not in the hash yet.
-    unhashed: Vec<u8>,
+    reader: Reader,
     taken: usize,
     begun: Instant,
 }
@@ -97,51 +95,32 @@ impl Simulated {
             known,
             rate,
             loading: None,
+            configuration: None,
             #[cfg(ace_lanes_simulated)]
             lane: None,
         })
     }
 }
 
-impl Decoder {
-    fn new() -> Self {
-        Self {
-            walker: Walker::default(),
-            checksum: None,
-            frames: Context::new(&SHA256),
-            unhashed: Vec::new(),
-            taken: 0,
-            begun: Instant::now(),
+impl Simulated {
+    /// Has the lane forget its key and packets, and then takes it away.
+    fn forget(&mut self) -> Result<(), FabricError> {
+        self.wipe()?;
+        #[cfg(ace_lanes_simulated)]
+        {
+            self.lane = None;
         }
-    }
-
-    fn take(&mut self, byte: u8) -> Result<(), String> {
-        if let Some((wanted, first)) = self.checksum.take() {
-            let found = u16::from_be_bytes([first, byte]);
-            return match found == wanted {
-                true => Ok(()),
-                false => Err(format!(
-                    "checksum {found:#06x}, but the bytes give {wanted:#06x}"
-                )),
-            };
-        }
-        match self.walker.expected() {
-            Expected::Checksum => {
-                self.checksum = Some((self.walker.checksum(), byte));
-                return Ok(());
-            }
-            Expected::Frame => self.unhashed.push(byte),
-            Expected::Envelope | Expected::Filler => {}
-        }
-        self.walker.take(byte).map_err(|error| error.to_string())
+        Ok(())
     }
 }
 
-impl std::fmt::Debug for Decoder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoder")
-            .field("taken", &self.taken)
-            .finish_non_exhaustive()
+impl Decoder {
+    fn new(reader: Reader) -> Self {
+        Self {
+            reader,
+            taken: 0,
+            begun: Instant::now(),
+        }
     }
 }
 
@@ -151,12 +130,28 @@ impl Fabric for Simulated {
     }
 
     fn begin(&mut self) -> Result<(), FabricError> {
-        self.wipe()?;
-        #[cfg(ace_lanes_simulated)]
-        {
-            self.lane = None;
+        self.forget()?;
+        self.configuration = None;
+        self.loading = Some(Decoder::new(Reader::whole()));
+        Ok(())
+    }
+
+    fn takes_partial(&self) -> bool {
+        Part::named(&self.part).is_some_and(Part::has_addresses)
+    }
+
+    fn begin_partial(&mut self) -> Result<(), FabricError> {
+        self.forget()?;
+        let refused = |why: &str| FabricError::Refused {
+            at: 0,
+            why: why.to_owned(),
+        };
+        let former = self.configuration.take();
+        let former = former.ok_or_else(|| refused("it has no configuration"))?;
+        if !self.takes_partial() || !former.is_background() {
+            return Err(refused("it takes no partial stream as it is configured"));
         }
-        self.loading = Some(Decoder::new());
+        self.loading = Some(Decoder::new(Reader::partial(former)));
         Ok(())
     }
 
@@ -168,35 +163,30 @@ impl Fabric for Simulated {
         let reached = elapsed.as_micros() as u64 * self.rate / 1_000_000;
         let room = (reached as usize).saturating_sub(decoder.taken);
         let bytes = &bytes[..bytes.len().min(room)];
-        for byte in bytes {
-            let at = decoder.taken;
-            decoder
-                .take(*byte)
-                .map_err(|why| FabricError::Refused { at, why })?;
-            decoder.taken += 1;
-        }
-        decoder.frames.update(&decoder.unhashed);
-        decoder.unhashed.clear();
+        let taken = decoder.reader.take(bytes);
+        taken.map_err(|(at, error)| FabricError::Refused {
+            at,
+            why: error.to_string(),
+        })?;
+        decoder.taken += bytes.len();
         Ok(bytes.len())
     }
 
     fn end(&mut self) -> Result<Lane, FabricError> {
         let decoder = self.loading.take().ok_or(FabricError::NoLane)?;
-        let at = decoder.taken;
-        let refused = |why: String| FabricError::Refused { at, why };
-        decoder
-            .walker
-            .finish()
-            .map_err(|error| refused(error.to_string()))?;
-        if let Some(part) = decoder.walker.part().filter(|part| part.name != self.part) {
-            return Err(refused(format!(
-                "it is for {}, and the fabric is {}",
-                part.name, self.part
-            )));
+        let refused = |at, why: String| FabricError::Refused { at, why };
+        let taken = decoder.taken;
+        let configuration = decoder.reader.into_configuration();
+        let configuration = configuration.map_err(|(at, error)| refused(at, error.to_string()))?;
+        let part = configuration.part().name;
+        if part != self.part {
+            let why = format!("it is for {part}, and the fabric is {}", self.part);
+            return Err(refused(taken, why));
         }
-        let hash = hex::encode(decoder.frames.finish());
+        let hash = frames_hash(configuration.frames());
         let lane = self.known.get(&hash).copied();
         let lane = lane.ok_or(FabricError::Unknown(hash))?;
+        self.configuration = Some(configuration);
         #[cfg(ace_lanes_simulated)]
         {
             self.lane = Some(RunningLane::new(lane.algorithm)?);

@@ -1,7 +1,7 @@
 //! The controller with simulated lanes: packets are the CPU's byte for byte, whatever is loaded meanwhile.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 
@@ -131,11 +131,15 @@ fn settle<F: Fabric>(controller: &mut Controller<'_, F>) {
 }
 
 fn simulated(known: KnownLanes) -> Option<Simulated> {
+    simulated_as(PART, known)
+}
+
+fn simulated_as(part: &str, known: KnownLanes) -> Option<Simulated> {
     if !BUILT {
         println!("SKIP ace-lanes: no simulated lanes (Verilator)");
         return None;
     }
-    Some(Simulated::new(PART, known, 20 * INTERFACE_RATE).expect("simulated lanes"))
+    Some(Simulated::new(part, known, 20 * INTERFACE_RATE).expect("simulated lanes"))
 }
 
 #[test]
@@ -289,9 +293,13 @@ fn a_lane_forgets_the_key_of_an_sa_that_is_gone() {
 }
 
 /// A library of bitstreams that are made for this test: the frames say the number of the algorithm.
-fn made_library(folder: &std::path::Path) -> (Library, KnownLanes) {
+fn made_library(folder: &Path) -> (Library, KnownLanes) {
+    library_of(folder, || made::Made::new("test"))
+}
+
+fn library_of(folder: &Path, empty: impl Fn() -> made::Made) -> (Library, KnownLanes) {
     let bitstreams = Algorithm::ALL.map(|algorithm| {
-        let mut made = made::Made::new("test");
+        let mut made = empty();
         made.frames[1000] = 1 + algorithm as u8;
         (algorithm, made.bytes())
     });
@@ -415,4 +423,188 @@ fn packets_of_a_fabric_that_fails_are_carried_by_the_cpu() {
     assert_eq!((counters.fabric_packets, counters.cpu_packets), (14, 14));
     assert!(controller.report()[0].failed.is_some());
     assert_eq!(controller.step(), Progress::Idle);
+}
+
+/// A part whose frames have known addresses.
+const PARTIAL_PART: &str = "LFE5U-45F";
+
+/// Loads every lane in turn, and has each carry packets.
+fn load_in_turn<F: Fabric>(controller: &mut Controller<'_, F>) -> Vec<Event> {
+    for algorithm in Algorithm::ALL {
+        let transform = transform(algorithm, 128);
+        controller.request(transform);
+        settle(controller);
+        let before = controller.counters();
+        round(controller, &[key(transform, false, 1)], 7);
+        let by_lane = controller.counters().fabric_packets - before.fabric_packets;
+        assert_eq!(by_lane, 14, "{algorithm}");
+        controller.release(transform);
+    }
+    controller.take_events()
+}
+
+#[test]
+fn only_what_differs_from_the_lane_before_is_loaded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, known) = library_of(folder.path(), || made::Made::background("test"));
+    let Some(fabric) = simulated_as(PARTIAL_PART, known) else {
+        return;
+    };
+    let mut controller = Controller::new(&library, vec![fabric]);
+    let events = load_in_turn(&mut controller);
+    let counters = controller.counters();
+    assert_eq!((counters.loads, counters.partial_loads), (5, 4));
+    assert_eq!((counters.failed_loads, counters.evictions), (0, 4));
+    let mut total = 0;
+    for (number, event) in events.iter().enumerate() {
+        let Event::Loaded { bytes, partial, .. } = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(*partial, number > 0);
+        // A frame, and what is around it; or all of them.
+        assert!(
+            if *partial {
+                *bytes < 200
+            } else {
+                *bytes > 1_000_000
+            },
+            "{bytes}"
+        );
+        total += *bytes as u64;
+    }
+    assert_eq!(counters.load_bytes, total);
+}
+
+#[test]
+fn a_part_that_is_not_configured_for_it_gets_whole_bitstreams() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, known) = library_of(folder.path(), || {
+        let mut made = made::Made::background("test");
+        made.control = 0x4000_0000;
+        made
+    });
+    let Some(fabric) = simulated_as(PARTIAL_PART, known) else {
+        return;
+    };
+    let mut controller = Controller::new(&library, vec![fabric]);
+    load_in_turn(&mut controller);
+    let counters = controller.counters();
+    assert_eq!((counters.loads, counters.partial_loads), (5, 0));
+    assert_eq!(counters.failed_loads, 0);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PartialFault {
+    /// It does not begin one.
+    Begin,
+    /// A byte of it comes otherwise.
+    Byte,
+    /// It makes another lane.
+    Lane,
+    /// The lane that it makes does not answer.
+    Silent,
+}
+
+/// A fabric on which partial streams go wrong.
+struct PartlyFaulty {
+    inner: Simulated,
+    fault: PartialFault,
+    is_partial: bool,
+}
+
+impl Fabric for PartlyFaulty {
+    fn part(&self) -> &str {
+        self.inner.part()
+    }
+
+    fn begin(&mut self) -> Result<(), FabricError> {
+        self.is_partial = false;
+        self.inner.begin()
+    }
+
+    fn takes_partial(&self) -> bool {
+        true
+    }
+
+    fn begin_partial(&mut self) -> Result<(), FabricError> {
+        if self.fault == PartialFault::Begin {
+            return Err(FabricError::Hung);
+        }
+        self.is_partial = true;
+        self.inner.begin_partial()
+    }
+
+    fn configure(&mut self, bytes: &[u8]) -> Result<usize, FabricError> {
+        let mut bytes = bytes.to_vec();
+        if self.is_partial
+            && self.fault == PartialFault::Byte
+            && let Some(byte) = bytes.get_mut(70)
+        {
+            *byte ^= 1;
+        }
+        self.inner.configure(&bytes)
+    }
+
+    fn end(&mut self) -> Result<Lane, FabricError> {
+        let mut lane = self.inner.end()?;
+        lane.long_keys |= self.is_partial && self.fault == PartialFault::Lane;
+        Ok(lane)
+    }
+
+    fn exchange(
+        &mut self,
+        frames: &Frames,
+        packets: usize,
+        answers: &mut Frames,
+    ) -> Result<(), FabricError> {
+        if self.is_partial && self.fault == PartialFault::Silent {
+            return Err(FabricError::Hung);
+        }
+        self.inner.exchange(frames, packets, answers)
+    }
+
+    fn wipe(&mut self) -> Result<(), FabricError> {
+        self.inner.wipe()
+    }
+}
+
+#[test]
+fn the_whole_bitstream_follows_a_partial_stream_that_goes_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, known) = library_of(folder.path(), || made::Made::background("test"));
+    for fault in [
+        PartialFault::Begin,
+        PartialFault::Byte,
+        PartialFault::Lane,
+        PartialFault::Silent,
+    ] {
+        let Some(inner) = simulated_as(PARTIAL_PART, known.clone()) else {
+            return;
+        };
+        let fabric = PartlyFaulty {
+            inner,
+            fault,
+            is_partial: false,
+        };
+        let mut controller = Controller::new(&library, vec![fabric]);
+        let events = load_in_turn(&mut controller);
+        let counters = controller.counters();
+        assert_eq!(
+            (counters.loads, counters.partial_loads),
+            (5, 0),
+            "{fault:?}"
+        );
+        // Once is enough, and no lane is given up.
+        let refused = events
+            .iter()
+            .filter(|event| matches!(event, Event::PartialRefused { .. }));
+        let wanted = usize::from(fault != PartialFault::Begin);
+        assert_eq!(refused.count(), wanted, "{fault:?}");
+        assert_eq!(counters.failed_loads, wanted as u64, "{fault:?}");
+        assert!(
+            !events
+                .iter()
+                .any(|event| matches!(event, Event::Refused { .. }))
+        );
+    }
 }

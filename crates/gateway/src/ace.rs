@@ -284,13 +284,22 @@ fn tell(controller: &mut Controller<'_, Simulated>) {
                 lane,
                 replaced,
                 time,
+                bytes,
+                partial,
                 hidden,
             } => {
                 let replaced = replaced.map(|lane| lane.to_string());
-                tracing::info!(fabric, %lane, ?replaced, ms = time.as_millis() as u64, hidden, "a lane is loaded");
+                tracing::info!(fabric, %lane, ?replaced, ms = time.as_millis() as u64, bytes, partial, hidden, "a lane is loaded");
             }
             Event::Refused { fabric, lane, why } => {
                 tracing::error!(fabric, %lane, "the bitstream does not make its lane, and is not loaded again: {why}");
+            }
+            Event::PartialRefused { fabric, lane, why } => {
+                tracing::warn!(
+                    fabric,
+                    %lane,
+                    "the partial stream does not make the lane, and whole bitstreams are loaded from now on: {why}"
+                );
             }
             Event::Failed { fabric, why } => {
                 tracing::error!(

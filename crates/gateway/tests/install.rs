@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use esplanade_ace::library::{Library, Trust};
+
 /// Runs make with `root` as DESTDIR, as a packager does.
 fn make(target: &str, root: &Path, prefix: &str) -> Output {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -100,12 +102,29 @@ fn what_is_installed_works_and_goes_again() {
     assert!(unit.contains("\nUser=esplanade\n") && user.starts_with("u esplanade "));
     assert!(at("etc/esplanade").is_dir());
 
+    check_library(root);
+
     let own = at("etc/esplanade/esplanade.conf");
     fs::write(&own, "connections { }\n").unwrap();
     succeed(&make("uninstall", root, "/usr"));
     let mut left = Vec::new();
     files(root, &mut left);
+    assert!(!at("usr/share/esplanade").exists());
     assert_eq!(left, [own], "the configuration is the administrator's");
+}
+
+/// The library of FPGA configurations is the one of the repository. A file of an older library goes.
+fn check_library(root: &Path) {
+    let folder = root.join("usr/share/esplanade/ace");
+    let key = fs::read_to_string(folder.join("public.key")).unwrap();
+    let trust = Trust::Key(hex::decode(key.trim()).unwrap().try_into().unwrap());
+    let library = Library::open(&folder, &trust, 1).unwrap();
+    assert!(library.manifest().domains.len() >= 5);
+    let older = folder.join("0000.ace");
+    fs::write(&older, "").unwrap();
+    succeed(&make("install", root, "/usr"));
+    assert!(!older.exists());
+    Library::open(&folder, &trust, 1).unwrap();
 }
 
 /// systemd knows every directive of the unit.

@@ -41,7 +41,48 @@ fn bitstreams() -> Seeds {
     vec![
         ("file-until-frames", [&[0], &before[..], &[0; 74]].concat()),
         ("around-frames", [&[1], &before[..], &behind].concat()),
+        ("partial-one-frame", [vec![2], one_frame()].concat()),
+        (
+            "partial-around-frames",
+            [vec![3], around_partial()].concat(),
+        ),
     ]
+}
+
+/// A partial stream of ecppack's, in which one frame differs.
+fn one_frame() -> Vec<u8> {
+    let vectors = include_str!("../../../crates/ace/tests/partial/ecppack.json");
+    let begin = "{\"name\":\"one frame\"";
+    let case = &vectors[vectors.find(begin).expect("the case")..];
+    let digits = case
+        .split("\"stream\":\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let digits = digits.expect("a stream").as_bytes();
+    let value = |digit: &u8| {
+        char::from(*digit)
+            .to_digit(16)
+            .expect("a hexadecimal digit") as u8
+    };
+    digits
+        .chunks(2)
+        .map(|pair| value(&pair[0]) << 4 | value(&pair[1]))
+        .collect()
+}
+
+/// What is around the frames of a partial stream: two runs, and a block RAM.
+fn around_partial() -> Vec<u8> {
+    let parts = [
+        &b"\xff\0\0\xff\xff\xff\xbd\xb3\xff\xff\xff\xff"[..],
+        &[0x3b, 0, 0, 0],
+        &[0xe2, 0, 0, 0, 0x41, 0x11, 0x20, 0x43],
+        &[0xb4, 0, 0, 0, 0, 0, 0x10, 0x85, 0x82, 0x91, 0, 2],
+        &[0xb4, 0, 0, 0, 0, 0, 0x4a, 0xa3, 0x82, 0x91, 0, 1],
+        &[0xf6, 0, 0, 0, 0, 0, 8, 0, 0xb2, 0xd0, 0, 2],
+        &[7; 18],
+        &[0x5e, 0, 0, 0],
+    ];
+    parts.concat()
 }
 
 fn packed() -> Seeds {

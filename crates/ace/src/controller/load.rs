@@ -1,17 +1,18 @@
 //! Loads: a bitstream is merged piece by piece while it goes to the fabric.
+//!
+//! Where the fabric takes partial streams, the bitstream is merged first, and what differs from the lane before goes there.
+//! If that makes no lane, the whole bitstream is loaded, and that fabric gets no partial stream any more.
 
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::Direction;
 use esplanade_crypto::self_test::Trial;
 
+use super::stream::{LoadProgress, LoadStream};
 use super::{Controller, Event, Ready, State, offers};
 use crate::algorithm::{Lane, Need};
 use crate::fabric::{Fabric, FabricError};
-use crate::frames::Merge;
 
-/// Bytes that are merged at once. Batches wait for no more than that.
-const PIECE: usize = 16 << 10;
 /// The pause when the fabric's interface is busy.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -29,14 +30,19 @@ pub enum Progress {
 pub(super) struct Load<'a> {
     lane: Lane,
     replaced: Option<Lane>,
-    merge: Merge<'a>,
-    /// Merged bytes, of which the fabric has taken some.
-    piece: Vec<u8>,
-    taken: usize,
-    /// The merge has given its last byte.
-    is_merged: bool,
+    stream: LoadStream<'a>,
     begun: Instant,
     /// When the first packet wanted the lane.
+    wanted: Option<Instant>,
+}
+
+/// A load that has ended.
+struct Loaded {
+    bytes: usize,
+    is_partial: bool,
+    lane: Lane,
+    replaced: Option<Lane>,
+    begun: Instant,
     wanted: Option<Instant>,
 }
 
@@ -78,21 +84,21 @@ impl<'a, F: Fabric> Controller<'a, F> {
             return Err(missing());
         };
         let merge = self.library.bitstream(&offered.domain, &offered.variant);
-        let replaced = match &place.state {
-            State::Ready(ready) => Some(ready.lane),
-            _ => None,
-        };
-        // The lane forgets its key before anything of it is overwritten.
-        place.fabric.begin()?;
+        let merge = merge.ok_or_else(missing)?;
+        let (mut replaced, mut former) = (None, None);
+        if let State::Ready(ready) = &mut place.state {
+            replaced = Some(ready.lane);
+            former = ready
+                .configuration
+                .take_if(|former| former.is_background() && place.takes_partial);
+        }
+        let stream = LoadStream::begin(&mut place.fabric, merge, place.takes_partial, former)?;
         self.counters.wipes += u64::from(replaced.is_some());
         self.counters.evictions += u64::from(replaced.is_some());
         place.state = State::Loading(Box::new(Load {
             lane,
             replaced,
-            merge: merge.ok_or_else(missing)?,
-            piece: Vec::with_capacity(PIECE),
-            taken: 0,
-            is_merged: false,
+            stream,
             begun: Instant::now(),
             wanted: None,
         }));
@@ -106,7 +112,7 @@ impl<'a, F: Fabric> Controller<'a, F> {
         for number in 0..self.places.len() {
             match self.step_of(number) {
                 Ok(of_place) => progress = progress.max_of(of_place),
-                Err(why) => self.refuse(number, why),
+                Err(why) => progress = progress.max_of(self.refuse(number, why)),
             }
         }
         progress
@@ -119,55 +125,50 @@ impl<'a, F: Fabric> Controller<'a, F> {
         let State::Loading(load) = &mut place.state else {
             return Ok(Progress::Idle);
         };
-        if load.taken == load.piece.len() && !load.is_merged {
+        if load.stream.wants_piece() {
             let begun = Instant::now();
-            load.piece.resize(PIECE, 0);
-            let merged = load
-                .merge
-                .read(&mut load.piece)
-                .map_err(|error| error.to_string())?;
-            load.piece.truncate(merged);
-            load.taken = 0;
-            load.is_merged = merged < PIECE;
+            load.stream.next_piece(&mut place.fabric)?;
             self.counters.merge_time += begun.elapsed();
         }
-        let rest = load.piece.get(load.taken..).unwrap_or_default();
-        let taken = place
-            .fabric
-            .configure(rest)
-            .map_err(|error| error.to_string())?;
-        load.taken += taken;
-        if load.taken < load.piece.len() {
-            return Ok(Progress::After(if taken == 0 {
-                PAUSE
-            } else {
-                Duration::ZERO
-            }));
-        }
-        if !load.is_merged {
-            return Ok(Progress::After(Duration::ZERO));
+        let turn = load.stream.give(&mut place.fabric);
+        match turn.map_err(|error| error.to_string())? {
+            LoadProgress::Goes => return Ok(Progress::After(Duration::ZERO)),
+            LoadProgress::Waits => return Ok(Progress::After(PAUSE)),
+            LoadProgress::Ended => {}
         }
         let made = place.fabric.end().map_err(|error| error.to_string())?;
         if made != load.lane {
             return Err(format!("it makes {made}"));
         }
-        let state = State::Ready(Ready {
-            lane: made,
-            key: None,
-        });
-        let State::Loading(load) = std::mem::replace(&mut place.state, state) else {
+        let State::Loading(load) = std::mem::replace(&mut place.state, State::Empty) else {
             return Ok(Progress::Idle);
         };
+        let loaded = Loaded {
+            bytes: load.stream.bytes(),
+            is_partial: load.stream.is_partial(),
+            lane: load.lane,
+            replaced: load.replaced,
+            begun: load.begun,
+            wanted: load.wanted,
+        };
+        place.state = State::Ready(Ready {
+            lane: made,
+            configuration: load.stream.into_configuration(),
+            is_partial: loaded.is_partial,
+            key: None,
+        });
         self.test(number, made)?;
-        self.finish_load(number, &load);
+        self.finish_load(number, &loaded);
         Ok(Progress::Idle)
     }
 
-    fn finish_load(&mut self, number: usize, load: &Load<'a>) {
+    fn finish_load(&mut self, number: usize, load: &Loaded) {
         let now = Instant::now();
         let time = now.duration_since(load.begun);
         let wanted = load.wanted.map(|since| now.duration_since(since));
         self.counters.loads += 1;
+        self.counters.partial_loads += u64::from(load.is_partial);
+        self.counters.load_bytes += load.bytes as u64;
         self.counters.hidden_loads += u64::from(wanted.is_none());
         self.counters.load_time += time;
         self.counters.wanted_time += wanted.unwrap_or_default();
@@ -178,6 +179,8 @@ impl<'a, F: Fabric> Controller<'a, F> {
             lane: load.lane,
             replaced: load.replaced,
             time,
+            bytes: load.bytes,
+            partial: load.is_partial,
             hidden: wanted.is_none(),
         });
     }
@@ -213,29 +216,33 @@ impl<'a, F: Fabric> Controller<'a, F> {
         place.fabric.wipe().map_err(|error| error.to_string())
     }
 
-    /// The bitstream does not make its lane. It is not loaded again.
-    fn refuse(&mut self, number: usize, why: String) {
+    /// A load does not make its lane. The bitstream is not loaded again; after a partial stream the whole bitstream is, at
+    /// once.
+    fn refuse(&mut self, number: usize, why: String) -> Progress {
         let Some(place) = self.places.get_mut(number) else {
-            return;
+            return Progress::Idle;
         };
-        let lane = match std::mem::replace(&mut place.state, State::Empty) {
-            State::Loading(load) => load.lane,
-            State::Ready(ready) => ready.lane,
+        let (lane, is_partial) = match std::mem::replace(&mut place.state, State::Empty) {
+            State::Loading(load) => (load.lane, load.stream.is_partial()),
+            State::Ready(ready) => (ready.lane, ready.is_partial),
             other => {
                 place.state = other;
-                return;
+                return Progress::Idle;
             }
         };
+        self.residency.emptied(number);
+        self.counters.failed_loads += 1;
+        let fabric = number;
+        if is_partial {
+            place.takes_partial = false;
+            self.tell(Event::PartialRefused { fabric, lane, why });
+            return Progress::After(Duration::ZERO);
+        }
         for offer in self.offers.iter_mut().filter(|offer| offer.lane == lane) {
             offer.is_refused = true;
         }
-        self.residency.emptied(number);
-        self.counters.failed_loads += 1;
-        self.tell(Event::Refused {
-            fabric: number,
-            lane,
-            why,
-        });
+        self.tell(Event::Refused { fabric, lane, why });
+        Progress::Idle
     }
 }
 

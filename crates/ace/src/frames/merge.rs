@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::walker::{BitstreamError, Expected, FILLER, Part, Walker};
+use super::part::Part;
+use super::walker::{BitstreamError, Expected, FILLER, Walker};
 use crate::decompress::{PackedError, Symbols};
 
 /// The streams that a bitstream is merged from.
@@ -121,10 +122,12 @@ impl<'a> Merge<'a> {
             }
             Expected::Filler => FILLER,
             Expected::Frame => self.frame_byte()?,
-            Expected::Envelope => match read(MergeStream::Envelope, &mut self.envelope)? {
-                Some(byte) => byte,
-                None => return self.finish().map(|()| None),
-            },
+            Expected::Envelope | Expected::Block => {
+                match read(MergeStream::Envelope, &mut self.envelope)? {
+                    Some(byte) => byte,
+                    None => return self.finish().map(|()| None),
+                }
+            }
         };
         self.walker.take(byte).map_err(MergeError::Bitstream)?;
         Ok(Some(byte))

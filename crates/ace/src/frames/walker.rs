@@ -2,48 +2,7 @@
 
 use core::fmt;
 
-/// A part whose frames are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The maker's name for it.
-    pub name: &'static str,
-    /// The number that the command VERIFY_ID compares.
-    pub idcode: u32,
-    /// The frames of a whole configuration.
-    pub frames: u16,
-    /// The bytes of a frame.
-    pub frame_len: usize,
-}
-
-const fn part(name: &'static str, idcode: u32, frames: u16, frame_len: usize) -> Part {
-    Part {
-        name,
-        idcode,
-        frames,
-        frame_len,
-    }
-}
-
-/// Project Trellis, `devices.json`.
-const PARTS: [Part; 10] = [
-    part("LFE5U-12F", 0x2111_1043, 7562, 74),
-    part("LFE5U-25F", 0x4111_1043, 7562, 74),
-    part("LFE5U-45F", 0x4111_2043, 9470, 106),
-    part("LFE5U-85F", 0x4111_3043, 13294, 142),
-    part("LFE5UM-25F", 0x0111_1043, 7562, 74),
-    part("LFE5UM-45F", 0x0111_2043, 9470, 106),
-    part("LFE5UM-85F", 0x0111_3043, 13294, 142),
-    part("LFE5UM5G-25F", 0x8111_1043, 7562, 74),
-    part("LFE5UM5G-45F", 0x8111_2043, 9470, 106),
-    part("LFE5UM5G-85F", 0x8111_3043, 13294, 142),
-];
-
-impl Part {
-    /// The part with a name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        PARTS.iter().find(|part| part.name == name)
-    }
-}
+use super::part::Part;
 
 /// The longest header of text in front of the commands.
 const TEXT_LEN_MAX: u32 = 4096;
@@ -76,6 +35,12 @@ pub enum BitstreamError {
         /// The frames that the command announces.
         found: u16,
     },
+    /// A partial stream writes frames that the part does not have, or one frame twice.
+    Frame(u32),
+    /// A partial stream has an address that no frame has.
+    Address(u32),
+    /// A partial stream has frames in front of their address.
+    NoAddress,
     /// The frames have no checksums of their own.
     NoChecksums(u8),
     /// A checksum is wrong.
@@ -112,6 +77,9 @@ impl fmt::Display for BitstreamError {
             Self::Frames { wanted, found } => {
                 write!(f, "{found} frames where the part has {wanted}, once")
             }
+            Self::Frame(frame) => write!(f, "frame {frame} is not there, or came already"),
+            Self::Address(address) => write!(f, "no frame has the address {address:#06x}"),
+            Self::NoAddress => write!(f, "frames before their address"),
             Self::NoChecksums(flags) => {
                 write!(f, "frames without a checksum each (flags {flags:#04x})")
             }
@@ -130,8 +98,10 @@ impl core::error::Error for BitstreamError {}
 /// The byte that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// A byte of the envelope: a command, its operands, the contents of block RAMs.
+    /// A byte of the envelope: a command or its operands.
     Envelope,
+    /// A byte of the envelope too: the contents of a block RAM.
+    Block,
     /// A byte of a configuration frame.
     Frame,
     /// A byte that is 0xff.
@@ -189,6 +159,13 @@ pub struct Walker {
     fillers_after_frame: u8,
     framed: bool,
     done: bool,
+    /// The frame that comes next.
+    frame: Option<u16>,
+    /// The address of the next content of a block RAM.
+    block: u32,
+    /// Control register 0.
+    control: u32,
+    is_partial: bool,
 }
 
 impl Default for Walker {
@@ -201,17 +178,30 @@ impl Default for Walker {
             fillers_after_frame: 0,
             framed: false,
             done: false,
+            frame: None,
+            block: 0,
+            control: 0,
+            is_partial: false,
         }
     }
 }
 
 impl Walker {
+    /// Goes through a partial stream: single frames, each with its address or behind the one before.
+    pub fn partial() -> Self {
+        Self {
+            is_partial: true,
+            ..Self::default()
+        }
+    }
+
     /// The byte that comes next.
     pub fn expected(&self) -> Expected {
         match self.state {
             State::Frame { .. } => Expected::Frame,
             State::FrameFiller { .. } => Expected::Filler,
             State::FrameChecksum { .. } | State::Checksum => Expected::Checksum,
+            State::Blocks { .. } => Expected::Block,
             _ => Expected::Envelope,
         }
     }
@@ -221,10 +211,25 @@ impl Walker {
         self.part
     }
 
+    /// The frame whose bytes come, from the one that a whole bitstream sends first.
+    pub fn frame(&self) -> u16 {
+        self.frame.unwrap_or_default()
+    }
+
+    /// The address of the block RAM's contents that come, as LSC_EBR_ADDRESS has it.
+    pub fn block(&self) -> u32 {
+        self.block
+    }
+
+    /// Control register 0, as the bitstream sets it.
+    pub fn control(&self) -> u32 {
+        self.control
+    }
+
     /// Checks that the bitstream may end here.
     pub fn finish(&self) -> Result<(), BitstreamError> {
         match self.state {
-            State::Commands { .. } if self.done && self.framed => Ok(()),
+            State::Commands { .. } if self.done && (self.framed || self.is_partial) => Ok(()),
             _ => Err(BitstreamError::End),
         }
     }
@@ -235,7 +240,10 @@ impl Walker {
         self.count(0);
         let checksum = core::mem::take(&mut self.crc);
         self.state = match self.state {
-            State::FrameChecksum { left } => self.after_frame(left, 0),
+            State::FrameChecksum { left } => {
+                self.frame = self.frame.map(|frame| frame + 1);
+                self.after_frame(left, 0)
+            }
             _ => State::Commands { fillers: 0 },
         };
         checksum
@@ -290,7 +298,13 @@ impl Walker {
             State::Blocks { left } => {
                 self.count(byte);
                 match left - 1 {
-                    0 => State::Checksum,
+                    0 => {
+                        // The next write without an address goes behind: eight words for each frame.
+                        let [_, high, low, ..] = self.operands;
+                        let words = 8 * u32::from(u16::from_be_bytes([high, low]));
+                        self.block = self.block.wrapping_add(words);
+                        State::Checksum
+                    }
                     left => State::Blocks { left },
                 }
             }
@@ -317,6 +331,12 @@ impl Walker {
         }
         self.count(code);
         let wanted = match code {
+            LSC_WRITE_ADDRESS if self.is_partial => 7,
+            LSC_PROG_CNTRL0 | ISC_PROGRAM_USERCODE | ISC_PROGRAM_SECURITY | SPI_MODE | JUMP
+                if self.is_partial =>
+            {
+                return Err(BitstreamError::Command(code));
+            }
             LSC_RESET_CRC | LSC_INIT_ADDRESS | ISC_PROGRAM_SECURITY | ISC_PROGRAM_DONE
             | LSC_PROG_INCR_RTI | LSC_EBR_WRITE | SPI_MODE => 3,
             VERIFY_ID | LSC_PROG_CNTRL0 | ISC_PROGRAM_USERCODE | LSC_EBR_ADDRESS | JUMP => 7,
@@ -338,28 +358,18 @@ impl Walker {
             LSC_RESET_CRC => self.crc = 0,
             VERIFY_ID => {
                 let idcode = u32::from_be_bytes(word);
-                let part = PARTS.iter().find(|part| part.idcode == idcode);
+                let part = Part::with_idcode(idcode);
                 self.part = Some(part.ok_or(BitstreamError::Idcode(idcode))?);
             }
-            LSC_PROG_INCR_RTI => {
-                let part = self.part.ok_or(BitstreamError::NoPart)?;
-                if self.framed || count != part.frames {
-                    return Err(BitstreamError::Frames {
-                        wanted: part.frames,
-                        found: count,
-                    });
-                }
-                // A checksum, after each frame.
-                if flags & 0xc0 != 0x80 {
-                    return Err(BitstreamError::NoChecksums(flags));
-                }
-                self.framed = true;
-                self.fillers_after_frame = flags & 0x0f;
-                return Ok(State::Frame {
-                    left: count,
-                    byte: 0,
-                });
+            LSC_PROG_CNTRL0 => self.control = u32::from_be_bytes(word),
+            LSC_INIT_ADDRESS => self.frame = Some(0),
+            LSC_WRITE_ADDRESS => {
+                let address = u32::from_be_bytes(word);
+                let frame = self.part.ok_or(BitstreamError::NoPart)?.frame_at(address);
+                self.frame = Some(frame.ok_or(BitstreamError::Address(address))?);
             }
+            LSC_PROG_INCR_RTI => return self.frames(flags, count),
+            LSC_EBR_ADDRESS => self.block = u32::from_be_bytes(word),
             LSC_EBR_WRITE if count > 0 => {
                 // A frame of block RAM is 72 bits.
                 return Ok(State::Blocks {
@@ -374,11 +384,46 @@ impl Walker {
         Ok(State::Commands { fillers: 0 })
     }
 
-    /// The checksum over one more byte: CRC-16 with the polynomial 0x8005.
-    fn count(&mut self, byte: u8) {
-        let [high, low] = self.crc.to_be_bytes();
-        self.crc = u16::from_be_bytes([low, byte]) ^ CRC[usize::from(high)];
+    /// Begins frames: all of the part once, or some of a partial stream.
+    fn frames(&mut self, flags: u8, count: u16) -> Result<State, BitstreamError> {
+        let part = self.part.ok_or(BitstreamError::NoPart)?;
+        match self.frame {
+            _ if !self.is_partial && (self.framed || count != part.frames) => {
+                return Err(BitstreamError::Frames {
+                    wanted: part.frames,
+                    found: count,
+                });
+            }
+            None if self.is_partial => return Err(BitstreamError::NoAddress),
+            Some(first) if self.is_partial => {
+                let end = u32::from(first) + u32::from(count);
+                if count == 0 || end > u32::from(part.frames) {
+                    return Err(BitstreamError::Frame(end));
+                }
+            }
+            _ => self.frame = Some(0),
+        }
+        // A checksum, after each frame.
+        if flags & 0xc0 != 0x80 {
+            return Err(BitstreamError::NoChecksums(flags));
+        }
+        self.framed = true;
+        self.fillers_after_frame = flags & 0x0f;
+        Ok(State::Frame {
+            left: count,
+            byte: 0,
+        })
     }
+
+    fn count(&mut self, byte: u8) {
+        self.crc = counted(self.crc, byte);
+    }
+}
+
+/// A checksum over one more byte: CRC-16 with the polynomial 0x8005.
+pub(super) fn counted(crc: u16, byte: u8) -> u16 {
+    let [high, low] = crc.to_be_bytes();
+    u16::from_be_bytes([low, byte]) ^ CRC[usize::from(high)]
 }
 
 fn preamble(fillers: u32, half: bool, byte: u8) -> Result<State, BitstreamError> {
@@ -399,18 +444,19 @@ fn preamble(fillers: u32, half: bool, byte: u8) -> Result<State, BitstreamError>
 
 const LSC_WRITE_COMP_DIC: u8 = 0x02;
 const LSC_PROG_CNTRL0: u8 = 0x22;
-const LSC_RESET_CRC: u8 = 0x3b;
-const LSC_INIT_ADDRESS: u8 = 0x46;
-const ISC_PROGRAM_DONE: u8 = 0x5e;
+pub(super) const LSC_RESET_CRC: u8 = 0x3b;
+pub(super) const LSC_INIT_ADDRESS: u8 = 0x46;
+pub(super) const ISC_PROGRAM_DONE: u8 = 0x5e;
 const SPI_MODE: u8 = 0x79;
 const JUMP: u8 = 0x7e;
-const LSC_PROG_INCR_RTI: u8 = 0x82;
-const LSC_EBR_WRITE: u8 = 0xb2;
+pub(super) const LSC_PROG_INCR_RTI: u8 = 0x82;
+pub(super) const LSC_EBR_WRITE: u8 = 0xb2;
+pub(super) const LSC_WRITE_ADDRESS: u8 = 0xb4;
 const LSC_PROG_INCR_CMP: u8 = 0xb8;
 const ISC_PROGRAM_USERCODE: u8 = 0xc2;
 const ISC_PROGRAM_SECURITY: u8 = 0xce;
-const VERIFY_ID: u8 = 0xe2;
-const LSC_EBR_ADDRESS: u8 = 0xf6;
+pub(super) const VERIFY_ID: u8 = 0xe2;
+pub(super) const LSC_EBR_ADDRESS: u8 = 0xf6;
 
 const CRC: [u16; 256] = {
     let mut table = [0; 256];

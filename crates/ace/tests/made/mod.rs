@@ -3,20 +3,39 @@
 pub const FRAMES: usize = 7562;
 pub const FRAME_LEN: usize = 74;
 
-/// What goes into a bitstream for the LFE5U-25F.
+/// What goes into a bitstream.
 pub struct Made {
     text: String,
+    idcode: u32,
+    frame_len: usize,
+    pub control: u32,
     pub frames: Vec<u8>,
     /// A block RAM for each, filled with the byte.
     pub blocks: Vec<u8>,
 }
 
 impl Made {
+    /// For the LFE5U-25F.
     pub fn new(text: &str) -> Self {
         Self {
             text: text.to_owned(),
+            idcode: 0x4111_1043,
+            frame_len: FRAME_LEN,
+            control: 0x4000_0000,
             frames: vec![0; FRAMES * FRAME_LEN],
             blocks: Vec::new(),
+        }
+    }
+
+    /// For the LFE5U-45F, configured anew while it runs.
+    #[allow(dead_code, reason = "not all tests need it")]
+    pub fn background(text: &str) -> Self {
+        Self {
+            idcode: 0x4111_2043,
+            frame_len: 106,
+            control: 0x6e00_0000,
+            frames: vec![0; 9470 * 106],
+            ..Self::new(text)
         }
     }
 
@@ -30,11 +49,14 @@ impl Made {
             .extend_from_slice(&[0, 0xff, 0xff, 0xff, 0xbd, 0xb3, 0xff, 0xff, 0xff, 0xff]);
         out.write(&[0x3b, 0, 0, 0]);
         out.crc = 0;
-        out.write(&[0xe2, 0, 0, 0, 0x41, 0x11, 0x10, 0x43]);
-        out.write(&[0x22, 0, 0, 0, 0x40, 0, 0, 0]);
+        out.write(&[0xe2, 0, 0, 0]);
+        out.write(&self.idcode.to_be_bytes());
+        out.write(&[0x22, 0, 0, 0]);
+        out.write(&self.control.to_be_bytes());
         out.write(&[0x46, 0, 0, 0]);
-        out.write(&[0x82, 0x91, 0x1d, 0x8a]);
-        for frame in self.frames.chunks(FRAME_LEN) {
+        out.write(&[0x82, 0x91]);
+        out.write(&((self.frames.len() / self.frame_len) as u16).to_be_bytes());
+        for frame in self.frames.chunks(self.frame_len) {
             out.write(frame);
             out.checksum();
             out.write(&[0xff]);

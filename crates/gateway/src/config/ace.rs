@@ -34,7 +34,8 @@ pub(super) fn ace(node: &SectionNode, d: &mut Diagnostics) -> Option<AceConfig> 
     let trust = read(node, "signer", d, signer);
     if node.value("library").is_none() {
         let what = "the section `ace` names no library of bitstreams";
-        let help = "set `library` to the folder of one, such as crates/ace/library";
+        let help =
+            "set `library` to the folder of one; make install has put one into share/esplanade/ace";
         d.push(Diagnostic::error(what).at(node.name.at).help(help));
     }
     if node.value("signer").is_none() {
