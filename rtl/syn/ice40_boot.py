@@ -30,7 +30,7 @@ IMAGES_MAX = 4
 PINS = ice40.PINS | {"boot_i": "R9", "image_i[0]": "T9", "image_i[1]": "P9"}
 # A sector of a flash memory that can be erased by itself.
 ALIGNMENT = 12
-# iCE40 HX-Series data sheet (Lattice, 2012), tables 12 and 13: the internal oscillator in MHz from lowest to highest, and the longest time
+# iCE40 HX-Series data sheet of Lattice, tables 12 and 13: the internal oscillator in MHz from lowest to highest, and the longest time
 # of a whole configuration with all block RAMs in ms.
 OSCILLATOR = {"default": (7, 10, 230), "low": (21, 35, 110), "high": (30, 50, 50)}
 SYNC = b"\x7e\xaa\x99\x7e"
