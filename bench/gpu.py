@@ -5,7 +5,9 @@ light transforms, 1280 bytes. R3': five modern ones. R4: those with the lengths 
 its six transforms, so no row is its own.
 
 Parts: `closed` has launches back to back, `open` packets that come at a set rate, `lanes` the lane efficiency beside the
-model's, `walk` both walks around the engine. `gateway` has two gateways with iperf3 between them, with `--gateway`.
+model's, `walk` both walks around the engine.
+
+With `--gateway` it measures gateways instead: iperf3 through pairs with the CPU alone, the GPU alone, and adaptive.
 """
 
 import argparse
@@ -20,6 +22,8 @@ from record import Bench
 from setups import EsplanadePair
 
 WHAT = "GPU engine, sealing: packets in host memory to packets in host memory"
+WHAT_GATEWAYS = "two gateways: TCP, one stream, through one pair of SAs with AES-128-GCM in UDP"
+ENGINES = ["cpu", "gpu", "adaptive"]
 # The figure by which the median run of a case is chosen.
 FIGURES = {"closed": "gbits", "open": "latency_us", "lanes": "cipher", "walk": "gbits"}
 
@@ -27,13 +31,19 @@ FIGURES = {"closed": "gbits", "open": "latency_us", "lanes": "cipher", "walk": "
 class Pair(EsplanadePair):
     """Two gateways with this engine."""
 
-    engine, device = "cpu", ""
+    def __init__(self, folder: Path, engine: str, device: str):
+        self.name, self.label = f"gpu-{engine}", f"engine = {engine}"
+        super().__init__(folder)
+        self.engine, self.device_name = engine, device
 
     def make(self, end, space):
         made = super().make(end, space)
         made.gateway["engine"] = self.engine
-        if self.engine != "cpu":
-            made.gateway["gpu"] = {"device": self.device, "residue": "yes"}
+        if self.engine == "gpu":
+            # The CPU would carry what leaves lanes idle, and this row is the device's.
+            made.gateway["gpu"] = {"device": self.device_name, "residue": "yes"}
+        elif self.engine == "adaptive":
+            made.gateway["gpu"] = {"device": self.device_name}
         return made
 
 
@@ -83,22 +93,57 @@ def ratios(cases: list[dict]) -> dict[str, float]:
     return {name: round(ratio, 3) for name, ratio in found.items()}
 
 
-def gateways(device: str, engines: list[str], seconds: float, rounds: int) -> list[dict]:
-    """TCP, and small UDP at a low load, through two gateways."""
-    rows = []
-    for engine in engines:
-        with tempfile.TemporaryDirectory() as folder:
-            pair = Pair(Path(folder))
-            pair.engine, pair.device = engine, device
-            try:
-                pair.start()
-                ends = [pair.iperf3(seconds) for _ in range(rounds)]
-                tcp = statistics.median(end["sum_received"]["bits_per_second"] / 1e9 for end in ends)
-                rows.append({"part": "gateway", "engine": engine, "tcp_gbits": round(tcp, 3)})
-                print(rows[-1], file=sys.stderr)
-            finally:
-                pair.stop()
-    return rows
+def medians(runs: dict[tuple, list[dict]], loads: list[str]) -> list[dict]:
+    """A row for each engine and load: the medians of its runs, and all of them."""
+    def median(of: list[dict], figure: str) -> float:
+        return round(statistics.median(run[figure] for run in of), 4)
+
+    return [{"part": "gateway", "engine": engine, "load": load, "gbits": median(of, "gbits"), "cores": median(of, "cores"),
+             "runs": of}
+            for load in loads for engine in ENGINES if (of := runs[engine, load])]
+
+
+def gateway_ratios(rows: list[dict]) -> dict[str, float]:
+    """At each load, adaptive to the better of both engines alone. The goal is 0.97."""
+    gbits = {(row["engine"], row["load"]): row["gbits"] for row in rows}
+    loads = dict.fromkeys(row["load"] for row in rows)
+    return {f"adaptive to the better engine, {load}": round(
+        gbits["adaptive", load] / max(gbits["cpu", load], gbits["gpu", load]), 3) for load in loads}
+
+
+def gateways(device: str, shares: list[float], seconds: float, rounds: int, folder: Path) -> list[dict]:
+    """TCP as fast as it goes, and at shares of what the CPU alone carries. The engines take turns, load by load."""
+    pairs: dict[str, Pair] = {}
+    runs: dict[tuple, list[dict]] = {}
+
+    def measure(engine: str, load: str, *arguments: str) -> dict:
+        pair = pairs[engine]
+        before = pair.cpu_seconds()
+        end = pair.iperf3(seconds, *arguments)
+        run = {"gbits": round(end["sum_received"]["bits_per_second"] / 1e9, 4),
+               "cores": round((pair.cpu_seconds() - before) / seconds, 3)}
+        print(engine, load, run, file=sys.stderr)
+        return run
+
+    try:
+        for engine in ENGINES:
+            pairs[engine] = Pair(folder, engine, device)
+            pairs[engine].start()
+        # The first run of each also warms the gateways up: it counts for nothing.
+        for engine in ENGINES:
+            measure(engine, "warm-up")
+        most = statistics.median(measure("cpu", "all")["gbits"] for _ in range(3))
+        loads = {"all": [], **{f"{share:.0%}": ["-b", f"{share * most * 1e9:.0f}"] for share in shares}}
+        for number in range(rounds):
+            for load, arguments in loads.items():
+                # Another engine begins in each round.
+                first = number % len(ENGINES)
+                for engine in ENGINES[first:] + ENGINES[:first]:
+                    runs.setdefault((engine, load), []).append(measure(engine, load, *arguments))
+    finally:
+        for pair in pairs.values():
+            pair.stop()
+    return medians(runs, list(loads))
 
 
 if __name__ == "__main__":
@@ -108,18 +153,28 @@ if __name__ == "__main__":
     options.add_argument("--warp", type=int, help="lanes that run together (default: 64 for PoCL, else 32)")
     options.add_argument("--seconds", type=float, default=2, help="time of each case")
     options.add_argument("--runs", type=int, default=3)
-    options.add_argument("--gateway", action="store_true", help="measure two gateways too; needs root")
+    options.add_argument("--gateway", action="store_true", help="measure gateways instead; needs root and a release build")
+    options.add_argument("--loads", default="0.1,0.5", help="shares of what the CPU carries, beside all of it")
+    options.add_argument("--no-record", action="store_true")
     chosen = options.parse_args()
-    warp = chosen.warp or (64 if chosen.device == "portable" else 32)
-    bench = Bench("esplanade-gpu", "gpu")
-    bench.build()
-    arguments = ["--device", chosen.device, "--packets", str(chosen.packets), "--seconds", str(chosen.seconds),
-                 "--warp", str(warp)]
-    cases = median_of([bench.cases(arguments) for _ in range(chosen.runs)])
-    results = {"device": chosen.device, "packets": chosen.packets, "ratios": ratios(cases), "cases": cases}
+    slug = re.sub(r"\W+", "-", chosen.device.lower())
     if chosen.gateway:
-        results["cases"] += gateways(chosen.device, ["cpu", "gpu"], chosen.seconds, chosen.runs)
+        shares = [float(share) for share in chosen.loads.split(",") if share]
+        bench = Bench("esplanade-gpu", f"gpu-gateway-{slug}", f"bench/gpu.py {' '.join(sys.argv[1:])}")
+        with tempfile.TemporaryDirectory() as folder:
+            rows = gateways(chosen.device, shares, chosen.seconds, chosen.runs, Path(folder))
+        results = {"device": chosen.device, "ratios": gateway_ratios(rows), "cases": rows}
+        what, shown = WHAT_GATEWAYS, ""
+    else:
+        warp = chosen.warp or (64 if chosen.device == "portable" else 32)
+        bench = Bench("esplanade-gpu", "gpu")
+        bench.build()
+        arguments = ["--device", chosen.device, "--packets", str(chosen.packets), "--seconds", str(chosen.seconds),
+                     "--warp", str(warp)]
+        cases = median_of([bench.cases(arguments) for _ in range(chosen.runs)])
+        results = {"device": chosen.device, "packets": chosen.packets, "ratios": ratios(cases), "cases": cases}
+        bench.name = f"gpu-{slug}"
+        what, shown = WHAT, f" -- {' '.join(arguments)} ({chosen.runs} times, the median of each case)"
     print(json.dumps(results["ratios"], indent=1))
-    bench.name = "gpu-" + re.sub(r"\W+", "-", chosen.device.lower())
-    shown = f" -- {' '.join(arguments)} ({chosen.runs} times, the median of each case)"
-    bench.write(WHAT, results, shown)
+    if not chosen.no_record:
+        bench.write(what, results, shown)
