@@ -7,7 +7,8 @@ its six transforms, so no row is its own.
 
 Parts: `closed` has launches back to back, `open` packets that come at a set rate, `lanes` the lane efficiency beside the
 model's, `walk` both walks around the engine. Each is there for both forms of the kernels, constant-time and with tables.
-`gateway` has two gateways with iperf3 between them, with `--gateway`.
+
+With `--gateway` it measures gateways instead: iperf3 through pairs with the CPU alone, the GPU alone, and adaptive.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from machine import RECORDS
@@ -114,17 +116,29 @@ def measure(bench: Bench, chosen: argparse.Namespace) -> None:
     notes = [case for run in runs for case in run if case["part"] not in FIGURES]
     results = {"device": chosen.device, "packets": chosen.packets, "ratios": ratios(cases), "notes": notes,
                "failures": bench.failures, "cases": cases}
-    if chosen.gateway:
-        # It needs packages that a machine with a prebuilt bench may lack.
-        from gpu_gateways import gateways
-
-        results["cases"] += gateways(chosen.device, ["cpu", "gpu"], chosen.seconds, chosen.runs)
     print(json.dumps(results["ratios"], indent=1))
-    bench.name = "gpu-" + re.sub(r"\W+", "-", chosen.device.lower())
+    bench.name = f"gpu-{slug(chosen.device)}"
     shown = f" {'' if bench.program else '-- '}{' '.join(arguments)} ({chosen.runs} times, the median of each case)"
     bench.write(WHAT, results, shown, chosen.records)
     if failed := [note["why"] for note in notes if note["part"] == "failed"] + bench.failures:
         sys.exit("\n".join(failed))
+
+
+def measure_gateways(chosen: argparse.Namespace) -> None:
+    # It needs packages that a machine with a prebuilt bench may lack.
+    import gpu_gateways
+
+    shares = [float(share) for share in chosen.loads.split(",") if share]
+    bench = Bench("esplanade-gpu", f"gpu-gateway-{slug(chosen.device)}", f"bench/gpu.py {' '.join(sys.argv[1:])}")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = gpu_gateways.gateways(chosen.device, shares, chosen.seconds, chosen.runs, Path(folder))
+    results = {"device": chosen.device, "ratios": gpu_gateways.ratios(rows), "cases": rows}
+    print(json.dumps(results["ratios"], indent=1))
+    bench.write(gpu_gateways.WHAT, results, "", chosen.records)
+
+
+def slug(device: str) -> str:
+    return re.sub(r"\W+", "-", device.lower())
 
 
 if __name__ == "__main__":
@@ -137,11 +151,14 @@ if __name__ == "__main__":
     options.add_argument("--rows", default=",".join(ROWS), help="default: %(default)s")
     options.add_argument("--forms", default="constant-time,tables", help="default: %(default)s")
     options.add_argument("--runs", type=int, default=3)
-    options.add_argument("--gateway", action="store_true", help="measure two gateways too; needs root")
+    options.add_argument("--gateway", action="store_true", help="measure gateways instead; needs root and a release build")
+    options.add_argument("--loads", default="0.1,0.5", help="of --gateway: shares of what the CPU carries, beside all of it")
     options.add_argument("--prebuild", type=Path, metavar="FOLDER", help="build the bench for --program, no more")
     options.add_argument("--program", type=Path, help="a bench that --prebuild has made; cargo is not used")
     options.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="where the record goes")
     asked = options.parse_args()
+    if asked.gateway:
+        sys.exit(measure_gateways(asked))
     program = asked.program and asked.program.resolve()
     bench = Bench("esplanade-gpu", "gpu", program=program)
     if asked.prebuild:

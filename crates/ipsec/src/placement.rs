@@ -1,12 +1,22 @@
 //! Assigns an SA's packets to one of a worker's engines, and changes that while packets flow.
 //!
-//! Engines work side by side, and their batches come back in no common order. A worker that meets a moved SA
-//! therefore lets all of its engines finish, before the SA's next packet goes to the new engine.
+//! Engines work side by side, and their batches come back in no common order. Packets of a flow come to another engine
+//! when their SA is moved, or when another SA takes the flow over. Both make the SA *unmet*. Somebody then meets it,
+//! which gives it a moment: of a moved SA the mover, of an SA that takes over the first worker that has a packet for
+//! it. A worker that does not know the moment lets all other engines finish, before the packet goes to the SA's engine.
+//!
+//! So an SA waits until it is used, however many moves are settled meanwhile. A flow that was with another SA before is
+//! then with this one, and whatever engines have of it came earlier.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 
 /// Number of bits of a packed value that name the engine. The moment is in the bits above.
 const ENGINE_BITS: u32 = 8;
+/// The bit of a moment that no worker knows. The bits below it make each value another.
+const UNMET: u64 = 1 << (63 - ENGINE_BITS);
+
+/// The most engines of a worker.
+pub const ENGINES_MAX: usize = 8;
 
 /// The engine of an SA's packets. It is the first engine until somebody moves the SA.
 #[derive(Debug, Default)]
@@ -17,8 +27,26 @@ pub struct Placement(AtomicU64);
 pub struct Placed {
     /// An index into the worker's engines.
     pub engine: u8,
-    /// The number of the move that brought the SA there, as [`Placements`] counts; 0 if it never moved.
+    /// A number that [`Placements`] counted; 0 if the SA never moved and took nothing over.
     pub moment: u64,
+}
+
+impl Placed {
+    fn of(packed: u64) -> Self {
+        Self {
+            engine: packed as u8,
+            moment: packed >> ENGINE_BITS,
+        }
+    }
+
+    fn packed(self) -> u64 {
+        self.moment << ENGINE_BITS | u64::from(self.engine)
+    }
+
+    /// Tells whether the SA's next packet gives it a moment.
+    pub fn is_unmet(self) -> bool {
+        self.moment & UNMET != 0
+    }
 }
 
 impl Placement {
@@ -28,123 +56,104 @@ impl Placement {
     }
 
     pub fn get(&self) -> Placed {
-        let packed = self.0.load(Ordering::Acquire);
-        Placed {
-            engine: packed as u8,
-            moment: packed >> ENGINE_BITS,
-        }
+        Placed::of(self.0.load(Ordering::Acquire))
     }
 }
 
-/// Moves SAs and counts the moves.
+/// Moves SAs, and counts what workers have to take note of.
 #[derive(Debug, Default)]
 pub struct Placements {
-    moves: AtomicU64,
+    moments: AtomicU64,
 }
 
 impl Placements {
     /// Sends the SA's packets to this engine from now on. Only the control thread calls this.
     pub fn place(&self, placement: &Placement, engine: u8) {
-        let moment = self.moves.load(Ordering::Relaxed) + 1;
-        let packed = moment << ENGINE_BITS | u64::from(engine);
-        placement.0.store(packed, Ordering::Release);
-        self.moves.store(moment, Ordering::Release);
-    }
-
-    /// Lets `new` take over the packets of `old` without overtaking those that engines have. Call it before the next
-    /// packet goes through `new`. Only the control thread calls this.
-    pub fn succeed(&self, new: &Placement, old: &Placement) {
-        let (to, from) = (new.get(), old.get());
-        if to.engine != from.engine {
-            self.place(new, to.engine);
-        } else if to.moment < from.moment {
-            // A worker that has not met the old SA's move may have packets of it in another engine.
-            new.0
-                .store(old.0.load(Ordering::Relaxed), Ordering::Release);
+        if !self.unmeet(placement, engine).is_unmet() {
+            self.meet(placement);
         }
     }
 
-    /// Returns true if any SA was ever moved.
+    /// Lets the SA take over packets of other SAs without overtaking those that engines have. Call it before the first
+    /// of them goes through the SA. Only the control thread calls this.
+    pub fn expect(&self, placement: &Placement) {
+        self.unmeet(placement, placement.get().engine);
+    }
+
+    /// Returns what the placement was before.
+    fn unmeet(&self, placement: &Placement, engine: u8) -> Placed {
+        // A number of its own, so that whoever is late in `meet` does not take this value for a former one.
+        let moment = UNMET | self.count();
+        let unmet = Placed { engine, moment };
+        Placed::of(placement.0.swap(unmet.packed(), Ordering::AcqRel))
+    }
+
+    /// Returns where the SA is, and gives it a moment if it is unmet. Call it with a packet of the SA at hand.
+    pub fn meet(&self, placement: &Placement) -> Meeting {
+        let mut placed = placement.get();
+        // The moment comes from the counter after the unmet value was seen. So whoever sees the moment in the counter
+        // sees the unmet value or what came after it, and no former place.
+        while placed.is_unmet() {
+            let moment = self.count();
+            let met = Placed { moment, ..placed };
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            let (from, to) = (placed.packed(), met.packed());
+            placed = match placement.0.compare_exchange(from, to, success, failure) {
+                Ok(_) => met,
+                Err(now) => Placed::of(now),
+            };
+        }
+        Meeting {
+            engine: placed.engine,
+            until: self.moments.load(Ordering::Acquire),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Returns true if any SA was ever moved, or takes over from another.
     pub fn any(&self) -> bool {
-        self.moves.load(Ordering::Acquire) > 0
+        self.moments.load(Ordering::Acquire) > 0
     }
 }
 
-/// The last move that a worker has taken note of, in one direction.
+/// The place of an SA that a worker has met, and the moments before the worker lets engines finish.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting {
+    engine: u8,
+    /// The last moment so far.
+    until: u64,
+}
+
+impl Meeting {
+    /// The engine of the SA. All others have to finish.
+    pub fn engine(&self) -> u8 {
+        self.engine
+    }
+}
+
+/// The last moment that a worker has taken note of, in one direction: for each engine, as of when no packet was in any
+/// other.
 #[derive(Debug, Default)]
-pub struct Settled(u64);
+pub struct Settled([u64; ENGINES_MAX]);
 
 impl Settled {
-    /// Returns true if the SA's packets may go to its engine at once. If not, let every engine finish, call
-    /// [`Self::settle`], and ask the SA again where it is: it may have moved meanwhile.
+    /// Returns true if the SA's packets may go to its engine at once. If not, [meet](Placements::meet) the SA, let all
+    /// engines but the SA's finish, and call [`Self::settle`]. Then ask the SA again where it is: it may have moved
+    /// meanwhile.
     pub fn knows(&self, placed: Placed) -> bool {
-        placed.moment <= self.0
+        let settled = self.0.get(usize::from(placed.engine));
+        // There is no such engine, so nothing can be known of it.
+        settled.is_none_or(|settled| placed.moment <= *settled)
     }
 
-    /// Notes all moves so far, so that many moves at once cost one pause. No packet may be in any engine. The places
-    /// that SAs have after this call are the ones that later calls of [`Self::knows`] are about.
-    pub fn settle(&mut self, placements: &Placements) {
-        // Whoever sees the number of a move sees the place that it gave.
-        self.0 = self.0.max(placements.moves.load(Ordering::Acquire));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_move_is_known_once_it_is_settled() {
-        let placements = Placements::default();
-        let (first, second) = (Placement::default(), Placement::default());
-        let mut settled = Settled::default();
-        assert!(!placements.any());
-        assert!(settled.knows(first.get()));
-
-        placements.place(&first, 1);
-        placements.place(&second, 2);
-        assert!(placements.any());
-        assert_eq!(first.get().engine, 1);
-        assert_eq!(second.get().engine, 2);
-        assert!(!settled.knows(first.get()));
-        // All moves are settled together.
-        settled.settle(&placements);
-        assert!(settled.knows(first.get()) && settled.knows(second.get()));
-
-        let new = Placement::default();
-        new.begin(1);
-        assert_eq!(new.get().engine, 1);
-        assert!(Settled::default().knows(new.get()), "it was moved nowhere");
-
-        placements.place(&first, 0);
-        assert!(!settled.knows(first.get()));
-        assert!(settled.knows(second.get()));
-        settled.settle(&placements);
-        assert!(settled.knows(first.get()));
-    }
-
-    #[test]
-    fn a_successor_with_another_engine_counts_as_moved() {
-        let placements = Placements::default();
-        let (old, new) = (Placement::default(), Placement::default());
-        let mut settled = Settled::default();
-        placements.succeed(&new, &old);
-        assert!(settled.knows(new.get()) && !placements.any());
-
-        placements.place(&old, 1);
-        settled.settle(&placements);
-        placements.succeed(&new, &old);
-        assert_eq!(new.get().engine, 0);
-        assert!(
-            !settled.knows(new.get()),
-            "the engine has packets of the old one"
-        );
-
-        // With the same engine, only workers that do not know the old SA's move have to let engines finish.
-        let next = Placement::default();
-        next.begin(1);
-        placements.succeed(&next, &old);
-        assert_eq!(next.get(), old.get());
-        assert!(!Settled::default().knows(next.get()) && settled.knows(next.get()));
+    /// Notes all moments up to the meeting, so that many moves at once cost one pause. Since the meeting every engine
+    /// but the SA's must have been empty.
+    pub fn settle(&mut self, meeting: Meeting) {
+        if let Some(settled) = self.0.get_mut(usize::from(meeting.engine)) {
+            *settled = meeting.until.max(*settled);
+        }
     }
 }

@@ -104,6 +104,12 @@ impl AddressRange {
         }
     }
 
+    /// Returns true if an address is in both ranges.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let same_version = self.first.is_ipv4() == other.first.is_ipv4();
+        same_version && self.first <= other.last && other.first <= self.last
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, self.last, address) {
             (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(a)) => first <= a && a <= last,
@@ -142,6 +148,15 @@ impl PortRange {
         }
     }
 
+    /// Returns true if a packet can match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (*self, *other) {
+            (Self::Any, _) | (_, Self::Any) | (Self::Opaque, Self::Opaque) => true,
+            (Self::Range(first, last), Self::Range(from, to)) => first <= to && from <= last,
+            (Self::Opaque, Self::Range(..)) | (Self::Range(..), Self::Opaque) => false,
+        }
+    }
+
     pub fn contains(&self, port: Option<u16>) -> bool {
         match (*self, port) {
             (Self::Any, _) | (Self::Opaque, None) => true,
@@ -162,6 +177,11 @@ pub enum NextLayer {
 }
 
 impl NextLayer {
+    /// Returns true if a packet can match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self == other || [self, other].contains(&&Self::Any)
+    }
+
     pub fn contains(&self, protocol: Option<u8>) -> bool {
         match *self {
             Self::Any => true,
@@ -224,6 +244,15 @@ impl Selector {
             local_ports: local.ports,
             remote_ports: remote.ports,
         })
+    }
+
+    /// Returns true if a packet can match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.remote.overlaps(&other.remote)
+            && self.local.overlaps(&other.local)
+            && self.protocol.overlaps(&other.protocol)
+            && self.local_ports.overlaps(&other.local_ports)
+            && self.remote_ports.overlaps(&other.remote_ports)
     }
 
     pub fn matches(&self, flow: &Flow) -> bool {
@@ -311,6 +340,12 @@ impl SelectorSet {
 
     pub fn matches(&self, flow: &Flow) -> bool {
         self.0.iter().any(|selector| selector.matches(flow))
+    }
+
+    /// Returns true if a packet can match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let mut own = self.0.iter();
+        own.any(|one| other.0.iter().any(|other| one.overlaps(other)))
     }
 
     pub fn as_slice(&self) -> &[Selector] {

@@ -1,5 +1,5 @@
-//! Tests SAs that are moved between engines, which are late, full and lost. Every packet arrives once and in order,
-//! and no nonce seals two texts.
+//! Tests SAs that are moved between engines, which are late, full and lost, and SAs that take flows over from others.
+//! Every packet of a flow arrives once and in order, and no nonce seals two texts.
 
 mod common;
 
@@ -26,7 +26,7 @@ use esplanade_ipsec::wire::IpView;
 
 const GCM: Transform = Transform::ESP[0];
 const PACKETS: u64 = 1_000_000;
-const SAS: usize = 4;
+const FLOWS: usize = 4;
 const WAYS: usize = 2;
 /// The number of batches that an engine can hold.
 const DEPTH: usize = 5;
@@ -171,16 +171,19 @@ impl<W> Ways<W> {
     }
 }
 
-/// Per SA: the sequence numbers that were sent last, and the number of delivered packets.
+/// Per SA: the sequence numbers that were sent last. Per flow: the number of sent and of delivered packets.
 #[derive(Default)]
 struct Order {
-    sent: [u64; SAS],
-    delivered: [u64; SAS],
+    of_sas: Vec<u64>,
+    sent: [u64; FLOWS],
+    delivered: [u64; FLOWS],
 }
 
 struct World {
     database: Database,
     pairs: Vec<Pair>,
+    /// The SA of each flow.
+    flows: [usize; FLOWS],
     seal: Ways<Outbound>,
     open: Ways<Inbound>,
     order: Order,
@@ -201,28 +204,30 @@ impl World {
             for train in batch.trains(ONE) {
                 let word = |at: usize| u32::from_be_bytes(*train.esp[at..].first_chunk().unwrap());
                 let (sa, number) = (sa_of(&self.pairs, word(0)), u64::from(word(4)));
-                assert_eq!(number, self.order.sent[sa] + 1, "SA {sa}");
-                self.order.sent[sa] = number;
+                assert_eq!(number, self.order.of_sas[sa] + 1, "SA {sa}");
+                self.order.of_sas[sa] = number;
                 self.wire.push_back((sa, train.esp.to_vec()));
             }
             walk.recycle(batch);
         }
     }
 
-    fn drain_outbound(&mut self) {
+    fn settle_outbound(&mut self, sa: &OutboundSa) {
         self.seal.drains += 1;
+        let meeting = self.database.placements().meet(&sa.common.placement);
+        let own = usize::from(meeting.engine());
         let busy = |walk: &Outbound| walk.waiting() + walk.in_engine() > 0;
-        while let Some(way) = (0..WAYS).find(|way| busy(&self.seal.ways[*way].0)) {
+        while let Some(way) = (0..WAYS).find(|way| *way != own && busy(&self.seal.ways[*way].0)) {
             self.seal_and_send(way);
         }
-        self.seal.settled.settle(self.database.placements());
+        self.seal.settled.settle(meeting);
     }
 
     fn send(&mut self, sa: usize, packet: &[u8]) {
         let outbound_sa = Arc::clone(&self.pairs[sa].outbound);
         let placed = outbound_sa.common.placement.get();
         if !self.seal.settled.knows(placed) {
-            self.drain_outbound();
+            self.settle_outbound(&outbound_sa);
         }
         let (way, view) = (usize::from(placed.engine), IpView::parse(packet).unwrap());
         let segments = Segments::one(packet.len());
@@ -250,29 +255,32 @@ impl World {
         while let Some(batch) = walk.poll(engine) {
             for packet in batch.delivered() {
                 let payload = &batch.packet(packet)[28..];
-                let (sa, number) = (payload[0] as usize, payload[1..9].try_into().unwrap());
+                let (flow, number) = (payload[0] as usize, payload[1..9].try_into().unwrap());
                 let number = u64::from_be_bytes(number);
-                assert_eq!(number, self.order.delivered[sa], "SA {sa}");
-                self.order.delivered[sa] += 1;
+                assert_eq!(number, self.order.delivered[flow], "flow {flow}");
+                self.order.delivered[flow] += 1;
             }
             walk.recycle(batch);
         }
     }
 
-    fn drain_inbound(&mut self) {
+    fn settle_inbound(&mut self, sa: usize) {
         self.open.drains += 1;
+        let placement = &self.pairs[sa].inbound.common.placement;
+        let meeting = self.database.placements().meet(placement);
+        let own = usize::from(meeting.engine());
         let busy = |walk: &Inbound| walk.waiting() + walk.in_engine() > 0;
-        while let Some(way) = (0..WAYS).find(|way| busy(&self.open.ways[*way].0)) {
+        while let Some(way) = (0..WAYS).find(|way| *way != own && busy(&self.open.ways[*way].0)) {
             self.open_and_deliver(way);
         }
-        self.open.settled.settle(self.database.placements());
+        self.open.settled.settle(meeting);
     }
 
     fn receive(&mut self) {
         while let Some((sa, esp)) = self.wire.pop_front() {
             let placed = self.pairs[sa].inbound.common.placement.get();
             if !self.open.settled.knows(placed) {
-                self.drain_inbound();
+                self.settle_inbound(sa);
             }
             let way = usize::from(placed.engine);
             while !self.open.ways[way].0.has_room() {
@@ -282,6 +290,21 @@ impl World {
             let pushed = self.open.ways[way].0.push_copy(sad, &esp, &facts());
             assert_eq!(pushed, Ok(()));
         }
+    }
+
+    /// Makes an SA that takes a flow over. The flow changes at a packet of its own, later.
+    fn succeed(&mut self, engines: [u8; 2]) -> usize {
+        let pair = Pair::new(self.database.sad());
+        for (half, engine) in [&pair.outbound.common, &pair.inbound.common]
+            .into_iter()
+            .zip(engines)
+        {
+            half.placement.begin(engine);
+            self.database.placements().expect(&half.placement);
+        }
+        self.pairs.push(pair);
+        self.order.of_sas.push(0);
+        self.pairs.len() - 1
     }
 
     fn is_done(&self) -> bool {
@@ -314,24 +337,32 @@ impl Pair {
 fn a_million_packets_come_once_and_in_order() {
     let database = Database::new();
     let mut world = World {
-        pairs: (0..SAS).map(|_| Pair::new(database.sad())).collect(),
+        pairs: (0..FLOWS).map(|_| Pair::new(database.sad())).collect(),
+        flows: std::array::from_fn(|flow| flow),
         database,
         seal: Ways::new(1, || Outbound::new(LIMITS)),
         open: Ways::new(7, || Inbound::new(LIMITS)),
-        order: Order::default(),
+        order: Order {
+            of_sas: vec![0; FLOWS],
+            ..Order::default()
+        },
         wire: VecDeque::new(),
     };
     let mut dice = Dice(2026);
-    let mut made = [0u64; SAS];
+    // The successor of each flow's SA, if there is one.
+    let mut next = [None; FLOWS];
     let mut sent = 0;
     while !world.is_done() {
         for _ in 0..BURST.min(PACKETS - sent) {
-            let sa = dice.below(SAS as u64) as usize;
-            let mut payload = vec![sa as u8];
-            payload.extend(made[sa].to_be_bytes());
+            let flow = dice.below(FLOWS as u64) as usize;
+            let mut payload = vec![flow as u8];
+            payload.extend(world.order.sent[flow].to_be_bytes());
             payload.resize(9 + dice.below(24) as usize, 0x5a);
-            world.send(sa, &inner(4, &payload));
-            made[sa] += 1;
+            if dice.one_in(1000) {
+                world.flows[flow] = next[flow].take().unwrap_or(world.flows[flow]);
+            }
+            world.send(world.flows[flow], &inner(4, &payload));
+            world.order.sent[flow] += 1;
             sent += 1;
         }
         world.receive();
@@ -340,15 +371,22 @@ fn a_million_packets_come_once_and_in_order() {
             world.open_and_deliver(way);
         }
         if dice.one_in(40) {
-            let pair = &world.pairs[dice.below(SAS as u64) as usize];
+            // Successors move too before their flow comes.
+            let pair = &world.pairs[world.pairs.len() - 1 - dice.below(FLOWS as u64) as usize];
             let engine = dice.below(WAYS as u64) as u8;
             let both = [&pair.outbound.common, &pair.inbound.common];
             let placement = &both[dice.below(2) as usize].placement;
             world.database.placements().place(placement, engine);
         }
+        let flow = dice.below(FLOWS as u64) as usize;
+        if next[flow].is_none() && dice.one_in(60) {
+            let engines = [0, 1].map(|_| dice.below(WAYS as u64) as u8);
+            next[flow] = Some(world.succeed(engines));
+        }
     }
-    assert_eq!(world.order.delivered, made);
-    assert_eq!(world.order.sent, made);
+    assert_eq!(world.order.delivered, world.order.sent);
+    assert_eq!(world.order.of_sas.iter().sum::<u64>(), PACKETS);
+    assert!(world.pairs.len() > 300, "{} SAs", world.pairs.len());
     for (drains, lost) in [
         (world.seal.drains, world.seal.lost),
         (world.open.drains, world.open.lost),

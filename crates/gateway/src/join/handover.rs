@@ -1,5 +1,6 @@
 //! The times at which outbound traffic changes to a new SA, and for which an old inbound SPI still receives.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::event::ChildSaId;
@@ -54,10 +55,9 @@ impl Handover {
         let Some(new) = child_sas.get(child) else {
             return false;
         };
-        for old in policy.outbound_sas() {
-            if alike(&old, &new.outbound) {
-                succeed(placements, &new.outbound, &old);
-            }
+        let mut in_use = policy.outbound_sas().into_iter();
+        if in_use.any(|old| takes_over(&new.outbound, &old)) {
+            placements.expect(&new.outbound.common.placement);
         }
         policy.install(new.outbound.clone());
         let older = child_sas.of_policy(policy.id);
@@ -86,7 +86,7 @@ impl Handover {
             let mut left = child_sas.of_policy(policy.id).rev();
             let next = left.find(|(_, sa)| sa.is_sending() && alike(&sa.outbound, &gone.outbound));
             if let Some((_, next)) = next {
-                succeed(placements, &next.outbound, &gone.outbound);
+                placements.expect(&next.outbound.common.placement);
                 policy.install(next.outbound.clone());
             }
         }
@@ -121,7 +121,7 @@ fn sends_like(policy: &Policy, sa: &OutboundSa) -> bool {
     in_use.any(|other| alike(&other, sa))
 }
 
-/// An SA that takes over packets with another engine does not overtake them.
-fn succeed(placements: &Placements, new: &OutboundSa, old: &OutboundSa) {
-    placements.succeed(&new.common.placement, &old.common.placement);
+/// Tells whether packets of `old` may go through `new` from now on.
+fn takes_over(new: &Arc<OutboundSa>, old: &Arc<OutboundSa>) -> bool {
+    !Arc::ptr_eq(new, old) && new.common.selectors.overlaps(&old.common.selectors)
 }

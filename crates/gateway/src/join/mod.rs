@@ -8,6 +8,7 @@
 //! | `child_sas` | which child SAs are installed, and which of them are used or due |
 //! | `handover` | when outbound traffic changes to a new SA, and how long an old SPI receives |
 //! | `placement` | which engine or device carries an SA |
+//! | `succession` | which SAs may take over packets that engines have from other SAs |
 //! | `routes` | which traffic is led into the TUN device |
 //! | `dummies` | which SAs send dummy packets |
 //! | `translate` | what a negotiated SA is in terms of the data plane |
@@ -22,8 +23,9 @@ mod placement;
 mod policy;
 mod policy_book;
 mod routes;
+mod succession;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod translate;
 
 use std::net::SocketAddr;
@@ -46,6 +48,7 @@ use handover::Handover;
 use placement::Placement;
 use policy_book::{PolicyBook, PolicySelectors};
 use routes::RouteBook;
+use succession::{Succession, expect, overlap, renew};
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
 pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
@@ -90,6 +93,7 @@ pub struct Join {
     child_sas: ChildSas,
     handover: Handover,
     placement: Placement,
+    succession: Succession,
     routes: RouteBook,
     dummies: DummySchedule,
     shield_changed: bool,
@@ -104,11 +108,17 @@ impl Join {
             child_sas: ChildSas::default(),
             handover: Handover::default(),
             placement: Placement::default(),
+            succession: Succession::default(),
             routes: RouteBook::default(),
             dummies: DummySchedule::default(),
             shield_changed: false,
             tables_changed: false,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn database(&self) -> Arc<Database> {
+        Arc::clone(&self.database)
     }
 
     /// Lets SAs go to the FPGA core from now on.
@@ -165,6 +175,10 @@ impl Join {
             .follow(&self.database, &self.policies, &mut self.child_sas);
         self.policies.drop_unused();
         self.settle();
+        // A flow may have come from an SA of another policy.
+        for (_, child) in self.child_sas.iter() {
+            renew(self.database.placements(), &child.outbound.common);
+        }
     }
 
     /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
@@ -190,22 +204,59 @@ impl Join {
         let halves = translate::halves(event, options, &selectors.set, policy, now_ms)?;
         let choice = self.placement.choice(configured);
         let carrier = self.placement.offload(configured, choice, &halves)?;
-        self.database.sad().insert(halves.0.clone())?;
+        let inbound = halves.0.clone();
         let name = (event.connection.clone(), event.name.clone());
         let made_by_peer = !event.initiator && event.rekeyed_from.is_none();
         let mut child = InstalledChild::new(name, policy, halves, carrier, made_by_peer);
         // After a reauthentication an SA replaces another although it does not say so.
         let newest = || self.child_sas.newest_like(policy, &child.outbound);
-        let replaces = event.rekeyed_from.or_else(newest);
-        let replaces = replaces.and_then(|id| Some((id, self.child_sas.get(id)?)));
-        let ids = (event.child, replaces);
+        let ids = (event.child, event.rekeyed_from.or_else(newest));
         self.placement
             .begin(&self.database, ids, &mut child, choice);
+        if self.takes_over(&child, event.rekeyed_from) {
+            expect(self.database.placements(), &child);
+        }
+        if let Err(error) = self.database.sad().insert(inbound) {
+            self.placement.forget(event.child);
+            return Err(error.into());
+        }
         self.policies.add_child_sa(policy);
         self.dummies.add(policy, event.child, options.dummies);
         self.child_sas.insert(event.child, child);
         self.tables_changed = true;
         Ok(())
+    }
+
+    /// Tells whether a new SA may take over packets from others. Those of a policy that is new may have had any other.
+    fn takes_over(&self, new: &InstalledChild, rekeyed_from: Option<ChildSaId>) -> bool {
+        let replaced = rekeyed_from.and_then(|id| self.child_sas.get(id));
+        let others = self.others(new.policy, self.policies.is_new(new.policy));
+        self.succession.takes_over(new, others.chain(replaced))
+    }
+
+    /// Lets other SAs take over the packets of one that is gone or will be.
+    fn expect_heirs(&self, gone: &InstalledChild) {
+        let everywhere = self.policies.policy(gone.policy).is_none();
+        let heirs = self.others(gone.policy, everywhere);
+        let placements = self.database.placements();
+        for (index, heir) in heirs.filter(|heir| overlap(heir, gone)).enumerate() {
+            expect(placements, heir);
+            if index == 0 {
+                self.placement.linger(&self.database, gone, heir);
+            }
+        }
+    }
+
+    /// Returns the SAs of a policy, or those of all policies.
+    fn others(
+        &self,
+        policy: PolicyId,
+        everywhere: bool,
+    ) -> Box<dyn Iterator<Item = &InstalledChild> + '_> {
+        match everywhere {
+            true => Box::new(self.child_sas.iter().map(|(_, child)| child)),
+            false => Box::new(self.child_sas.of_policy(policy).map(|(_, child)| child)),
+        }
     }
 
     /// Returns the child that an SA is for: as configured, or as it was configured for the SA that this one replaces.
@@ -269,6 +320,13 @@ impl Join {
         self.placement.forget(event.child);
         self.dummies.remove(gone.policy, event.child);
         self.handover.linger(event.spi_in, now + event.linger);
+        if !event.replaced {
+            self.succession.remember(&gone, now + event.linger);
+            self.expect_heirs(&gone);
+        } else if let Some(heir) = self.child_sas.newest_like(gone.policy, &gone.outbound) {
+            let heir = self.child_sas.get(heir);
+            heir.inspect(|heir| self.placement.linger(&self.database, &gone, heir));
+        }
         if let Some(policy) = self.policies.policy(gone.policy) {
             let (child_sas, placements) = (&self.child_sas, self.database.placements());
             self.handover
@@ -281,6 +339,10 @@ impl Join {
         }
         self.policies.drop_if_unused(gone.policy);
         self.settle();
+        // Packets of their own may have come through the heirs while tables changed.
+        if !event.replaced || self.policies.policy(gone.policy).is_none() {
+            self.expect_heirs(&gone);
+        }
     }
 
     /// Does what is due: switches to SAs that have waited long enough, and frees SPIs that have lingered long enough.
@@ -291,6 +353,7 @@ impl Join {
         for spi in self.handover.take_drained(now) {
             self.database.sad().remove(spi);
         }
+        self.succession.expire(now);
     }
 
     /// Changes the addresses of child SAs, ours and the peer's.

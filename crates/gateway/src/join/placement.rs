@@ -278,33 +278,34 @@ impl Placement {
         }
     }
 
-    /// Assigns a new child SA to an engine. Nothing was sent through the SA yet, but packets may have come in for it.
-    /// Halves of an adaptive child begin where those of the SA are that they replace. Before the SA is sent with,
-    /// [`Placements::succeed`](esplanade_ipsec::placement::Placements::succeed) is due.
+    /// Assigns a new child SA to an engine, before packets can come for the SA. Halves of an adaptive child begin where
+    /// those of the SA are that they replace.
     pub fn begin(
         &mut self,
         database: &Database,
-        (id, replaces): (ChildSaId, Option<(ChildSaId, &InstalledChild)>),
+        (id, replaces): (ChildSaId, Option<ChildSaId>),
         child: &mut InstalledChild,
         choice: EngineChoice,
     ) {
         let [sealing, opening] = match choice {
             EngineChoice::Core => return,
             EngineChoice::Worker(index) => self.able(index, child),
-            EngineChoice::Adaptive => {
-                let replaced = replaces.map(|(replaced, _)| replaced);
-                self.adapt(id, AdaptedFrom::Replaced(replaced), child)
-            }
+            EngineChoice::Adaptive => self.adapt(id, AdaptedFrom::Replaced(replaces), child),
         };
         self.settle_lane(id, [sealing, opening], child);
         child.is_adaptive = choice == EngineChoice::Adaptive;
         child.outbound.common.placement.begin(sealing);
         place(database, &child.inbound.common, opening);
-        if let Some((_, replaced)) = replaces {
-            let (new, old) = (&child.inbound.common, &replaced.inbound.common);
-            database
-                .placements()
-                .succeed(&new.placement, &old.placement);
+    }
+
+    /// Lets the last packets that come in for an SA that is gone go where those of its heir go, because they may come
+    /// between those.
+    pub fn linger(&self, database: &Database, gone: &InstalledChild, heir: &InstalledChild) {
+        let by_engines = |child: &InstalledChild| matches!(child.carrier, Carrier::Cpu(_));
+        if by_engines(gone) && by_engines(heir) {
+            let index = heir.inbound.common.placement.get().engine;
+            let [_, opening] = self.able(index, gone);
+            place(database, &gone.inbound.common, opening);
         }
     }
 

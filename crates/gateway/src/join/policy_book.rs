@@ -74,6 +74,8 @@ pub(super) struct PolicyBook {
     groups: BTreeMap<PolicyId, PolicyGroup>,
     by_selectors: HashMap<GroupKey, PolicyId>,
     next_id: u32,
+    /// `next_id` when the SPD was built last.
+    built_id: u32,
     /// The SPD was not built again since a policy changed.
     spd_lags: bool,
     changes: Vec<PolicyChange>,
@@ -88,6 +90,7 @@ impl Default for PolicyBook {
             by_selectors: HashMap::new(),
             // Policy 0 stands for all policies that are not Protect.
             next_id: 1,
+            built_id: 1,
             spd_lags: false,
             changes: Vec::new(),
         }
@@ -250,6 +253,11 @@ impl PolicyBook {
         Some(&self.groups.get(&id)?.policy)
     }
 
+    /// Tells whether the policy is not in the SPD yet.
+    pub fn is_new(&self, id: PolicyId) -> bool {
+        id.0 >= self.built_id
+    }
+
     /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, id: PolicyId) -> bool {
         self.groups.get(&id).is_some_and(PolicyGroup::asks)
@@ -314,6 +322,7 @@ impl PolicyBook {
         if !std::mem::take(&mut self.spd_lags) {
             return None;
         }
+        self.built_id = self.next_id;
         let protect = self.groups.values().map(|group| {
             let action = Action::Protect(group.policy.clone());
             let place = (group.order, group.hold, group.policy.id);

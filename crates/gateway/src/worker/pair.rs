@@ -212,36 +212,55 @@ pub fn pair(options: PairOptions) -> [PairSite; 2] {
         let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
         policy.install(Arc::clone(&outbound));
         database.publish_spd(spd(index, policy));
-        let (paths, counters) = (Arc::<PathMtus>::default(), Arc::<IoCounters>::default());
-        let config = PlaneConfig {
-            ports: vec![TunPort::new(0, true, options.processing.mss_clamp), {
-                TunPort::new(OTHER, true, None)
-            }],
-            database: Arc::clone(&database),
-            paths: Arc::clone(&paths),
-            receive_len: 1 << 18,
-            flows: 1024,
-            workers: options.workers,
-            processing: options.processing,
-            dummies: None,
-            engines: engines.next().unwrap_or_default(),
-            counters: Arc::clone(&counters),
-            now_ns: 0,
-        };
-        let mut site = PairSite {
-            plane: DataPlane::new(RecordedIo::default(), config).unwrap(),
-            database,
-            outbound,
-            inbound,
-            paths,
-            counters,
-            ike: Vec::new(),
+        let sas = (outbound, inbound);
+        let options = (options.udp_encap, options.processing, options.workers);
+        site(
             index,
-            udp_encap: options.udp_encap,
-        };
-        site.at(1000);
-        site
+            database,
+            sas,
+            engines.next().unwrap_or_default(),
+            options,
+        )
     })
+}
+
+/// Makes one of two sites, with the SAs in its database. The options are: encapsulation in UDP, processing, workers.
+pub fn site(
+    index: usize,
+    database: Arc<Database>,
+    (outbound, inbound): (Arc<OutboundSa>, Arc<InboundSa>),
+    engines: Vec<EngineSource>,
+    (udp_encap, processing, workers): (bool, Processing, usize),
+) -> PairSite {
+    let (paths, counters) = (Arc::<PathMtus>::default(), Arc::<IoCounters>::default());
+    let config = PlaneConfig {
+        ports: vec![TunPort::new(0, true, processing.mss_clamp), {
+            TunPort::new(OTHER, true, None)
+        }],
+        database: Arc::clone(&database),
+        paths: Arc::clone(&paths),
+        receive_len: 1 << 18,
+        flows: 1024,
+        workers,
+        processing,
+        dummies: None,
+        engines,
+        counters: Arc::clone(&counters),
+        now_ns: 0,
+    };
+    let mut site = PairSite {
+        plane: DataPlane::new(RecordedIo::default(), config).unwrap(),
+        database,
+        outbound,
+        inbound,
+        paths,
+        counters,
+        ike: Vec::new(),
+        index,
+        udp_encap,
+    };
+    site.at(1000);
+    site
 }
 
 fn net(index: usize) -> AddressRange {

@@ -30,6 +30,12 @@ macro_rules! atomics {
         #[derive(Debug)]
         pub struct $name(loom::$name);
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(0)
+            }
+        }
+
         impl $name {
             pub fn new(value: $int) -> Self {
                 Self(loom::$name::new(value))

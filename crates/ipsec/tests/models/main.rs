@@ -13,6 +13,9 @@ mod lifetime;
 #[path = "../../src/pace.rs"]
 mod pace;
 #[allow(dead_code)]
+#[path = "../../src/placement.rs"]
+mod placement;
+#[allow(dead_code)]
 #[path = "../../src/replay.rs"]
 mod replay;
 #[allow(dead_code)]
@@ -25,6 +28,7 @@ use lifetime::{Lifetime, LifetimeEvent, LifetimeLimits};
 use loom::sync::Arc;
 use loom::thread;
 use pace::{Pace, SHARED_WINDOW};
+use placement::{Placement, Placements, Settled};
 use replay::{ReplayError, ReplayWindow};
 use sequence::SequenceAllocator;
 
@@ -351,4 +355,92 @@ fn one_worker_at_a_time_holds_numbers_for_a_small_window() {
         };
         on_threads(&shared, vec![job(2), job(2)]);
     });
+}
+
+/// Two SAs and the number of the one that carries the flow, as a policy has it.
+#[derive(Default)]
+struct Succession {
+    placements: Placements,
+    sas: [Placement; 2],
+    other: Placement,
+    sends: AtomicU64,
+}
+
+/// A worker with two engines that give nothing back before they have to.
+#[derive(Default)]
+struct TwoEngines {
+    settled: Settled,
+    /// The engine has packets of the flow.
+    pending: [bool; 2],
+}
+
+impl TwoEngines {
+    fn send(&mut self, shared: &Succession, placement: &Placement) -> usize {
+        loop {
+            let placed = placement.get();
+            if self.settled.knows(placed) {
+                return placed.engine.into();
+            }
+            let meeting = shared.placements.meet(placement);
+            self.pending[1 - usize::from(meeting.engine())] = false;
+            self.settled.settle(meeting);
+        }
+    }
+
+    fn send_flow(&mut self, shared: &Succession) {
+        let sa = shared.sends.load(Ordering::Acquire) as usize;
+        let engine = self.send(shared, &shared.sas[sa]);
+        assert!(!self.pending[1 - engine], "a packet is overtaken");
+        self.pending[engine] = true;
+    }
+
+    fn send_other(&mut self, shared: &Succession) {
+        self.send(shared, &shared.other);
+    }
+}
+
+type SuccessionJob = fn(&Succession);
+
+/// The second SA has another engine than the first, and takes over.
+fn take_over(shared: &Succession) {
+    shared.placements.expect(&shared.sas[1]);
+    shared.sends.store(1, Ordering::Release);
+}
+
+fn move_twice(shared: &Succession) {
+    shared.placements.place(&shared.sas[0], 1);
+    shared.placements.place(&shared.sas[0], 0);
+}
+
+fn work(shared: &Succession) {
+    let mut engines = TwoEngines::default();
+    engines.send_flow(shared);
+    engines.send_other(shared);
+    engines.send_flow(shared);
+}
+
+/// This worker settles the moves of another SA, and so other moments than the flow's.
+fn move_other(shared: &Succession) {
+    let mut engines = TwoEngines::default();
+    engines.send_flow(shared);
+    shared.placements.place(&shared.other, 1);
+    engines.send_other(shared);
+    engines.send_flow(shared);
+}
+
+#[test]
+fn workers_let_engines_finish_whatever_moves_beside_it() {
+    const CASES: [(&[SuccessionJob], usize); 4] = [
+        (&[work, take_over, work], 2),
+        (&[move_other, take_over], PREEMPTIONS),
+        (&[work, move_twice, work], 2),
+        (&[work, move_twice], PREEMPTIONS),
+    ];
+    for (jobs, preemptions) in CASES {
+        model(Some(preemptions), move || {
+            let shared = Arc::new(Succession::default());
+            shared.sas[1].begin(1);
+            on_threads(&shared, jobs.to_vec());
+        });
+    }
 }

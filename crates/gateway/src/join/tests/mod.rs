@@ -6,6 +6,7 @@ mod handover;
 mod placement;
 mod policy_book;
 mod routes;
+mod succession;
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use esplanade_ipsec::spd::Decision;
 use super::*;
 use crate::config::SaOptions;
 
-pub(super) const TRAP: PolicyKind = PolicyKind::Protect { trap: true };
+pub(crate) const TRAP: PolicyKind = PolicyKind::Protect { trap: true };
 const NO_TRAP: PolicyKind = PolicyKind::Protect { trap: false };
 
-pub(super) fn ends(cidr: &str) -> Vec<TrafficSelector> {
+pub(crate) fn ends(cidr: &str) -> Vec<TrafficSelector> {
     let (address, length) = cidr.split_once('/').unwrap();
     let addresses =
         AddressRange::from_prefix(address.parse().unwrap(), length.parse().unwrap()).unwrap();
@@ -35,7 +36,7 @@ pub(super) fn ends(cidr: &str) -> Vec<TrafficSelector> {
     }]
 }
 
-fn wire(cidr: &str) -> Vec<wire::TrafficSelector> {
+pub(crate) fn wire(cidr: &str) -> Vec<wire::TrafficSelector> {
     let addresses = ends(cidr)[0].addresses;
     vec![wire::TrafficSelector::addresses(
         addresses.first(),
@@ -43,7 +44,7 @@ fn wire(cidr: &str) -> Vec<wire::TrafficSelector> {
     )]
 }
 
-pub(super) fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredPolicy {
+pub(crate) fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredPolicy {
     ConfiguredPolicy {
         connection: "site".into(),
         child: child.into(),
@@ -55,7 +56,12 @@ pub(super) fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredP
     }
 }
 
-fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> ChildSaInstalled {
+pub(crate) fn installed(
+    join: &Join,
+    id: u64,
+    remote: &str,
+    rekeyed_from: Option<u64>,
+) -> ChildSaInstalled {
     let transform = Transform::ESP[0];
     let key = || vec![id as u8; transform.key_material_len()].into();
     ChildSaInstalled {
@@ -91,7 +97,7 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
     }
 }
 
-fn deleted(sa: &ChildSaInstalled, replaced: bool, then: EndAction) -> ChildSaDeleted {
+pub(crate) fn deleted(sa: &ChildSaInstalled, replaced: bool, then: EndAction) -> ChildSaDeleted {
     ChildSaDeleted {
         ike_sa: sa.ike_sa,
         child: sa.child,
@@ -125,7 +131,7 @@ fn send(join: &Join, remote: &str) -> Result<u32, String> {
     }
 }
 
-fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
+pub(crate) fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
     let mut join = Join::new(Arc::new(Database::new()));
     join.configure(policies);
     join

@@ -307,64 +307,6 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
     }
 }
 
-#[test]
-fn a_successor_overtakes_nothing() {
-    let moments = |join: &Join, sa: &ChildSaInstalled| {
-        let child = join.child(sa.child).unwrap();
-        let halves = [&child.outbound.common, &child.inbound.common];
-        halves.map(|half| half.placement.get().moment)
-    };
-    let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
-    let first = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&first, 0).unwrap();
-    join.use_outbound(first.child, Instant::now());
-    assert_eq!(moments(&join, &first), [0, 0]);
-    busy_second(&mut join, first.child, 0, true);
-    busy_second(&mut join, first.child, 1, true);
-
-    // A reauthentication names no SA that is replaced.
-    let second = installed(&join, 2, "10.2.0.0/16", None);
-    join.install(&second, 0).unwrap();
-    join.use_outbound(second.child, Instant::now());
-    assert_eq!(engines(&join, second.child), Some(["gpu", "gpu"]));
-    assert_eq!(moments(&join, &second)[0], moments(&join, &first)[0]);
-
-    // The next SA is with the CPU, and the GPU may still have packets of the former one.
-    join.set_gpu_limits(GpuLimits {
-        keys: 0,
-        ..GpuLimits::default()
-    });
-    join.set_engine(None, "net", "cpu").unwrap();
-    let former = moments(&join, &second);
-    let third = installed(&join, 3, "10.2.0.0/16", None);
-    join.install(&third, 0).unwrap();
-    join.use_outbound(third.child, Instant::now());
-    let last = moments(&join, &third);
-    assert!(
-        last[0] >= former[0] && last[1] >= former[1],
-        "{former:?}, {last:?}"
-    );
-    join.set_engine(None, "net", "gpu").unwrap();
-    join.set_gpu_limits(GpuLimits::default());
-    let (former, fourth) = (
-        moments(&join, &third),
-        installed(&join, 4, "10.2.0.0/16", None),
-    );
-    join.placement.forget_orders();
-    join.set_engine(None, "net", "cpu").unwrap();
-    join.install(&fourth, 0).unwrap();
-    let third_place = &join.child(third.child).unwrap().outbound.common.placement;
-    join.database.placements().place(third_place, 1);
-    let moved = moments(&join, &third);
-    assert!(moved[0] > former[0]);
-    join.use_outbound(fourth.child, Instant::now());
-    assert!(moments(&join, &fourth)[0] > moved[0]);
-    // The newest SA ends, and the one before carries on with another engine.
-    let fourth_place = moments(&join, &fourth)[0];
-    join.delete(&deleted(&fourth, false, EndAction::Clear), Instant::now());
-    assert!(moments(&join, &third)[0] > fourth_place);
-}
-
 /// Lanes for some transforms, and what was asked for.
 #[derive(Clone, Debug, Default)]
 struct FakeLanes {

@@ -92,19 +92,23 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Returns the engine that now serves the SA. If the SA was moved, its earlier packets are sent
-    /// first.
+    /// Returns the engine that now serves the SA. If the SA was moved, or takes over from another, earlier packets are
+    /// sent first.
     pub(super) fn outbound_index(&mut self, sa: &OutboundSa) -> usize {
         if self.seal.len() == 1 {
             return 0;
         }
-        let mut placed = sa.common.placement.get();
-        while !self.sealed.knows(placed) {
-            self.drain();
-            self.sealed.settle(self.database.placements());
-            placed = sa.common.placement.get();
+        let last = self.seal.len() - 1;
+        let placement = &sa.common.placement;
+        loop {
+            let placed = placement.get();
+            if self.sealed.knows(placed) {
+                return usize::from(placed.engine).min(last);
+            }
+            let meeting = self.database.placements().meet(placement);
+            self.drain_all_but(Some(usize::from(meeting.engine()).min(last)));
+            self.sealed.settle(meeting);
         }
-        usize::from(placed.engine).min(self.seal.len() - 1)
     }
 
     /// Tells whether another read of a TUN device finds room, if necessary after
@@ -130,8 +134,14 @@ impl<I: PacketIo> DataPlane<I> {
     /// Seals and sends every packet. An engine that stands still is lost sooner than usual, because the worker stands
     /// still with it. The CPU then does what the engine has.
     pub fn drain(&mut self) {
-        self.seal_waiting(BatchChoice::All);
-        for index in 0..self.seal.len() {
+        self.drain_all_but(None);
+    }
+
+    fn drain_all_but(&mut self, spared: Option<usize>) {
+        for index in (0..self.seal.len()).filter(|index| Some(*index) != spared) {
+            self.seal_through(index, BatchChoice::All);
+        }
+        for index in (0..self.seal.len()).filter(|index| Some(*index) != spared) {
             while !self.seal[index].is_empty() && self.wait_for_seal(index, STANDING_MS) {}
         }
     }
@@ -153,8 +163,14 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Opens and delivers every packet, like [`Self::drain`].
     pub fn drain_inbound(&mut self) {
-        self.open_waiting(BatchChoice::All);
-        for index in 0..self.open.len() {
+        self.drain_inbound_all_but(None);
+    }
+
+    pub(super) fn drain_inbound_all_but(&mut self, spared: Option<usize>) {
+        for index in (0..self.open.len()).filter(|index| Some(*index) != spared) {
+            self.open_through(index, BatchChoice::All);
+        }
+        for index in (0..self.open.len()).filter(|index| Some(*index) != spared) {
             while !self.open[index].is_empty() && self.wait_for_open(index) {}
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use esplanade_crypto::Protocol;
 use esplanade_ipsec::inbound::{EarlyPacket, Inbound, OpenedBatch, ReceivedPacket};
-use esplanade_ipsec::placement::{Placed, Settled};
+use esplanade_ipsec::placement::{Placement, Settled};
 use esplanade_ipsec::sa::InboundSa;
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -210,18 +210,27 @@ impl<I: PacketIo> DataPlane<I> {
         self.open_and_deliver();
     }
 
-    /// Returns the walk that has the SA now, or that has packets without one. The packets of the SA that other walks
-    /// have are delivered first. An SA may be moved twice within a burst.
+    /// Returns the walk that has the SA now, or that has packets without one. Earlier packets of the SA, and of SAs
+    /// from which it takes over, are delivered first. An SA may be moved twice within a burst.
     fn walk_of(&mut self, sa: Option<&InboundSa>) -> &mut Inbound {
-        let place = || sa.map_or(Placed::default(), |sa| sa.common.placement.get());
-        let mut placed = place();
-        while !self.opened.knows(placed) {
-            self.drain_inbound();
-            self.opened.settle(self.database.placements());
-            placed = place();
-        }
         let last = self.open.len() - 1;
-        &mut self.open[usize::from(placed.engine).min(last)].walk
+        let index = match sa {
+            Some(sa) if last > 0 => self.inbound_index(&sa.common.placement, last),
+            _ => 0,
+        };
+        &mut self.open[index].walk
+    }
+
+    fn inbound_index(&mut self, placement: &Placement, last: usize) -> usize {
+        loop {
+            let placed = placement.get();
+            if self.opened.knows(placed) {
+                return usize::from(placed.engine).min(last);
+            }
+            let meeting = self.database.placements().meet(placement);
+            self.drain_inbound_all_but(Some(usize::from(meeting.engine()).min(last)));
+            self.opened.settle(meeting);
+        }
     }
 
     pub(super) fn deliver(&mut self, opened: &mut OpenedBatch) {
@@ -339,7 +348,7 @@ fn may_be_syn(packet: &[u8]) -> bool {
 pub(super) struct FoundPackets {
     facts: Vec<OuterFacts>,
     packets: Vec<ReceivedPacket>,
-    /// Packets of SAs that were just moved to another engine, with their outer headers.
+    /// Packets of SAs that were just moved to another engine, and those behind them, with their outer headers.
     moved: Vec<(Arc<InboundSa>, Vec<u8>, OuterFacts)>,
     /// Bytes of the arena that the datagrams occupy.
     used: usize,
@@ -387,7 +396,8 @@ impl FoundPackets {
                 return true;
             };
             let placed = sa.common.placement.get();
-            if !opened.knows(placed) {
+            // Behind a packet that waits all others of the burst wait, because they may be of the same flow.
+            if !moved.is_empty() || !opened.knows(placed) {
                 moved.push((sa, packet.to_vec(), *facts));
                 return false;
             }

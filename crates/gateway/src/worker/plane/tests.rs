@@ -1,6 +1,7 @@
 //! Tests the packet path between two data planes, without a host around them.
 
 mod engines;
+mod succession;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -14,10 +14,10 @@ use crate::worker::plane::engine_slot::STANDING_MS;
 
 /// Controls the engines of a device. They return nothing while the gate is closed.
 #[derive(Default)]
-struct EngineGate {
-    is_open: AtomicBool,
+pub(super) struct EngineGate {
+    pub(super) is_open: AtomicBool,
     /// Only every third poll returns a batch.
-    is_slow: AtomicBool,
+    pub(super) is_slow: AtomicBool,
     looks: AtomicU32,
     batches: AtomicU32,
     /// The time for which batches wait for more packets, in microseconds.
@@ -77,7 +77,7 @@ impl Engine for GatedEngine {
     }
 }
 
-fn behind(gate: &Arc<EngineGate>) -> EngineSource {
+pub(super) fn behind(gate: &Arc<EngineGate>) -> EngineSource {
     let gate = Arc::clone(gate);
     EngineSource::new("behind", move || {
         Ok(Box::new(GatedEngine {
