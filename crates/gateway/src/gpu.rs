@@ -398,16 +398,22 @@ impl GpuShared {
             // not freed.
             let mut gpu = ManuallyDrop::new(gpu);
             let driven = catch_unwind(AssertUnwindSafe(|| self.drive(&mut gpu, &queue)));
-            // Whatever the ports have left behind is done by the CPU, from the workers' copies.
-            queue.stop();
             let gpu = ManuallyDrop::into_inner(gpu);
             let error = match driven {
-                Ok(Ok(())) => return drop(gpu),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "its thread panicked".to_owned(),
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("its thread panicked".to_owned()),
             };
+            // Who finds the queue stopped is to find the device out of service.
+            if let Some(error) = &error {
+                self.fail(error);
+            }
+            // Whatever the ports have left behind is done by the CPU, from the workers' copies.
+            queue.stop();
+            if error.is_none() {
+                return drop(gpu);
+            }
             self.report(&gpu);
-            self.fail(&error);
             gpu.abandon();
         }
     }
