@@ -551,7 +551,7 @@ def pipsea(records: Records) -> list[Table]:
             open_ = paper_load or (loads[2] if len(loads) > 2 else None)
             none = missing or table.missing(script("gpu.py"))
             cells = [headline.packets, headline.suite, f"{headline.row}, {record['device']}" if record else headline.row, f"{headline.gbit_s:.2f}"]
-            core = next((case for case in rows if (case["part"], case["engine"]) == ("closed", "cpu")), None)
+            core = next((case for case in rows if (case["part"], case.get("engine")) == ("closed", "cpu")), None)
             cells += [f"{case['gbits']:.2f}" if case else none for case in (full, core)] + [f"{headline.latency_ms:.2f}"]
             cells += [f"{open_['latency_us'] / 1000:.2f}", f"{open_['offered_gbits']:.2f}"] if open_ else [none] * 2
             judged = [verdict(full and full["gbits"], headline.gbit_s), verdict(open_ and open_["latency_us"] / 1000, headline.latency_ms, less=True)]
