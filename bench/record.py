@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -64,15 +66,23 @@ class Bench:
         if self.program:
             command = [str(self.program), *arguments]
         printed = []
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
-            killer = threading.Timer(limit or 0, bench.kill)
-            if limit:
-                killer.start()
-            for line in bench.stdout:
-                print(line, end="", flush=True)
-                printed.append(line)
-            bench.wait()
-            killer.cancel()
+        # Cargo's bench is a child of cargo, and holds the pipe. So a limit ends a whole group of processes.
+        group = 0 if limit else None
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=group) as bench:
+            killer = threading.Timer(limit or 0, os.killpg, (bench.pid, signal.SIGKILL))
+            try:
+                if limit:
+                    killer.start()
+                for line in bench.stdout:
+                    print(line, end="", flush=True)
+                    printed.append(line)
+                bench.wait()
+            except KeyboardInterrupt:
+                if limit:
+                    os.killpg(bench.pid, signal.SIGKILL)
+                raise
+            finally:
+                killer.cancel()
         if bench.returncode != 0:
             why = f"{' '.join(command)} failed with {bench.returncode}"
             if not limit:

@@ -146,13 +146,19 @@ def test_a_record_of_two_cores_counts_both(tmp_path):
     # A machine without AVX-512, later in the list: the better tier is shown.
     older = {"Esplanade aesni": {"median": 8000.0, "ghz": 5.0}}
     write(tmp_path, "vpn-ab-3x-test", cases=[case | {"cpu": cpu, "contenders": older} for cpu in (0, 1)])
-    write(tmp_path, "walk-2x-test", cases=[{"direction": "outbound", "sas": 10000, "policies": 10000, "bytes": 64, "cycles_median": 1000.0}])
+    walk = {"direction": "outbound", "sas": 10000, "policies": 10000, "bytes": 64, "cycles_median": 1000.0}
+    write(tmp_path, "walk-2x-test", cases=[walk])
     found = tables(papers.Records(tmp_path))
     check(found)
     row = next(row for row in found["vpn-ab", "II"].rows if row.cells[1:3] == ["1024", "2"])
     # Two cores of 4 GHz: 2 · 8192 bits ÷ 3000 cycles, and ÷ 4000 with the packet path.
     assert row.cells[4:] == ["avx512", "3000", "4.00", "21.85", "16.38"] and row.verdicts == ["yes"]
     assert found["vpn-ab", "III"].rows[2].verdicts == ["yes"]
+    # A machine of the same name has other instructions: the row says so.
+    write(tmp_path, "walk-2x-test", machine=MACHINE | {"flags": ["avx512f"]}, cases=[walk])
+    found = tables(papers.Records(tmp_path))
+    row = next(row for row in found["vpn-ab", "II"].rows if row.cells[1:3] == ["1024", "2"])
+    assert row.cells[8] == f"16.38 {found['vpn-ab', 'II'].footnotes[papers.OTHER_MACHINE]}"
     single = next(row for row in found["vpn-ab", "II"].rows if row.cells[1:3] == ["1024", "1"])
     assert single.verdicts == [MISSING]
 

@@ -15,7 +15,7 @@ const MIX: [usize; 12] = [40, 576, 40, 40, 1500, 40, 576, 40, 576, 40, 40, 576];
 /// As many packets as keep every lane of the kernels busy.
 const PACKETS: usize = 64;
 const TRIES: usize = 3;
-/// A transform that takes so long is not tried again.
+/// A transform that takes so long twice is not tried again. Once may be another program's fault.
 const LONG: Duration = Duration::from_millis(20);
 
 /// Seals and opens large packets with [`Tier::of`] the transform. Returns nanoseconds for a thousand bytes, or `None` if
@@ -50,9 +50,9 @@ fn cheapest_of_tries(
     let mut best: Vec<_> = keys.map(|key| (key, Duration::MAX)).collect();
     let lens = payloads.iter().map(|len| transform.sealed_len(*len));
     let lens: Vec<usize> = lens.cycle().take(PACKETS).collect();
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         for ((_, key), best) in &mut best {
-            if *best == Duration::MAX || *best < LONG {
+            if attempt < 2 || *best < LONG {
                 *best = (*best).min(seal_and_open(key, &lens, &now));
             }
         }
@@ -76,4 +76,26 @@ fn seal_and_open(key: &KeyContext, lens: &[usize], now: &impl Fn() -> Duration) 
         work(&mut packets);
     }
     now().saturating_sub(begun)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A process that is held up for a while, by another one or by a limit of its group, is not slow.
+    #[test]
+    fn one_pause_does_not_count() {
+        let calls = Cell::new(0);
+        let now = || {
+            let call = calls.replace(calls.get() + 1);
+            // Each measurement takes 1 ms, and the first one 1 s more.
+            Duration::from_millis(call + if call > 0 { 1000 } else { 0 })
+        };
+        let transform = Transform::from_name("AES_GCM_16_128").expect("a transform");
+        let found = by_tier(&[Tier::Portable], transform, now);
+        let bytes: usize = MIX.iter().map(|len| transform.sealed_len(*len)).sum();
+        assert!(found[0].1 < 1000 * 1_000_000 / bytes as u64, "{found:?}");
+    }
 }

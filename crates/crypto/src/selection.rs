@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn new_keys_use_the_cheaper_tier() {
-        // No other test has keys of this transform.
+        // No other test looks at the tier of keys of this transform.
         let transform = Transform::from_name("AES_GCM_12_192").expect("a transform");
         let current = Tier::current();
         let tiers = ways(current, transform).len();

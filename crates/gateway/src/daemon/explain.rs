@@ -8,7 +8,7 @@ use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
-use crate::config;
+use crate::config::{self, EngineKind};
 use crate::explain::running::{self, Gateway};
 use crate::explain::{PacketSpec, Report};
 use crate::net::{KnownMtu, RoutedTo};
@@ -106,7 +106,10 @@ impl Gateway for View<'_> {
         let Some(engine) = join.engine_of_half(child, direction) else {
             return Some(format!("cpu{}", own_tier?));
         };
-        let tier = own_tier.filter(|_| engine == "cpu").unwrap_or_default();
+        // The pool has the CPU engine in other threads.
+        let by_cpu = [EngineKind::Cpu, EngineKind::Pool].map(EngineKind::name);
+        let tier = own_tier.filter(|_| by_cpu.contains(&engine));
+        let tier = tier.unwrap_or_default();
         let why = join.engine_reason(child);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         Some(format!("{engine}{tier}{why}"))
