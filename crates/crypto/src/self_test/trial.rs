@@ -35,7 +35,7 @@ impl Trial {
         let mut packets = Vec::new();
         for (transform, known) in answers().filter(|(one, _)| wants(*one)) {
             for answer in known {
-                packets.push(KnownAnswer::parse(Tier::current(), transform, answer).ok()?);
+                packets.push(KnownAnswer::parse(Tier::of(transform), transform, answer).ok()?);
             }
         }
         let len = packets.iter().map(|answer| 2 * answer.sealed.len()).sum();
