@@ -175,9 +175,11 @@ impl Join {
             .follow(&self.database, &self.policies, &mut self.child_sas);
         self.policies.drop_unused();
         self.settle();
-        // A flow may have come from an SA of another policy.
-        for (_, child) in self.child_sas.iter() {
-            renew(self.database.placements(), &child.outbound.common);
+        if self.placement.can_overtake() {
+            // A flow may have come from an SA of another policy.
+            for (_, child) in self.child_sas.iter() {
+                renew(self.database.placements(), &child.outbound.common);
+            }
         }
     }
 
@@ -229,6 +231,9 @@ impl Join {
 
     /// Tells whether a new SA may take over packets from others. Those of a policy that is new may have had any other.
     fn takes_over(&self, new: &InstalledChild, rekeyed_from: Option<ChildSaId>) -> bool {
+        if !self.placement.can_overtake() {
+            return false;
+        }
         let replaced = rekeyed_from.and_then(|id| self.child_sas.get(id));
         let others = self.others(new.policy, self.policies.is_new(new.policy));
         self.succession.takes_over(new, others.chain(replaced))
@@ -236,6 +241,9 @@ impl Join {
 
     /// Lets other SAs take over the packets of one that is gone or will be.
     fn expect_heirs(&self, gone: &InstalledChild) {
+        if !self.placement.can_overtake() {
+            return;
+        }
         let everywhere = self.policies.policy(gone.policy).is_none();
         let heirs = self.others(gone.policy, everywhere);
         let placements = self.database.placements();

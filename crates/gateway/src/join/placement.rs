@@ -156,6 +156,11 @@ impl Placement {
         self.engines = engines;
     }
 
+    /// Tells whether packets of one SA can overtake those of another: one engine gives them back in their order.
+    pub fn can_overtake(&self) -> bool {
+        self.engines.len() > 1
+    }
+
     /// Sets what the GPU carries. Halves that it carries no more go to the CPU, and others may go to it.
     pub fn set_gpu_limits(
         &mut self,

@@ -3,6 +3,13 @@
 use super::*;
 use crate::join::succession::GONE;
 
+/// A gateway with two engines, whose packets come back in no common order.
+fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
+    let mut join = super::join_with(policies);
+    join.set_engines(vec!["cpu", "pool"]);
+    join
+}
+
 /// Tells of both halves, outbound first, whether their next packet waits for what engines have.
 fn waits(join: &Join, sa: &ChildSaInstalled) -> [bool; 2] {
     let child = join.child(sa.child).unwrap();
@@ -41,6 +48,19 @@ fn the_first_sa_takes_over_from_none_and_its_successors_do() {
         assert_eq!(waits(&join, &next), [true, false]);
         pass_packets(&join, &next);
     }
+}
+
+/// One engine gives packets back in their order, so the control thread looks for nothing.
+#[test]
+fn with_one_engine_no_sa_waits() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    join.set_engines(vec!["cpu"]);
+    let first = up(&mut join, 1, "10.2.0.0/16");
+    let next = installed(&join, 2, "10.2.0.0/16", Some(1));
+    join.install(&next, 0).unwrap();
+    assert_eq!(waits(&join, &next), [false, false]);
+    join.delete(&deleted(&first, false, EndAction::Clear), Instant::now());
+    assert!(!waits(&join, &next)[1]);
 }
 
 #[test]
