@@ -3,7 +3,7 @@
 use crate::device_key::DeviceKey;
 use esplanade_ipsec::pmtu::V6_MIN;
 use esplanade_ipsec::sa::{DscpSet, Mode, OutboundSa, SaCommon, TfcPadding};
-use esplanade_ipsec::selector::{AddressRange, PortRange, Selector};
+use esplanade_ipsec::selector::{PortRange, Selector};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy, OUTER_TTL};
 
 use crate::core::CoreError;
@@ -116,9 +116,7 @@ fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
     Some(path_mtu.max(least.try_into().unwrap_or(u16::MAX)))
 }
 
-/// Returns true if some packet matches both selectors.
+/// Returns true if some addresses match both selectors, whatever the protocol.
 pub(crate) fn overlap(a: &Selector, b: &Selector) -> bool {
-    let ranges =
-        |a: &AddressRange, b: &AddressRange| a.contains(b.first()) || b.contains(a.first());
-    ranges(&a.local, &b.local) && ranges(&a.remote, &b.remote)
+    a.local.overlaps(&b.local) && a.remote.overlaps(&b.remote)
 }
