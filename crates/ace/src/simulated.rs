@@ -100,9 +100,7 @@ impl Simulated {
             lane: None,
         })
     }
-}
 
-impl Simulated {
     /// Has the lane forget its key and packets, and then takes it away.
     fn forget(&mut self) -> Result<(), FabricError> {
         self.wipe()?;

@@ -358,10 +358,40 @@ fn a_bitstream_that_makes_another_lane_is_not_used() {
     assert_eq!(controller.counters().fabric_packets, 14);
 }
 
-/// A fabric that takes every bitstream and then gives something else than it should.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// It does not answer after so many exchanges.
+    Exchanges(usize),
+    /// It does not begin a partial stream.
+    Begin,
+    /// A byte of a partial stream comes otherwise.
+    Byte,
+    /// A partial stream makes another lane.
+    Lane,
+    /// The lane that a partial stream makes does not answer.
+    Silent,
+}
+
+/// A fabric that goes wrong.
 struct Faulty {
     inner: Simulated,
-    exchanges_left: usize,
+    fault: Fault,
+    is_partial: bool,
+}
+
+impl Faulty {
+    fn new(inner: Simulated, fault: Fault) -> Self {
+        Self {
+            inner,
+            fault,
+            is_partial: false,
+        }
+    }
+
+    /// Tells whether a partial stream is to go wrong in this way.
+    fn spoils(&self, fault: Fault) -> bool {
+        self.is_partial && self.fault == fault
+    }
 }
 
 impl Fabric for Faulty {
@@ -370,15 +400,36 @@ impl Fabric for Faulty {
     }
 
     fn begin(&mut self) -> Result<(), FabricError> {
+        self.is_partial = false;
         self.inner.begin()
     }
 
+    fn takes_partial(&self) -> bool {
+        self.inner.takes_partial()
+    }
+
+    fn begin_partial(&mut self) -> Result<(), FabricError> {
+        if self.fault == Fault::Begin {
+            return Err(FabricError::Hung);
+        }
+        self.is_partial = true;
+        self.inner.begin_partial()
+    }
+
     fn configure(&mut self, bytes: &[u8]) -> Result<usize, FabricError> {
-        self.inner.configure(bytes)
+        let mut bytes = bytes.to_vec();
+        if self.spoils(Fault::Byte)
+            && let Some(byte) = bytes.get_mut(70)
+        {
+            *byte ^= 1;
+        }
+        self.inner.configure(&bytes)
     }
 
     fn end(&mut self) -> Result<Lane, FabricError> {
-        self.inner.end()
+        let mut lane = self.inner.end()?;
+        lane.long_keys |= self.spoils(Fault::Lane);
+        Ok(lane)
     }
 
     fn exchange(
@@ -387,10 +438,12 @@ impl Fabric for Faulty {
         packets: usize,
         answers: &mut Frames,
     ) -> Result<(), FabricError> {
-        if self.exchanges_left == 0 {
+        if self.spoils(Fault::Silent) || self.fault == Fault::Exchanges(0) {
             return Err(FabricError::Hung);
         }
-        self.exchanges_left -= 1;
+        if let Fault::Exchanges(left) = &mut self.fault {
+            *left -= 1;
+        }
         self.inner.exchange(frames, packets, answers)
     }
 
@@ -407,10 +460,7 @@ fn packets_of_a_fabric_that_fails_are_carried_by_the_cpu() {
         return;
     };
     // Two exchanges are the known answers, two the first round.
-    let fabric = Faulty {
-        inner,
-        exchanges_left: 4,
-    };
+    let fabric = Faulty::new(inner, Fault::Exchanges(4));
     let mut controller = Controller::new(&library, vec![fabric]);
     let rijndael = transform(Algorithm::Rijndael, 128);
     controller.request(rijndael);
@@ -493,100 +543,15 @@ fn a_part_that_is_not_configured_for_it_gets_whole_bitstreams() {
     assert_eq!(counters.failed_loads, 0);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum PartialFault {
-    /// It does not begin one.
-    Begin,
-    /// A byte of it comes otherwise.
-    Byte,
-    /// It makes another lane.
-    Lane,
-    /// The lane that it makes does not answer.
-    Silent,
-}
-
-/// A fabric on which partial streams go wrong.
-struct PartlyFaulty {
-    inner: Simulated,
-    fault: PartialFault,
-    is_partial: bool,
-}
-
-impl Fabric for PartlyFaulty {
-    fn part(&self) -> &str {
-        self.inner.part()
-    }
-
-    fn begin(&mut self) -> Result<(), FabricError> {
-        self.is_partial = false;
-        self.inner.begin()
-    }
-
-    fn takes_partial(&self) -> bool {
-        true
-    }
-
-    fn begin_partial(&mut self) -> Result<(), FabricError> {
-        if self.fault == PartialFault::Begin {
-            return Err(FabricError::Hung);
-        }
-        self.is_partial = true;
-        self.inner.begin_partial()
-    }
-
-    fn configure(&mut self, bytes: &[u8]) -> Result<usize, FabricError> {
-        let mut bytes = bytes.to_vec();
-        if self.is_partial
-            && self.fault == PartialFault::Byte
-            && let Some(byte) = bytes.get_mut(70)
-        {
-            *byte ^= 1;
-        }
-        self.inner.configure(&bytes)
-    }
-
-    fn end(&mut self) -> Result<Lane, FabricError> {
-        let mut lane = self.inner.end()?;
-        lane.long_keys |= self.is_partial && self.fault == PartialFault::Lane;
-        Ok(lane)
-    }
-
-    fn exchange(
-        &mut self,
-        frames: &Frames,
-        packets: usize,
-        answers: &mut Frames,
-    ) -> Result<(), FabricError> {
-        if self.is_partial && self.fault == PartialFault::Silent {
-            return Err(FabricError::Hung);
-        }
-        self.inner.exchange(frames, packets, answers)
-    }
-
-    fn wipe(&mut self) -> Result<(), FabricError> {
-        self.inner.wipe()
-    }
-}
-
 #[test]
 fn the_whole_bitstream_follows_a_partial_stream_that_goes_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
     let (library, known) = library_of(folder.path(), || made::Made::background("test"));
-    for fault in [
-        PartialFault::Begin,
-        PartialFault::Byte,
-        PartialFault::Lane,
-        PartialFault::Silent,
-    ] {
+    for fault in [Fault::Begin, Fault::Byte, Fault::Lane, Fault::Silent] {
         let Some(inner) = simulated_as(PARTIAL_PART, known.clone()) else {
             return;
         };
-        let fabric = PartlyFaulty {
-            inner,
-            fault,
-            is_partial: false,
-        };
-        let mut controller = Controller::new(&library, vec![fabric]);
+        let mut controller = Controller::new(&library, vec![Faulty::new(inner, fault)]);
         let events = load_in_turn(&mut controller);
         let counters = controller.counters();
         assert_eq!(
@@ -598,7 +563,7 @@ fn the_whole_bitstream_follows_a_partial_stream_that_goes_wrong() {
         let refused = events
             .iter()
             .filter(|event| matches!(event, Event::PartialRefused { .. }));
-        let wanted = usize::from(fault != PartialFault::Begin);
+        let wanted = usize::from(fault != Fault::Begin);
         assert_eq!(refused.count(), wanted, "{fault:?}");
         assert_eq!(counters.failed_loads, wanted as u64, "{fault:?}");
         assert!(
