@@ -18,7 +18,6 @@ from pathlib import Path
 
 from record import Bench
 from setups import ROOT
-from tunnel import RECORDS, machine_name
 
 import ace_designs
 from paper_tables import CIPHERS, COMPRESSED, COMPRESSED_CORRECTED, COMPRESSED_ERRATA
@@ -225,8 +224,7 @@ def main() -> None:
     page = text(record)
     print(page)
     if not arguments.no_record:
-        bench.write(WHAT, results)
-        (RECORDS / f"{record['date']}-{bench.name}-{machine_name(bench.machine)}.md").write_text(page)
+        bench.keep(record, page)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 
 from record import Bench
-from tunnel import RECORDS, machine_name
 
 import ace
 import ace_designs
@@ -116,12 +115,11 @@ def main() -> None:
         row |= {
             "percent": round(100 * row["partial_bytes"] / row["whole_bytes"], 1), "partial_ms": ms(row["partial_bytes"]), "whole_ms": ms(row["whole_bytes"]),
         }  # fmt: skip
-    page = text(bench.record(WHAT, results))
+    record = bench.record(WHAT, results)
+    page = text(record)
     print(page)
     if not arguments.no_record:
-        record = bench.record(WHAT, results)
-        bench.write(WHAT, results)
-        (RECORDS / f"{record['date']}-{bench.name}-{machine_name(bench.machine)}.md").write_text(page)
+        bench.keep(record, page)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 
 from record import Bench
-from tunnel import RECORDS, machine_name
 
 WHAT = "ACE: two SAs with different ciphers take turns on one simulated fabric"
 CASES = {
@@ -44,13 +43,13 @@ def main() -> None:
     cases = bench.cases()
     wrong = [case["case"] for case in cases if case["lost"] or case["reordered"] or case["wrong"] or case["failed"]]
     record = bench.record(WHAT, {"cases": cases})
-    print(text(record))
+    page = text(record)
+    print(page)
     if wrong:
         raise SystemExit(f"packets were lost, overtaken or wrong in: {', '.join(wrong)}")
     if not arguments.no_record:
         bench.name = "ace-swap"
-        bench.write(WHAT, {"cases": cases})
-        (RECORDS / f"{record['date']}-ace-swap-{machine_name(bench.machine)}.md").write_text(text(record))
+        bench.keep(record, page)
 
 
 if __name__ == "__main__":

@@ -110,8 +110,13 @@ class Bench:
         }
 
     def write(self, what: str, results: dict[str, object], how: str = "", folder: Path = RECORDS) -> None:
-        record = self.record(what, results, how)
+        self.keep(self.record(what, results, how), folder=folder)
+
+    def keep(self, record: dict[str, object], page: str | None = None, folder: Path = RECORDS) -> None:
+        """Writes a record, and its page beside it."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{record['date']}-{self.name}-{machine_name(self.machine)}.json"
         file.write_text(json.dumps(record, indent=2) + "\n")
+        if page is not None:
+            file.with_suffix(".md").write_text(page)
         print(f"record: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}")
