@@ -30,6 +30,8 @@ WHAT = "GPU engine, sealing: packets in host memory to packets in host memory"
 # The figure by which the median run of a case is chosen. Lines of other parts are notes.
 FIGURES = {"closed": "gbits", "open": "latency_us", "lanes": "cipher", "walk": "gbits"}
 ROWS = ("R1", "R2", "R3", "R3'", "R4")
+# The part of its highest throughput at which the latencies of rows are compared.
+COMPARED_LOAD = 0.75
 # A bench that goes on for so many seconds after its budget hangs.
 GRACE = 45
 # What NVIDIA's driver says of its GPUs.
@@ -70,9 +72,8 @@ def ratios_of(cases: list[dict]) -> dict[str, float]:
     closed = {(case["row"], case.get("arrangement", case["engine"])): case["gbits"]
               for case in cases if case["part"] == "closed"}
     full = {row: closed.get((row, "full")) for row in ROWS}
-    loads = {row: [case["latency_us"] for case in cases if case["part"] == "open" and case["row"] == row] for row in ROWS}
-    # The third load of each row is three quarters of its highest throughput.
-    at_load = {row: of_row[2] if len(of_row) > 2 else None for row, of_row in loads.items()}
+    loads = [case for case in cases if case["part"] == "open" and case["share"] == COMPARED_LOAD]
+    at_load = {row: next((case["latency_us"] for case in loads if case["row"] == row), None) for row in ROWS}
 
     def harmonic(row: str) -> float | None:
         alone = [gbits for (of, name), gbits in closed.items() if of == row and name.endswith("alone")]

@@ -183,6 +183,16 @@ def test_a_gpu_record_fills_its_rows_and_an_old_form_does_not(tmp_path):
     assert second.verdicts == ["no", "no"] and second.cells[-1] == "3.75" and third.verdicts == [MISSING, MISSING]
 
 
+def test_a_load_that_a_budget_left_out_is_not_taken_for_another(tmp_path):
+    closed = [gpu_case(row, part="closed", arrangement="full", gbits=5.0) for row in ("R1", "R2")]
+    shares = {"R1": (0.25, 0.75, 0.85), "R2": (0.25, 0.5, 0.85)}
+    loads = [gpu_case(row, part="open", share=share, offered_gbits=5 * share, latency_us=10) for row in shares for share in shares[row]]
+    write(tmp_path, "gpu-h100-16x-test", device="H100", cases=closed + loads)
+    first, second, _ = tables(papers.Records(tmp_path))["pipsea", "of headlines"].rows
+    assert first.cells[-1] == "3.75" and first.verdicts == ["no", "no"]
+    assert second.verdicts == ["no", MISSING]
+
+
 def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     routed = {"LFE5U-85F-6": {"mhz": 64.0, "mbit_s": 512.0, "one_mbit_s": 100.0, "latency_us": 0.5}}
     core = {"core": "ace-mars-128", "cipher": "MARS", "cycles": {"rate": 16.0, "block": 100, "encrypt": 150}, "routed": routed}

@@ -22,15 +22,21 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub fn new(options: &Options, cases: usize, openings: usize) -> Self {
+    pub fn new(options: &Options) -> Self {
         Self {
             begun: Instant::now(),
             budget: options.budget,
             time: options.time,
-            left: cases,
-            openings: openings as u32,
+            left: 0,
+            openings: 0,
             opening: Duration::ZERO,
         }
+    }
+
+    /// Says how many cases and openings of a device are still to come.
+    pub fn expect(&mut self, cases: usize, openings: usize) {
+        self.left = cases;
+        self.openings = openings as u32;
     }
 
     /// Counts an opening, with its test, so that the next ones have their time too.

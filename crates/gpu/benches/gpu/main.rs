@@ -48,11 +48,17 @@ fn main() -> ExitCode {
 
 /// Measures all that the options want. Returns false if the device has failed, which a line says.
 pub fn run(options: &Options) -> bool {
-    let of_cpu = options.rows.len() + 1;
-    let forms = options.forms.len();
-    let mut clock = Clock::new(options, of_cpu + forms * cases(options), 2 * forms);
+    let mut clock = Clock::new(options);
     let mut worked = true;
     for (number, tables) in options.forms.iter().enumerate() {
+        // A form that has failed leaves its time to the next.
+        let left = options.forms.len() - number;
+        let of_cpu = if number == 0 {
+            options.rows.len() + 1
+        } else {
+            0
+        };
+        clock.expect(of_cpu + left * cases(options), 2 * left);
         if let Err(error) = form(options, &mut clock, *tables, number == 0) {
             let (tables, why) = (*tables != Tables::No, quoted(&error.to_string()));
             println!("{{\"part\":\"failed\",\"tables\":{tables},\"why\":{why}}}");

@@ -33,12 +33,13 @@ pub fn measure(
         "R3" => Some(17.42),
         _ => None,
     };
-    let shares = SHARES.map(|share| share * highest);
-    let reached = paper.filter(|load| *load < highest);
-    let loads = shares.into_iter().chain(reached).filter(|load| *load > 0.0);
+    let reached = paper.map(|load| load / highest);
+    let reached = reached.filter(|share| *share < 1.0);
+    let shares = SHARES.into_iter().chain(reached);
     let mut measured = 0;
-    for load in loads {
-        clock.measure(&format!("open {} {load:.3}", row.name), |time| {
+    for share in shares.filter(|_| highest > 0.0) {
+        let load = (share, share * highest);
+        clock.measure(&format!("open {} {:.3}", row.name, load.1), |time| {
             at_load(options, time, gpu, row, load)
         })?;
         measured += 1;
@@ -47,12 +48,13 @@ pub fn measure(
     Ok(())
 }
 
+/// Measures one load: its share of the highest throughput, and Gbit/s.
 fn at_load(
     options: &Options,
     time: Duration,
     gpu: &mut Gpu,
     row: &Row,
-    gbits: f64,
+    (share, gbits): (f64, f64),
 ) -> Result<(), DeviceError> {
     let (packets, keys) = (options.packets, keys(row));
     let (first, bytes) = batch(row, &keys, packets, gpu.arena(room(packets)));
@@ -110,7 +112,8 @@ fn at_load(
         }
     }
     println!(
-        "{{\"part\":\"open\",\"row\":\"{}\",\"tables\":{},\"offered_gbits\":{gbits:.3},\"packets\":{},\"launches\":{},{}}}",
+        "{{\"part\":\"open\",\"row\":\"{}\",\"tables\":{},\"share\":{share:.3},\"offered_gbits\":{gbits:.3},\"packets\":{},\
+         \"launches\":{},{}}}",
         row.name,
         gpu.tables(),
         latencies.len(),
