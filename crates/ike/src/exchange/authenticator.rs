@@ -80,6 +80,8 @@ pub(super) struct Proof<'a> {
     raw_key: Option<&'a [u8]>,
     /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
     signature: [Option<Result<(), PeerAuthError>>; 2],
+    /// The peer is refused whatever other connections it could mean.
+    has_verdict: bool,
     psks_left: usize,
     keys_left: usize,
 }
@@ -96,6 +98,7 @@ impl<'a> Proof<'a> {
                 .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
                 .map(|cert| cert.data.as_slice()),
             signature: [None, None],
+            has_verdict: false,
             psks_left: PSKS_MAX,
             keys_left: KEYS_MAX,
         }
@@ -107,11 +110,18 @@ impl<'a> Proof<'a> {
         is_psk == matches!(expected, RemoteMethod::Psk)
     }
 
-    /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
-    fn check_signature(&mut self, peer: &VerifiedPeer, legacy: bool) -> Result<(), PeerAuthError> {
+    /// Says whether no other connection can accept the proof: the peer's certificate is revoked, or there is too much to
+    /// check.
+    pub(super) fn has_verdict(&self) -> bool {
+        self.has_verdict
+    }
+
+    /// Checks the signature with the key of the peer's own certificate. It is the same for every connection.
+    fn check_signature(&mut self, legacy: bool) -> Result<(), PeerAuthError> {
+        let key = self.certificates.public_key()?;
         let (auth, octets) = (self.auth, &self.octets);
         self.signature[usize::from(legacy)]
-            .get_or_insert_with(|| peer.check_auth(auth, octets, legacy))
+            .get_or_insert_with(|| key.check_auth(auth, octets, legacy))
             .clone()
     }
 
@@ -168,6 +178,7 @@ impl Authenticator<'_> {
                 let revocation = Revocation {
                     policy: *revocation,
                     store: self.revocation,
+                    asked: self.asks_for_ocsp(),
                 };
                 let peer = self
                     .check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
@@ -234,7 +245,7 @@ impl Authenticator<'_> {
                 Err(PeerAuthError::UnknownIssuer)
                     if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
                 {
-                    sent.verify_alone(identity, now, rules, revocation)
+                    sent.verify_alone(authorities, identity, now, rules, revocation)
                 }
                 checked => checked,
             }
@@ -242,16 +253,25 @@ impl Authenticator<'_> {
         if proof.certificates.are_missing() && !pinned.is_empty() {
             let pin = self.find_unsent(identity, proof, pinned)?;
             let mut known = PeerCertificates::known(pin, pinned);
-            let peer = verify(&mut known)?;
+            let checked = verify(&mut known);
+            proof.has_verdict |= known.have_verdict();
+            let peer = checked?;
             peer.check_scheme(proof.auth, &rules.signatures)?;
             return Ok(peer);
         }
-        let peer = verify(&mut proof.certificates)?;
+        let legacy = self.connection.legacy;
+        // One signature costs less than a path.
+        if proof.certificates.may_be_issued_by(authorities) {
+            proof.check_signature(legacy)?;
+        }
+        let checked = verify(&mut proof.certificates);
+        proof.has_verdict |= proof.certificates.have_verdict();
+        let peer = checked?;
         if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
             return Err(PeerAuthError::NotPinned);
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;
-        proof.check_signature(&peer, self.connection.legacy)?;
+        proof.check_signature(legacy)?;
         Ok(peer)
     }
 
@@ -291,13 +311,19 @@ impl Authenticator<'_> {
                 .check_known_key(key, self.connection.legacy)
                 .and_then(|()| key.check_scheme(proof.auth, signatures));
             match checked {
-                Ok(()) if self.connection.remote.id != Identity::Any => return Ok(()),
+                // Under a pattern one peer could pass for another.
+                Ok(()) if self.connection.remote.id == *identity => return Ok(()),
                 Ok(()) if *identity == key.identity() => return Ok(()),
                 Ok(()) => failure = PeerAuthError::NotKeyIdentity(identity.clone()),
                 Err(error) => failure = error,
             }
         }
         Err(failure)
+    }
+
+    /// Says whether the peer is asked for the answers of OCSP responders, as a request for certificates is sent.
+    fn asks_for_ocsp(&self) -> bool {
+        self.connection.ocsp.request && self.connection.send_certreq
     }
 
     fn is_asked_for_ocsp<'c>(&self, mut certreqs: impl Iterator<Item = &'c CertReq>) -> bool {

@@ -475,16 +475,17 @@ impl InitResponded {
             sa.refuse_exchange(ctx, received, "IKE_SA_INIT answered");
             return Phase::InitResponded(self);
         }
+        if self.held.is_some() {
+            // The same request again. Whoever saw it can send it from elsewhere, so that it moves nothing before the
+            // initiator is authenticated.
+            return Phase::InitResponded(self);
+        }
         // From IKE_AUTH on an initiator behind a NAT uses its NAT-T port (RFC 7296 §2.23). With MOBIKE it may do so without
         // a NAT too (RFC 4555 §3.3).
         let same_hosts =
             (sa.local.ip(), sa.remote.ip()) == (received.local.ip(), received.remote.ip());
         if sa.nat.udp_encap() || same_hosts {
             (sa.local, sa.remote) = (received.local, received.remote);
-        }
-        if self.held.is_some() {
-            // The same request again.
-            return Phase::InitResponded(self);
         }
         sa.log_keys(ctx, self.channel.keys());
         self.decide(sa, ctx, received, message)
@@ -666,7 +667,9 @@ impl InitResponded {
             };
             match outcome {
                 Ok(RoundOutcome::Authenticated(peer)) => return Ok((connection, local_id, peer)),
-                Err(why) if why.status_needed().is_some() => return Err(why),
+                Err(why) if why.status_needed().is_some() || proof.has_verdict() => {
+                    return Err(why);
+                }
                 Err(why) if refused.len() < REPORTED_MAX => {
                     refused.push((connection.name.clone(), why));
                 }
