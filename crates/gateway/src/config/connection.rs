@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    AttributeAuthority, Authorities, CertificatePolicy, CertificateRules, GroupName, Identity,
-    KeyPurposes, SchemeRules,
+    AttributeAuthority, CertificatePolicy, CertificateRules, GroupName, Identity, KeyPurposes,
+    SchemeRules,
 };
 use esplanade_ike::config::{
     AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
@@ -29,7 +29,7 @@ use super::value::{
     ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
     switch, time, warn_of_host_bits, word,
 };
-use super::{header, proposal, schema};
+use super::{header, proposal, schema, trust};
 
 /// The time after which an IKE SA is rekeyed, where nothing is configured.
 const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
@@ -526,7 +526,7 @@ fn remote_auth(
     }
     files.certificates.extend(authorities.iter().cloned());
     files.certificates.extend(pinned.iter().cloned());
-    match Authorities::new(&authorities) {
+    match trust::authorities(section, &authorities, &mut context.store, files, d) {
         Ok(authorities) => {
             let method = RemoteMethod::Certificate {
                 authorities: Arc::new(authorities),

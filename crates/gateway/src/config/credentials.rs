@@ -1,6 +1,7 @@
 //! Reads certificates and private keys from the folders beside the configuration. It does not
 //! validate chains; `ike` does.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(super) struct CredentialStore {
     authorities: Option<Vec<Certificate>>,
     attribute_authorities: Option<Vec<AttributeAuthority>>,
     attribute_certificates: Option<Vec<Arc<AttributeCertificate>>>,
+    /// Warnings about the folders, which each connection that uses them would repeat.
+    warned: HashSet<String>,
 }
 
 /// The private keys that the secrets name.
@@ -80,6 +83,7 @@ impl CredentialStore {
             authorities: None,
             attribute_authorities: None,
             attribute_certificates: None,
+            warned: HashSet::new(),
         }
     }
 
@@ -128,6 +132,13 @@ impl CredentialStore {
             .authorities
             .get_or_insert_with(|| all_of(base, "x509ca", "certificate", certificates_of, d));
         known.clone()
+    }
+
+    /// Reports a warning about a folder, unless it was reported before.
+    pub fn warn_once(&mut self, what: String, help: &str, d: &mut Diagnostics) {
+        if self.warned.insert(what.clone()) {
+            d.push(Diagnostic::warning(what).help(help));
+        }
     }
 
     /// Reads the certificates of attribute authorities, in the folder `x509aa`.

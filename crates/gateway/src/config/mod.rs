@@ -33,6 +33,7 @@ mod source;
 mod syntax;
 mod tokens;
 mod tree;
+mod trust;
 mod value;
 mod wiped;
 

@@ -55,6 +55,7 @@ pub(super) fn own_credentials(
         let credential = match one {
             Own::Chain(chain, at, place) => {
                 warn_of_purposes(&chain, at, d);
+                warn_of_signatures(&chain, at, d);
                 let known = [store.authorities(d), files.certificates.clone()].concat();
                 let credential = store.credential(chain, place.as_ref(), at, d);
                 let attributes = store.attribute_certificates(d);
@@ -193,5 +194,18 @@ fn warn_of_purposes(chain: &[Certificate], at: Location, d: &mut Diagnostics) {
         let what = "`certs`: the extended key usage of the certificate does not have ipsecIKE";
         let help = "peers that follow RFC 4945 strictly refuse it; ask the authority for one with ipsecIKE";
         d.push(Diagnostic::warning(what).at(at).help(help));
+    }
+}
+
+fn warn_of_signatures(chain: &[Certificate], at: Location, d: &mut Diagnostics) {
+    for certificate in chain {
+        if let Some(algorithm) = certificate.unsupported_signature() {
+            let what = format!(
+                "`certs`: the certificate {} has a signature with the algorithm {algorithm}, which Esplanade does not check",
+                quoted(&certificate.subject().to_string())
+            );
+            let help = "a gateway of this kind refuses it; have it issued with SHA-256";
+            d.push(Diagnostic::warning(what).at(at).help(help));
+        }
     }
 }
