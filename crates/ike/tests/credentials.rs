@@ -422,6 +422,14 @@ fn another_key_or_name_is_refused() {
         any,
         refused("is not the identifier of the peer's public key"),
     );
+    // Under a pattern each holder of a key could call itself by the name of another.
+    let pattern = |_: &mut Connection, b: &mut Connection| b.remote.id = id("*.example.org");
+    both_ways(
+        own,
+        moon,
+        pattern,
+        refused("is not the identifier of the peer's public key"),
+    );
     let by_key = |a: &mut Connection, b: &mut Connection| {
         a.local.id = Identity::Any;
         b.remote.id = Identity::Any;

@@ -197,19 +197,17 @@ impl AttributeStore {
             policy: RevocationPolicy::Relaxed,
             ..*revocation
         };
-        let none = Anchors::default();
-        let sources = if authority.certificate.is_self_issued() {
-            chain.verify_alone(&none, now, &rules, &vouched)
-        } else if !self.anchors.may_have_issued(&mut chain)? {
-            chain.verify_alone(&none, now, &rules, &vouched)
-        } else {
-            match self.anchors.verify(&mut chain, now, &rules, revocation) {
+        let has_issuer =
+            !authority.certificate.is_self_issued() && self.anchors.may_have_issued(&mut chain)?;
+        let sources = match has_issuer {
+            false => chain.verify_alone(&Anchors::default(), now, &rules, &vouched)?,
+            true => match self.anchors.verify(&mut chain, now, &rules, revocation) {
                 Err(PeerAuthError::UnknownIssuer) => {
-                    chain.verify_alone(&self.anchors, now, &rules, revocation)
+                    chain.verify_alone(&self.anchors, now, &rules, revocation)?
                 }
-                verified => verified,
-            }
-        }?;
+                verified => verified?,
+            },
+        };
         match sources.is_empty() {
             true => Ok(()),
             false => Err(PeerAuthError::StatusNeeded(sources)),

@@ -23,7 +23,7 @@ const SIGNATURES_MAX: usize = 16;
 /// Signatures that are checked for what the gateway has itself. The peer cannot use them up.
 const OWN_SIGNATURES_MAX: usize = 64;
 const STEPS_MAX: usize = 128;
-const NAME_COMPARISONS_MAX: usize = 100_000;
+const NAME_COMPARISONS_MAX: usize = 200_000;
 
 /// The work that one message can cause, however many connections it could mean.
 #[derive(Clone, Copy)]

@@ -186,7 +186,9 @@ impl<'a> Search<'a> {
                 continue;
             };
             if self.is_from_responder(one.answer, stapled.responders(), issuer, true)? {
-                newest = Some(one);
+                if one.status != OcspStatus::Nothing {
+                    newest = Some(one);
+                }
                 break;
             }
         }

@@ -93,8 +93,9 @@ impl OcspStatus {
     pub(in crate::auth) fn sent_by_peer(self, asked: bool, made: u64, now: u64) -> Option<Self> {
         match self {
             Self::Revoked(_) => Some(self),
-            Self::Good if asked && now <= made.saturating_add(SENT_AGE_MAX) => Some(self),
-            Self::Good | Self::Nothing => None,
+            _ if !asked => None,
+            Self::Good if now > made.saturating_add(SENT_AGE_MAX) => Some(Self::Nothing),
+            Self::Good | Self::Nothing => Some(self),
         }
     }
 
