@@ -451,7 +451,6 @@ fn a_held_proof_ends_with_its_half_open_sa() {
 }
 
 /// Somebody who saw the request sends it again from another address, while B asks for the status of the certificate.
-// RFC 7296 R173
 #[test]
 fn a_copy_of_a_held_request_moves_nobody() {
     let outside = |host| IpAddr::from([203, 0, 113, host]);

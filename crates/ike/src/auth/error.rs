@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::attributes::{GroupName, GroupNames};
 use super::identity::Identity;
+use super::limit::Exhausted;
 use super::revocation::StatusSource;
 use crate::wire::{AuthMethod, HashAlgorithm, IdType};
 
@@ -134,6 +135,12 @@ pub enum PeerAuthError {
     Sha1,
     #[error("the signature does not verify")]
     BadSignature,
+}
+
+impl From<Exhausted> for PeerAuthError {
+    fn from(Exhausted(what): Exhausted) -> Self {
+        Self::TooMuchWork(what)
+    }
 }
 
 /// An attribute certificate does not count.

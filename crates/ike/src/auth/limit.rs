@@ -1,8 +1,6 @@
 //! Bounds on the work that one message may cause.
 
-use super::error::PeerAuthError;
-
-/// What is left of one kind of work. A limit that runs out says nothing about a certificate: it ends the whole check, and
+/// The rest of one kind of work that may still be done. A limit that runs out says nothing about a certificate: it ends the whole check, and
 /// the peer is refused.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
@@ -12,10 +10,10 @@ pub(super) struct Limit {
 
 /// A limit has run out. It holds the work of which there would be too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exhausted(&'static str);
+pub(super) struct Exhausted(pub(super) &'static str);
 
 impl Limit {
-    /// `what` completes the text of [`PeerAuthError::TooMuchWork`].
+    /// `what` completes the text of [`super::PeerAuthError::TooMuchWork`].
     pub(super) const fn new(left: usize, what: &'static str) -> Self {
         Self { left, what }
     }
@@ -24,11 +22,5 @@ impl Limit {
         let left = self.left.checked_sub(count);
         self.left = left.ok_or(Exhausted(self.what))?;
         Ok(())
-    }
-}
-
-impl From<Exhausted> for PeerAuthError {
-    fn from(Exhausted(what): Exhausted) -> Self {
-        Self::TooMuchWork(what)
     }
 }

@@ -55,7 +55,7 @@ impl Clone for Tried {
     }
 }
 
-/// What was tried is no part of what is signed.
+/// Two structures are the same whatever keys were tried.
 impl PartialEq for Tried {
     fn eq(&self, _: &Self) -> bool {
         true

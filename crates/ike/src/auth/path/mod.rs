@@ -10,10 +10,10 @@ mod anchors;
 mod constraints;
 mod own_status;
 mod parsed;
+mod peer_answer;
 mod policy;
 mod presented;
 mod search;
-mod stapled;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -26,8 +26,8 @@ pub(super) use self::anchors::Anchors;
 pub(super) use self::own_status::OwnStatus;
 
 use self::parsed::Parsed;
+use self::peer_answer::PeerAnswer;
 use self::search::{Failure, Limits, Search};
-use self::stapled::StapledAnswer;
 use super::error::PeerAuthError;
 use super::revocation::{OcspAnswer, Revocation, StatusSource};
 use super::rules::CertificateRules;
@@ -72,7 +72,7 @@ pub(super) struct Chain {
     end_entity: Parsed,
     /// The other certificates that the peer has sent.
     sent: Vec<Parsed>,
-    answers: Vec<StapledAnswer>,
+    answers: Vec<PeerAnswer>,
     limits: Limits,
     /// The peer is refused, whatever else it could prove: its certificate is revoked, or a limit ran out.
     verdict: Option<PeerAuthError>,
@@ -93,7 +93,7 @@ impl Chain {
         Ok(Self {
             end_entity: sent(Parsed::from_der(end_entity)?),
             sent: intermediates.iter().filter_map(read).map(sent).collect(),
-            answers: answers.into_iter().map(StapledAnswer::new).collect(),
+            answers: answers.into_iter().map(PeerAnswer::new).collect(),
             limits: Limits::default(),
             verdict: None,
         })

@@ -7,8 +7,8 @@ use x509_cert::certificate::Version;
 use super::anchors::Anchors;
 use super::constraints::Constraints;
 use super::parsed::Parsed;
+use super::peer_answer::PeerAnswer;
 use super::policy::Policies;
-use super::stapled::StapledAnswer;
 use crate::auth::error::PeerAuthError;
 use crate::auth::limit::{Exhausted, Limit};
 use crate::auth::oid;
@@ -76,7 +76,7 @@ pub(super) struct Search<'a> {
     pub(super) own_signatures: Limit,
     pub(super) rules: &'a CertificateRules,
     pub(super) revocation: &'a Revocation<'a>,
-    pub(super) answers: &'a [StapledAnswer],
+    pub(super) answers: &'a [PeerAnswer],
     /// The places to ask about the first path that is valid but for the status of its certificates.
     pub(super) sources: Option<Vec<StatusSource>>,
     /// The reason why the first path that was found is not valid.

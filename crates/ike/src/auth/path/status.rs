@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use x509_cert::der::asn1::ObjectIdentifier;
 
 use super::parsed::Parsed;
+use super::peer_answer::responders;
 use super::search::{Failure, Search, check_known, is_authority};
-use super::stapled::responders;
 use crate::auth::date::rfc3339;
 use crate::auth::error::PeerAuthError;
 use crate::auth::limit::{Exhausted, Limit};
@@ -18,7 +18,7 @@ use crate::auth::revocation::{
 /// The extended key usage of OCSP responders (RFC 6960 §4.2.2.2).
 const OCSP_SIGNING: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.9");
 
-/// What an answer says about a certificate.
+/// The content of an answer about one certificate.
 struct Statement<'a> {
     /// Seconds since 1970.
     made: u64,

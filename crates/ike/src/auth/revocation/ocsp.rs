@@ -89,7 +89,7 @@ pub(in crate::auth) enum OcspStatus {
 }
 
 impl OcspStatus {
-    /// What is left of a status in an answer of the peer that was made at this time.
+    /// Returns the status that counts if the peer has sent the answer, which was made at this time.
     pub(in crate::auth) fn sent_by_peer(self, asked: bool, made: u64, now: u64) -> Option<Self> {
         match self {
             Self::Revoked(_) => Some(self),

@@ -50,7 +50,7 @@ pub struct AuthoritySources {
 
 /// An OCSP responder that the configuration trusts.
 #[derive(Clone, PartialEq, Eq)]
-pub(in crate::auth) struct TrustedResponder {
+pub(in crate::auth) struct Responder {
     pub(in crate::auth) name: DistinguishedName,
     pub(in crate::auth) key: SubjectKey,
 }
@@ -62,7 +62,7 @@ pub struct RevocationStore {
     answers: Vec<Arc<OcspAnswer>>,
     authorities: Vec<AuthoritySources>,
     /// The OCSP responders that the configuration trusts for every certificate.
-    trusted: Vec<TrustedResponder>,
+    trusted: Vec<Responder>,
     /// The embedder fetches what [`crate::Event::StatusNeeded`] asks for.
     fetches: bool,
     /// Places that were asked lately, and the time until which they are not asked again.
@@ -87,7 +87,7 @@ impl RevocationStore {
         let text = |error: x509_cert::der::Error| error.to_string();
         let parsed = x509_cert::Certificate::from_der(certificate).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
-        self.trusted.push(TrustedResponder {
+        self.trusted.push(Responder {
             name: DistinguishedName::from_rdns(&tbs.subject).ok_or("malformed name")?,
             key: SubjectKey::new(&tbs.subject_public_key_info).map_err(text)?,
         });
@@ -124,7 +124,7 @@ impl RevocationStore {
         self.answers.iter().map(AsRef::as_ref)
     }
 
-    pub(in crate::auth) fn trusted_responders(&self) -> &[TrustedResponder] {
+    pub(in crate::auth) fn trusted_responders(&self) -> &[Responder] {
         &self.trusted
     }
 

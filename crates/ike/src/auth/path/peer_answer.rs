@@ -6,12 +6,12 @@ use super::parsed::Parsed;
 use crate::auth::revocation::OcspAnswer;
 
 /// An answer, with the certificates of responders in it. They are read when they are first needed.
-pub(super) struct StapledAnswer {
+pub(super) struct PeerAnswer {
     pub(super) answer: OcspAnswer,
     responders: OnceLock<Vec<Parsed>>,
 }
 
-impl StapledAnswer {
+impl PeerAnswer {
     pub(super) fn new(answer: OcspAnswer) -> Self {
         Self {
             answer,
