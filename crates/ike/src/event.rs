@@ -121,7 +121,7 @@ pub enum Event {
     },
     /// The status of a peer's certificates is not known. The embedder asks these places and calls
     /// [`crate::Endpoint::set_revocation`], with the outcome of each in the store. Until then the peer is neither accepted nor
-    /// refused.
+    /// refused. A place can be named again while it is asked.
     StatusNeeded(Vec<StatusSource>),
     /// These host names are to be looked up: for an attempt that waits for them, or for a peer at an address that no
     /// connection has. The embedder puts the addresses into the configuration ([`crate::config::Config::set_names`],

@@ -19,6 +19,7 @@ use super::value::{
     ValueError, ValueResult, absolute, count, number, read, read_list, switch, time, word,
 };
 use super::{DEFAULT_SOCKET, schema};
+use crate::net::Prefix;
 
 /// The kind of engine that carries SAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -101,6 +102,8 @@ pub struct GatewayConfig {
     pub inactivity_close_ike: bool,
     /// CRLs and answers of OCSP responders are fetched where certificates or authorities name them.
     pub fetch_revocation: bool,
+    /// Prefixes of special or own addresses to which URIs in certificates may lead.
+    pub fetch_allow: Vec<Prefix>,
     /// The folder for files that outlive the gateway. `None` means that of the service manager, if there is one.
     pub state_directory: Option<PathBuf>,
     pub retransmission: Retransmission,
@@ -159,6 +162,7 @@ impl Default for GatewayConfig {
             quick_crash_detection: true,
             inactivity_close_ike: false,
             fetch_revocation: true,
+            fetch_allow: Vec::new(),
             state_directory: None,
             retransmission: Retransmission::default(),
             limits: Limits::default(),
@@ -284,6 +288,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
             .unwrap_or(standard.inactivity_close_ike),
         fetch_revocation: read(node, "fetch_revocation", d, switch)
             .unwrap_or(standard.fetch_revocation),
+        fetch_allow: read_list(node, "fetch_allow", d, prefix).unwrap_or_default(),
         state_directory: read(node, "state_directory", d, absolute),
         retransmission: retransmission(node, d),
         limits: limits(node, d),
@@ -474,6 +479,23 @@ fn address(text: &str) -> ValueResult<IpAddr> {
     }
 }
 
+fn prefix(text: &str) -> ValueResult<Prefix> {
+    let parsed = match text.split_once('/') {
+        Some((address, length)) => address.parse().ok().zip(length.parse().ok()),
+        None => text
+            .parse()
+            .ok()
+            .map(|address: IpAddr| (address, Prefix::host(address).length())),
+    };
+    let prefix = parsed.and_then(|(address, length)| Prefix::new(address, length));
+    prefix.ok_or_else(|| {
+        ValueError::new(
+            format!("{} is not a prefix", quoted(text)),
+            "write prefixes or addresses, such as 127.0.0.0/8 or ::1",
+        )
+    })
+}
+
 pub(super) fn mark(text: &str) -> ValueResult<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -528,6 +550,22 @@ fn fraction(from: f64, to: f64) -> impl Fn(&str) -> ValueResult<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_are_read() {
+        for (text, expected) in [
+            ("127.0.0.0/8", Some("127.0.0.0/8")),
+            ("192.0.2.77/24", Some("192.0.2.0/24")),
+            ("::1", Some("::1/128")),
+            ("127.0.0.1/33", None),
+            ("127.0.0.1/", None),
+            ("::/129", None),
+            ("localhost", None),
+        ] {
+            let read = prefix(text).ok().map(|prefix| prefix.to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_build_without_a_device_says_so() {

@@ -78,6 +78,7 @@ pub const GATEWAY: Schema = Schema {
         "quick_crash_detection",
         "inactivity_close_ike",
         "fetch_revocation",
+        "fetch_allow",
         "state_directory",
         "retransmit_tries",
         "retransmit_timeout",

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::CommandError;
+use esplanade_ike::auth::StatusKind;
 use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
-use super::{Daemon, report, tier};
+use super::{Daemon, log_lines, report, tier};
 use crate::config::EngineKind;
 use crate::join::Moved;
 use crate::log;
@@ -124,11 +125,29 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
+            "flush-certs" => self.flush_certs(request, now),
             "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now).await,
             _ => request.unknown(),
         }
+    }
+
+    /// Forgets what was fetched about certificates of a type. Types of which nothing is kept are known too.
+    fn flush_certs(&mut self, request: Request, now: Instant) {
+        let name = request.message.text("type").unwrap_or("ANY");
+        let kinds: &[StatusKind] = match name.to_ascii_uppercase().as_str() {
+            "ANY" => &[StatusKind::Crl, StatusKind::Ocsp],
+            "X509_CRL" => &[StatusKind::Crl],
+            "OCSP_RESPONSE" => &[StatusKind::Ocsp],
+            "X509" | "X509_AC" | "PUBKEY" | "OCSP_REQUEST" | "PKCS10_REQUEST" | "GPG" => &[],
+            _ => {
+                let what = format!("invalid certificate type '{}'", log_lines::plain(&name));
+                return request.fail(what);
+            }
+        };
+        self.flush_statuses(kinds, now);
+        request.succeed();
     }
 
     fn stats(&self, now: Instant) -> GatewayStats {

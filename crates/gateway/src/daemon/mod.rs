@@ -284,6 +284,7 @@ impl Daemon {
                 self.join.set_gpu_limits(limits);
             }
             self.names.tick(&mut self.fetcher, now);
+            self.tick_statuses(now);
             self.plane.keep_shield(now);
             self.plane.follow_loads(now);
             // The kernel announces this too, but an announcement can be lost.

@@ -10,7 +10,8 @@
 //!   AUTH payload. A raw key has no path, and [`PublicKey::check_auth`] does the same.
 //!
 //! - Revocation: [`RevocationStore`] has the CRLs and the answers of OCSP responders. [`RevocationPolicy`] says what an
-//!   unknown status means. [`StatusSource`] is a place where the status is to be had.
+//!   unknown status means. [`StatusSource`] is a place where the status is to be had. [`RevocationCache`] keeps what
+//!   such places give.
 //! - Groups: [`AttributeStore`] has the authorities whose attribute certificates prove that a peer is in a group, and
 //!   the [`AttributeCertificate`]s that need not be sent. [`PeerAttributes`] are those of a message.
 //!
@@ -56,8 +57,8 @@ pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
 pub use public_key::PublicKey;
 pub use revocation::{
-    AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationPolicy,
-    RevocationStore, StatusSource,
+    AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationCache,
+    RevocationPolicy, RevocationStore, StatusKind, StatusSource,
 };
 pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SchemeRules};
 pub use rustls_pki_types::UnixTime;

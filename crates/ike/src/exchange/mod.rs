@@ -299,10 +299,13 @@ impl Phase {
     }
 
     fn resume_auth(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
-        let store = ctx.config.revocation.clone();
-        let now = authenticator::unix_time(ctx.wall_clock).as_secs();
-        let mut awaited = self.held().into_iter().flat_map(|held| &held.sources);
-        if awaited.any(|source| store.is_awaited(source, now)) {
+        let store = &ctx.config.revocation;
+        let sources = self.held().into_iter().flat_map(|held| &held.sources);
+        let awaited = sources.filter(|source| store.is_awaited(source));
+        let awaited: Vec<_> = awaited.cloned().collect();
+        if !awaited.is_empty() {
+            // Places that were asked are remembered up to a bound.
+            ctx.events.push_back(Event::StatusNeeded(awaited));
             ctx.effects.push(Effect::HoldAuth { ike_sa: sa.id });
             return self;
         }

@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
                 certificate.extensions.points.has_uri()
                     || self.revocation.store.expects(&certificate.issuer)
             }
-            RevocationPolicy::Relaxed => false,
+            RevocationPolicy::Relaxed => self.revocation.store.has_forgotten(),
         };
         let subject = certificate.subject.to_string();
         match refused {

@@ -1,6 +1,6 @@
 //! Certificate revocation lists (RFC 5280 §5): reading them, and the search for a serial number.
 
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
@@ -8,7 +8,7 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
 use x509_cert::ext::pkix::crl::dp::IssuingDistributionPoint;
-use x509_cert::ext::pkix::crl::{BaseCrlNumber, CrlNumber, CrlReason};
+use x509_cert::ext::pkix::crl::{BaseCrlNumber, CrlNumber, CrlReason, FreshestCrl};
 use x509_cert::ext::pkix::name::GeneralNames;
 use x509_cert::ext::{Extension, Extensions};
 use x509_cert::time::Time;
@@ -18,8 +18,9 @@ use super::super::name::DistinguishedName;
 use super::super::oid;
 use super::super::sets::{TOO_LARGE, sets_are_small};
 use super::super::signed::{Signed, SubjectKey, reader_of, value_of};
-use super::points::{PointName, Reasons, names_of, point_names};
+use super::points::{PointName, Reasons, freshest_uris, names_of, point_names};
 use super::serial::Serial;
+use super::verified_keys::VerifiedKeys;
 
 /// x509-cert has the identifier of another extension for this one.
 const ISSUING_DISTRIBUTION_POINT: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.28");
@@ -32,8 +33,8 @@ const EXTENSIONS: Tag = Tag::ContextSpecific {
     number: TagNumber::N0,
 };
 
-/// Keys for which it is known whether the signature verifies. An authority seldom has two.
-const KEYS_MAX: usize = 8;
+/// CRLs that one place may give at a time.
+const FETCHED_MAX: usize = 8;
 
 /// A CRL cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,12 +47,13 @@ pub enum CrlError {
     Malformed(String),
 }
 
-/// A parsed CRL. Nobody has checked whether its issuer has signed it.
+/// A parsed CRL. Its signature is checked when a path needs it.
 pub struct Crl {
-    signed: Signed,
-    list: List,
-    /// The keys that were tried, and whether the signature verifies with each.
-    tried: Mutex<Vec<(SubjectKey, bool)>>,
+    signed: Arc<Signed>,
+    list: Arc<List>,
+    verified_keys: VerifiedKeys,
+    /// It proves no more that a certificate is good, as if its next update were over.
+    ended: bool,
 }
 
 /// The signed content.
@@ -63,6 +65,8 @@ struct List {
     /// The CRL that this one is a delta to (RFC 5280 §5.2.4).
     base: Option<Serial>,
     scope: Scope,
+    /// Where its delta CRLs are (RFC 5280 §5.2.6).
+    freshest: Vec<String>,
     /// Sorted by serial number.
     entries: Vec<Entry>,
     /// The reason why nothing follows from this CRL.
@@ -126,12 +130,41 @@ impl Crl {
     fn parse(der: &[u8]) -> Result<Self, String> {
         let signed = Signed::from_der(der).map_err(|error| error.to_string())?;
         let list = List::read(&signed)?;
-        let tried = Mutex::default();
         Ok(Self {
-            signed,
-            list,
-            tried,
+            signed: Arc::new(signed),
+            list: Arc::new(list),
+            verified_keys: VerifiedKeys::default(),
+            ended: false,
         })
+    }
+
+    /// Checks the form of what a server has given, in PEM or DER. Returns its CRLs in DER, one behind the other.
+    pub fn reduce(content: &[u8]) -> Result<Vec<u8>, CrlError> {
+        if content.first() == Some(&0x30) {
+            Self::from_der(content)?;
+            return Ok(content.to_vec());
+        }
+        let mut reduced = Vec::new();
+        for der in CertificateRevocationListDer::pem_slice_iter(content).take(FETCHED_MAX) {
+            let der = der.map_err(|error| CrlError::Pem(error.to_string()))?;
+            Self::from_der(&der)?;
+            reduced.extend_from_slice(&der);
+        }
+        match reduced.is_empty() {
+            true => Err(CrlError::NoCrl),
+            false => Ok(reduced),
+        }
+    }
+
+    /// Reads what [`Self::reduce`] gives.
+    pub fn from_reduced(content: &[u8]) -> Result<Vec<Self>, CrlError> {
+        let text = |error: x509_cert::der::Error| CrlError::Malformed(error.to_string());
+        let mut reader = SliceReader::new(content).map_err(text)?;
+        let mut crls = Vec::new();
+        while !reader.is_finished() && crls.len() < FETCHED_MAX {
+            crls.push(Self::from_der(reader.tlv_bytes().map_err(text)?)?);
+        }
+        Ok(crls)
     }
 
     pub fn issuer(&self) -> &DistinguishedName {
@@ -158,6 +191,30 @@ impl Crl {
         self.list.next_update
     }
 
+    /// The bytes that it takes in memory.
+    pub(super) fn size(&self) -> usize {
+        self.signed.content.len() + self.list.entries.len() * size_of::<Entry>()
+    }
+
+    /// The same CRL, which proves no more that a certificate is good.
+    pub(super) fn to_ended(&self) -> Self {
+        Self {
+            signed: self.signed.clone(),
+            list: self.list.clone(),
+            verified_keys: self.verified_keys.clone(),
+            ended: true,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Where the delta CRLs to this one are.
+    pub(super) fn freshest(&self) -> &[String] {
+        &self.list.freshest
+    }
+
     /// The CRL number in hexadecimal digits.
     pub fn number(&self) -> Option<String> {
         self.list.number.map(|number| number.to_string())
@@ -179,21 +236,52 @@ impl Crl {
     }
 
     pub(super) fn is_current(&self, now: u64) -> bool {
-        self.list.this_update <= now && self.list.next_update.is_some_and(|next| now <= next)
+        let next_update = self.list.next_update.filter(|_| !self.ended);
+        self.list.this_update <= now && next_update.is_some_and(|next| now <= next)
     }
 
-    /// Checks the signature. The result is kept, since a large CRL takes a while.
+    /// Checks the signature.
     pub(super) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        let mut tried = self.tried.lock().unwrap_or_else(|error| error.into_inner());
-        if let Some((_, verified)) = tried.iter().find(|(other, _)| other == key) {
-            return *verified;
-        }
-        let verified = self.signed.verify(key).is_ok();
-        if tried.len() >= KEYS_MAX {
-            tried.remove(0);
-        }
-        tried.push((key.clone(), verified));
-        verified
+        self.verified_keys.check(&self.signed, key)
+    }
+
+    /// An authority of a valid path has signed it.
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified_keys.has_succeeded()
+    }
+
+    /// Authorities of valid paths have its issuer's name, and none of them has signed it.
+    pub(super) fn is_refuted(&self) -> bool {
+        self.verified_keys.has_failed()
+    }
+
+    /// Says whether the older CRL has nothing to say any more. One authority has signed both.
+    pub(super) fn supersedes(&self, older: &Self, now: u64) -> bool {
+        let is_newer = match (&self.list.base, &older.list.base) {
+            (None, None) => {
+                self.edition() > older.edition() || (older.ended && !self.ended && self == older)
+            }
+            (None, Some(_)) => self.edition() >= older.edition(),
+            (Some(_), None) => false,
+            (Some(_), Some(_)) => self.edition() > older.edition() && self.has_changes_of(older),
+        };
+        is_newer
+            && self.list.this_update <= now
+            && self.list.unusable.is_none()
+            && self.issuer() == older.issuer()
+            && self.has_scope_of(older)
+            && self.verified_keys.shares_key_with(&older.verified_keys)
+    }
+
+    /// Says whether this delta reaches back as far as the other one.
+    pub(super) fn has_changes_of(&self, other: &Self) -> bool {
+        matches!((&self.list.base, &other.list.base), (Some(own), Some(base)) if own <= base)
+    }
+
+    /// Says whether this delta needs no newer complete CRL than this one.
+    pub(super) fn fits(&self, complete: &Self) -> bool {
+        let number = complete.list.number.as_ref();
+        (self.list.base.as_ref()).is_some_and(|base| number.is_some_and(|number| base <= number))
     }
 
     pub(super) fn entry(&self, serial: &Serial) -> Option<Revoked> {
@@ -278,6 +366,7 @@ impl List {
             number: None,
             base: None,
             scope: Scope::default(),
+            freshest: Vec::new(),
             entries: Vec::new(),
             unusable: None,
         };
@@ -300,6 +389,7 @@ impl List {
             CrlNumber::OID => self.number = Some(number(value)?),
             BaseCrlNumber::OID => self.base = Some(number(value)?),
             ISSUING_DISTRIBUTION_POINT => self.scope = Scope::new(value, &self.issuer)?,
+            FreshestCrl::OID => self.freshest = freshest_uris(value).unwrap_or_default(),
             id if extension.critical => {
                 let id = oid::dotted(&id);
                 let why = format!("its extension {id} is critical and not known");

@@ -7,11 +7,13 @@
 //! A listed certificate is revoked, also if the CRL that lists it has expired: its issuer has said so. That a
 //! certificate is good follows only from current CRLs for all reasons.
 
+mod cache;
 mod crl;
 mod ocsp;
 mod points;
 mod serial;
 mod store;
+mod verified_keys;
 
 use std::fmt::Write;
 
@@ -22,6 +24,7 @@ use super::name::DistinguishedName;
 use super::signed::SubjectKey;
 use points::Reasons;
 
+pub use cache::{RevocationCache, StatusKind};
 pub use crl::{Crl, CrlError};
 pub(super) use crl::{Revoked, Subject};
 pub(super) use ocsp::{CertificateName, OcspStatus};
@@ -75,6 +78,7 @@ impl RevocationStore {
             .filter(signed)
             .collect();
         let mut covered = Reasons::NONE;
+        let mut lacks_delta = false;
         for (index, first) in usable.iter().enumerate() {
             // Each scope is looked at once.
             if usable[..index].iter().any(|crl| crl.has_scope_of(first)) {
@@ -85,11 +89,20 @@ impl RevocationStore {
                 .collect();
             match status_by(&scope, subject, now) {
                 ScopeStatus::Listed(revoked) => return Status::Revoked(revoked),
-                ScopeStatus::NotListed(reasons) => covered = covered.or(reasons),
+                ScopeStatus::NotListed(reasons) => {
+                    match self.lacks_delta(&scope, subject.points, now) {
+                        true => lacks_delta = true,
+                        false => covered = covered.or(reasons),
+                    }
+                }
             }
         }
         match covered == Reasons::ALL {
             true => Status::Good,
+            false if lacks_delta => {
+                let what = "is to be completed by a delta CRL, and no current one is there";
+                Status::Unknown(format!("the CRL of \"{issuer}\" {what}"))
+            }
             false => Status::Unknown(why_unknown(issuer, &own, &usable, now)),
         }
     }
@@ -111,15 +124,23 @@ fn status_by(scope: &[&Crl], subject: &Subject<'_>, now: u64) -> ScopeStatus {
     };
     let (early, made): (Vec<&Crl>, Vec<&Crl>) =
         (scope.iter().copied()).partition(|crl| crl.this_update() > now);
-    let (deltas, complete): (Vec<&Crl>, Vec<&Crl>) =
+    let (mut deltas, complete): (Vec<&Crl>, Vec<&Crl>) =
         made.into_iter().partition(|crl| crl.is_delta());
     let complete = newest(complete);
-    let mut deltas = newest(deltas);
     deltas.retain(|delta| complete.iter().all(|crl| delta.edition() >= crl.edition()));
-    // A delta whose base is missing says what it lists, and nothing else.
-    if let Some(revoked) = listed(&early).or(listed(&deltas)) {
+    // A delta whose base is missing says what it lists, and nothing else. So does an older one, as far as the newer does
+    // not reach back.
+    let is_replaced = |delta: &Crl| {
+        let mut others = deltas.iter();
+        others.any(|other| other.edition() > delta.edition() && other.has_changes_of(delta))
+    };
+    let telling: Vec<&Crl> = (deltas.iter().copied())
+        .filter(|delta| !is_replaced(delta))
+        .collect();
+    if let Some(revoked) = listed(&early).or(listed(&telling)) {
         return ScopeStatus::Listed(revoked);
     }
+    let mut deltas = newest(deltas);
     deltas.retain(|delta| delta.is_current(now) && complete.iter().all(|crl| delta.continues(crl)));
     let removed = deltas
         .iter()

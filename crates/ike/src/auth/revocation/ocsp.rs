@@ -19,6 +19,9 @@ use super::super::sets::{TOO_LARGE, sets_are_small};
 use super::super::signed::{Signed, SubjectKey, reader_of};
 use super::crl::Revoked;
 use super::serial::Serial;
+use super::verified_keys::VerifiedKeys;
+
+const TOO_LONG: &str = "it is too long";
 
 const BASIC_RESPONSE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1.1");
 const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
@@ -28,6 +31,8 @@ const SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.
 const ANSWERS_MAX: usize = 16;
 /// Certificates of responders in one response.
 const CERTIFICATES_MAX: usize = 2;
+/// Bytes of such a certificate. One with a key and a signature of ML-DSA has 8 kB.
+const CERTIFICATE_LEN_MAX: usize = 16 << 10;
 /// The time for which an answer without a next update is used, in seconds. Its responder has newer ones at any time.
 const AGE_MAX: u64 = 600;
 /// The time by which the clocks of responder and gateway may differ, in seconds.
@@ -48,11 +53,12 @@ pub enum OcspError {
     Refused(&'static str),
 }
 
-/// A parsed response. Nobody has checked its signature.
-#[derive(Clone, PartialEq, Eq)]
+/// A parsed response. Its signature is checked when a path needs it.
+#[derive(Clone)]
 pub struct OcspAnswer {
     der: Vec<u8>,
     signed: Signed,
+    verified_keys: VerifiedKeys,
     singles: Vec<SingleAnswer>,
     /// The certificates of responders in DER.
     pub(in crate::auth) certificates: Vec<Vec<u8>>,
@@ -72,7 +78,7 @@ struct SingleAnswer {
 pub(in crate::auth) enum OcspStatus {
     Good,
     Revoked(Revoked),
-    /// The responder does not know the certificate, or its answer is not current.
+    /// The answer is not current.
     Nothing,
 }
 
@@ -95,9 +101,15 @@ pub(in crate::auth) struct CertificateName<'a> {
 }
 
 impl OcspAnswer {
+    /// Bytes of the longest OCSPResponse.
+    pub const LEN_MAX: usize = 64 << 10;
+
     /// Reads an OCSPResponse.
     pub fn from_der(der: &[u8]) -> Result<Self, OcspError> {
         let text = |error: x509_cert::der::Error| OcspError::Malformed(error.to_string());
+        if der.len() > Self::LEN_MAX {
+            return Err(OcspError::Malformed(TOO_LONG.to_owned()));
+        }
         let response = OcspResponse::from_der(der).map_err(text)?;
         match response.response_status {
             OcspResponseStatus::Successful => {}
@@ -128,7 +140,14 @@ impl OcspAnswer {
             list.finish(()).map_err(text)?;
             let mut inner = reader_of(inner, Tag::Sequence).map_err(text)?;
             while !inner.is_finished() && certificates.len() < CERTIFICATES_MAX {
-                certificates.push(inner.tlv_bytes().map_err(text)?.to_vec());
+                let certificate = inner.tlv_bytes().map_err(text)?;
+                if certificate.len() > CERTIFICATE_LEN_MAX {
+                    return Err("a certificate in it is too long".to_owned());
+                }
+                if !sets_are_small(certificate) {
+                    return Err(TOO_LARGE.to_owned());
+                }
+                certificates.push(certificate.to_vec());
             }
         }
         reader.finish(()).map_err(text)?;
@@ -153,6 +172,7 @@ impl OcspAnswer {
             der: whole,
             singles: singles.collect(),
             signed,
+            verified_keys: VerifiedKeys::default(),
             certificates,
         })
     }
@@ -163,7 +183,7 @@ impl OcspAnswer {
     }
 
     /// Returns when the answer about this certificate was made, and the status that it gives. Returns `None` if it is
-    /// about others.
+    /// about others, if the responder does not know the certificate, or if it is from the future and revokes nothing.
     pub(in crate::auth) fn about(
         &self,
         certificate: &CertificateName<'_>,
@@ -171,11 +191,62 @@ impl OcspAnswer {
     ) -> Option<(u64, OcspStatus)> {
         let mut singles = self.singles.iter();
         let single = singles.find(|single| certificate.has_id(&single.id))?;
-        Some((single.this_update, single.status(now)))
+        let is_known = !matches!(single.status, CertStatus::Unknown(_));
+        let tells = single.revokes() || (is_known && single.is_made(now));
+        tells.then(|| (single.this_update, single.status(now)))
     }
 
+    /// Says whether the answer is about the certificate that an OCSPRequest of ours names.
+    pub fn is_about(&self, request: &[u8]) -> bool {
+        self.single(request).is_some()
+    }
+
+    fn single(&self, request: &[u8]) -> Option<&SingleAnswer> {
+        let request = OcspRequest::from_der(request).ok()?;
+        let asked = &request.tbs_request.request_list.first()?.req_cert;
+        let mut singles = self.singles.iter();
+        // Another hash names the issuer in its own way.
+        singles.find(
+            |single| match single.id.hash_algorithm.oid == asked.hash_algorithm.oid {
+                true => is_same(&single.id, asked),
+                false => single.id.serial_number == asked.serial_number,
+            },
+        )
+    }
+
+    /// Checks the signature. The key is one that may speak for the issuer of the certificate.
     pub(in crate::auth) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        self.signed.verify(key).is_ok()
+        self.verified_keys.check(&self.signed, key)
+    }
+
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified_keys.has_succeeded()
+    }
+
+    pub(super) fn revokes(&self) -> bool {
+        self.singles.iter().any(SingleAnswer::revokes)
+    }
+
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.singles == other.singles
+    }
+
+    /// Says whether the older answer to the same request has nothing to say any more.
+    pub(super) fn supersedes(&self, older: &Self, request: &[u8], now: u64) -> bool {
+        let Some(other) = older.single(request) else {
+            return false;
+        };
+        let mut singles = self.singles.iter();
+        let Some(own) = singles.find(|single| is_same(&single.id, &other.id)) else {
+            return false;
+        };
+        // Only a word about the certificate takes a revocation back.
+        let tells = !other.revokes() || !matches!(own.status, CertStatus::Unknown(_));
+        tells
+            && own.is_made(now)
+            && own.this_update > other.this_update
+            && self.is_verified()
+            && older.is_verified()
     }
 
     /// The time until which the answer is used, in seconds since 1970.
@@ -191,7 +262,23 @@ impl std::fmt::Debug for OcspAnswer {
     }
 }
 
+impl PartialEq for OcspAnswer {
+    fn eq(&self, other: &Self) -> bool {
+        self.der == other.der
+    }
+}
+
+impl Eq for OcspAnswer {}
+
 impl SingleAnswer {
+    fn revokes(&self) -> bool {
+        matches!(self.status, CertStatus::Revoked(_))
+    }
+
+    fn is_made(&self, now: u64) -> bool {
+        self.this_update <= now.saturating_add(SKEW_MAX)
+    }
+
     fn usable_until(&self) -> u64 {
         match self.next_update {
             Some(next) => next.saturating_add(SKEW_MAX),
@@ -201,8 +288,7 @@ impl SingleAnswer {
 
     /// A certificate that was revoked stays so, however old the answer is.
     fn status(&self, now: u64) -> OcspStatus {
-        let is_current =
-            self.this_update <= now.saturating_add(SKEW_MAX) && now <= self.usable_until();
+        let is_current = self.is_made(now) && now <= self.usable_until();
         match self.status {
             CertStatus::Revoked(info) => OcspStatus::Revoked(Revoked {
                 since: seconds(info.revocation_time),
@@ -263,6 +349,19 @@ impl CertificateName<'_> {
             && is_hash(&id.issuer_name_hash, self.issuer.der())
             && is_hash(&id.issuer_key_hash, &self.issuer_key.bits)
     }
+}
+
+/// Says whether two names are of one certificate. The parameters of the hash do not matter.
+fn is_same(one: &CertId, other: &CertId) -> bool {
+    let parts = |id: &CertId| {
+        (
+            id.hash_algorithm.oid,
+            id.issuer_name_hash.clone(),
+            id.issuer_key_hash.clone(),
+            id.serial_number.clone(),
+        )
+    };
+    parts(one) == parts(other)
 }
 
 fn seconds(time: OcspGeneralizedTime) -> u64 {

@@ -4,8 +4,8 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::AuthorityInfoAccessSyntax;
-use x509_cert::ext::pkix::crl::CrlDistributionPoints;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
+use x509_cert::ext::pkix::crl::{CrlDistributionPoints, FreshestCrl};
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use x509_cert::name::RdnSequence;
 
@@ -50,31 +50,31 @@ pub(super) enum PointName {
 pub(in crate::auth) struct Points {
     crls: Vec<DistributionPoint>,
     crl_uris: Vec<String>,
+    /// Where delta CRLs are (RFC 5280 §4.2.1.15).
+    freshest_uris: Vec<String>,
     responder_uris: Vec<String>,
 }
 
 impl Points {
     /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read.
     pub(in crate::auth) fn read(&mut self, id: ObjectIdentifier, value: &[u8]) -> bool {
-        let uri = |name: &GeneralName| match name {
-            GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
-            _ => None,
-        };
         match id {
             CrlDistributionPoints::OID if sets_are_small(value) => {
                 let Ok(CrlDistributionPoints(points)) = CrlDistributionPoints::from_der(value)
                 else {
                     return false;
                 };
-                for point in &points {
-                    if let Some(DistributionPointName::FullName(names)) = &point.distribution_point
-                    {
-                        self.crl_uris.extend(names.iter().filter_map(uri));
-                    }
-                }
+                self.crl_uris = uris_of(&points);
                 self.crls = points;
                 true
             }
+            FreshestCrl::OID => match freshest_uris(value) {
+                Some(uris) => {
+                    self.freshest_uris = uris;
+                    true
+                }
+                None => false,
+            },
             AuthorityInfoAccessSyntax::OID if sets_are_small(value) => {
                 let Ok(AuthorityInfoAccessSyntax(list)) =
                     AuthorityInfoAccessSyntax::from_der(value)
@@ -97,6 +97,10 @@ impl Points {
 
     pub(super) fn crl_uris(&self) -> &[String] {
         &self.crl_uris
+    }
+
+    pub(super) fn freshest_uris(&self) -> &[String] {
+        &self.freshest_uris
     }
 
     pub(super) fn responder_uris(&self) -> &[String] {
@@ -135,6 +139,28 @@ impl Points {
             })
             .map(|point| Reasons::new(point.reasons.map(|reasons| reasons.bits())))
             .fold(Reasons::NONE, Reasons::or)
+    }
+}
+
+/// Returns the URIs of a FreshestCRL extension. Returns `None` if it is malformed.
+pub(super) fn freshest_uris(value: &[u8]) -> Option<Vec<String>> {
+    let read = || FreshestCrl::from_der(value).ok();
+    let FreshestCrl(points) = sets_are_small(value).then(read)??;
+    Some(uris_of(&points))
+}
+
+fn uris_of(points: &[DistributionPoint]) -> Vec<String> {
+    let full = |point: &DistributionPoint| match &point.distribution_point {
+        Some(DistributionPointName::FullName(names)) => names.iter().filter_map(uri).collect(),
+        _ => Vec::new(),
+    };
+    points.iter().flat_map(full).collect()
+}
+
+fn uri(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
+        _ => None,
     }
 }
 

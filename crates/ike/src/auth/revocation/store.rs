@@ -1,11 +1,12 @@
 //! The information about revocation that the gateway has, and the places where more of it is to be had.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use x509_cert::der::Decode;
 
 use super::super::name::DistinguishedName;
+use super::super::sets::{TOO_LARGE, sets_are_small};
 use super::super::signed::SubjectKey;
 use super::crl::Crl;
 use super::ocsp::{CertificateName, OcspAnswer, OcspStatus};
@@ -27,6 +28,13 @@ impl StatusSource {
     pub fn uri(&self) -> &str {
         match self {
             Self::Crl { uri } | Self::Ocsp { uri, .. } => uri,
+        }
+    }
+
+    pub(super) fn request(&self) -> Option<&[u8]> {
+        match self {
+            Self::Crl { .. } => None,
+            Self::Ocsp { request, .. } => Some(request),
         }
     }
 }
@@ -58,8 +66,10 @@ pub struct RevocationStore {
     trusted: Vec<SubjectKey>,
     /// The embedder fetches what [`crate::Event::StatusNeeded`] asks for.
     fetches: bool,
-    /// Places that were asked lately, and the time until which they are not asked again.
-    tried: HashMap<StatusSource, u64>,
+    /// Places that were asked lately. They are not asked again.
+    tried: Arc<HashSet<StatusSource>>,
+    /// Revocations had to be forgotten, so that an unknown status may be one of them.
+    has_forgotten: bool,
 }
 
 impl RevocationStore {
@@ -78,6 +88,9 @@ impl RevocationStore {
     /// Trusts the key of an OCSP responder. An error says what is wrong with its certificate.
     pub fn trust_responder(&mut self, certificate: &[u8]) -> Result<(), String> {
         let text = |error: x509_cert::der::Error| error.to_string();
+        if !sets_are_small(certificate) {
+            return Err(TOO_LARGE.to_owned());
+        }
         let parsed = x509_cert::Certificate::from_der(certificate).map_err(text)?;
         let key = SubjectKey::new(&parsed.tbs_certificate.subject_public_key_info);
         self.trusted.push(key.map_err(text)?);
@@ -101,13 +114,40 @@ impl RevocationStore {
         self.answers.push(answer);
     }
 
-    /// Notes that a place was asked. It is not asked again until `until`, in seconds since 1970.
-    pub fn note_tried(&mut self, source: StatusSource, until: u64) {
-        self.tried.insert(source, until);
+    /// Notes that a place was asked lately. It is not asked again.
+    pub fn note_tried(&mut self, source: StatusSource) {
+        Arc::make_mut(&mut self.tried).insert(source);
+    }
+
+    /// Replaces the places that were asked lately.
+    pub fn set_tried(&mut self, tried: Arc<HashSet<StatusSource>>) {
+        self.tried = tried;
+    }
+
+    pub(super) fn note_forgotten(&mut self) {
+        self.has_forgotten = true;
+    }
+
+    /// Revocations had to be forgotten, so that an unknown status may be one of them.
+    pub(in crate::auth) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
+    /// Says whether the configuration names this place. Then the administrator has chosen it.
+    pub fn names(&self, source: &StatusSource) -> bool {
+        let mut authorities = self.authorities.iter();
+        authorities.any(|one| match source {
+            StatusSource::Crl { uri } => one.crls.contains(uri),
+            StatusSource::Ocsp { uri, .. } => one.responders.contains(uri),
+        })
     }
 
     pub fn crls(&self) -> &[Arc<Crl>] {
         &self.crls
+    }
+
+    pub(super) fn crls_mut(&mut self) -> &mut [Arc<Crl>] {
+        &mut self.crls
     }
 
     pub(in crate::auth) fn answers(&self) -> impl Iterator<Item = &OcspAnswer> {
@@ -133,23 +173,68 @@ impl RevocationStore {
         all.filter(move |sources| sources.authority == *issuer)
     }
 
-    /// Returns the places to ask next about a certificate: OCSP responders first, and then those of CRLs.
+    /// Says whether the complete CRLs of a scope, or the certificate, name delta CRLs to fetch, and no current one is
+    /// there. A delta that is older than the complete CRL adds nothing to it.
+    pub(super) fn lacks_delta(&self, scope: &[&Crl], points: &Points, now: u64) -> bool {
+        let is_complete = |crl: &&&Crl| !crl.is_delta() && crl.is_current(now);
+        let newest = scope
+            .iter()
+            .filter(is_complete)
+            .max_by_key(|crl| crl.edition());
+        let Some(complete) = newest.filter(|_| self.fetches) else {
+            return false;
+        };
+        let mut uris = complete.freshest().iter().chain(points.freshest_uris());
+        let mut deltas = scope.iter().filter(|crl| crl.is_delta());
+        uris.any(|uri| is_http(uri))
+            && !deltas.any(|delta| delta.is_current(now) && delta.fits(complete))
+    }
+
+    /// Returns the places of the delta CRLs that are missing.
+    fn delta_uris<'a>(
+        &'a self,
+        issuer: &DistinguishedName,
+        points: &'a Points,
+        now: u64,
+    ) -> Vec<&'a String> {
+        let own = self.crls.iter().map(AsRef::as_ref);
+        let own = own.filter(|crl| crl.issuer() == issuer && crl.is_verified());
+        let own: Vec<&Crl> = own.collect();
+        let mut uris = Vec::new();
+        for complete in &own {
+            let scope = own.iter().filter(|crl| crl.has_scope_of(complete));
+            let scope: Vec<&Crl> = scope.copied().collect();
+            if !complete.is_delta() && self.lacks_delta(&scope, points, now) {
+                uris.extend(complete.freshest().iter().chain(points.freshest_uris()));
+            }
+        }
+        uris
+    }
+
+    /// Returns the places to ask next about a certificate: OCSP responders first, then those of delta CRLs for what is
+    /// there, and then those of complete CRLs.
     pub(in crate::auth) fn sources(
         &self,
         certificate: &CertificateName<'_>,
         points: &Points,
         now: u64,
     ) -> Vec<StatusSource> {
-        let responders = self.responders(certificate, points, now);
+        let responders = self.responders(certificate, points);
         if !responders.is_empty() || !self.fetches {
             return responders;
         }
+        let deltas = self.delta_uris(certificate.issuer, points, now);
+        let deltas = self.awaited_crls(http_uris(deltas.into_iter()));
+        if !deltas.is_empty() {
+            return deltas;
+        }
         let configured = self.of(certificate.issuer).flat_map(|one| &one.crls);
-        let uris = http_uris(configured.chain(points.crl_uris()));
+        self.awaited_crls(http_uris(configured.chain(points.crl_uris())))
+    }
+
+    fn awaited_crls(&self, uris: Vec<String>) -> Vec<StatusSource> {
         let sources = uris.into_iter().map(|uri| StatusSource::Crl { uri });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        sources.filter(|source| self.is_awaited(source)).collect()
     }
 
     /// Returns the OCSP responders to ask about a certificate.
@@ -157,7 +242,6 @@ impl RevocationStore {
         &self,
         certificate: &CertificateName<'_>,
         points: &Points,
-        now: u64,
     ) -> Vec<StatusSource> {
         let Some(request) = certificate.request().filter(|_| self.fetches) else {
             return Vec::new();
@@ -168,9 +252,7 @@ impl RevocationStore {
             uri,
             request: request.clone(),
         });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        sources.filter(|source| self.is_awaited(source)).collect()
     }
 
     /// Returns the newest answer that tells the status of a certificate now. Nobody has checked its signature.
@@ -188,8 +270,8 @@ impl RevocationStore {
     }
 
     /// Says whether a place was not asked lately.
-    pub(crate) fn is_awaited(&self, source: &StatusSource, now: u64) -> bool {
-        self.tried.get(source).is_none_or(|until| *until <= now)
+    pub(crate) fn is_awaited(&self, source: &StatusSource) -> bool {
+        !self.tried.contains(source)
     }
 }
 
