@@ -191,10 +191,10 @@ impl Daemon {
             socket = %self.loaded.gateway.socket.display(),
             "the gateway is ready"
         );
-        let manager = Manager::from_environment();
+        let mut manager = Manager::from_environment();
         manager.ready();
         let result = loop {
-            let deadline = self.deadline();
+            let deadline = manager.deadline(self.deadline());
             tokio::select! {
                 Some(datagram) = inputs.plane.ike.recv() => {
                     let now = Instant::now();
@@ -232,6 +232,7 @@ impl Daemon {
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
+            manager.keep_alive(Instant::now());
             if !self.plane.workers_run() {
                 break Err(Failure::runtime("a data worker has ended").help("the log says why"));
             }
