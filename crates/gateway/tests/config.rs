@@ -2,6 +2,8 @@
 
 #[path = "config/engines.rs"]
 mod engines;
+#[path = "config/ignored.rs"]
+mod ignored;
 #[path = "config/interfaces.rs"]
 mod interfaces;
 #[path = "config/links.rs"]

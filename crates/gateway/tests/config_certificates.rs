@@ -1,6 +1,8 @@
 //! Reads certificates and private keys, made by openssl, from the folders beside the configuration.
 
 mod certificates;
+#[path = "config/every_key.rs"]
+mod every_key;
 mod program;
 
 use std::fs;
@@ -63,6 +65,54 @@ fn encrypted_keys_are_opened_by_their_passphrase() {
         let loaded = read(at, "certs = moon.pem", "cacerts = ca.pem", secrets);
         loaded.unwrap_or_else(|errors| panic!("{step}: {errors}"));
     }
+}
+
+/// How often a passphrase is hashed stands in the file. IKE would wait for it.
+#[test]
+fn passphrases_are_not_hashed_without_end() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pkcs12")).unwrap();
+    let key = "pkcs8 -topk8 -in private/other.pem -passout pass:x -out private/slow.key";
+    let container = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -passout pass:x -out pkcs12/slow.p12";
+    for (step, secret, wanted) in [
+        (
+            format!("{key} -iter 2000001"),
+            "private { file = slow.key",
+            2_000_001,
+        ),
+        (
+            format!("{key} -iter 2000001 -outform DER"),
+            "private { file = slow.key",
+            2_000_001,
+        ),
+        (
+            format!("{container} -iter 700000"),
+            "pkcs12 { file = slow.p12",
+            2_100_000,
+        ),
+    ] {
+        openssl(at, &step);
+        let secrets = format!("{secret}\n secret = x\n }}");
+        let refused = read(at, "certs = moon.pem", "cacerts = ca.pem", &secrets).unwrap_err();
+        let shown = refused.render(false);
+        let why =
+            format!("its passphrase is to be hashed {wanted} times, and 2000000 times are left");
+        assert!(
+            shown.contains(&why) && shown.contains("with fewer iterations"),
+            "{step}: {shown}"
+        );
+    }
+    // The bound holds for all files together, and for the right passphrase as for a wrong one.
+    openssl(at, &format!("{key} -iter 3"));
+    openssl(at, &format!("{container} -iter 666666"));
+    let both =
+        "private { file = slow.key\n secret = x\n }\n pkcs12 { file = slow.p12\n secret = x\n }";
+    let refused = read(at, "certs = moon.pem", "cacerts = ca.pem", both).unwrap_err();
+    assert!(
+        refused.render(false).contains("1999997 times are left"),
+        "{refused}"
+    );
 }
 
 const PKCS12: &str = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -certfile x509ca/ca.pem -out pkcs12/moon.p12 \

@@ -254,6 +254,20 @@ fn tell(pair: &mut Pair, from: &str, message: &[u8]) {
     pair.flush();
 }
 
+/// Retransmissions last for minutes. Where the peer says that it does not know the SA, they decide nothing.
+#[test]
+fn a_peer_that_has_lost_the_sa_is_given_up_soon_whatever_the_timeout() {
+    for timeout in [Duration::ZERO, 10 * SECOND] {
+        let mut pair = established(|a, _| {
+            (a.dpd_delay, a.dpd_timeout) = (5 * SECOND, timeout);
+            a.dpd_by_traffic = false;
+        });
+        restart(&mut pair, None);
+        pair.run(20 * SECOND);
+        assert_eq!(down(&pair.a), [&told()], "{timeout:?}");
+    }
+}
+
 // RFC 7296 R63, R161
 #[test]
 fn an_unprotected_hint_has_the_peer_asked_and_proves_nothing() {

@@ -16,7 +16,7 @@ use super::mark::InterfaceMarks;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
 use super::value::{
-    ValueError, ValueResult, absolute, count, number, read, read_list, switch, time, word,
+    ValueError, ValueResult, absolute, count, given, number, read, read_list, switch, time, word,
 };
 use super::{DEFAULT_SOCKET, schema};
 
@@ -186,6 +186,13 @@ impl GatewayConfig {
         }
     }
 
+    /// Tells whether packets for this own address are received.
+    pub(super) fn listens_at(&self, own: IpAddr) -> bool {
+        let takes =
+            |at: &IpAddr| *at == own || at.is_unspecified() && at.is_ipv4() == own.is_ipv4();
+        self.listen.iter().any(takes)
+    }
+
     /// Returns the `if_id` of the TUN device with this name. Zero is the common device.
     pub fn interface_id(&self, name: &str) -> Option<u32> {
         let mut interfaces = self.interfaces.iter();
@@ -270,7 +277,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         }),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
             .map_or(standard.table, |table| table as u32),
-        mark: read(node, "mark", d, mark).unwrap_or(standard.mark),
+        mark: read(node, "mark", d, own_mark).unwrap_or(standard.mark),
         socket: read(node, "socket", d, socket).unwrap_or(standard.socket),
         log_level: read(node, "log_level", d, log_level).unwrap_or(standard.log_level),
         fragment_size: read(node, "fragment_size", d, fragment_size)
@@ -294,7 +301,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         on_stop: read(node, "on_stop", d, on_stop).unwrap_or_default(),
         confine: read(node, "confine", d, switch).unwrap_or(standard.confine),
         modules: Vec::new(),
-        readable: read_list(node, "readable", d, absolute).unwrap_or_default(),
+        readable: read_list(node, "readable", d, readable).unwrap_or_default(),
     };
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
@@ -316,14 +323,14 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     check_xdp(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
-        && let Some(entry) = node.value("workers")
+        && let Some(entry) = given(node, "workers")
     {
         let what = "the FPGA core is driven by one worker";
         let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }
     if gateway.ports.ike == gateway.ports.nat_t
-        && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
+        && let Some(entry) = given(node, "port_nat_t").or(given(node, "port"))
     {
         let bad = ValueError::new(
             "`port` and `port_nat_t` are the same",
@@ -335,7 +342,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
 }
 
 fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    let Some(entry) = node.value("xdp") else {
+    let Some(entry) = given(node, "xdp") else {
         return;
     };
     let twice = (1..gateway.xdp.len()).find(|at| gateway.xdp[..*at].contains(&gateway.xdp[*at]));
@@ -355,7 +362,7 @@ fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
 
 fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let lacks_gpu = gateway.engine == EngineKind::Adaptive && gateway.gpu.is_none();
-    if let Some(entry) = node.value("engine").filter(|_| lacks_gpu) {
+    if let Some(entry) = given(node, "engine").filter(|_| lacks_gpu) {
         let what = "`adaptive` shares the load between CPU and GPU, and the gateway has no GPU";
         let bad = ValueError::new(what, "add a section `gpu`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
@@ -364,7 +371,7 @@ fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnosti
 
 fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let lacks_ace = gateway.engine == EngineKind::Ace && node.section("ace").is_none();
-    if let Some(entry) = node.value("engine").filter(|_| lacks_ace) {
+    if let Some(entry) = given(node, "engine").filter(|_| lacks_ace) {
         let what = "`ace` takes bitstreams from a library, and the gateway has none";
         let bad = ValueError::new(what, "add a section `ace`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
@@ -373,7 +380,7 @@ fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
 
 fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let mut refuse = |key: &str, what: &str, help: &str| {
-        if let Some(entry) = node.value(key) {
+        if let Some(entry) = given(node, key) {
             super::value::report(key, ValueError::new(what, help), entry.value.at, d);
         }
     };
@@ -465,12 +472,45 @@ fn address(text: &str) -> ValueResult<IpAddr> {
     match text {
         "%any" | "%any4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "%any6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
-        _ => text.parse().map_err(|_| {
-            ValueError::new(
-                format!("{} is not an IP address", quoted(text)),
-                "write own addresses, such as 192.0.2.1",
-            )
-        }),
+        _ => {
+            let parsed = text.parse().ok();
+            let bad = || {
+                let what = format!("{} is not the IP address of a host", quoted(text));
+                ValueError::new(what, "write own addresses, such as 192.0.2.1")
+            };
+            parsed
+                .filter(|ip: &IpAddr| !ip.is_multicast())
+                .ok_or_else(bad)
+        }
+    }
+}
+
+/// A path that reloads may read. The whole file system would leave nothing of the confinement.
+fn readable(text: &str) -> ValueResult<PathBuf> {
+    let path = absolute(text)?;
+    let bad =
+        |what: &str, help: &str| Err(ValueError::new(format!("{} {what}", quoted(text)), help));
+    match path.canonicalize() {
+        Err(error) => bad(
+            &format!("cannot be used: {error}"),
+            "make it before the gateway starts",
+        ),
+        Ok(real) if real.parent().is_none() => bad(
+            "is the whole file system",
+            "name the folders that a reload reads, or set `confine = no`",
+        ),
+        Ok(_) => Ok(path),
+    }
+}
+
+/// The mark of the gateway's own packets.
+fn own_mark(text: &str) -> ValueResult<u32> {
+    match mark(text)? {
+        0 => Err(ValueError::new(
+            "all packets that nobody has marked have the mark 0",
+            "write another 32-bit number, such as 0x20",
+        )),
+        mark => Ok(mark),
     }
 }
 
@@ -492,14 +532,15 @@ fn socket(text: &str) -> ValueResult<PathBuf> {
     // longer.
     const PATH_BYTES_MAX: usize = 90;
     let path = text.strip_prefix("unix://").unwrap_or(text);
-    if path.len() > PATH_BYTES_MAX {
+    let path = absolute(path)?;
+    if path.as_os_str().len() > PATH_BYTES_MAX {
         let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
         return Err(ValueError::new(
             what,
             "choose a shorter path; the system limits socket paths",
         ));
     }
-    Ok(PathBuf::from(path))
+    Ok(path)
 }
 
 fn log_level(text: &str) -> ValueResult<String> {

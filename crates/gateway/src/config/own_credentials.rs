@@ -9,7 +9,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::schema;
 use super::source::Location;
 use super::tree::SectionNode;
-use super::value::{ValueError, given, parts, place, report, unused};
+use super::value::{ValueError, given, parts, place, refuse, report};
 use crate::tokens::TokenPlace;
 
 /// The certificates and keys of other files than those of the section.
@@ -101,8 +101,10 @@ fn find(
         schema::check(cert, &schema::LOCAL_CERT, false, d);
         let at = cert.name.at;
         if let Some(entry) = given(cert, "file") {
-            unused(cert, &["handle", "slot", "module"], "with `file`", d);
-            let chain = store.certificates("x509", &entry.value.value, entry.value.at, d);
+            let why = "`file` names the certificate, which is on no token";
+            let help = "remove one of the two";
+            refuse(cert, &["handle", "slot", "module"], why, help, d);
+            let chain = store.certificates("x509", entry.value.value.obey(), entry.value.at, d);
             if !chain.is_empty() {
                 own.push(Own::Chain(chain, at, None));
             }
@@ -142,7 +144,7 @@ fn find(
         if !own.is_empty() {
             return (own, absent);
         }
-        let contained = store.contained(id, d);
+        let contained = store.contained(id);
         if contained.is_none() {
             let what = format!(
                 "connection {} has no certificate of its own",

@@ -402,6 +402,7 @@ pub(super) fn check(
     secret: bool,
     diagnostics: &mut Diagnostics,
 ) {
+    node.set_known();
     let mut push = |diagnostic: Diagnostic| {
         diagnostics.push(if secret {
             diagnostic.hide_source()
@@ -423,7 +424,7 @@ pub(super) fn check(
         }
         let later = schema.later.iter().find(|(name, _)| *name == key);
         match later {
-            Some((_, taken)) if taken.contains(&entry.value.value.as_str()) => {}
+            Some((_, taken)) if taken.contains(&entry.value.value.obey()) => {}
             Some((_, taken)) => {
                 let help = match taken.first() {
                     Some(value) => format!("remove it, or set it to `{value}`"),

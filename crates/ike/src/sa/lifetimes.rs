@@ -27,6 +27,9 @@ const DOUBTS: Rate = Rate {
     burst: 1,
 };
 
+/// The time of a peer that seems to have lost the SA, where the connection sets none.
+const DOUBT: Duration = Duration::from_secs(10);
+
 impl Established {
     pub(crate) fn new(
         ctx: &mut Context<'_>,
@@ -245,7 +248,11 @@ impl IkeSaCommon {
     pub(crate) fn doubt_request(&mut self, ctx: &Context<'_>) {
         let connection = &self.connection;
         if !connection.dpd_delay.is_zero() {
-            let timing = connection.retransmission.within(connection.dpd_timeout);
+            let limit = match connection.dpd_timeout.is_zero() {
+                true => DOUBT,
+                false => connection.dpd_timeout,
+            };
+            let timing = connection.retransmission.within(limit);
             self.window.hasten(ctx.now, timing, Urgency::Doubt);
         }
     }
