@@ -99,7 +99,6 @@ pub(super) fn connection(
     };
     let local_addrs =
         read_list(node, "local_addrs", context.diagnostics, address_match).unwrap_or_default();
-    check_listening(node, &local_addrs, context.gateway, context.diagnostics);
     // Read every key before a missing part, or a part that is not needed, ends the function. So each error is reported, and
     // no key is ignored.
     let options = ike_options(node, context.gateway, consent.legacy, context.diagnostics);
@@ -110,6 +109,7 @@ pub(super) fn connection(
         return None;
     }
 
+    check_listening(node, &local_addrs, context.gateway, context.diagnostics);
     let mut files = ConnectionFiles::default();
     let remote = remote_auth(node, context, &mut files);
     let local = local_auth(node, context, &mut files);
@@ -137,9 +137,9 @@ pub(super) fn connection(
         reauth_time: options.lifetime.reauth,
         over_time: options.lifetime.over,
         rand_time: options.lifetime.rand,
-        dpd_delay: options.dpd.delay,
-        dpd_by_traffic: options.dpd.by_traffic,
-        dpd_timeout: options.dpd.timeout,
+        dpd_delay: options.dpd_delay,
+        dpd_by_traffic: options.dpd_by_traffic,
+        dpd_timeout: options.dpd_timeout,
         unique: options.unique,
         keyingtries: (options.keyingtries).unwrap_or_else(|| default_tries(&children)),
         retransmission: context.gateway.retransmission,
@@ -349,7 +349,7 @@ fn local_auth(
     Some(LocalAuth { id, method })
 }
 
-/// What a peer must show that has a certificate or a public key, beside `groups` and `revocation`.
+/// Keys that demand something of a certificate or a public key, beside `groups` and `revocation`.
 const DEMANDS: [&str; 6] = ["certs", "pubkeys", "cacerts", "ca_id", "cert_policy", "eku"];
 
 /// Refuses certificates and keys of a gateway that authenticates by a secret.

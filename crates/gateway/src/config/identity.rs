@@ -14,19 +14,22 @@ pub(super) fn identity(text: &str) -> ValueResult<Identity> {
     if matches!(text, "0.0.0.0" | "::" | "0::0") {
         return Ok(Identity::Any);
     }
-    if let Some(word) = misspelt_type(text) {
-        let what = format!("{} has no known identity type", quoted(text));
-        let help =
-            format!("did you mean `{word}:`? `keyid:` in front makes the whole text a key ID");
-        return Err(ValueError::new(what, help));
-    }
-    text.parse().map_err(|error| {
+    let identity: Identity = text.parse().map_err(|error| {
         let why = match error {
             IdentityError::Text(_, why) => why,
             _ => "unknown type",
         };
         ValueError::new(format!("{} is not an identity: {why}", quoted(text)), HELP)
-    })
+    })?;
+    match misspelt_type(text) {
+        None => Ok(identity),
+        Some(word) => {
+            let what = format!("{} has no known identity type", quoted(text));
+            let help =
+                format!("did you mean `{word}:`? `keyid:` in front makes the whole text a key ID");
+            Err(ValueError::new(what, help))
+        }
+    }
 }
 
 /// Parses our own identity. It must be a whole identity, or `%any`, which is resolved later.
@@ -40,7 +43,7 @@ pub(super) fn own_identity(text: &str) -> ValueResult<Identity> {
     }
 }
 
-/// Returns the word for a type that stands before a colon with a typing error. The whole text would be a key ID.
+/// Returns the word for a type that stands before a colon with a typing error. The whole text would be an identity of another type.
 fn misspelt_type(text: &str) -> Option<&'static str> {
     const WORD_LEN_MIN: usize = 3;
     let (word, _) = text.split_once(':')?;

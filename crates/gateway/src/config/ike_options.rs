@@ -34,18 +34,12 @@ pub(super) struct IkeOptions {
     pub ocsp: OcspInIke,
     pub send_cert: SendCert,
     pub lifetime: IkeLifetime,
-    pub dpd: Dpd,
+    pub dpd_delay: Duration,
+    pub dpd_by_traffic: bool,
+    pub dpd_timeout: Duration,
     pub unique: Unique,
     /// The default depends on the children.
     pub keyingtries: Option<u32>,
-}
-
-/// When the peer is asked whether it is alive, and how long it then has.
-pub(super) struct Dpd {
-    pub delay: Duration,
-    pub by_traffic: bool,
-    /// Zero stands for the time that retransmissions take.
-    pub timeout: Duration,
 }
 
 pub(super) struct IkeLifetime {
@@ -68,6 +62,12 @@ pub(super) fn ike_options(
     let full_transcript_required = read(node, "full_transcript_auth", d, |text| {
         full_transcript_auth(text, gateway.full_transcript_auth)
     });
+    let dpd_delay = read(node, "dpd_delay", d, time);
+    // As in strongSwan, a peer that is asked by the clock has as long as retransmissions last.
+    let dpd_timeout = read(node, "dpd_timeout", d, time).unwrap_or(match dpd_delay {
+        Some(_) => Duration::ZERO,
+        None => DPD_TIMEOUT,
+    });
     IkeOptions {
         local_port,
         remote_port,
@@ -80,23 +80,11 @@ pub(super) fn ike_options(
         ocsp: read(node, "ocsp", d, ocsp).unwrap_or_default(),
         send_cert: read(node, "send_cert", d, send_cert).unwrap_or_default(),
         lifetime: lifetime(node, d),
-        dpd: dpd(node, d),
+        dpd_delay: dpd_delay.unwrap_or(DPD_DELAY),
+        dpd_by_traffic: dpd_delay.is_none(),
+        dpd_timeout,
         unique: read(node, "unique", d, unique).unwrap_or_default(),
         keyingtries: read(node, "keyingtries", d, keyingtries),
-    }
-}
-
-fn dpd(node: &SectionNode, d: &mut Diagnostics) -> Dpd {
-    let delay = read(node, "dpd_delay", d, time);
-    let timeout = read(node, "dpd_timeout", d, time);
-    Dpd {
-        delay: delay.unwrap_or(DPD_DELAY),
-        by_traffic: delay.is_none(),
-        // As in strongSwan, a peer that is asked by the clock has as long as retransmissions last.
-        timeout: timeout.unwrap_or(match delay {
-            Some(_) => Duration::ZERO,
-            None => DPD_TIMEOUT,
-        }),
     }
 }
 

@@ -7,7 +7,7 @@ use super::gateway::GatewayConfig;
 use super::interface::{InterfaceConfig, id};
 use super::mark::{InterfaceMarks, unique_id};
 use super::source::Spanned;
-use super::tree::{KeyValue, SectionNode, Text};
+use super::tree::{GivenValue, KeyValue, SectionNode};
 use super::value::{ValueError, given, report};
 
 /// The keys that bind policies to an interface.
@@ -76,7 +76,7 @@ fn add_interfaces_of(
                 Err(_) => continue,
             },
         };
-        let text = Text::new(Zeroizing::new(if_id.to_string()));
+        let text = GivenValue::new(Zeroizing::new(if_id.to_string()));
         let at = entry.value.at;
         node.set(KeyValue {
             key: entry.key,

@@ -207,17 +207,7 @@ fn build(
             None => {}
         }
     }
-    for mark in unique_marks {
-        let mut connections = ike.connections.iter();
-        let connection = connections.find(|connection| connection.name == mark.connection);
-        if connection.is_some_and(|connection| !connection.names_one_peer()) {
-            let bad = value::ValueError::new(
-                "several peers can have the child, which has one number here",
-                "give each peer a connection of its own, whose remote section names it by `id`",
-            );
-            value::report(mark.key, bad, mark.at, context.diagnostics);
-        }
-    }
+    marks::check_peers(&unique_marks, &ike.connections, context.diagnostics);
     let needed = ike
         .connections
         .iter()

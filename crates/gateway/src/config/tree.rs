@@ -26,17 +26,17 @@ pub(super) struct SectionNode {
 #[derive(Clone)]
 pub(super) struct KeyValue {
     pub key: Spanned<String>,
-    pub value: Spanned<Text>,
+    pub value: Spanned<GivenValue>,
 }
 
 /// The text of a value, which remembers whether anybody has obeyed it.
 #[derive(Clone)]
-pub(super) struct Text {
+pub(super) struct GivenValue {
     content: Zeroizing<String>,
     obeyed: Cell<bool>,
 }
 
-impl Text {
+impl GivenValue {
     pub fn new(content: Zeroizing<String>) -> Self {
         Self {
             content,

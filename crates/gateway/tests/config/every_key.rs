@@ -61,9 +61,12 @@ const TOKEN: &str = "
     gateway.pkcs11.modules.soft.path = /usr/lib/libsoft.so
     secrets.token.handle = 02a7";
 
+/// The name of a branch, and its settings.
+type Branch = (&'static str, &'static [&'static str]);
+
 /// Valid configurations, one for each branch of the readers.
 fn branches() -> Vec<(&'static str, Vec<Setting>)> {
-    let branches: [(&str, &[&str]); 16] = [
+    let mut branches: Vec<Branch> = vec![
         ("psk", &[PSK, ADDRESS, TUNNEL, SECRET]),
         (
             "transport",
@@ -117,6 +120,16 @@ fn branches() -> Vec<(&'static str, Vec<Setting>)> {
                 connections.site.peers.b.remote_ts = 10.2.1.0/24",
             ],
         ),
+    ];
+    branches.extend(branches_with_files());
+    let read = |parts: &[&str]| parts.iter().flat_map(|part| settings(part)).collect();
+    let branches = branches.into_iter();
+    branches.map(|(name, parts)| (name, read(parts))).collect()
+}
+
+/// Those with certificates, keys and tokens, and those of the section `gateway`.
+fn branches_with_files() -> Vec<Branch> {
+    vec![
         (
             "certificates",
             &[
@@ -187,9 +200,7 @@ fn branches() -> Vec<(&'static str, Vec<Setting>)> {
             "one gateway among others",
             &["gateway.engine = pool", PSK, SECRET],
         ),
-    ];
-    let read = |parts: &[&str]| parts.iter().flat_map(|part| settings(part)).collect();
-    branches.map(|(name, parts)| (name, read(parts))).into()
+    ]
 }
 
 /// Writes each setting into a line of its own, in sections that are opened anew. Without a key the section stands alone.

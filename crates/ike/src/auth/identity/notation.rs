@@ -160,7 +160,7 @@ fn plain(text: &str) -> Result<String, &'static str> {
 mod tests {
     use super::*;
 
-    /// What strongSwan makes of the same texts, where it has an identity that we have.
+    /// strongSwan makes the same of these texts.
     #[test]
     fn texts_mean_what_they_mean_in_strongswan() {
         let key = |text: &str| Identity::KeyId(text.as_bytes().to_vec());
