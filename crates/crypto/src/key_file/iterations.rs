@@ -84,8 +84,7 @@ impl<'a> Value<'a> {
 /// Returns a number of big-endian octets, or the largest one if it is larger.
 fn number(octets: &[u8]) -> u64 {
     octets.iter().fold(0_u64, |number, octet| {
-        let shifted = number.checked_mul(256).unwrap_or(u64::MAX);
-        shifted.saturating_add(u64::from(*octet))
+        number.saturating_mul(256).saturating_add(u64::from(*octet))
     })
 }
 
