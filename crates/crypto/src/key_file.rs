@@ -381,10 +381,10 @@ mod tests {
             b"",
         ] {
             assert_eq!(
-                decrypt(file, &passphrase, iterations_left).err(),
+                decrypt(file, &passphrase, left).err(),
                 Some(KeyFileError::NotDecrypted)
             );
-            assert!(open_pkcs12(file, &passphrase, iterations_left).is_err());
+            assert!(open_pkcs12(file, &passphrase, left).is_err());
         }
         let zero = Secret::from(&b"a\0b"[..]);
         assert_eq!(
