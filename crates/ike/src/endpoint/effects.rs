@@ -21,6 +21,20 @@ impl Endpoint {
     /// Carries out the effects that the IKE SAs have asked for, and what follows from them.
     pub(super) fn settle(&mut self, now: Instant) {
         loop {
+            self.apply_all(now);
+            self.tell_ends(now);
+            if self.effects.is_empty() {
+                break;
+            }
+        }
+        while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {
+            self.with(now, id, |sa, _| sa.forget());
+        }
+        self.look_for_missing(now);
+    }
+
+    fn apply_all(&mut self, now: Instant) {
+        loop {
             while !self.effects.is_empty() {
                 for effect in std::mem::take(&mut self.effects) {
                     self.apply(now, effect);
@@ -31,10 +45,6 @@ impl Endpoint {
                 self.pacing.forget(id);
             }
         }
-        while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {
-            self.with(now, id, |sa, _| sa.forget());
-        }
-        self.look_for_missing(now);
     }
 
     fn apply(&mut self, now: Instant, effect: Effect) {

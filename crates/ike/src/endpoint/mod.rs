@@ -3,6 +3,7 @@
 mod answers;
 mod drive;
 mod effects;
+mod ends;
 mod goals;
 mod half_open;
 mod name_hold;
@@ -30,6 +31,7 @@ use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
+use ends::Ends;
 use goals::Goals;
 use half_open::HalfOpen;
 use name_hold::NameHold;
@@ -64,11 +66,17 @@ pub enum CommandError {
     NeedsPacket(String),
 }
 
+/// Most IKE SAs whose timers are looked at in one call.
+const TIMERS_MAX: usize = 128;
+
 /// All IKE SAs of one gateway. It holds no socket and no clock.
 ///
 /// After every call that takes `now`, and only then, drain [`Endpoint::poll_event`], then
 /// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events come first: an SA must be
 /// able to receive before the message leaves that tells the peer to use it.
+///
+/// Much work at once is done in steps: a time-out that has passed already asks for the next step. In between the
+/// caller can bring other peers' datagrams.
 pub struct Endpoint {
     config: Config,
     /// Indices into the connections of `config`.
@@ -91,6 +99,7 @@ pub struct Endpoint {
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
     effects: Vec<Effect>,
+    ends: Ends,
     /// IKE SAs whose IKE_AUTH waits for the status of certificates, or for our own signature.
     auth_held: HashSet<IkeSaId>,
     last_id: u64,
@@ -129,6 +138,7 @@ impl Endpoint {
             transmits: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: Vec::new(),
+            ends: Ends::default(),
             auth_held: HashSet::new(),
             last_id: 0,
         }
@@ -148,7 +158,8 @@ impl Endpoint {
         self.config = config;
         let connections = &self.config.connections;
         let by_name = |name: &str| connections.get(*self.by_name.get(name)?);
-        self.table.reconfigure(by_name);
+        self.table
+            .reconfigure(by_name, |id| self.ends.is_terminated(id));
         self.goals.configure(by_name);
         self.claims.configure(&self.config);
         self.table.half_open.configure(&self.config);
@@ -185,7 +196,7 @@ impl Endpoint {
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        for id in self.table.due(now) {
+        for id in self.table.due(now, TIMERS_MAX) {
             self.with(now, id, |sa, ctx| sa.handle_timeout(ctx));
         }
         self.settle(now);
@@ -195,7 +206,11 @@ impl Endpoint {
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.ends.begin_step();
+        }
+        event
     }
 
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -204,7 +219,9 @@ impl Endpoint {
 
     pub fn poll_timeout(&self) -> Option<Instant> {
         let watch = self.address_watch.next_timeout();
-        [self.table.next_timeout(), self.goals.next_timeout(), watch]
+        let ends = self.ends.next_timeout();
+        let goals = self.goals.next_timeout();
+        [self.table.next_timeout(), goals, watch, ends]
             .into_iter()
             .flatten()
             .min()
@@ -380,6 +397,7 @@ impl Endpoint {
             report_limit: &mut self.report_limit,
             claims: &mut self.claims,
             effects: &mut self.effects,
+            ends: self.ends.queue(),
         };
         f(&mut ctx)
     }

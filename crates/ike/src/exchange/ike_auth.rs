@@ -1,5 +1,6 @@
 //! IKE_AUTH (RFC 7296 §1.2, §2.15 and §2.21.2), with the first child SA.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -577,17 +578,17 @@ impl InitResponded {
         }
         let (remote_id, groups) = peer.into_parts();
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
-        let others = ctx
-            .peers
-            .get(&PeerKey::new(&connection, &local_id, &remote_id))
-            .map_or(&[][..], Vec::as_slice);
-        if others.len() >= ctx.config.limits.ike_sas_per_peer_max {
+        let peer = PeerKey::new(&connection, &local_id, &remote_id);
+        let others = ctx.peers.get(&peer);
+        let count = others.map_or(0, BTreeSet::len);
+        let mut others = others.into_iter().flatten();
+        if count >= ctx.config.limits.ike_sas_per_peer_max {
             return Err(AuthFailure::TooManyIkeSas);
         }
         // A peer that comes again from its address may authenticate again, and then deletes its old IKE SA.
         let near = ctx.by_remote.get(&received.remote.ip());
         let elsewhere = |id: &IkeSaId| !near.is_some_and(|near| near.contains(id));
-        if connection.unique == Unique::Keep && !initial_contact && others.iter().any(elsewhere) {
+        if connection.unique == Unique::Keep && !initial_contact && others.any(elsewhere) {
             return Err(AuthFailure::AlreadyConnected);
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;

@@ -1,10 +1,11 @@
 //! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::due_end::DueEnd;
 use super::ike_sa::IkeSa;
 use crate::claims::Claims;
 use crate::config::{Config, Connection};
@@ -35,12 +36,14 @@ pub(crate) struct Context<'a> {
     /// IKE SAs by our own SPI.
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     /// Established IKE SAs by peer.
-    pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
+    pub(crate) peers: &'a HashMap<PeerKey, BTreeSet<IkeSaId>>,
     /// Established IKE SAs by the peer's address.
-    pub(crate) by_remote: &'a HashMap<IpAddr, Vec<IkeSaId>>,
+    pub(crate) by_remote: &'a HashMap<IpAddr, BTreeSet<IkeSaId>>,
     pub(crate) report_limit: &'a mut ReportLimit,
     pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,
+    /// SAs that have ended for IKE, and whose end is told in its turn.
+    pub(crate) ends: &'a mut VecDeque<DueEnd>,
 }
 
 /// An action that an IKE SA asks of its endpoint because it concerns other SAs.

@@ -1,15 +1,17 @@
 //! The end of an IKE SA, and of its children.
 //!
-//! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase.
+//! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase. The
+//! children are gone for IKE at once. The data plane is told of each child when its turn comes ([`DueEnd`]).
 
 use std::time::Duration;
 
+use super::child_sa::ChildSa;
 use super::context::{Context, Effect};
+use super::due_end::DueEnd;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
 use super::phase::{AuthSent, Closing, Gone, Phase, Rekeyed};
 use super::task::{PendingExchange, Task};
-use crate::event::Event;
 use crate::failure::DownReason;
 use crate::protected::ProtectedChannel;
 use crate::wire::{Delete, ExchangeType, Payload, ProtocolId};
@@ -139,6 +141,28 @@ impl AuthSent {
 }
 
 impl IkeSaCommon {
+    /// Has children taken out of the data plane when their turn comes.
+    pub(super) fn end_later(
+        &self,
+        ctx: &mut Context<'_>,
+        children: Vec<ChildSa>,
+        reason: &DownReason,
+    ) {
+        let ends = children.into_iter();
+        ctx.ends
+            .extend(ends.map(|child| self.due_end(Some(child), reason)));
+    }
+
+    fn due_end(&self, child: Option<ChildSa>, reason: &DownReason) -> DueEnd {
+        DueEnd {
+            ike_sa: self.id,
+            connection: self.connection.clone(),
+            reason: reason.clone(),
+            child,
+            of_goals: self.is_with_initiation_peer(),
+        }
+    }
+
     pub(crate) fn connect_failed(&self, ctx: &mut Context<'_>, reason: DownReason) {
         ctx.counters.connect_failures += 1;
         ctx.effects.push(Effect::ConnectFailed {
@@ -208,15 +232,9 @@ impl Established {
                 _ => {}
             }
         }
-        for child in self.children {
-            child.uninstall(ctx, sa, reason.clone());
-        }
+        sa.end_later(ctx, self.children, reason);
         if *reason != DownReason::Rekeyed {
-            ctx.events.push_back(Event::IkeSaDown {
-                ike_sa: sa.id,
-                connection: sa.connection.name.clone(),
-                reason: reason.clone(),
-            });
+            ctx.ends.push_back(sa.due_end(None, reason));
         }
         self.channel
     }

@@ -106,15 +106,16 @@ impl IkeSa {
         }
     }
 
-    /// Says whether the SA is with the peer that the connection initiates to. Others that call us over the same connection,
-    /// as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
     pub(crate) fn is_with_initiation_peer(&self) -> bool {
-        let connection = &self.common.connection;
-        let mut hosts = AddressMatch::hosts_of(&connection.remote_addrs).peekable();
-        connection.names_one_peer()
-            || self.common.was_called
-            || hosts.peek().is_none()
-            || hosts.any(|host| host == self.common.hosts.1)
+        self.common.is_with_initiation_peer()
+    }
+
+    /// Says whether only the last messages of the SA are still to come.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Closing(_) | Phase::Gone(_) | Phase::Closed
+        )
     }
 
     pub(crate) fn next_timeout(&self, config: &Config) -> Option<Instant> {
@@ -146,6 +147,17 @@ impl IkeSa {
 }
 
 impl IkeSaCommon {
+    /// Says whether the SA is with the peer that the connection initiates to. Others that call us over the same connection,
+    /// as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
+    pub(crate) fn is_with_initiation_peer(&self) -> bool {
+        let connection = &self.connection;
+        let mut hosts = AddressMatch::hosts_of(&connection.remote_addrs).peekable();
+        connection.names_one_peer()
+            || self.was_called
+            || hosts.peek().is_none()
+            || hosts.any(|host| host == self.hosts.1)
+    }
+
     pub(crate) fn own_spi(&self) -> u64 {
         match self.role {
             Role::Initiator => self.spi_i,

@@ -10,6 +10,7 @@
 mod child_lifecycle;
 mod child_sa;
 mod context;
+mod due_end;
 mod ending;
 mod established;
 mod held_proof;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 pub(crate) use child_lifecycle::AgreedChild;
 pub(crate) use child_sa::{ChildRequest, ChildSa, ChildState};
 pub(crate) use context::{Context, Effect, Retirement};
+pub(crate) use due_end::DueEnd;
 pub(crate) use ending::Ending;
 pub(crate) use established::Established;
 pub(crate) use held_proof::HeldProof;
