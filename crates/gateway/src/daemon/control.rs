@@ -132,19 +132,18 @@ impl Daemon {
     }
 
     fn stats(&self, now: Instant) -> GatewayStats {
-        let status = self.endpoint.status();
-        let half_open = status.iter();
-        let half_open = half_open.filter(|sa| sa.state == IkeSaState::Connecting);
+        let is_half_open = |state: &IkeSaState| *state == IkeSaState::Connecting;
         let running = now.saturating_duration_since(self.started).as_secs();
         GatewayStats {
             uptime: UptimeStats {
                 running: format!("{running} s"),
             },
             ikesas: IkeSaStats {
-                total: status.len(),
-                half_open: half_open.count(),
+                total: self.endpoint.states().count(),
+                half_open: self.endpoint.states().filter(is_half_open).count(),
             },
             workers: self.plane.report_workers(now),
+            control: self.holds.report(),
             engine: self.engine_stats(),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
@@ -472,33 +471,33 @@ impl Daemon {
         if self.waiters.is_empty() {
             return;
         }
-        let status = self.endpoint.status();
         let waiters = std::mem::take(&mut self.waiters);
         for mut waiter in waiters {
             if waiter.request.is_abandoned() {
                 continue;
             }
             let unconfirmed_counts = waiter.look_at <= now;
-            let reached = match &waiter.goal {
-                Goal::Up { connection, child } => status.iter().any(|sa| {
-                    sa.connection.as_ref() == Some(connection)
-                        && sa.established.is_some()
-                        && match child {
-                            Some(child) => sa.children.iter().any(|known| known.name == *child),
-                            None => true,
-                        }
-                }),
+            let reached = match &mut waiter.goal {
+                Goal::Up { connection, child } => {
+                    self.endpoint.is_established(connection, child.as_deref())
+                }
+                // Nothing is down before all of it is: a look at every SA after each step would cost their square.
+                Goal::Down { .. } if self.endpoint.is_ending() => false,
                 Goal::Down {
                     ike_sas, children, ..
-                } => !status.iter().any(|sa| {
-                    let deleting = sa.state == IkeSaState::Deleting;
-                    let stays = |child: &ChildSaStatus| {
-                        children.contains(&child.id)
-                            && !(unconfirmed_counts && child.state == ChildSaState::Deleting)
-                    };
-                    !(unconfirmed_counts && deleting)
-                        && (ike_sas.contains(&sa.id) || sa.children.iter().any(stays))
-                }),
+                } => {
+                    ike_sas.retain(|id| {
+                        let state = self.endpoint.state_of(*id);
+                        let deleting = state == Some(IkeSaState::Deleting);
+                        state.is_some() && !(unconfirmed_counts && deleting)
+                    });
+                    children.retain(|id| {
+                        let state = self.endpoint.child_state_of(*id);
+                        let deleting = state == Some(ChildSaState::Deleting);
+                        state.is_some() && !(unconfirmed_counts && deleting)
+                    });
+                    ike_sas.is_empty() && children.is_empty()
+                }
             };
             if reached {
                 let mut message = Section::new();

@@ -12,6 +12,7 @@ mod explain;
 mod fetched;
 pub mod forwarding;
 mod guards;
+mod holds;
 mod keeper;
 mod keys;
 mod links;
@@ -25,6 +26,7 @@ mod report;
 pub mod revocation;
 mod shield;
 mod signals;
+mod spd_compiler;
 mod speeds;
 mod start;
 mod tier;
@@ -62,13 +64,17 @@ use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use fetched::names_of;
+use holds::{Holds, Wake};
 use keys::KeyFile;
 use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
+use spd_compiler::SpdCompiler;
 
 /// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// The time that a stop takes at most to tell all peers.
+const GOODBYE_MAX: Duration = Duration::from_secs(10);
 /// The time that a stop waits for updown scripts.
 const SCRIPTS_END: Duration = Duration::from_secs(10);
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
@@ -78,6 +84,8 @@ const TICK: Duration = Duration::from_millis(500);
 const SHIELD_PAUSE: Duration = Duration::from_secs(1);
 /// Most IKE messages that are taken from their queue at a time.
 const ROUND_MAX: usize = 64;
+/// The time after which no further message is taken at a time.
+const ROUND_TIME: Duration = Duration::from_millis(3);
 /// Most commands that may wait for the control thread.
 const REQUESTS_WAITING_MAX: usize = 64;
 
@@ -171,6 +179,8 @@ struct Daemon {
     statuses: StatusFetcher,
     names: NameStore,
     tokens: TokenSigner,
+    compiler: SpdCompiler,
+    holds: Holds,
     confined: InForce,
 }
 
@@ -194,31 +204,35 @@ impl Daemon {
         let manager = Manager::from_environment();
         manager.ready();
         let result = loop {
-            let deadline = self.deadline();
+            let (deadline, wake) = (self.deadline(), Wake::default());
             tokio::select! {
-                Some(datagram) = inputs.plane.ike.recv() => {
+                Some(datagram) = wake.on(inputs.plane.ike.recv()) => {
                     let now = Instant::now();
                     self.on_datagram(&datagram, now);
                     // The datagrams that have queued up make one round of work.
                     for _ in 0..ROUND_MAX {
+                        if now.elapsed() >= ROUND_TIME {
+                            break;
+                        }
                         match inputs.plane.ike.try_recv() {
                             Ok(datagram) => self.on_datagram(&datagram, now),
                             Err(_) => break,
                         }
                     }
                 }
-                Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
-                Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()).await,
-                () = tokio::time::sleep_until(deadline.into()) => {}
-                () = self.updown.proceed() => {}
-                report = self.fetcher.report() => self.on_fetched(report, Instant::now()),
-                () = self.tokens.answered() => self.endpoint.signatures_made(Instant::now()),
-                () = inputs.plane.watch.changed() => {
+                Some(event) = wake.on(inputs.plane.events.recv()) => self.on_plane_event(event, Instant::now()),
+                Some(request) = wake.on(inputs.requests.recv()) => self.handle_request(request, Instant::now()).await,
+                () = wake.on(tokio::time::sleep_until(deadline.into())) => {}
+                () = wake.on(self.updown.proceed()) => {}
+                level = wake.on(self.compiler.compiled()) => self.join.merged(level),
+                report = wake.on(self.fetcher.report()) => self.on_fetched(report, Instant::now()),
+                () = wake.on(self.tokens.answered()) => self.endpoint.signatures_made(Instant::now()),
+                () = wake.on(inputs.plane.watch.changed()) => {
                     let now = Instant::now();
                     self.repair_at = Some(now);
                     self.endpoint.addresses_changed(now);
                 }
-                asked = inputs.signals.asked() => match asked {
+                asked = wake.on(inputs.signals.asked()) => match asked {
                     Asked::Stop => break Ok(()),
                     Asked::Reload => if let Err(error) = self.reload(Instant::now()).await {
                         tracing::error!("the configuration was not reloaded: {error}");
@@ -232,6 +246,7 @@ impl Daemon {
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
+            self.holds.note(&wake);
             if !self.plane.workers_run() {
                 break Err(Failure::runtime("a data worker has ended").help("the log says why"));
             }
@@ -252,11 +267,17 @@ impl Daemon {
     /// Returns the time to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
-        [self.endpoint.poll_timeout(), waiter, self.repair_at]
-            .into_iter()
-            .flatten()
-            .chain(self.join.balances().then_some(self.next_balance))
-            .fold(self.next_tick, Instant::min)
+        let drained = self.join.next_drained();
+        [
+            self.endpoint.poll_timeout(),
+            waiter,
+            self.repair_at,
+            drained,
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.join.balances().then_some(self.next_balance))
+        .fold(self.next_tick, Instant::min)
     }
 
     /// Does what is due by the clock.
@@ -264,6 +285,7 @@ impl Daemon {
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
+        self.join.free_spis(now);
         if now >= self.next_balance && self.join.balances() {
             self.next_balance = now + PERIOD;
             if let Some(sample) = self.plane.load_sample(now) {
@@ -323,6 +345,9 @@ impl Daemon {
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
+        }
+        if let Some(merge) = self.join.take_merge() {
+            self.compiler.compile(merge);
         }
         // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
         // message.
@@ -644,12 +669,15 @@ impl Daemon {
 
     /// Deletes every SA, so that peers need not find out by silence.
     async fn say_goodbye(&mut self, inputs: &mut Inputs) {
-        let end = Instant::now() + GOODBYE;
+        let begun = Instant::now();
+        let mut end = begun + GOODBYE;
         if self.endpoint.terminate_all(Instant::now()) == 0 {
             return;
         }
         self.flush(Instant::now()).await;
-        while !self.endpoint.status().is_empty() && Instant::now() < end {
+        let goes_on =
+            |endpoint: &Endpoint| endpoint.is_ending() || endpoint.states().next().is_some();
+        while goes_on(&self.endpoint) && Instant::now() < end {
             let wake = self.endpoint.poll_timeout().map_or(end, |due| due.min(end));
             tokio::select! {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
@@ -662,6 +690,10 @@ impl Daemon {
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
+            if self.endpoint.is_ending() {
+                // Not all peers are told yet.
+                end = (Instant::now() + GOODBYE).min(begun + GOODBYE_MAX);
+            }
         }
     }
 }

@@ -10,9 +10,11 @@ use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
 use super::guards::Guards;
+use super::holds::Holds;
 use super::keys::KeyFile;
 use super::plane::{self, Plane};
 use super::signals::Signals;
+use super::spd_compiler::SpdCompiler;
 use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     token_secret, warn_of_missing,
@@ -116,6 +118,10 @@ impl Daemon {
             Host::new(plane.spi_allocator(), plane.routes()),
             started,
         );
+        let compiler = SpdCompiler::start();
+        let compiler = compiler.map_err(|error| {
+            Failure::runtime(format!("cannot start the thread for the SPD: {error}"))
+        })?;
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
         let events = Events::default();
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
@@ -142,6 +148,8 @@ impl Daemon {
             statuses: StatusFetcher::default(),
             names: NameStore::default(),
             tokens,
+            compiler,
+            holds: Holds::default(),
             confined: InForce::default(),
         };
         warn_of_missing(&daemon.loaded);

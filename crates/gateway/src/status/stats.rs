@@ -10,6 +10,7 @@ pub struct GatewayStats {
     pub uptime: UptimeStats,
     pub ikesas: IkeSaStats,
     pub workers: WorkersStats,
+    pub control: HoldStats,
     pub engine: EngineStats,
     /// The CRLs, by numbers from 0.
     pub crls: Named<ListedCrl>,
@@ -28,6 +29,15 @@ pub struct IkeSaStats {
     pub total: usize,
     /// IKE SAs whose peer has not proved its identity yet.
     pub half_open: usize,
+}
+
+/// The turns of the control thread's loop: while one lasts, IKE and commands wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct HoldStats {
+    pub longest_us: u64,
+    /// The number of turns by their duration: up to each bound and beyond the one before, and longer ones.
+    pub turns: Named<u64>,
 }
 
 /// All workers, by their numbers from 0.
