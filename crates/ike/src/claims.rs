@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
 use crate::id::ChildSaId;
 use crate::peer::PeerKey;
+use crate::peer_shares::PeerShares;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
@@ -60,12 +61,18 @@ struct ClaimPrefix {
 
 #[derive(Default)]
 pub(crate) struct Claims {
+    pub(crate) shares: PeerShares,
     by_holder: HashMap<ClaimHolder, Claim>,
     prefixes: BTreeSet<ClaimPrefix>,
     configured: usize,
 }
 
 impl SelectorPair {
+    /// The number of pairs of a local and a remote selector.
+    pub(crate) fn pairs(&self) -> usize {
+        self.local.len().saturating_mul(self.remote.len())
+    }
+
     fn overlap(&self, other: &Self) -> bool {
         let common = |a: &[TrafficSelector], b: &[TrafficSelector]| -> Vec<u8> {
             let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
@@ -243,12 +250,18 @@ impl Claims {
     }
 
     fn insert(&mut self, holder: ClaimHolder, claim: Claim) {
+        if let ClaimOwner::Peer(peer) = &claim.owner {
+            self.shares.add(peer, claim.selectors.pairs());
+        }
         self.prefixes.extend(claim.prefixes(holder));
         self.by_holder.insert(holder, claim);
     }
 
     fn remove_holder(&mut self, holder: ClaimHolder) {
         if let Some(claim) = self.by_holder.remove(&holder) {
+            if let ClaimOwner::Peer(peer) = &claim.owner {
+                self.shares.remove(peer, claim.selectors.pairs());
+            }
             for prefix in claim.prefixes(holder) {
                 self.prefixes.remove(&prefix);
             }

@@ -127,6 +127,13 @@ pub enum Event {
     /// connection has. The embedder puts the addresses into the configuration ([`crate::config::Config::set_names`],
     /// [`crate::Endpoint::set_config`]) and calls [`crate::Endpoint::names_looked_up`] in any case.
     NamesNeeded(Vec<String>),
+    /// A peer has taken four fifths of what one identity may have. There is one event for each approach.
+    LimitNear {
+        peer: Identity,
+        limit: PeerLimit,
+        used: usize,
+        most: usize,
+    },
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
     /// A message was sent or accepted. These events make a readable trace of the negotiation.
@@ -250,6 +257,15 @@ impl fmt::Debug for ChildSaInstalled {
             .field("rekeyed_from", &self.rekeyed_from)
             .finish_non_exhaustive()
     }
+}
+
+/// A limit on what one identity may have ([`crate::config::Limits`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerLimit {
+    IkeSas,
+    ChildSas,
+    /// Pairs of a local and a remote selector, of all child SAs.
+    Selectors,
 }
 
 #[derive(Clone, Debug)]

@@ -251,6 +251,8 @@ pub enum Shortage {
     QueuedTasks,
     #[error("IKE SAs")]
     IkeSas,
+    #[error("there is no room for what follows from its policy")]
+    Policies,
 }
 
 /// The reason why a child SA was not made.

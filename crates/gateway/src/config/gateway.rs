@@ -409,6 +409,14 @@ fn limits(node: &SectionNode, d: &mut Diagnostics) -> Limits {
             "half_open_per_network_max",
             standard.half_open_per_network_max,
         ),
+        ike_sas_per_peer_max: most("ike_sas_per_peer_max", standard.ike_sas_per_peer_max),
+        children_per_sa_max: most("child_sas_per_ike_sa_max", standard.children_per_sa_max),
+        children_per_peer_max: most("child_sas_per_peer_max", standard.children_per_peer_max),
+        selectors_per_peer_max: most("selectors_per_peer_max", standard.selectors_per_peer_max),
+        child_requests_per_second: most(
+            "child_requests_per_second",
+            standard.child_requests_per_second as usize,
+        ) as u32,
         half_open_timeout: read(node, "half_open_timeout", d, fraction(1.0, 600.0))
             .map_or(standard.half_open_timeout, Duration::from_secs_f64),
         cookie_threshold: read(node, "cookie_threshold", d, count)

@@ -63,7 +63,7 @@ use crate::worker::{Clock, IkeDatagram};
 use control::Waiter;
 use fetched::names_of;
 use keys::KeyFile;
-use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
+use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
@@ -555,6 +555,12 @@ impl Daemon {
                 tracing::warn!(connection, %ike_sa, "cannot rekey the IKE SA: {}", plain(&reason));
             }
             Event::Refused(refused) => log_refused(&refused),
+            Event::LimitNear {
+                peer,
+                limit,
+                used,
+                most,
+            } => log_limit(&peer, limit, used, most),
             Event::Message(trace) => trace_message(&trace),
             Event::KeyLog(log) => {
                 if let Some(keys) = &self.keys {

@@ -11,6 +11,9 @@ use super::name::{CanonicalName, DistinguishedName};
 use super::octets::{hexadecimal, ip_address};
 use crate::wire::{Id, IdType};
 
+/// The octets of an identity in an ID payload. Distinguished names of real certificates have a few hundred.
+const IDENTITY_LEN_MAX: usize = 1024;
+
 #[cfg(feature = "generators")]
 pub mod generators;
 
@@ -72,6 +75,8 @@ pub enum IdentityError {
     Type(IdType),
     #[error("malformed {0} identity")]
     Malformed(IdType),
+    #[error("an identity of {0} octets, and {IDENTITY_LEN_MAX} are allowed")]
+    TooLong(usize),
     #[error("\"{0}\" is not an identity: {1}")]
     Text(String, &'static str),
 }
@@ -93,6 +98,9 @@ impl Identity {
 
     /// Reads an ID payload.
     pub fn from_payload(id: &Id) -> Result<Self, IdentityError> {
+        if id.data.len() > IDENTITY_LEN_MAX {
+            return Err(IdentityError::TooLong(id.data.len()));
+        }
         let malformed = || IdentityError::Malformed(id.kind);
         let name = || {
             let text = std::str::from_utf8(&id.data).ok()?;

@@ -315,6 +315,12 @@ impl Endpoint {
         snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
     }
 
+    /// The identity of the peer of a child SA.
+    pub fn peer_of(&self, child: ChildSaId) -> Option<&crate::config::Identity> {
+        let peer = self.table.peer_of(self.table.ike_sa_of(child)?)?;
+        Some(peer.remote())
+    }
+
     pub fn counters(&self) -> &IkeCounters {
         &self.counters
     }
@@ -370,6 +376,7 @@ impl Endpoint {
             random: &mut *self.host.random,
             key_exchange: &mut *self.host.key_exchange,
             spis: &mut *self.host.spis,
+            policies: &mut *self.host.policies,
             events: &mut self.events,
             transmits: &mut self.transmits,
             counters: &mut self.counters,

@@ -379,14 +379,19 @@ impl Endpoint {
             self.counters.count(Refusal::IkeSaLimit);
             return None;
         }
-        let instead = match self.table.half_open.place(now, source, &limits) {
-            HalfOpenPlace::Free => None,
-            HalfOpenPlace::Instead(other) => Some(other),
-            HalfOpenPlace::None(refusal) => {
-                self.counters.count(refusal);
-                return None;
-            }
-        };
+        let instead =
+            match self
+                .table
+                .half_open
+                .place(now, source, received.datagram.len(), &limits)
+            {
+                HalfOpenPlace::Free => None,
+                HalfOpenPlace::Instead(other) => Some(other),
+                HalfOpenPlace::None(refusal) => {
+                    self.counters.count(refusal);
+                    return None;
+                }
+            };
         let errors = limits.error_notifies_per_second;
         if self.table.half_open.takes_unproven(source, &limits)
             && self.answers.has_left(now, source, errors)

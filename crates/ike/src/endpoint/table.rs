@@ -68,6 +68,14 @@ fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
     }
 }
 
+/// Returns how many bytes of IKE_SA_INIT a half-open SA keeps.
+fn kept_bytes(sa: &IkeSa) -> usize {
+    match &sa.phase {
+        Phase::InitResponded(state) => state.init.request.len() + state.init.response.len(),
+        _ => 0,
+    }
+}
+
 impl IkeSaTable {
     pub(super) fn new(half_open: HalfOpen) -> Self {
         Self {
@@ -225,7 +233,8 @@ impl IkeSaTable {
         if entry.half_open != half_open {
             // The source of IKE_SA_INIT counts. IKE_AUTH can come from another address behind a NAT, and nobody has
             // shown that it receives there.
-            self.half_open.note(now, id, sa.common.hosts.1, half_open);
+            let staged = half_open.map(|stage| (stage, kept_bytes(&sa)));
+            self.half_open.note(now, id, sa.common.hosts.1, staged);
             entry.half_open = half_open;
         }
         let peer = sa

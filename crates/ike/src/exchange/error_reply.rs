@@ -72,6 +72,11 @@ impl ErrorReply {
         }
     }
 
+    /// The embedder cannot keep what follows from the policy.
+    pub(super) fn no_policy_room() -> Self {
+        Self::new(Refusal::NoPolicyRoom, NotifyType::TS_UNACCEPTABLE)
+    }
+
     /// The notify, after the refusal is counted.
     pub(crate) fn into_payload(self, counters: &mut IkeCounters) -> Payload {
         counters.count(self.refusal);

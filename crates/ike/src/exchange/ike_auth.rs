@@ -14,7 +14,7 @@ use crate::config::{
     StatusSource, Unique,
 };
 use crate::crash_token;
-use crate::event::{Event, IkeSaUp};
+use crate::event::{Event, IkeSaUp, PeerLimit};
 use crate::failure::{
     AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason,
 };
@@ -707,6 +707,9 @@ impl InitResponded {
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;
         sa.report_up(ctx, &established);
+        let ike_sas = ctx.peers.get(&established.peer).map_or(0, Vec::len) + 1;
+        let most = ctx.config.limits.ike_sas_per_peer_max;
+        ctx.tell_of_limit(&established.peer, PeerLimit::IkeSas, ike_sas, most);
         let initial_contact = connection.unique != Unique::Never
             && message.notification(NotifyType::INITIAL_CONTACT).is_some();
         ctx.effects.push(Effect::Established {

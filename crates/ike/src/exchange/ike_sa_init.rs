@@ -43,10 +43,13 @@ struct AcceptedInit<'a> {
 }
 
 fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
-    message
+    let announced = message
         .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
         .map(Notify::as_signature_hashes)
-        .unwrap_or_default()
+        .unwrap_or_default();
+    // A peer can announce as many as fit into a message. Those that we use are few.
+    let known = SIGNATURE_HASHES.iter().copied();
+    known.filter(|hash| announced.contains(hash)).collect()
 }
 
 fn certreqs(message: &Message) -> Vec<CertReq> {

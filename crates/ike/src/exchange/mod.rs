@@ -23,6 +23,7 @@ mod ike_sa_init;
 mod informational;
 mod key_exchange;
 mod payloads;
+mod peer_limits;
 mod refusal_report;
 mod rekey_child;
 mod rekey_ike;

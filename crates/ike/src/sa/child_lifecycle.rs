@@ -75,6 +75,7 @@ impl ChildSa {
             remote: remote_ts,
         } = agreed.claim.selectors.clone();
         ctx.claims.add(id, agreed.claim);
+        ctx.tell_of_child_limits(&state.peer);
         let replaced = agreed.replaces.and_then(|old| state.child(old));
         let last_used = replaced.map_or(ctx.now, |old| old.last_used);
         ctx.counters.child_sas_installed += 1;

@@ -10,7 +10,7 @@ use crate::claims::Claims;
 use crate::config::{Config, Connection};
 use crate::event::{Event, Transmit};
 use crate::failure::DownReason;
-use crate::host::{EspSpiAllocator, Random};
+use crate::host::{EspSpiAllocator, PolicyRoom, Random};
 use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
 use crate::protected::OutgoingMessage;
@@ -27,6 +27,7 @@ pub(crate) struct Context<'a> {
     pub(crate) random: &'a mut dyn Random,
     pub(crate) key_exchange: &'a mut dyn KeyExchange,
     pub(crate) spis: &'a mut dyn EspSpiAllocator,
+    pub(crate) policies: &'a mut dyn PolicyRoom,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) transmits: &'a mut VecDeque<Transmit>,
     pub(crate) counters: &'a mut IkeCounters,
