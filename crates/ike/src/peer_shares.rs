@@ -1,4 +1,4 @@
-//! What each peer has taken of what all peers share: child SAs, selectors, and work on requests for child SAs.
+//! The share that each peer has taken: child SAs, selectors, and work on requests for child SAs.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -35,7 +35,7 @@ impl Hash for SharingPeer {
     }
 }
 
-/// What the child SAs of a peer take.
+/// The share that the child SAs of a peer take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerShare {
     pub(crate) children: usize,

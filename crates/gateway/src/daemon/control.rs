@@ -131,7 +131,7 @@ impl Daemon {
         }
     }
 
-    fn stats(&self, now: Instant) -> GatewayStats {
+    fn stats(&mut self, now: Instant) -> GatewayStats {
         let status = self.endpoint.status();
         let half_open = status.iter();
         let half_open = half_open.filter(|sa| sa.state == IkeSaState::Connecting);
@@ -148,6 +148,7 @@ impl Daemon {
             engine: self.engine_stats(),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
+            shield: self.plane.keeper().shield_stats(),
         }
     }
 

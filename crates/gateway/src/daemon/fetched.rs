@@ -62,7 +62,7 @@ impl Daemon {
             let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
             self.join
                 .configure(policies::configured(&self.loaded, source));
-            self.shield_at.get_or_insert(self.shield_next);
+            self.shielding.renew();
         }
         self.endpoint.names_looked_up(now, &answered);
         true

@@ -24,6 +24,7 @@ mod reload;
 mod report;
 pub mod revocation;
 mod shield;
+mod shielding;
 mod signals;
 mod speeds;
 mod start;
@@ -38,9 +39,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
+use esplanade_ike::Endpoint;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, Event};
-use esplanade_ike::{Endpoint, Transmit};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -65,6 +66,7 @@ use fetched::names_of;
 use keys::KeyFile;
 use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
+use shielding::Shielding;
 use signals::{Asked, Signals};
 
 /// The time that a stop waits for peers to confirm that their SAs are gone.
@@ -74,8 +76,6 @@ const SCRIPTS_END: Duration = Duration::from_secs(10);
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
 /// lifetime.
 const TICK: Duration = Duration::from_millis(500);
-/// The shortest time between two changes of the table of nf_tables because of peers that come and go.
-const SHIELD_PAUSE: Duration = Duration::from_secs(1);
 /// Most IKE messages that are taken from their queue at a time.
 const ROUND_MAX: usize = 64;
 /// Most commands that may wait for the control thread.
@@ -159,10 +159,7 @@ struct Daemon {
     refused: HashSet<PolicyId>,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// The time to let the nftables table follow the policies. `None` means that the table has followed.
-    shield_at: Option<Instant>,
-    /// The earliest time for the next change of that table, which is large with many peers.
-    shield_next: Instant,
+    shielding: Shielding,
     next_tick: Instant,
     /// The time of the next look at the load, which matters while children are adaptive.
     next_balance: Instant,
@@ -284,7 +281,7 @@ impl Daemon {
                 self.join.set_gpu_limits(limits);
             }
             self.names.tick(&mut self.fetcher, now);
-            self.plane.keep_shield(now);
+            self.plane.keeper().keep_shield(now);
             self.plane.follow_loads(now);
             // The kernel announces this too, but an announcement can be lost.
             if self.plane.has_lost_tun() {
@@ -318,9 +315,15 @@ impl Daemon {
                 break;
             }
             for change in changes {
+                // Each change waits for the table: nothing is led anywhere before its packets are shielded.
+                if !matches!(change, Change::PeerPolicy(..)) {
+                    self.settle_shield(now);
+                }
                 self.follow(change, now).await;
             }
+            self.settle_shield(now);
         }
+        self.release_shield();
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
         }
@@ -340,10 +343,7 @@ impl Daemon {
                     core.follow();
                 }
             }
-            Change::Shield => {
-                self.shield_at.get_or_insert(self.shield_next);
-                self.shield_if_due(now);
-            }
+            Change::PeerPolicy(came, policy) => self.shield_peer(came, policy, now),
             Change::Route(route) => {
                 if !self.plane.change_route(&route).await {
                     self.repair_at.get_or_insert(now + TICK);
@@ -356,15 +356,6 @@ impl Daemon {
                     tracing::debug!("an SA is not renewed for another engine: {error}");
                 }
             }
-        }
-    }
-
-    /// Lets the table of nftables follow the policies, if its time has come.
-    fn shield_if_due(&mut self, now: Instant) {
-        if self.shield_at.is_some_and(|at| at <= now) {
-            self.shield_at = None;
-            self.shield_next = now + SHIELD_PAUSE;
-            self.plane.shield(&self.join.shielded(), now);
         }
     }
 
@@ -516,14 +507,7 @@ impl Daemon {
                 tracing::warn!(connection, %ike_sa, %gone, %local, "our address is gone");
             }
             Event::NatKeepalive { local, remote } => {
-                // RFC 3948 §2.3: one octet of 0xff.
-                let (dscp, payload) = (0, vec![0xff]);
-                self.plane.send_ike(&Transmit {
-                    local,
-                    remote,
-                    dscp,
-                    payload,
-                });
+                self.plane.send_nat_keepalive(local, remote);
             }
             Event::ConnectFailed {
                 connection,

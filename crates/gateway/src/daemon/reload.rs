@@ -90,7 +90,7 @@ impl Daemon {
         self.loaded = loaded;
         self.renew_revocation(now);
         self.join.configure(configured);
-        self.shield_at = Some(now);
+        self.shielding.renew_at(now);
         self.refused.clear();
         warn_of_missing(&self.loaded);
         self.look_names_up(now);

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::guards::Guards;
 use super::keys::KeyFile;
 use super::plane::{self, Plane};
+use super::shielding::Shielding;
 use super::signals::Signals;
 use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
@@ -102,7 +103,8 @@ impl Daemon {
         let socket = socket?;
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
         settle_ike(&mut loaded, keys.is_some(), token_secret);
-        let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
+        let (mut plane, from_plane) =
+            Plane::start(&loaded.gateway, clock, database, guards).await?;
         let core = plane.core().cloned();
         join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
@@ -111,11 +113,9 @@ impl Daemon {
         join.set_ace(ace.map(|ace| Box::new(ace) as Box<dyn LaneOrders>));
         let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
         join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
-        let endpoint = Endpoint::new(
-            loaded.ike.clone(),
-            Host::new(plane.spi_allocator(), plane.routes()),
-            started,
-        );
+        let mut host = Host::new(plane.spi_allocator(), plane.routes());
+        host.policies = Box::new(plane.keeper().shield_policies());
+        let endpoint = Endpoint::new(loaded.ike.clone(), host, started);
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
         let events = Events::default();
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
@@ -133,8 +133,7 @@ impl Daemon {
             refused: HashSet::new(),
             repair_at: from_plane.routes_lag.then_some(started + TICK),
             plane,
-            shield_at: Some(started),
-            shield_next: started,
+            shielding: Shielding::new(started),
             next_tick: started + TICK,
             next_balance: started,
             updown,

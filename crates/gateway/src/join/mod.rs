@@ -52,9 +52,9 @@ use succession::{Succession, expect, overlap, renew};
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
 pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
-pub use policy::{ConfiguredPolicy, PolicyKind};
-pub use routes::{RouteChange, bypass_routes, ranges};
-pub use translate::demand;
+pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
+pub use routes::{RouteChange, disputes_bypass, is_for_all_packets, ranges};
+pub use translate::{demand, ends};
 
 /// The reason why a child SA could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +76,8 @@ pub enum InstallError {
 pub enum Change {
     /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
     Tables,
-    /// [`Join::shielded`] gives other policies than before.
-    Shield,
+    /// A policy of a peer came (true) or went.
+    PeerPolicy(bool, PeerPolicy),
     Route(RouteChange),
     /// These SAs send dummy packets from now on, and no others.
     Dummies(DummySas),
@@ -96,7 +96,7 @@ pub struct Join {
     succession: Succession,
     routes: RouteBook,
     dummies: DummySchedule,
-    shield_changed: bool,
+    peer_policies: Vec<Change>,
     tables_changed: bool,
 }
 
@@ -111,7 +111,7 @@ impl Join {
             succession: Succession::default(),
             routes: RouteBook::default(),
             dummies: DummySchedule::default(),
-            shield_changed: false,
+            peer_policies: Vec::new(),
             tables_changed: false,
         }
     }
@@ -419,7 +419,10 @@ impl Join {
     fn settle(&mut self) {
         for change in self.policies.take_changes() {
             self.routes.follow(&change);
-            self.shield_changed |= change.from_peer;
+            let of_peer = change
+                .of_peer
+                .map(|policy| Change::PeerPolicy(change.came, policy));
+            self.peer_policies.extend(of_peer);
         }
         if let Some(spd) = self.policies.take_spd() {
             self.database.publish_spd(spd);
@@ -433,9 +436,7 @@ impl Join {
         if std::mem::take(&mut self.tables_changed) {
             changes.push(Change::Tables);
         }
-        if std::mem::take(&mut self.shield_changed) {
-            changes.push(Change::Shield);
-        }
+        changes.append(&mut self.peer_policies);
         changes.extend(self.routes.take().into_iter().map(Change::Route));
         let dummies = self.dummies.take(&self.child_sas, &self.policies);
         changes.extend(dummies.map(Change::Dummies));
@@ -444,9 +445,20 @@ impl Join {
         changes
     }
 
-    /// Returns the policies from which the shield is made, in the order of the SPD.
-    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
-        self.policies.shielded()
+    /// Returns the configured policies in the order of the SPD.
+    pub fn configured(&self) -> &[ConfiguredPolicy] {
+        self.policies.configured()
+    }
+
+    /// Returns the policies that peers have negotiated beside the configured selectors, and that have SAs.
+    pub fn peer_policies(&self) -> Vec<PeerPolicy> {
+        self.policies.of_peers()
+    }
+
+    /// Returns the child SAs of a policy.
+    pub fn child_sas_of(&self, policy: PolicyId) -> Vec<ChildSaId> {
+        let children = self.child_sas.of_policy(policy);
+        children.map(|(child, _)| child).collect()
     }
 
     pub fn child(&self, child: ChildSaId) -> Option<&InstalledChild> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use esplanade_ipsec::selector::{SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
-use super::policy::{ChildName, ConfiguredPolicy, PolicyKind, covers};
+use super::policy::{ChildName, ConfiguredPolicy, PeerPolicy, PolicyKind};
 
 /// The selectors that a policy is for: as a set, and as the two ends that routes and nftables see.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ pub(super) struct PolicyChange {
     pub led: bool,
     pub local: Vec<TrafficSelector>,
     pub remote: Vec<TrafficSelector>,
-    /// The selectors came with a peer: the configuration does not cover them.
-    pub from_peer: bool,
+    /// The policy, if its selectors came with a peer: the configuration does not cover them.
+    pub of_peer: Option<PeerPolicy>,
 }
 
 /// A Protect policy, for a child SA and for those that replace it.
@@ -291,24 +291,12 @@ impl PolicyBook {
         }
     }
 
-    /// Returns the policies from which the shield is made, in the order of the SPD. After each configured policy come
-    /// the policies that peers have negotiated beside its selectors and that have SAs.
-    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
-        let mut from_peers: HashMap<usize, Vec<&PolicyGroup>> = HashMap::new();
-        for group in self.groups.values().filter(|group| group.is_from_peer()) {
-            from_peers.entry(group.order).or_default().push(group);
-        }
-        let mut policies = Vec::with_capacity(self.configured.len() + from_peers.len());
-        for (index, policy) in self.configured.iter().enumerate() {
-            policies.push(policy.clone());
-            let groups = from_peers.get(&index).into_iter().flatten();
-            policies.extend(groups.map(|group| ConfiguredPolicy {
-                local: group.selectors.local.clone(),
-                remote: group.selectors.remote.clone(),
-                ..policy.clone()
-            }));
-        }
-        policies
+    /// Returns the policies that peers have negotiated beside the configured selectors, and that have SAs.
+    pub fn of_peers(&self) -> Vec<PeerPolicy> {
+        self.groups
+            .values()
+            .filter_map(PolicyGroup::of_peer)
+            .collect()
     }
 
     /// Takes the policies that came and went since the last call, in order.
@@ -365,7 +353,7 @@ impl PolicyGroup {
             led: self.configured.sa.is_led(),
             local: self.selectors.local.clone(),
             remote: self.selectors.remote.clone(),
-            from_peer: self.is_from_peer(),
+            of_peer: self.of_peer(),
         }
     }
 
@@ -375,15 +363,14 @@ impl PolicyGroup {
         self.trap || self.child_sas > 0
     }
 
-    /// Tells whether the configuration does not cover the selectors. A `dynamic` selector has an address only when the
-    /// peer is there.
-    fn is_from_peer(&self) -> bool {
-        let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
-            let mut ends = ends.iter();
-            ends.all(|ts| wide.iter().any(|wide| covers(wide, ts)))
-        };
-        !within(&self.configured.local, &self.selectors.local)
-            || !within(&self.configured.remote, &self.selectors.remote)
+    fn of_peer(&self) -> Option<PeerPolicy> {
+        let (local, remote) = (&self.selectors.local, &self.selectors.remote);
+        (!self.configured.covers(local, remote)).then(|| PeerPolicy {
+            id: self.policy.id,
+            entry: self.configured.entry_name(),
+            local: local.clone(),
+            remote: remote.clone(),
+        })
     }
 }
 

@@ -30,5 +30,5 @@ pub use parts::Named;
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
 pub use stats::{
     AceStats, ConfinementStats, EngineStats, FabricStats, GatewayStats, GpuStats, IkeSaStats,
-    ListedCrl, ShareStats, UptimeStats, WorkerStats, WorkersStats,
+    ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
 };

@@ -14,6 +14,7 @@ pub struct GatewayStats {
     /// The CRLs, by numbers from 0.
     pub crls: Named<ListedCrl>,
     pub confinement: ConfinementStats,
+    pub shield: ShieldStats,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -219,6 +220,18 @@ pub struct ListedCrl {
     /// The reason why nothing follows from the CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
+}
+
+/// The table of nf_tables that stands behind the routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShieldStats {
+    /// The table is as the policies say.
+    pub stands: bool,
+    /// The elements of the table's maps.
+    pub elements: usize,
+    /// The reason why the table does not stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// The means that confine the process besides its reduced rights.

@@ -293,33 +293,30 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
 }
 
 #[test]
-fn selectors_that_come_with_a_peer_are_shielded_while_it_is_there() {
+fn selectors_that_come_with_a_peer_are_told_while_it_is_there() {
     let mut known = policy("net", NO_TRAP, "10.2.0.0/16");
     known.remote.clear();
     let mut join = join_with(vec![known, policy("other", NO_TRAP, "10.3.0.0/16")]);
-    let shielded = |join: &mut Join| {
-        let mut changes = join.take_changes().into_iter();
-        let changed = changes.any(|change| matches!(change, Change::Shield));
-        let remotes: Vec<_> = (join.shielded().iter())
-            .flat_map(|policy| policy.remote.clone())
-            .map(|ts| ts.addresses.first().to_string())
-            .collect();
-        (changed, remotes)
+    let told = |join: &mut Join| {
+        let changes = join.take_changes().into_iter();
+        let changes = changes.filter_map(|change| match change {
+            Change::PeerPolicy(came, policy) => {
+                Some((came, policy.remote[0].addresses.first().to_string()))
+            }
+            _ => None,
+        });
+        let changes: Vec<_> = changes.collect();
+        (changes, join.peer_policies().len())
     };
-    let rest = vec!["10.3.0.0".to_owned()];
-    let both = vec!["10.2.0.0".to_owned(), "10.3.0.0".to_owned()];
-    assert_eq!(shielded(&mut join), (false, rest.clone()));
+    let one = |came| vec![(came, "10.2.0.0".to_owned())];
+    assert_eq!(told(&mut join), (vec![], 0));
     let first = installed(&join, 1, "10.2.0.0/24", None);
     join.install(&first, 0).unwrap();
-    assert_eq!(shielded(&mut join), (true, both.clone()), "in its place");
+    assert_eq!(told(&mut join), (one(true), 1));
     let second = installed(&join, 2, "10.2.0.0/24", Some(1));
     join.install(&second, 0).unwrap();
     join.delete(&deleted(&first, true, EndAction::Clear), Instant::now());
-    assert_eq!(
-        shielded(&mut join),
-        (false, both),
-        "a rekey changes nothing"
-    );
+    assert_eq!(told(&mut join), (vec![], 1), "a rekey changes nothing");
     join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
-    assert_eq!(shielded(&mut join), (true, rest));
+    assert_eq!(told(&mut join), (one(false), 0));
 }

@@ -1,6 +1,7 @@
 //! Tests of traffic that is led into a TUN device, or kept out of it.
 
 use super::*;
+use crate::join::routes::bypass_routes;
 
 #[test]
 fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
