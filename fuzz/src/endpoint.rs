@@ -84,7 +84,7 @@ impl Run {
             let numbers = Repeatable::new(seed);
             Side::with_host(name, address, config, start, seed, |host| {
                 host.random = Box::new(numbers.clone());
-                host.key_exchange = Box::new(numbers);
+                host.key_exchange = Arc::new(numbers);
             })
         };
         let pair = Pair {

@@ -4,6 +4,7 @@
 //! The endpoint owns no socket, no clock and no table of the operating system. It reaches all of them through these traits.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::suite::{DiffieHellman, KeyExchange};
 
@@ -12,7 +13,9 @@ pub struct Host {
     pub spis: Box<dyn EspSpiAllocator>,
     pub routes: Box<dyn Routes>,
     pub random: Box<dyn Random>,
-    pub key_exchange: Box<dyn KeyExchange>,
+    pub key_exchange: Arc<dyn KeyExchange>,
+    /// The endpoint runs its jobs itself, where they arise. Otherwise [`crate::Endpoint::poll_job`] gives them out.
+    pub runs_jobs: bool,
 }
 
 impl std::fmt::Debug for Host {
@@ -22,13 +25,15 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host with the random generator and the key exchanges of the cryptographic library.
+    /// A host with the random generator and the key exchanges of the cryptographic library. The endpoint runs its jobs
+    /// itself.
     pub fn new(spis: Box<dyn EspSpiAllocator>, routes: Box<dyn Routes>) -> Self {
         Self {
             spis,
             routes,
             random: Box::new(SystemRandom),
-            key_exchange: Box::new(DiffieHellman),
+            key_exchange: Arc::new(DiffieHellman),
+            runs_jobs: true,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The layers, each of which uses those below it:
 //!
 //! - [`endpoint`]: all IKE SAs of a gateway; datagrams, time and commands.
+//! - [`jobs`]: work with public keys, which other threads can run.
 //! - `exchange`: one file for each IKE exchange.
 //! - `sa`: the phases of an IKE SA as types, and its child SAs.
 //! - `protected`: sealed messages. `transport`: UDP payloads, message IDs and retransmission.
@@ -20,6 +21,7 @@ mod exchange;
 pub mod failure;
 mod host;
 mod id;
+pub mod jobs;
 mod nat;
 mod negotiate;
 mod peer;

@@ -55,8 +55,10 @@ refusals! {
     HalfOpenLimit = "half-open-limit";
     /// The source, or a network around it, has its share of the half-open SAs.
     HalfOpenPerSource = "half-open-per-source";
-    /// Too many IKE SAs of the source were refused in IKE_AUTH.
+    /// Many IKE SAs of the source were refused in IKE_AUTH, so that it is served slowly.
     RefusedPerSource = "refused-per-source";
+    /// Too much work with public keys waits. The peer repeats its message.
+    JobQueueFull = "job-queue-full";
     IkeSaLimit = "ike-sa-limit";
     /// No connection is for this pair of addresses, or for these identities.
     NoConnection = "no-connection";

@@ -260,12 +260,17 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     cases.push((Refusal::HalfOpenPerSource, side));
 
     let (mut side, now) = b_with(|c| c.limits.half_open_per_source_max = 1);
-    for guess in 0..=10 {
+    for guess in 0..=20 {
         let mut script = Script::new();
         script.spi_i += guess;
-        let payloads = script.init_payloads();
-        let answer = script.init(&mut side, now, payloads);
-        assert_eq!(answer.is_some(), guess < 10);
+        let mut payloads = script.init_payloads();
+        let mut answer = script.init(&mut side, now, payloads.clone());
+        let message = answer.as_ref();
+        if let Some(cookie) = message.and_then(|one| one.notification(NotifyType::COOKIE)) {
+            payloads.insert(0, Payload::Notify(cookie.clone()));
+            answer = script.init(&mut side, now, payloads);
+        }
+        assert_eq!(answer.is_some(), guess < 20);
         if answer.is_some() {
             let payloads = script.auth_payloads(b"guess");
             script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);

@@ -67,6 +67,8 @@ pub struct GatewayConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Number of data workers.
     pub workers: usize,
+    /// Number of threads for IKE's work with public keys. `None` starts one for each processor but one.
+    pub ike_threads: Option<usize>,
     /// The number of flows of each IP version that a worker's flow cache holds.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
@@ -143,6 +145,7 @@ impl Default for GatewayConfig {
             workers: 1,
             flow_cache_size: 65_536,
             engine: EngineKind::default(),
+            ike_threads: None,
             pool_threads: None,
             pool_delay: Duration::ZERO,
             gpu: None,
@@ -254,6 +257,8 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         interfaces: Vec::new(),
         workers: read(node, "workers", d, |text| number(text, 1..=256))
             .map_or(standard.workers, |workers| workers as usize),
+        ike_threads: read(node, "ike_threads", d, |text| number(text, 1..=256))
+            .map(|threads| threads as usize),
         flow_cache_size: read(node, "flow_cache_size", d, |text| {
             number(text, 1024..=16_777_216)
         })

@@ -63,6 +63,7 @@ pub const GATEWAY: Schema = Schema {
         "tun",
         "mtu",
         "workers",
+        "ike_threads",
         "flow_cache_size",
         "engine",
         "cpu_tier",

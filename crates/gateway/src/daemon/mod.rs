@@ -12,6 +12,7 @@ mod explain;
 mod fetched;
 pub mod forwarding;
 mod guards;
+mod job_pool;
 mod keeper;
 mod keys;
 mod links;
@@ -40,6 +41,7 @@ use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, Event};
+use esplanade_ike::jobs::JobDone;
 use esplanade_ike::{Endpoint, Transmit};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
@@ -62,6 +64,7 @@ use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use fetched::names_of;
+use job_pool::JobPool;
 use keys::KeyFile;
 use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
@@ -148,6 +151,7 @@ struct Daemon {
     started: Instant,
     clock: Clock,
     endpoint: Endpoint,
+    job_pool: JobPool,
     join: Join,
     plane: Plane,
     keys: Option<KeyFile>,
@@ -207,6 +211,7 @@ impl Daemon {
                         }
                     }
                 }
+                finished = self.job_pool.finished() => self.on_finished(finished, Instant::now()),
                 Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()).await,
                 () = tokio::time::sleep_until(deadline.into()) => {}
@@ -234,6 +239,11 @@ impl Daemon {
             self.flush(Instant::now()).await;
             if !self.plane.workers_run() {
                 break Err(Failure::runtime("a data worker has ended").help("the log says why"));
+            }
+            if !self.job_pool.runs() {
+                break Err(
+                    Failure::runtime("the threads for IKE have ended").help("the log says why")
+                );
             }
         };
         tracing::info!("the gateway stops");
@@ -324,6 +334,11 @@ impl Daemon {
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
         }
+        while self.job_pool.has_idle_thread()
+            && let Some(job) = self.endpoint.poll_job(now)
+        {
+            self.job_pool.run(job);
+        }
         // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
         // message.
         let look = std::mem::take(&mut self.look_at_waiters) || events;
@@ -371,6 +386,15 @@ impl Daemon {
     fn on_datagram(&mut self, datagram: &IkeDatagram, now: Instant) {
         self.endpoint
             .handle_datagram(now, datagram.local, datagram.remote, &datagram.payload);
+    }
+
+    /// Takes the outcome of a job, and of all others that have ended.
+    fn on_finished(&mut self, finished: Option<(JobDone, Duration)>, now: Instant) {
+        let mut next = finished;
+        while let Some((done, cost)) = next {
+            self.endpoint.job_done(now, done, cost);
+            next = self.job_pool.next_finished();
+        }
     }
 
     fn on_plane_event(&mut self, event: esplanade_ipsec::Event, now: Instant) {
@@ -653,6 +677,7 @@ impl Daemon {
             let wake = self.endpoint.poll_timeout().map_or(end, |due| due.min(end));
             tokio::select! {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
+                finished = self.job_pool.finished() => self.on_finished(finished, Instant::now()),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 asked = inputs.signals.asked() => match asked {
                     // A second request to stop ends the gateway at once.

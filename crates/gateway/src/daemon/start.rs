@@ -10,6 +10,7 @@ use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
 use super::guards::Guards;
+use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
 use super::plane::{self, Plane};
 use super::signals::Signals;
@@ -111,11 +112,14 @@ impl Daemon {
         join.set_ace(ace.map(|ace| Box::new(ace) as Box<dyn LaneOrders>));
         let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
         join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
-        let endpoint = Endpoint::new(
-            loaded.ike.clone(),
-            Host::new(plane.spi_allocator(), plane.routes()),
-            started,
-        );
+        let host = Host {
+            runs_jobs: false,
+            ..Host::new(plane.spi_allocator(), plane.routes())
+        };
+        let endpoint = Endpoint::new(loaded.ike.clone(), host, started);
+        let threads = loaded.gateway.ike_threads;
+        let job_pool = JobPool::start(threads.unwrap_or_else(job_pool::usual_threads))
+            .map_err(|error| Failure::runtime(format!("cannot start a thread for IKE: {error}")))?;
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
         let events = Events::default();
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
@@ -126,6 +130,7 @@ impl Daemon {
             started,
             clock,
             endpoint,
+            job_pool,
             keys,
             waiters: Vec::new(),
             look_at_waiters: false,

@@ -253,6 +253,19 @@ impl PeerCertificates {
         own.is_ok_and(|(own, _)| known.iter().any(|one| one.der() == own.der()))
     }
 
+    /// As [`PublicKey::check_auth`], with the key of the peer's own certificate. Nobody has vouched for that yet.
+    pub(crate) fn check_auth(
+        &self,
+        auth: &Auth,
+        signed_octets: &[u8],
+        legacy: bool,
+    ) -> Result<(), PeerAuthError> {
+        match &self.0 {
+            Ok((own, _)) => own.key.check_auth(auth, signed_octets, legacy),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
     /// The peer has sent none.
     pub(crate) fn are_missing(&self) -> bool {
         matches!(self.0, Err(PeerAuthError::NoCertificate))

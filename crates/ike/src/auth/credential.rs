@@ -224,6 +224,11 @@ impl Credential {
         }
     }
 
+    /// The private key is kept elsewhere.
+    pub(crate) fn is_external(&self) -> bool {
+        matches!(self.key, PrivateKey::External(_))
+    }
+
     /// The identity that the credential proves where no other is configured: the subject of the certificate, or the
     /// identifier of the key.
     pub fn identity(&self) -> Identity {

@@ -48,6 +48,7 @@ pub use attributes::{
 };
 pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
 pub use credential::{CertificateUriBase, Credential};
+pub(crate) use date::unix_time;
 pub use error::{AttributeError, CredentialError, MembershipError, PeerAuthError};
 pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]

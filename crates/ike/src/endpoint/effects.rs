@@ -26,10 +26,17 @@ impl Endpoint {
                     self.apply(now, effect);
                 }
             }
-            let Some(id) = self.pacing.next() else { break };
-            if self.with(now, id, |sa, ctx| sa.send_init(ctx)).is_none() {
-                self.pacing.forget(id);
+            if let Some(id) = self.pacing.next() {
+                if self.with(now, id, |sa, ctx| sa.send_init(ctx)).is_none() {
+                    self.pacing.forget(id);
+                }
+                continue;
             }
+            let own = self.host.runs_jobs;
+            let Some(job) = own.then(|| self.jobs.next(now)).flatten() else {
+                break;
+            };
+            self.finish_job(now, job.run(), Duration::ZERO);
         }
         while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {
             self.with(now, id, |sa, _| sa.forget());
@@ -75,6 +82,9 @@ impl Endpoint {
             }
             Effect::HoldAuth { ike_sa } => {
                 self.auth_held.insert(ike_sa);
+            }
+            Effect::JobDropped { ike_sa, ticket } => {
+                self.with(now, ike_sa, |sa, ctx| sa.job_dropped(ctx, ticket));
             }
             Effect::CheckLiveness { child } => self.check_liveness(now, child),
             Effect::ChildAbandoned { connection, child } => {

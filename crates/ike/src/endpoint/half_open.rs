@@ -8,15 +8,21 @@ use std::time::{Duration, Instant};
 
 use crate::config::{AddressMatch, Config, Limits};
 use crate::event::IkeSaId;
+use crate::rate::{Due, Rate};
 use crate::refusal::Refusal;
 use crate::source_network::{SourceNetwork, prefix_lens};
 
 /// When there is no room, a half-open SA of this age gives way to a new one. A peer whose message was lost has
 /// retransmitted it by then.
 const YIELD_AGE: Duration = Duration::from_secs(5);
-/// A source may be refused in IKE_AUTH this many times as often as it may be half-open, while the refusals are
-/// remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
+/// A source that was refused in IKE_AUTH this many times as often as it may be half-open is served slowly, while the
+/// refusals are remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
+/// The rate at which such a source is served.
+const SLOW: Rate = Rate {
+    every: Duration::from_millis(100),
+    burst: 10,
+};
 
 /// The place that a new half-open SA gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +182,8 @@ pub(super) struct HalfOpen {
     unconfigured: Room,
     /// SAs that were refused in IKE_AUTH. Their last responses are kept.
     refused: Room,
+    /// The sources that are served slowly. Few have enough of the room for that.
+    slow: HashMap<SourceNetwork, Due>,
 }
 
 impl HalfOpen {
@@ -211,18 +219,40 @@ impl HalfOpen {
     }
 
     pub(super) fn takes_unproven(&self, source: IpAddr, limits: &Limits) -> bool {
-        self.len() < limits.cookie_threshold && self.room(source).takes_unproven(source, limits)
+        self.len() < limits.cookie_threshold
+            && self.room(source).takes_unproven(source, limits)
+            && !self.is_slow(SourceNetwork::of_source(source), limits)
+    }
+
+    fn is_slow(&self, source: SourceNetwork, limits: &Limits) -> bool {
+        let most = limits
+            .half_open_per_source_max
+            .saturating_mul(REFUSALS_PER_PLACE);
+        self.refused.taken(&source) >= most.max(1)
+    }
+
+    /// Takes a turn of a source that has proved its address. Says whether there is one.
+    pub(super) fn take_turn(&mut self, now: Instant, source: IpAddr, limits: &Limits) -> bool {
+        let source = SourceNetwork::of_source(source);
+        if !self.is_slow(source, limits) {
+            self.slow.remove(&source);
+            return true;
+        }
+        if !self.slow.contains_key(&source) {
+            let mut slow = std::mem::take(&mut self.slow);
+            slow.retain(|source, _| self.is_slow(*source, limits));
+            self.slow = slow;
+        }
+        let due = self.slow.entry(source).or_default();
+        let allowed = SLOW.allows(now, *due);
+        if allowed {
+            SLOW.take(now, due);
+        }
+        allowed
     }
 
     /// For a sender that has proved its address, or need not do so.
     pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> HalfOpenPlace {
-        let refused = self.refused.taken(&SourceNetwork::of_source(source));
-        let most = limits
-            .half_open_per_source_max
-            .saturating_mul(REFUSALS_PER_PLACE);
-        if refused >= most.max(1) {
-            return HalfOpenPlace::None(Refusal::RefusedPerSource);
-        }
         self.room(source).place(now, source, limits)
     }
 

@@ -16,7 +16,7 @@ mod table;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::claims::Claims;
 use crate::config::{Child, Config, Connection, RevocationStore};
@@ -25,6 +25,7 @@ use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
 use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
+use crate::jobs::{Job, JobDone, Jobs};
 use crate::rate::Due;
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
@@ -69,6 +70,9 @@ pub enum CommandError {
 /// After every call that takes `now`, and only then, drain [`Endpoint::poll_event`], then
 /// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events come first: an SA must be
 /// able to receive before the message leaves that tells the peer to use it.
+///
+/// If [`Host::runs_jobs`] is not set, take a job with [`Endpoint::poll_job`] whenever a thread is free to run it, and
+/// bring it back with [`Endpoint::job_done`]. Which job is next is decided late, so take none in advance.
 pub struct Endpoint {
     config: Config,
     /// Indices into the connections of `config`.
@@ -91,6 +95,7 @@ pub struct Endpoint {
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
     effects: Vec<Effect>,
+    jobs: Jobs,
     /// IKE SAs whose IKE_AUTH waits for the status of certificates, or for our own signature.
     auth_held: HashSet<IkeSaId>,
     last_id: u64,
@@ -129,6 +134,7 @@ impl Endpoint {
             transmits: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: Vec::new(),
+            jobs: Jobs::default(),
             auth_held: HashSet::new(),
             last_id: 0,
         }
@@ -146,6 +152,7 @@ impl Endpoint {
     pub fn set_config(&mut self, config: Config) {
         self.by_name = index(&config);
         self.config = config;
+        self.jobs.reconfigure();
         let connections = &self.config.connections;
         let by_name = |name: &str| connections.get(*self.by_name.get(name)?);
         self.table.reconfigure(by_name);
@@ -157,6 +164,7 @@ impl Endpoint {
     /// Replaces the information about revocation, and decides on the peers that have waited for it.
     pub fn set_revocation(&mut self, now: Instant, store: Arc<RevocationStore>) {
         self.config.revocation = store;
+        self.jobs.reconfigure();
         self.resume_auth(now);
     }
 
@@ -192,6 +200,24 @@ impl Endpoint {
         self.look_at_addresses(now);
         self.pursue(now);
         self.settle(now);
+    }
+
+    /// The job that is to be done next.
+    pub fn poll_job(&mut self, now: Instant) -> Option<Job> {
+        self.jobs.next(now)
+    }
+
+    /// Takes the outcome of a job. `cost` is the time that it has taken a processor.
+    pub fn job_done(&mut self, now: Instant, done: JobDone, cost: Duration) {
+        self.finish_job(now, done, cost);
+        self.settle(now);
+    }
+
+    fn finish_job(&mut self, now: Instant, done: JobDone, cost: Duration) {
+        self.jobs.settle(now, done.ticket, cost);
+        self.with(now, done.ike_sa, |sa, ctx| {
+            sa.job_done(ctx, done.ticket, done.outcome);
+        });
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -368,7 +394,9 @@ impl Endpoint {
             wall_clock: wall_clock + now.saturating_duration_since(at),
             config: &self.config,
             random: &mut *self.host.random,
-            key_exchange: &mut *self.host.key_exchange,
+            key_exchange: &self.host.key_exchange,
+            jobs: &mut self.jobs,
+            prepared: None,
             spis: &mut *self.host.spis,
             events: &mut self.events,
             transmits: &mut self.transmits,
@@ -413,6 +441,11 @@ impl Endpoint {
             }
         }
         self.pacing.note(id, sa.common.remote.ip(), sa.connecting());
+        if !sa.phase.awaits_job()
+            && let Some(ticket) = sa.common.job.take()
+        {
+            self.jobs.cancel(ticket);
+        }
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }

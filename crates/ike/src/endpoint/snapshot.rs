@@ -49,9 +49,11 @@ impl Endpoint {
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
     let state = match &sa.phase {
         _ if sa.ending().is_some() => IkeSaState::Deleting,
-        Phase::InitSent(_) | Phase::InitResponded(_) | Phase::AuthDue(_) | Phase::AuthSent(_) => {
-            IkeSaState::Connecting
-        }
+        Phase::InitSent(_)
+        | Phase::InitReceived(_)
+        | Phase::InitResponded(_)
+        | Phase::AuthDue(_)
+        | Phase::AuthSent(_) => IkeSaState::Connecting,
         Phase::Established(state) if state.is_rekeying_ike() || sa.common.suspended => {
             IkeSaState::Rekeying
         }

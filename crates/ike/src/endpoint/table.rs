@@ -62,7 +62,7 @@ where
 /// Returns how far an SA's peer has come, while nobody has authenticated the peer.
 fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
     match &sa.phase {
-        Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
+        Phase::InitReceived(_) | Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
         Phase::Gone(gone) if gone.unauthenticated => Some(HalfOpenStage::Refused),
         _ => None,
     }

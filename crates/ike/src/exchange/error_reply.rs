@@ -138,3 +138,19 @@ pub(super) fn fatal_error(message: &Message) -> Option<DownReason> {
             _ => None,
         })
 }
+
+/// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
+pub(super) fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
+    match failure {
+        AuthFailure::MissingPayload | AuthFailure::NoChildSa | AuthFailure::ChildSaProposed => {
+            (Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
+        }
+        AuthFailure::NoConnection(_) => (Refusal::NoConnection, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::TooManyIkeSas => (Refusal::IkeSaLimit, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::AlreadyConnected => (Refusal::Duplicate, NotifyType::AUTHENTICATION_FAILED),
+        _ => (
+            Refusal::AuthenticationFailed,
+            NotifyType::AUTHENTICATION_FAILED,
+        ),
+    }
+}

@@ -12,6 +12,7 @@ use crate::event::{Event, Transmit};
 use crate::failure::DownReason;
 use crate::host::{EspSpiAllocator, Random};
 use crate::id::{ChildSaId, IkeSaId};
+use crate::jobs::{Jobs, Outcome, Ticket};
 use crate::peer::PeerKey;
 use crate::protected::OutgoingMessage;
 use crate::report_limit::ReportLimit;
@@ -25,7 +26,10 @@ pub(crate) struct Context<'a> {
     pub(crate) wall_clock: SystemTime,
     pub(crate) config: &'a Config,
     pub(crate) random: &'a mut dyn Random,
-    pub(crate) key_exchange: &'a mut dyn KeyExchange,
+    pub(crate) key_exchange: &'a Arc<dyn KeyExchange>,
+    pub(crate) jobs: &'a mut Jobs,
+    /// The outcome of the job that the message at hand was held for.
+    pub(crate) prepared: Option<Outcome>,
     pub(crate) spis: &'a mut dyn EspSpiAllocator,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) transmits: &'a mut VecDeque<Transmit>,
@@ -81,6 +85,8 @@ pub(crate) enum Effect {
     ChildAbandoned { connection: String, child: String },
     /// IKE_AUTH waits for the status of certificates, or for our own signature.
     HoldAuth { ike_sa: IkeSaId },
+    /// A job of this IKE SA has made room for others.
+    JobDropped { ike_sa: IkeSaId, ticket: Ticket },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
     CheckLiveness { child: ChildSaId },
 }

@@ -73,7 +73,7 @@ impl Phase {
                 state.tear_down(sa, ctx, &reason);
                 gone
             }
-            Self::Closed => Self::Closed,
+            Self::InitReceived(_) | Self::Closed => Self::Closed,
             Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => gone,
         }
     }
@@ -95,9 +95,11 @@ impl Phase {
             Self::InitResponded(state) => state.channel,
             Self::Rekeyed(state) => state.channel,
             Self::Closing(state) => state.channel,
-            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => {
-                return Self::Closed;
-            }
+            Self::InitSent(_)
+            | Self::InitReceived(_)
+            | Self::AuthDue(_)
+            | Self::Gone(_)
+            | Self::Closed => return Self::Closed,
         };
         let sent = sa.send_request(ctx, &mut channel, ExchangeType::INFORMATIONAL, payloads);
         let closing = Self::Closing(Box::new(Closing { channel }));
@@ -121,9 +123,11 @@ impl Phase {
     /// Drops an SA that is kept for its last response, or for a delete, or that nobody has authenticated.
     pub(crate) fn forget(self) -> Self {
         match self {
-            Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => {
-                Self::Closed
-            }
+            Self::InitReceived(_)
+            | Self::InitResponded(_)
+            | Self::Rekeyed(_)
+            | Self::Closing(_)
+            | Self::Gone(_) => Self::Closed,
             other => other,
         }
     }

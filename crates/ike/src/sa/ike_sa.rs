@@ -10,6 +10,7 @@ use super::phase::Phase;
 use crate::config::{AddressMatch, Config, Connection};
 use crate::failure::DownReason;
 use crate::id::IkeSaId;
+use crate::jobs::{Payer, Ticket};
 use crate::nat::Nat;
 use crate::suite::Role;
 use crate::transport::Window;
@@ -54,6 +55,10 @@ pub(crate) struct IkeSaCommon {
     pub(crate) was_called: bool,
     /// The IKE SA for which this one authenticates the peers again, until it has the children of that one.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Who pays for the jobs of this SA.
+    pub(crate) payer: Payer,
+    /// The job that is under way.
+    pub(crate) job: Option<Ticket>,
 }
 
 /// The progress of an IKE SA that we initiate.
@@ -120,6 +125,7 @@ impl IkeSa {
     pub(crate) fn next_timeout(&self, config: &Config) -> Option<Instant> {
         let sa = &self.common;
         let own = match &self.phase {
+            Phase::InitReceived(state) => Some(state.deadline),
             Phase::InitResponded(state) => Some(state.deadline),
             Phase::Established(_) if sa.suspended => None,
             Phase::Established(state) => state.next_timeout(&sa.connection, &sa.window),

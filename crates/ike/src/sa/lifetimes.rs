@@ -61,6 +61,7 @@ impl Established {
             exchange: None,
             last_heard: ctx.now,
             runs_out: false,
+            held: None,
             busy_since: None,
             peer_token: None,
             asked_at: None,

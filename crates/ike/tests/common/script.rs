@@ -167,10 +167,20 @@ impl Script {
         now: std::time::Instant,
         payloads: Vec<Payload>,
     ) -> Option<Message> {
+        let request = self.init_request(payloads);
+        let answer = self.send(side, now, &request).pop()?;
+        Some(self.take_init(answer))
+    }
+
+    pub fn init_request(&mut self, payloads: Vec<Payload>) -> Vec<u8> {
         let header = self.header(ExchangeType::IKE_SA_INIT, 0);
-        let request = Message { header, payloads };
-        self.request = request.encode().unwrap();
-        let answer = self.send(side, now, &self.request.clone()).pop()?;
+        self.request = Message { header, payloads }.encode().unwrap();
+        self.request.clone()
+    }
+
+    /// Takes the response to IKE_SA_INIT.
+    pub fn take_init(&mut self, answer: Vec<u8>) -> Message {
+        let request = Message::decode(&self.request).unwrap();
         let message = Message::decode(&answer).unwrap();
         let announced = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
         self.full_transcript = [&request, &message]
@@ -200,7 +210,7 @@ impl Script {
                 nonce_r,
             });
         }
-        Some(message)
+        message
     }
 
     pub fn child_payloads() -> Vec<Payload> {

@@ -1,0 +1,295 @@
+//! The check of a peer's signature and certificates in IKE_AUTH (RFC 7296 §2.15), as a job.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::auth::{
+    AttributeTerms, PeerAttributes, PeerAuthError, PeerCertificates, Revocation, RevocationStore,
+    VerifiedPeer, unix_time,
+};
+use crate::config::{
+    self, AttributeStore, Authorities, CertificateRules, Connection, Credential, GroupName,
+    Identity, LocalMethod, PublicKey, RemoteMethod, SchemeRules,
+};
+use crate::failure::AuthFailure;
+use crate::wire::{Auth, Cert, CertEncoding};
+
+/// Connections whose reasons are reported when none accepts a peer.
+const REPORTED_MAX: usize = 8;
+/// Public keys that the configuration has, and with which the signature of one proof is tried.
+const KEYS_MAX: usize = 16;
+
+/// A peer that has proved its identity.
+#[derive(Clone, Debug)]
+pub(crate) struct AuthenticatedPeer {
+    pub(crate) identity: Identity,
+    /// The groups of the connection that the peer is in.
+    pub(crate) groups: Vec<GroupName>,
+}
+
+/// The connection that has accepted a peer's proof, and our own identity there.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedPeer {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) local_id: Identity,
+    pub(crate) peer: AuthenticatedPeer,
+}
+
+/// Takes the first connection that accepts the peer. `candidates` have our own identities.
+pub(crate) fn first_to_accept<'c>(
+    candidates: &'c [(Arc<Connection>, Identity)],
+    remote_id: &Identity,
+    mut check: impl FnMut(&'c Connection, &'c Identity) -> Result<AuthenticatedPeer, AuthFailure>,
+) -> Result<CheckedPeer, AuthFailure> {
+    let mut refused = Vec::new();
+    for (connection, local_id) in candidates {
+        match check(connection, local_id) {
+            Ok(peer) => {
+                return Ok(CheckedPeer {
+                    connection: connection.clone(),
+                    local_id: local_id.clone(),
+                    peer,
+                });
+            }
+            Err(why) if why.status_needed().is_some() => return Err(why),
+            Err(why) if refused.len() < REPORTED_MAX => {
+                refused.push((connection.name.clone(), why));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(match <[_; 1]>::try_from(refused) {
+        Ok([(_, why)]) => why,
+        Err(none) if none.is_empty() => AuthFailure::NoConnection(Box::new(remote_id.clone())),
+        Err(several) => AuthFailure::NoneAccepts(several),
+    })
+}
+
+/// A signature of the peer, and all that is needed to check it. Its certificates are not parsed yet.
+#[derive(Debug)]
+pub(crate) struct ProofCheck {
+    /// Connections that take signatures, the best first, with our own identity there.
+    pub(crate) candidates: Vec<(Arc<Connection>, Identity)>,
+    /// What the peer's ID payload says.
+    pub(crate) identity: Identity,
+    pub(crate) auth: Auth,
+    pub(crate) certificates: Vec<Cert>,
+    /// The octets that the peer has signed.
+    pub(crate) octets: Vec<u8>,
+    pub(crate) revocation: Arc<RevocationStore>,
+    pub(crate) attributes: Arc<AttributeStore>,
+    /// For the validity of certificates.
+    pub(crate) wall_clock: SystemTime,
+    /// A peer with our own identity is refused.
+    pub(crate) refuses_own_identity: bool,
+}
+
+impl ProofCheck {
+    pub(crate) fn run(&self) -> Result<CheckedPeer, AuthFailure> {
+        let mut proof = Proof::new(&self.auth, &self.certificates, &self.octets);
+        first_to_accept(
+            &self.candidates,
+            &self.identity,
+            |connection, local_id| match self.refuses_own_identity && *local_id == self.identity {
+                true => Err(AuthFailure::OwnIdentity(Box::new(local_id.clone()))),
+                false => self
+                    .check(connection, local_id, &mut proof)
+                    .map_err(|error| AuthFailure::Certificate(Box::new(error))),
+            },
+        )
+    }
+
+    fn check(
+        &self,
+        connection: &Connection,
+        local_id: &Identity,
+        proof: &mut Proof<'_>,
+    ) -> Result<AuthenticatedPeer, PeerAuthError> {
+        let mut groups = Vec::new();
+        match &connection.remote.method {
+            RemoteMethod::Psk => return Err(PeerAuthError::Method(self.auth.method)),
+            RemoteMethod::Certificate {
+                authorities,
+                pinned,
+                rules,
+                revocation,
+            } => {
+                let revocation = Revocation {
+                    policy: *revocation,
+                    store: &self.revocation,
+                };
+                let trusted = (&**authorities, pinned.as_slice(), &**rules);
+                let peer =
+                    self.check_certificate(proof, trusted, &revocation, connection.legacy)?;
+                let ours = (&connection.local.method, local_id);
+                groups = self.memberships(&peer, proof, &rules.groups, revocation, ours)?;
+                peer.check_status()?;
+            }
+            RemoteMethod::PublicKey { keys, signatures } => {
+                self.check_public_key(connection, proof, keys, signatures)?;
+            }
+        }
+        let identity = self.identity.clone();
+        Ok(AuthenticatedPeer { identity, groups })
+    }
+
+    /// Returns those of the groups that the peer is in. There must be one, if there are groups.
+    fn memberships(
+        &self,
+        peer: &VerifiedPeer,
+        proof: &mut Proof<'_>,
+        wanted: &[GroupName],
+        revocation: Revocation<'_>,
+        (method, local_id): (&LocalMethod, &Identity),
+    ) -> Result<Vec<GroupName>, PeerAuthError> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own = match method {
+            LocalMethod::Signature(credentials) => credentials.as_slice(),
+            LocalMethod::Psk => &[],
+        };
+        let certifies = |own: &Arc<Credential>, name: &Identity| {
+            own.chain().first().is_some_and(|own| own.names(name))
+        };
+        let is_ours =
+            |name: &Identity| name == local_id || own.iter().any(|own| certifies(own, name));
+        let terms = AttributeTerms {
+            now: unix_time(self.wall_clock),
+            revocation,
+            is_ours: &is_ours,
+        };
+        let sent = &mut proof.attributes;
+        let holder = peer.certificate();
+        self.attributes.memberships(sent, holder, wanted, &terms)
+    }
+
+    /// Checks the signature with the key of the certificate, and then the certificate. So a sender has work too, for
+    /// each message. The status of the certificates is left to be checked.
+    fn check_certificate(
+        &self,
+        proof: &mut Proof<'_>,
+        (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
+        revocation: &Revocation<'_>,
+        legacy: bool,
+    ) -> Result<VerifiedPeer, PeerAuthError> {
+        let (identity, now) = (&self.identity, unix_time(self.wall_clock));
+        let verify = |sent: &mut PeerCertificates| {
+            let checked = authorities.verify(sent, identity, now, rules, revocation);
+            match checked {
+                Err(PeerAuthError::UnknownIssuer)
+                    if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
+                {
+                    sent.verify_alone(identity, now, rules, revocation)
+                }
+                checked => checked,
+            }
+        };
+        if proof.certificates.are_missing() && !pinned.is_empty() {
+            let pin = self.find_unsent(proof, pinned, legacy)?;
+            let mut known = PeerCertificates::known(pin, pinned);
+            let peer = verify(&mut known)?;
+            peer.check_scheme(proof.auth, &rules.signatures)?;
+            return Ok(peer);
+        }
+        proof.check_signature(legacy)?;
+        let peer = verify(&mut proof.certificates)?;
+        if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
+            return Err(PeerAuthError::NotPinned);
+        }
+        peer.check_scheme(proof.auth, &rules.signatures)?;
+        Ok(peer)
+    }
+
+    /// Finds the certificate of a peer that sends none, by its signature.
+    fn find_unsent<'c>(
+        &self,
+        proof: &mut Proof<'_>,
+        pinned: &'c [config::Certificate],
+        legacy: bool,
+    ) -> Result<&'c config::Certificate, PeerAuthError> {
+        let mut failure = PeerAuthError::NoCertificate;
+        for pin in pinned.iter().filter(|pin| pin.names(&self.identity)) {
+            match proof.check_known_key(pin.public_key(), legacy) {
+                Ok(()) => return Ok(pin),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Checks a signature with a key that the configuration has for the peer. CERT payloads with certificates say
+    /// nothing about it.
+    fn check_public_key(
+        &self,
+        connection: &Connection,
+        proof: &mut Proof<'_>,
+        keys: &[PublicKey],
+        signatures: &SchemeRules,
+    ) -> Result<(), PeerAuthError> {
+        let sent = proof.raw_key;
+        let mut failure = PeerAuthError::UnknownKey;
+        for key in keys
+            .iter()
+            .filter(|key| sent.is_none_or(|sent| sent == key.der()))
+        {
+            let checked = proof
+                .check_known_key(key, connection.legacy)
+                .and_then(|()| key.check_scheme(proof.auth, signatures));
+            match checked {
+                Ok(()) if connection.remote.id != Identity::Any => return Ok(()),
+                Ok(()) if self.identity == key.identity() => return Ok(()),
+                Ok(()) => failure = PeerAuthError::NotKeyIdentity(self.identity.clone()),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The payloads of a message that prove the peer's identity. They are tried on several connections, and the proof bounds
+/// the work of all tries.
+struct Proof<'a> {
+    auth: &'a Auth,
+    octets: &'a [u8],
+    certificates: PeerCertificates,
+    attributes: PeerAttributes,
+    /// The SubjectPublicKeyInfo that the peer sends instead of certificates (RFC 7670 §3).
+    raw_key: Option<&'a [u8]>,
+    /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
+    signature: [Option<Result<(), PeerAuthError>>; 2],
+    keys_left: usize,
+}
+
+impl<'a> Proof<'a> {
+    fn new(auth: &'a Auth, certificates: &'a [Cert], octets: &'a [u8]) -> Self {
+        let certificates: Vec<&Cert> = certificates.iter().collect();
+        Self {
+            auth,
+            octets,
+            certificates: PeerCertificates::new(&certificates),
+            attributes: PeerAttributes::new(&certificates),
+            raw_key: certificates
+                .iter()
+                .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
+                .map(|cert| cert.data.as_slice()),
+            signature: [None, None],
+            keys_left: KEYS_MAX,
+        }
+    }
+
+    /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
+    fn check_signature(&mut self, legacy: bool) -> Result<(), PeerAuthError> {
+        let (auth, octets, certificates) = (self.auth, self.octets, &self.certificates);
+        self.signature[usize::from(legacy)]
+            .get_or_insert_with(|| certificates.check_auth(auth, octets, legacy))
+            .clone()
+    }
+
+    /// Checks the signature with a key that the configuration has.
+    fn check_known_key(&mut self, key: &PublicKey, legacy: bool) -> Result<(), PeerAuthError> {
+        let left = self.keys_left.checked_sub(1);
+        self.keys_left = left.ok_or(PeerAuthError::TooManyKeys)?;
+        key.check_auth(self.auth, self.octets, legacy)
+    }
+}
