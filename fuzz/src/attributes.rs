@@ -131,6 +131,7 @@ impl World {
             revocation: Revocation {
                 policy,
                 store: &nothing,
+                asked: true,
             },
             is_ours: &|name| *name == Identity::Fqdn("gw.example.org".to_owned()),
         };

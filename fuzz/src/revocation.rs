@@ -52,7 +52,11 @@ impl World {
             RevocationPolicy::Relaxed,
         ]
         .map(|policy| {
-            let revocation = Revocation { policy, store };
+            let revocation = Revocation {
+                policy,
+                store,
+                asked: true,
+            };
             let payloads: Vec<&Cert> = std::iter::once(&self.peer).chain(responses).collect();
             let mut sent = PeerCertificates::new(&payloads);
             let rules = CertificateRules::default();

@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
 use esplanade_ike::config::{
-    Authorities, Certificate, Credential, Crl, LocalMethod, RemoteMethod, RevocationPolicy,
-    RevocationStore, StatusSource,
+    AddressMatch, Authorities, Certificate, Connection, Credential, Crl, LocalMethod, RemoteMethod,
+    RevocationPolicy, RevocationStore, StatusSource,
 };
 use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
@@ -445,6 +446,69 @@ fn a_held_proof_ends_with_its_half_open_sa() {
         assert!(pair.b.up.is_empty());
         assert!(pair.b.endpoint.status().is_empty());
         fetched(&mut pair, &["root", "empty"]);
+        pair.assert_clean_end();
+    }
+}
+
+/// Somebody who saw the request sends it again from another address, while B asks for the status of the certificate.
+// RFC 7296 R173
+#[test]
+fn a_copy_of_a_held_request_moves_nobody() {
+    let outside = |host| IpAddr::from([203, 0, 113, host]);
+    let mut pair = fetching(RevocationPolicy::Relaxed);
+    let mut judge = judge(&["root"], RevocationPolicy::Relaxed);
+    change_connection(&mut judge, |b| b.remote_addrs = vec![AddressMatch::Any]);
+    let mut fetches = RevocationStore::clone(&judge.revocation);
+    fetches.set_fetches();
+    judge.revocation = Arc::new(fetches);
+    pair.b.endpoint.set_config(judge);
+    pair.nat = Some((outside(9), 1000));
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    assert_eq!(asked(&pair).len(), 1, "it is held");
+    let request = pair.a.sent.last().cloned().expect("the request");
+    let thief = SocketAddr::new(outside(66), 4500);
+    let own = request.remote;
+    let payload = &request.payload;
+    pair.b
+        .endpoint
+        .handle_datagram(pair.now, own, thief, payload);
+    pair.flush();
+    fetched(&mut pair, &["root", "empty"]);
+    pair.run(Duration::from_secs(1));
+    let status = pair.b.endpoint.status();
+    let remotes: Vec<_> = status.iter().map(|sa| sa.remote).collect();
+    assert_eq!(remotes, [SocketAddr::new(outside(9), 5500)]);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+/// The first connection finds that A's certificate is revoked. The second one takes the certificate's key as it is.
+#[test]
+fn no_other_connection_takes_a_peer_that_is_revoked() {
+    for (crl, refused) in [("lists", true), ("stale", false)] {
+        let mut pair = revocable(&[], RevocationPolicy::Relaxed);
+        let mut judge = judge(&["root", crl], RevocationPolicy::Strict);
+        let first = judge.connections[0].clone();
+        let mut second = Connection::clone(&first);
+        second.name = "second".to_owned();
+        // Connections that name the key come first among those that are else alike.
+        second.remote_addrs = vec![AddressMatch::Any];
+        let leaf = load(&revocation_file("certificates", "leaf"));
+        second.remote.method = RemoteMethod::PublicKey {
+            keys: vec![leaf[0].public_key().clone()],
+            signatures: Default::default(),
+        };
+        second.remote.id = id("moon.example.org");
+        judge.connections = vec![first, Arc::new(second)];
+        pair.b.endpoint.set_config(judge);
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        let why = refusal_of(&pair);
+        assert_eq!(why.is_some(), refused, "{crl}: {why:?}");
+        if refused {
+            assert!(why.is_some_and(|why| why.contains("was revoked at")));
+        }
         pair.assert_clean_end();
     }
 }

@@ -68,7 +68,7 @@ fn raw(key: &[u8], certificate: &[u8]) -> Credential {
 
 fn trusts(authorities: &[Certificate], pinned: Vec<Certificate>) -> RemoteMethod {
     RemoteMethod::Certificate {
-        authorities: Arc::new(Authorities::new(authorities).unwrap()),
+        authorities: Arc::new(Authorities::named(authorities, &[]).unwrap()),
         pinned,
         rules: Arc::default(),
         revocation: RevocationPolicy::Relaxed,

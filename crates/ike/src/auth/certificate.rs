@@ -15,6 +15,7 @@ use super::public_key::PublicKey;
 use super::revocation::{OcspAnswer, Revocation, Serial, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
 use super::sets::{TOO_LARGE, sets_are_small};
+use super::signed::Signed;
 use crate::wire::{Auth, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
@@ -134,12 +135,20 @@ impl Certificate {
     }
 
     /// Says whether this authority has signed the other certificate.
-    pub(super) fn has_issued(&self, other: &Self) -> bool {
+    pub fn has_issued(&self, other: &Self) -> bool {
         self.is_authority && self.subject == other.issuer && has_signed(self.der(), other.der())
     }
 
     pub(super) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
+    }
+
+    /// Returns the identifier of the signature's algorithm, with dots, if no peer of our kind can check the signature.
+    /// Nobody checks that of a self-issued certificate.
+    pub fn unsupported_signature(&self) -> Option<String> {
+        let signed = Signed::from_der(&self.der).ok()?;
+        let unsupported = !self.is_self_issued() && !signed.is_supported();
+        unsupported.then(|| signed.algorithm_name())
     }
 
     /// Says whether the extended key usage is one of these.
@@ -230,40 +239,52 @@ impl PeerCertificates {
     /// certificates often are those of an authority.
     pub(crate) fn verify_alone(
         &mut self,
+        authorities: &Authorities,
         identity: &Identity,
         now: UnixTime,
         rules: &CertificateRules,
         revocation: &Revocation<'_>,
     ) -> Result<VerifiedPeer, PeerAuthError> {
-        let (certificate, chain) = match &mut self.0 {
-            Ok((certificate, chain)) => (&*certificate, chain),
-            Err(error) => return Err(error.clone()),
-        };
-        chain.verify_alone(now, rules, revocation)?;
+        let (certificate, chain) = self.parts()?;
+        let sources = chain.verify_alone(&authorities.anchors, now, rules, revocation)?;
         certificate.check_use(identity)?;
         Ok(VerifiedPeer {
             certificate: certificate.clone(),
-            sources: Vec::new(),
+            sources,
         })
+    }
+
+    fn parts(&mut self) -> Result<(&Certificate, &mut Chain), PeerAuthError> {
+        match &mut self.0 {
+            Ok((certificate, chain)) => Ok((&*certificate, chain)),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// The key of the peer's own certificate.
+    pub(crate) fn public_key(&self) -> Result<&PublicKey, PeerAuthError> {
+        match &self.0 {
+            Ok((certificate, _)) => Ok(&certificate.key),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Says whether one of the authorities can have issued any of the certificates, by the names alone.
+    pub(crate) fn may_be_issued_by(&mut self, authorities: &Authorities) -> bool {
+        let possible =
+            (self.parts()).and_then(|(_, chain)| authorities.anchors.may_have_issued(chain));
+        possible.unwrap_or(false)
+    }
+
+    /// The peer is refused whatever else it could prove, and by every connection.
+    pub(crate) fn have_verdict(&self) -> bool {
+        (self.0.as_ref()).is_ok_and(|(_, chain)| chain.check_verdict().is_err())
     }
 
     /// Says whether the peer's own certificate is one of these.
     pub(crate) fn are_of_one_of(&self, known: &[Certificate]) -> bool {
         let own = self.0.as_ref();
         own.is_ok_and(|(own, _)| known.iter().any(|one| one.der() == own.der()))
-    }
-
-    /// As [`PublicKey::check_auth`], with the key of the peer's own certificate. Nobody has vouched for that yet.
-    pub(crate) fn check_auth(
-        &self,
-        auth: &Auth,
-        signed_octets: &[u8],
-        legacy: bool,
-    ) -> Result<(), PeerAuthError> {
-        match &self.0 {
-            Ok((own, _)) => own.key.check_auth(auth, signed_octets, legacy),
-            Err(error) => Err(error.clone()),
-        }
     }
 
     /// The peer has sent none.
@@ -288,12 +309,38 @@ pub struct Authorities {
 }
 
 impl Authorities {
+    /// Paths end at self-signed certificates. The others only need not be sent.
     pub fn new(certificates: &[Certificate]) -> Result<Self, CredentialError> {
         let anchors = Anchors::new(certificates.iter().map(Certificate::der));
+        Self::from_anchors(anchors, certificates)
+    }
+
+    /// A path must have one of `named`. It goes on to the issuer of that one if the issuer is among `named` and `known`, and
+    /// ends there otherwise.
+    pub fn named(named: &[Certificate], known: &[Certificate]) -> Result<Self, CredentialError> {
+        let known = known.iter().map(Certificate::der);
+        let anchors = Anchors::named(named.iter().map(Certificate::der), known);
+        Self::from_anchors(anchors, named)
+    }
+
+    fn from_anchors(
+        anchors: Result<Anchors, String>,
+        asked: &[Certificate],
+    ) -> Result<Self, CredentialError> {
         Ok(Self {
             anchors: anchors.map_err(CredentialError::Certificate)?,
-            key_hashes: certificates.iter().map(Certificate::key_hash).collect(),
+            key_hashes: asked.iter().map(Certificate::key_hash).collect(),
         })
+    }
+
+    /// No path can be valid.
+    pub fn are_without_anchor(&self) -> bool {
+        self.anchors.len() == 0
+    }
+
+    /// Returns subject and issuer of each certificate from which no way leads to an anchor.
+    pub fn rootless(&self) -> Vec<(&DistinguishedName, &DistinguishedName)> {
+        self.anchors.rootless()
     }
 
     /// Asks the peer for a certificate below one of these authorities.
@@ -331,10 +378,7 @@ impl Authorities {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
         }
-        let (certificate, chain) = match &mut peer.0 {
-            Ok((certificate, chain)) => (&*certificate, chain),
-            Err(error) => return Err(error.clone()),
-        };
+        let (certificate, chain) = peer.parts()?;
         let sources = self.anchors.verify(chain, now, rules, revocation)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);

@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
     RsaKeyPair,
 };
-use esplanade_crypto::rsa_sha1::RsaSha1Key;
+use esplanade_crypto::rsa_pkcs1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;

@@ -113,6 +113,9 @@ pub enum PeerAuthError {
     NotKeyIdentity(Identity),
     #[error("it takes too many keys to check")]
     TooManyKeys,
+    /// A limit ran out before anything was decided.
+    #[error("it takes too many {0}")]
+    TooMuchWork(&'static str),
     #[error(transparent)]
     NotMember(Box<MembershipError>),
     #[error("identity type {0} cannot be proved with a certificate")]

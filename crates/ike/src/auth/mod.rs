@@ -29,6 +29,7 @@ mod date;
 mod error;
 mod external_key;
 mod identity;
+mod limit;
 mod name;
 mod octets;
 mod oid;

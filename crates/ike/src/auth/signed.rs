@@ -1,12 +1,20 @@
 //! The outer form that certificates, CRLs and OCSP responses share (RFC 5280 §4.1.1 and §5.1.1): content, algorithm and
 //! signature.
 
-use rustls_pki_types::alg_id;
-use x509_cert::der::asn1::{BitString, UintRef};
-use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
+use std::sync::Mutex;
+
+use esplanade_crypto::rsa_pkcs1::RsaHash;
+use rustls_pki_types::{SignatureVerificationAlgorithm, alg_id};
+use x509_cert::der::asn1::{BitString, ObjectIdentifier, UintRef};
+use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, TagNumber, Tagged};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::limit::{Exhausted, Limit};
+use super::oid;
 use super::scheme::{KeyType, ParameterSet};
+
+/// Keys for which it is known whether a signature verifies. An authority seldom has two.
+const KEYS_MAX: usize = 8;
 
 /// A structure with its signature.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,7 +24,66 @@ pub(super) struct Signed {
     /// The AlgorithmIdentifier without its header.
     pub(super) algorithm: Vec<u8>,
     signature: Vec<u8>,
+    tried: Tried,
 }
+
+/// The keys that were tried, and the outcome for each. A signature is checked once for a key: it can be that of a large
+/// CRL, and one message can mean several connections.
+#[derive(Default)]
+struct Tried(Mutex<Vec<(SubjectKey, Result<(), &'static str>)>>);
+
+impl Tried {
+    fn outcome(&self, key: &SubjectKey) -> Option<Result<(), &'static str>> {
+        let tried = self.0.lock().unwrap_or_else(|error| error.into_inner());
+        let known = tried.iter().find(|(other, _)| other == key);
+        known.map(|(_, outcome)| *outcome)
+    }
+
+    fn note(&self, key: &SubjectKey, outcome: Result<(), &'static str>) {
+        let mut tried = self.0.lock().unwrap_or_else(|error| error.into_inner());
+        if tried.len() >= KEYS_MAX {
+            drop(tried.remove(0));
+        }
+        tried.push((key.clone(), outcome));
+    }
+}
+
+impl Clone for Tried {
+    fn clone(&self) -> Self {
+        let tried = self.0.lock().unwrap_or_else(|error| error.into_inner());
+        Self(Mutex::new(tried.clone()))
+    }
+}
+
+/// What was tried is no part of what is signed.
+impl PartialEq for Tried {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Tried {}
+
+/// RSA signatures that rustls-webpki does not have: the AlgorithmIdentifiers without their headers. SHA-224 is of
+/// RFC 4055 §5, SHA-3 of NIST's registry of algorithms.
+const RSA: &[(&[u8], RsaHash)] = &[
+    (
+        b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0e\x05\x00",
+        RsaHash::Sha224,
+    ),
+    (
+        b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x0e\x05\x00",
+        RsaHash::Sha3_256,
+    ),
+    (
+        b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x0f\x05\x00",
+        RsaHash::Sha3_384,
+    ),
+    (
+        b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x10\x05\x00",
+        RsaHash::Sha3_512,
+    ),
+];
 
 /// The public key of an issuer.
 #[derive(Clone, PartialEq, Eq)]
@@ -96,24 +163,75 @@ impl Signed {
             content: content.to_vec(),
             algorithm: algorithm.value().to_vec(),
             signature,
+            tried: Tried::default(),
         })
     }
 
     /// Checks the signature. An error says what is wrong.
     pub(super) fn verify(&self, key: &SubjectKey) -> Result<(), &'static str> {
-        let known = webpki::ALL_VERIFICATION_ALGS
-            .iter()
-            .filter(|known| known.signature_alg_id().as_ref() == self.algorithm);
-        let mut known = known.peekable();
-        if known.peek().is_none() {
+        if let Some(known) = self.tried.outcome(key) {
+            return known;
+        }
+        let outcome = self.compute(key);
+        self.tried.note(key, outcome);
+        outcome
+    }
+
+    /// As [`Self::verify`]. A key that was tried before costs nothing.
+    pub(super) fn verify_within(
+        &self,
+        key: &SubjectKey,
+        limit: &mut Limit,
+    ) -> Result<Result<(), &'static str>, Exhausted> {
+        if self.tried.outcome(key).is_none() {
+            limit.take(1)?;
+        }
+        Ok(self.verify(key))
+    }
+
+    /// Says whether signatures of this algorithm can be checked.
+    pub(super) fn is_supported(&self) -> bool {
+        self.rsa_hash().is_some() || self.algorithms().next().is_some()
+    }
+
+    /// The object identifier of the algorithm, with dots.
+    pub(super) fn algorithm_name(&self) -> String {
+        let mut reader = SliceReader::new(&self.algorithm);
+        let id = reader.as_mut().map(ObjectIdentifier::decode);
+        match id {
+            Ok(Ok(id)) => oid::dotted(&id),
+            _ => "(malformed)".to_owned(),
+        }
+    }
+
+    /// The algorithms of rustls-webpki for this signature.
+    fn algorithms(&self) -> impl Iterator<Item = &'static dyn SignatureVerificationAlgorithm> {
+        let all = webpki::ALL_VERIFICATION_ALGS.iter().copied();
+        all.filter(|known| known.signature_alg_id().as_ref() == self.algorithm)
+    }
+
+    fn rsa_hash(&self) -> Option<RsaHash> {
+        let known = RSA.iter().find(|(known, _)| *known == self.algorithm)?;
+        Some(known.1)
+    }
+
+    fn compute(&self, key: &SubjectKey) -> Result<(), &'static str> {
+        if !self.is_supported() {
             return Err("its signature algorithm is not supported");
         }
-        known
-            .filter(|known| key.is_for(known.public_key_alg_id()))
-            .any(|known| {
-                let verified = known.verify_signature(&key.bits, &self.content, &self.signature);
-                verified.is_ok()
-            })
+        let by_rsa = self.rsa_hash().is_some_and(|hash| {
+            key.is_for(alg_id::RSA_ENCRYPTION)
+                && hash.verifies(&key.bits, &self.content, &self.signature)
+        });
+        let verified = by_rsa
+            || (self.algorithms())
+                .filter(|known| key.is_for(known.public_key_alg_id()))
+                .any(|known| {
+                    let verified =
+                        known.verify_signature(&key.bits, &self.content, &self.signature);
+                    verified.is_ok()
+                });
+        verified
             .then_some(())
             .ok_or("its signature does not verify")
     }
@@ -124,6 +242,21 @@ pub(super) fn reader_of(der: &[u8], tag: Tag) -> x509_cert::der::Result<SliceRea
     let outer = AnyRef::from_der(der)?;
     outer.tag().assert_eq(tag)?;
     SliceReader::new(outer.value())
+}
+
+/// Reads the keyIdentifier of an AuthorityKeyIdentifier (RFC 5280 §4.2.1.1). The name and the number of the issuer's
+/// certificate change when the certificate is renewed, so they do not count.
+pub(super) fn authority_key(value: &[u8]) -> x509_cert::der::Result<Option<Vec<u8>>> {
+    const KEY_IDENTIFIER: Tag = Tag::ContextSpecific {
+        constructed: false,
+        number: TagNumber::N0,
+    };
+    let mut reader = reader_of(value, Tag::Sequence)?;
+    if reader.is_finished() {
+        return Ok(None);
+    }
+    let first = AnyRef::decode(&mut reader)?;
+    Ok((first.tag() == KEY_IDENTIFIER).then(|| first.value().to_vec()))
 }
 
 /// Returns an element without its header.

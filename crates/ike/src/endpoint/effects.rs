@@ -83,6 +83,11 @@ impl Endpoint {
             Effect::HoldAuth { ike_sa } => {
                 self.auth_held.insert(ike_sa);
             }
+            Effect::RefuseInit {
+                request,
+                error,
+                proven,
+            } => self.error(now, &request.received(), vec![error], proven),
             Effect::JobDropped { ike_sa, ticket } => {
                 self.with(now, ike_sa, |sa, ctx| sa.job_dropped(ctx, ticket));
             }

@@ -150,7 +150,7 @@ impl Endpoint {
         self.error(now, received, vec![error], false);
     }
 
-    fn error(
+    pub(super) fn error(
         &mut self,
         now: Instant,
         received: &ReceivedMessage<'_>,
@@ -466,12 +466,14 @@ impl Endpoint {
         let source = received.remote.ip();
         let network = Payer::unproven(source, self.table.half_open.is_configured(source));
         // Whoever gets through IKE_SA_INIT receives at its address.
-        let first = match admission.proven {
-            Some(_) => network,
-            None => Payer::nobody(),
+        let proven = admission.proven.is_some();
+        let first = match proven {
+            true => network,
+            false => Payer::nobody(),
         };
         let begun = self.in_context(now, |ctx| {
-            IkeSa::receive_init(ctx, choice, received, message, theirs, (first, network))
+            let payers = (first, network);
+            IkeSa::receive_init(ctx, choice, (received, message), theirs, payers, proven)
         });
         // The peer repeats its request.
         let Ok(sa) = begun else { return };

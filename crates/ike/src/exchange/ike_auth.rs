@@ -19,12 +19,13 @@ use crate::failure::{
 };
 use crate::id::IkeSaId;
 use crate::jobs::{
-    AuthenticatedPeer, CheckedPeer, Payer, QueueFull, SignedAuth, Work, first_to_accept,
+    AuthenticatedPeer, CheckedPeer, NotAccepted, Payer, QueueFull, SignedAuth, first_to_accept,
 };
 use crate::peer::PeerKey;
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon, InitResponded, KnownProofs, PendingChild, Phase, Task,
+    AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon,
+    InitResponded, KnownProofs, PendingChild, Phase, Task,
 };
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
@@ -488,7 +489,8 @@ impl InitResponded {
             return Phase::InitResponded(self);
         }
         if self.held.is_some() {
-            // The same request again.
+            // The same request again. Whoever saw it can send it from elsewhere, so that it moves nothing before the
+            // initiator is authenticated.
             return Phase::InitResponded(self);
         }
         // From IKE_AUTH on an initiator behind a NAT uses its NAT-T port (RFC 7296 §2.23). With MOBIKE it may do so without
@@ -706,14 +708,11 @@ impl InitResponded {
         let mut left = PSKS_MAX;
         let checked = first_to_accept(&candidates, &remote_id, |connection, local_id| {
             if *local_id == remote_id {
-                return Err(AuthFailure::OwnIdentity(Box::new(local_id.clone())));
+                return Err(AuthFailure::OwnIdentity(Box::new(local_id.clone())).into());
             }
-            self.authenticator(ctx, connection, local_id).check_psk(
-                &remote_id,
-                theirs.auth,
-                &octets,
-                &mut left,
-            )
+            let authenticator = self.authenticator(ctx, connection, local_id);
+            let checked = authenticator.check_psk(&remote_id, theirs.auth, &octets, &mut left);
+            checked.map_err(NotAccepted::from)
         });
         Ok(checked?)
     }

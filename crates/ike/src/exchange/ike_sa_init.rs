@@ -23,8 +23,8 @@ use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthDue, ChildRequest, ConnectProgress, Context, HeldMessage, IkeSa, IkeSaCommon, InitChoice,
-    InitReceived, InitResponded, InitSent, InitTranscript, Phase,
+    AuthDue, ChildRequest, ConnectProgress, Context, Effect, HeldMessage, IkeSa, IkeSaCommon,
+    InitChoice, InitReceived, InitResponded, InitSent, InitTranscript, Phase,
 };
 use crate::suite::{IkeSaKeys, KeyExchange, KeyExchangeAnswer, Nonces, Role, Secret, Suite};
 use crate::text;
@@ -516,14 +516,15 @@ pub(crate) fn choose_init(
 }
 
 impl IkeSa {
-    /// The half-open SA of a request that can be granted. Its key exchange is answered by a job.
+    /// The half-open SA of a request that can be granted. A job answers its key exchange. The first of the payers pays for
+    /// that, and the other for what follows. `proven`: the sender has shown that it receives at its address.
     pub(crate) fn receive_init(
         ctx: &mut Context<'_>,
         choice: InitChoice,
-        received: &ReceivedMessage<'_>,
-        message: &Message,
+        (received, message): (&ReceivedMessage<'_>, &Message),
         theirs: &InitPayloads<'_>,
-        payer: (Payer, Payer),
+        payers: (Payer, Payer),
+        proven: bool,
     ) -> Result<Self, QueueFull> {
         let connection = choice.connection.clone();
         let (local, remote) = (received.local, received.remote);
@@ -554,15 +555,16 @@ impl IkeSa {
             predecessor: None,
             was_called: false,
             reauthenticates: None,
-            payer: payer.1,
+            payer: payers.1,
             job: None,
         };
         let (header, len) = (&message.header, received.datagram.len());
         common.trace(ctx, Direction::Received, header, &message.payloads, len);
-        common.submit(ctx, payer.0, work, len)?;
+        common.submit(ctx, payers.0, work, len)?;
         let state = InitReceived {
             held: HeldMessage::new(received, message),
             choice,
+            proven,
             deadline: ctx.now + ctx.config.limits.half_open_timeout,
         };
         Ok(Self {
@@ -573,7 +575,7 @@ impl IkeSa {
 }
 
 impl InitReceived {
-    /// The key exchange is answered, or it cannot be. The peer repeats its request, and is heard anew, if nothing is sent.
+    /// The key exchange is answered, or it cannot be. If nothing is sent, the peer repeats its request, and is heard anew.
     pub(super) fn answer(
         self,
         sa: &mut IkeSaCommon,
@@ -584,6 +586,7 @@ impl InitReceived {
         let Self {
             held,
             choice,
+            proven,
             deadline,
         } = self;
         let (received, message) = (held.received(), &held.message);
@@ -613,7 +616,12 @@ impl InitReceived {
                 deadline,
             ),
             Err(error) => {
-                ctx.counters.count(ErrorReply::from(error).refusal);
+                let error = ErrorReply::from(error).into_payload(ctx.counters);
+                ctx.effects.push(Effect::RefuseInit {
+                    request: Box::new(held),
+                    error,
+                    proven,
+                });
                 Phase::Closed
             }
         }

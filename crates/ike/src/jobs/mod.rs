@@ -26,15 +26,17 @@ use crate::suite::{ActiveKeyExchange, KeyExchange, KeyExchangeAnswer, Secret};
 
 use fair_queue::FairQueue;
 pub(crate) use fair_queue::QueueFull;
-pub(crate) use proof_check::{AuthenticatedPeer, CheckedPeer, ProofCheck, first_to_accept};
+pub(crate) use proof_check::{
+    AuthenticatedPeer, CheckedPeer, NotAccepted, ProofCheck, first_to_accept,
+};
 pub(crate) use signing::{SignedAuth, Signing};
 
 /// Jobs of unproven peers that wait while all is well. With more, senders must show that they receive at their address.
 const LOADED: usize = 16;
-/// What a refusal costs beside its jobs: two messages and what is said about them.
+/// The cost of a refusal beside its jobs: two messages, and the report.
 const REFUSAL_COST: Duration = Duration::from_micros(100);
 
-/// Who a job is charged to.
+/// The party that a job is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payer {
     /// A peer that has proved who it is, or that we call.
@@ -97,7 +99,7 @@ impl std::fmt::Debug for KeyExchangeService {
     }
 }
 
-/// What came of a [`Work`].
+/// The outcome of a [`Work`].
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(Result<KeyExchangeAnswer, DhError>),
@@ -168,7 +170,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// What jobs were made for has changed.
+    /// The configuration that jobs were made for has changed.
     pub(crate) fn reconfigure(&mut self) {
         self.generation += 1;
     }

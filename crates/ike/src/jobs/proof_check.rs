@@ -35,11 +35,27 @@ pub(crate) struct CheckedPeer {
     pub(crate) peer: AuthenticatedPeer,
 }
 
+/// Why a connection does not accept a peer.
+pub(crate) struct NotAccepted {
+    why: AuthFailure,
+    /// No other connection is tried.
+    is_final: bool,
+}
+
+impl From<AuthFailure> for NotAccepted {
+    fn from(why: AuthFailure) -> Self {
+        Self {
+            why,
+            is_final: false,
+        }
+    }
+}
+
 /// Takes the first connection that accepts the peer. `candidates` have our own identities.
 pub(crate) fn first_to_accept<'c>(
     candidates: &'c [(Arc<Connection>, Identity)],
     remote_id: &Identity,
-    mut check: impl FnMut(&'c Connection, &'c Identity) -> Result<AuthenticatedPeer, AuthFailure>,
+    mut check: impl FnMut(&'c Connection, &'c Identity) -> Result<AuthenticatedPeer, NotAccepted>,
 ) -> Result<CheckedPeer, AuthFailure> {
     let mut refused = Vec::new();
     for (connection, local_id) in candidates {
@@ -51,9 +67,9 @@ pub(crate) fn first_to_accept<'c>(
                     peer,
                 });
             }
-            Err(why) if why.status_needed().is_some() => return Err(why),
-            Err(why) if refused.len() < REPORTED_MAX => {
-                refused.push((connection.name.clone(), why));
+            Err(not) if not.is_final => return Err(not.why),
+            Err(not) if refused.len() < REPORTED_MAX => {
+                refused.push((connection.name.clone(), not.why));
             }
             Err(_) => {}
         }
@@ -87,16 +103,17 @@ pub(crate) struct ProofCheck {
 impl ProofCheck {
     pub(crate) fn run(&self) -> Result<CheckedPeer, AuthFailure> {
         let mut proof = Proof::new(&self.auth, &self.certificates, &self.octets);
-        first_to_accept(
-            &self.candidates,
-            &self.identity,
-            |connection, local_id| match self.refuses_own_identity && *local_id == self.identity {
-                true => Err(AuthFailure::OwnIdentity(Box::new(local_id.clone()))),
-                false => self
-                    .check(connection, local_id, &mut proof)
-                    .map_err(|error| AuthFailure::Certificate(Box::new(error))),
-            },
-        )
+        first_to_accept(&self.candidates, &self.identity, |connection, local_id| {
+            if self.refuses_own_identity && *local_id == self.identity {
+                return Err(AuthFailure::OwnIdentity(Box::new(local_id.clone())).into());
+            }
+            let checked = self.check(connection, local_id, &mut proof);
+            checked.map_err(|error| {
+                let why = AuthFailure::Certificate(Box::new(error));
+                let is_final = why.status_needed().is_some() || proof.has_verdict;
+                NotAccepted { why, is_final }
+            })
+        })
     }
 
     fn check(
@@ -117,6 +134,8 @@ impl ProofCheck {
                 let revocation = Revocation {
                     policy: *revocation,
                     store: &self.revocation,
+                    // Answers of OCSP responders are asked for as a request for certificates is sent.
+                    asked: connection.ocsp.request && connection.send_certreq,
                 };
                 let trusted = (&**authorities, pinned.as_slice(), &**rules);
                 let peer =
@@ -164,8 +183,7 @@ impl ProofCheck {
         self.attributes.memberships(sent, holder, wanted, &terms)
     }
 
-    /// Checks the signature with the key of the certificate, and then the certificate. So a sender has work too, for
-    /// each message. The status of the certificates is left to be checked.
+    /// Checks a certificate and the signature with its key. The status of the certificates is left to be checked.
     fn check_certificate(
         &self,
         proof: &mut Proof<'_>,
@@ -180,7 +198,7 @@ impl ProofCheck {
                 Err(PeerAuthError::UnknownIssuer)
                     if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
                 {
-                    sent.verify_alone(identity, now, rules, revocation)
+                    sent.verify_alone(authorities, identity, now, rules, revocation)
                 }
                 checked => checked,
             }
@@ -188,16 +206,24 @@ impl ProofCheck {
         if proof.certificates.are_missing() && !pinned.is_empty() {
             let pin = self.find_unsent(proof, pinned, legacy)?;
             let mut known = PeerCertificates::known(pin, pinned);
-            let peer = verify(&mut known)?;
+            let checked = verify(&mut known);
+            proof.has_verdict |= known.have_verdict();
+            let peer = checked?;
             peer.check_scheme(proof.auth, &rules.signatures)?;
             return Ok(peer);
         }
-        proof.check_signature(legacy)?;
-        let peer = verify(&mut proof.certificates)?;
+        // One signature costs less than a path.
+        if proof.certificates.may_be_issued_by(authorities) {
+            proof.check_signature(legacy)?;
+        }
+        let checked = verify(&mut proof.certificates);
+        proof.has_verdict |= proof.certificates.have_verdict();
+        let peer = checked?;
         if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
             return Err(PeerAuthError::NotPinned);
         }
         peer.check_scheme(proof.auth, &rules.signatures)?;
+        proof.check_signature(legacy)?;
         Ok(peer)
     }
 
@@ -237,7 +263,8 @@ impl ProofCheck {
                 .check_known_key(key, connection.legacy)
                 .and_then(|()| key.check_scheme(proof.auth, signatures));
             match checked {
-                Ok(()) if connection.remote.id != Identity::Any => return Ok(()),
+                // Under a pattern one peer could pass for another.
+                Ok(()) if connection.remote.id == self.identity => return Ok(()),
                 Ok(()) if self.identity == key.identity() => return Ok(()),
                 Ok(()) => failure = PeerAuthError::NotKeyIdentity(self.identity.clone()),
                 Err(error) => failure = error,
@@ -258,6 +285,9 @@ struct Proof<'a> {
     raw_key: Option<&'a [u8]>,
     /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
     signature: [Option<Result<(), PeerAuthError>>; 2],
+    /// The peer is refused whatever other connections it could mean: its certificate is revoked, or there is too much to
+    /// check.
+    has_verdict: bool,
     keys_left: usize,
 }
 
@@ -274,15 +304,17 @@ impl<'a> Proof<'a> {
                 .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
                 .map(|cert| cert.data.as_slice()),
             signature: [None, None],
+            has_verdict: false,
             keys_left: KEYS_MAX,
         }
     }
 
-    /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
+    /// Checks the signature with the key of the peer's own certificate. It is the same for every connection.
     fn check_signature(&mut self, legacy: bool) -> Result<(), PeerAuthError> {
-        let (auth, octets, certificates) = (self.auth, self.octets, &self.certificates);
+        let key = self.certificates.public_key()?;
+        let (auth, octets) = (self.auth, self.octets);
         self.signature[usize::from(legacy)]
-            .get_or_insert_with(|| certificates.check_auth(auth, octets, legacy))
+            .get_or_insert_with(|| key.check_auth(auth, octets, legacy))
             .clone()
     }
 

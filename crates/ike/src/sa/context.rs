@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::held_message::HeldMessage;
 use super::ike_sa::IkeSa;
 use crate::claims::Claims;
 use crate::config::{Config, Connection};
@@ -19,6 +20,7 @@ use crate::report_limit::ReportLimit;
 use crate::status::IkeCounters;
 use crate::suite::KeyExchange;
 use crate::transport::udp_payload;
+use crate::wire::Payload;
 
 /// The parts of the endpoint that one IKE SA works with.
 pub(crate) struct Context<'a> {
@@ -85,6 +87,12 @@ pub(crate) enum Effect {
     ChildAbandoned { connection: String, child: String },
     /// IKE_AUTH waits for the status of certificates, or for our own signature.
     HoldAuth { ike_sa: IkeSaId },
+    /// An IKE_SA_INIT request is answered with an error. `proven`: its sender receives at its address.
+    RefuseInit {
+        request: Box<HeldMessage>,
+        error: Payload,
+        proven: bool,
+    },
     /// A job of this IKE SA has made room for others.
     JobDropped { ike_sa: IkeSaId, ticket: Ticket },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.

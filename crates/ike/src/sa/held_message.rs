@@ -79,7 +79,7 @@ impl HeldProof {
     }
 }
 
-/// What jobs have found out about the two proofs of IKE_AUTH.
+/// The findings of jobs about the two proofs of IKE_AUTH.
 #[derive(Debug, Default)]
 pub(crate) struct KnownProofs {
     pub(crate) peer: Option<Result<CheckedPeer, AuthFailure>>,

@@ -55,7 +55,7 @@ pub(crate) struct IkeSaCommon {
     pub(crate) was_called: bool,
     /// The IKE SA for which this one authenticates the peers again, until it has the children of that one.
     pub(crate) reauthenticates: Option<IkeSaId>,
-    /// Who pays for the jobs of this SA.
+    /// The party that pays for the jobs of this SA.
     pub(crate) payer: Payer,
     /// The job that is under way.
     pub(crate) job: Option<Ticket>,

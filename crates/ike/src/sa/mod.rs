@@ -28,7 +28,7 @@ pub(crate) use child_sa::{ChildRequest, ChildSa, ChildState};
 pub(crate) use context::{Context, Effect, Retirement};
 pub(crate) use ending::Ending;
 pub(crate) use established::Established;
-pub(crate) use held_message::{HeldMessage, HeldProof, KnownProofs};
+pub(crate) use held_message::{HeldMessage, KnownProofs};
 pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
 pub(crate) use phase::{
     AuthDue, AuthSent, Closing, InitChoice, InitReceived, InitResponded, InitSent, InitTranscript,

@@ -54,6 +54,8 @@ pub(crate) struct InitSent {
 pub(crate) struct InitReceived {
     pub(crate) held: HeldMessage,
     pub(crate) choice: InitChoice,
+    /// The sender has shown that it receives at its address.
+    pub(crate) proven: bool,
     pub(crate) deadline: Instant,
 }
 

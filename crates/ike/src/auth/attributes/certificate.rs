@@ -16,7 +16,7 @@ use super::super::name::DistinguishedName;
 use super::super::oid;
 use super::super::revocation::Serial;
 use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of, value_of};
+use super::super::signed::{Signed, SubjectKey, authority_key, reader_of, value_of};
 use super::group::GroupName;
 use super::holder::{Holder, context, directory_name, targets, text};
 
@@ -292,7 +292,9 @@ impl AttributeExtensions {
             match id {
                 TARGET_INFORMATION => known.targets = Some(targets(value)?),
                 NO_REV_AVAIL => known.no_rev_avail = true,
-                AUTHORITY_KEY_IDENTIFIER => known.authority_key = authority_key(value)?,
+                AUTHORITY_KEY_IDENTIFIER => {
+                    known.authority_key = authority_key(value).map_err(text)?
+                }
                 id if extension.critical => {
                     known.unknown_critical.get_or_insert(id);
                 }
@@ -301,19 +303,4 @@ impl AttributeExtensions {
         }
         Ok(known)
     }
-}
-
-/// Reads the keyIdentifier of an AuthorityKeyIdentifier (RFC 5280 §4.2.1.1). The name and the number of the issuer's
-/// certificate change when the certificate is renewed, so they do not count.
-fn authority_key(value: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    const KEY_IDENTIFIER: Tag = Tag::ContextSpecific {
-        constructed: false,
-        number: TagNumber::N0,
-    };
-    let mut reader = reader_of(value, Tag::Sequence).map_err(text)?;
-    if reader.is_finished() {
-        return Ok(None);
-    }
-    let first = AnyRef::decode(&mut reader).map_err(text)?;
-    Ok((first.tag() == KEY_IDENTIFIER).then(|| first.value().to_vec()))
 }

@@ -13,8 +13,9 @@ use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::constraints::name::NameConstraints;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{
-    BasicConstraints, CertificatePolicies, ExtendedKeyUsage, InhibitAnyPolicy, KeyUsage,
-    PolicyConstraints, PolicyMappings, SubjectAltName,
+    AuthorityKeyIdentifier, BasicConstraints, CertificatePolicies, ExtendedKeyUsage,
+    InhibitAnyPolicy, KeyUsage, PolicyConstraints, PolicyMappings, SubjectAltName,
+    SubjectKeyIdentifier,
 };
 
 use super::super::identity::Identity;
@@ -22,11 +23,13 @@ use super::super::name::{DistinguishedName, EMAIL, text};
 use super::super::oid;
 use super::super::revocation::{Points, Serial};
 use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, value_of};
+use super::super::signed::{Signed, SubjectKey, authority_key, value_of};
 use super::presented::{Presented, presented};
 
 #[derive(Clone)]
 pub(super) struct Parsed {
+    /// The peer has sent it. Work for it counts against the peer.
+    pub(super) sent: bool,
     pub(super) signed: Signed,
     pub(super) serial: Serial,
     pub(super) subject: DistinguishedName,
@@ -53,6 +56,9 @@ pub(super) struct Extensions {
     pub(super) inhibit_policy_mapping: Option<u32>,
     pub(super) inhibit_any_policy: Option<u32>,
     pub(super) points: Points,
+    /// The identifier of the certificate's key, and that of the issuer's key.
+    pub(super) subject_key: Option<Vec<u8>>,
+    pub(super) authority_key: Option<Vec<u8>>,
     /// The first critical extension that is not processed.
     pub(super) unknown_critical: Option<ObjectIdentifier>,
 }
@@ -78,6 +84,7 @@ impl Parsed {
         let attributes = tbs.subject.0.iter().flat_map(|rdn| rdn.0.iter());
         let emails = attributes.filter_map(email);
         Ok(Self {
+            sent: false,
             signed,
             serial: Serial::from_der(&serial).ok_or("its serial number is too long")?,
             names: presented(&subject, emails, &extensions.alternative_names),
@@ -94,6 +101,41 @@ impl Parsed {
     /// An intermediate names itself as its issuer, for example when a CA changes its key (RFC 5280 §6.1).
     pub(super) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
+    }
+
+    /// Says whether the key of the certificate has signed it. Of a root whose signature cannot be checked, with SHA-1 for
+    /// example, its names and the identifiers of its key tell: nothing relies on a root's own signature.
+    pub(super) fn is_self_signed(&self) -> bool {
+        let extensions = &self.extensions;
+        let own_key = match (&extensions.authority_key, &extensions.subject_key) {
+            (Some(issuer), Some(own)) => issuer == own,
+            _ => true,
+        };
+        self.is_self_issued()
+            && match self.signed.is_supported() {
+                true => self.is_signed_by(self),
+                false => own_key,
+            }
+    }
+
+    /// Says whether `issuer` has issued the certificate: by name and by signature.
+    pub(super) fn is_issued_by(&self, issuer: &Self) -> bool {
+        self.issuer == issuer.subject && self.is_signed_by(issuer)
+    }
+
+    fn is_signed_by(&self, issuer: &Self) -> bool {
+        self.signed.verify(&issuer.key).is_ok()
+    }
+
+    /// Ranks a certificate with the name of the issuer by the identifiers of keys: the less, the likelier it is the issuer
+    /// (RFC 5280 §4.2.1.1).
+    pub(super) fn rank_of_issuer(&self, issuer: &Self) -> u8 {
+        let named = self.extensions.authority_key.as_ref();
+        match named.zip(issuer.extensions.subject_key.as_ref()) {
+            Some((named, own)) if named == own => 0,
+            None => 1,
+            Some(_) => 2,
+        }
     }
 
     /// Says whether the subject or an alternative name is `name`, or fits the pattern.
@@ -166,6 +208,16 @@ impl Extensions {
             ExtendedKeyUsage::OID => self.purposes = Some(ExtendedKeyUsage::from_der(value)?.0),
             InhibitAnyPolicy::OID => {
                 self.inhibit_any_policy = Some(InhibitAnyPolicy::from_der(value)?.0);
+            }
+            // They order candidates, and nothing else, so that nothing of them is processed.
+            SubjectKeyIdentifier::OID => {
+                let identifier = SubjectKeyIdentifier::from_der(value).ok();
+                self.subject_key = identifier.map(|identifier| identifier.0.into_bytes());
+                return Ok(false);
+            }
+            AuthorityKeyIdentifier::OID => {
+                self.authority_key = authority_key(value).ok().flatten();
+                return Ok(false);
             }
             id => return Ok(self.points.read(id, value)),
         }

@@ -1,7 +1,5 @@
 //! Certificate revocation lists (RFC 5280 §5): reading them, and the search for a serial number.
 
-use std::sync::Mutex;
-
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 use x509_cert::der::asn1::ObjectIdentifier;
@@ -32,9 +30,6 @@ const EXTENSIONS: Tag = Tag::ContextSpecific {
     number: TagNumber::N0,
 };
 
-/// Keys for which it is known whether the signature verifies. An authority seldom has two.
-const KEYS_MAX: usize = 8;
-
 /// A CRL cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CrlError {
@@ -50,8 +45,6 @@ pub enum CrlError {
 pub struct Crl {
     signed: Signed,
     list: List,
-    /// The keys that were tried, and whether the signature verifies with each.
-    tried: Mutex<Vec<(SubjectKey, bool)>>,
 }
 
 /// The signed content.
@@ -95,6 +88,17 @@ pub(in crate::auth) struct Revoked {
     pub(in crate::auth) reason: CrlReason,
 }
 
+impl Revoked {
+    /// The greater, the harder it is to lift.
+    pub(super) fn weight(&self) -> u8 {
+        match self.reason {
+            CrlReason::RemoveFromCRL => 0,
+            CrlReason::CertificateHold => 1,
+            _ => 2,
+        }
+    }
+}
+
 /// The properties of a certificate that decide whether a CRL is about it.
 pub(in crate::auth) struct Subject<'a> {
     pub(in crate::auth) serial: &'a Serial,
@@ -126,12 +130,7 @@ impl Crl {
     fn parse(der: &[u8]) -> Result<Self, String> {
         let signed = Signed::from_der(der).map_err(|error| error.to_string())?;
         let list = List::read(&signed)?;
-        let tried = Mutex::default();
-        Ok(Self {
-            signed,
-            list,
-            tried,
-        })
+        Ok(Self { signed, list })
     }
 
     pub fn issuer(&self) -> &DistinguishedName {
@@ -182,34 +181,20 @@ impl Crl {
         self.list.this_update <= now && self.list.next_update.is_some_and(|next| now <= next)
     }
 
-    /// Checks the signature. The result is kept, since a large CRL takes a while.
     pub(super) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        let mut tried = self.tried.lock().unwrap_or_else(|error| error.into_inner());
-        if let Some((_, verified)) = tried.iter().find(|(other, _)| other == key) {
-            return *verified;
-        }
-        let verified = self.signed.verify(key).is_ok();
-        if tried.len() >= KEYS_MAX {
-            tried.remove(0);
-        }
-        tried.push((key.clone(), verified));
-        verified
+        self.signed.verify(key).is_ok()
     }
 
+    /// Returns the entry of a serial number. Of several, the one that is hardest to lift counts.
     pub(super) fn entry(&self, serial: &Serial) -> Option<Revoked> {
-        // A serial number that is there twice has its entries side by side, and the last word is a revocation.
+        // They lie side by side.
         let from = self
             .list
             .entries
             .partition_point(|entry| entry.serial < *serial);
         let same = self.list.entries.get(from..)?.iter();
-        let mut same = same.take_while(|entry| entry.serial == *serial);
-        let first = same.next()?;
-        let worse = same.find(|entry| entry.revoked.reason != CrlReason::RemoveFromCRL);
-        match first.revoked.reason {
-            CrlReason::RemoveFromCRL => Some(worse.unwrap_or(first).revoked),
-            _ => Some(first.revoked),
-        }
+        let same = same.take_while(|entry| entry.serial == *serial);
+        same.map(|entry| entry.revoked).max_by_key(Revoked::weight)
     }
 
     /// Returns the reasons that the CRL covers for a certificate of its issuer (RFC 5280 §6.3.3 (b), (d) and (e)).

@@ -47,6 +47,8 @@ pub enum RevocationPolicy {
 pub struct Revocation<'a> {
     pub policy: RevocationPolicy,
     pub store: &'a RevocationStore,
+    /// The peer was asked for the answers of OCSP responders. Answers that it sends unasked can only revoke.
+    pub asked: bool,
 }
 
 /// The status of a certificate.
@@ -106,8 +108,9 @@ enum ScopeStatus {
 /// later than now is not the newest, but what it lists counts.
 fn status_by(scope: &[&Crl], subject: &Subject<'_>, now: u64) -> ScopeStatus {
     let listed = |crls: &[&Crl]| {
-        let mut entries = crls.iter().filter_map(|crl| crl.entry(subject.serial));
-        entries.find(|entry| entry.reason != CrlReason::RemoveFromCRL)
+        let entries = crls.iter().filter_map(|crl| crl.entry(subject.serial));
+        let listed = entries.filter(|entry| entry.reason != CrlReason::RemoveFromCRL);
+        listed.max_by_key(Revoked::weight)
     };
     let (early, made): (Vec<&Crl>, Vec<&Crl>) =
         (scope.iter().copied()).partition(|crl| crl.this_update() > now);
@@ -124,7 +127,9 @@ fn status_by(scope: &[&Crl], subject: &Subject<'_>, now: u64) -> ScopeStatus {
     let removed = deltas
         .iter()
         .any(|delta| delta.entry(subject.serial).is_some());
-    if !removed && let Some(revoked) = listed(&complete) {
+    // A removal ends a hold. After any other revocation it says that the certificate has expired (RFC 5280 §5.3.1).
+    let lifts = |revoked: &Revoked| removed && revoked.reason == CrlReason::CertificateHold;
+    if let Some(revoked) = listed(&complete).filter(|revoked| !lifts(revoked)) {
         return ScopeStatus::Listed(revoked);
     }
     let current = (complete.iter()).find(|crl| crl.is_current(now) || !deltas.is_empty());

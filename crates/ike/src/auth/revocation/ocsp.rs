@@ -3,6 +3,8 @@
 //! Requests have no nonce, so that a responder can answer with what it has signed before. The answer's own times bound
 //! its age.
 
+use std::cmp::Reverse;
+
 use aws_lc_rs::digest;
 use x509_cert::der::asn1::{Null, ObjectIdentifier, OctetString};
 use x509_cert::der::{Decode, Encode, Reader, Tag, TagNumber};
@@ -11,7 +13,7 @@ use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 use x509_ocsp::{
     CertId, CertStatus, OcspGeneralizedTime, OcspRequest, OcspResponse, OcspResponseStatus,
-    Request, ResponseData, TbsRequest, Version,
+    Request, ResponderId, ResponseData, TbsRequest, Version,
 };
 
 use super::super::name::DistinguishedName;
@@ -24,12 +26,13 @@ const BASIC_RESPONSE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5
 const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 const SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1");
 
-/// Certificates for which one response may have answers. A responder is asked about one.
-const ANSWERS_MAX: usize = 16;
 /// Certificates of responders in one response.
-const CERTIFICATES_MAX: usize = 2;
+const CERTIFICATES_MAX: usize = 16;
 /// The time for which an answer without a next update is used, in seconds. Its responder has newer ones at any time.
 const AGE_MAX: u64 = 600;
+/// The age at which an answer of a peer says no more that a certificate is good, in seconds. The peer chooses which of
+/// the answers that it ever had it sends.
+const SENT_AGE_MAX: u64 = 24 * 60 * 60;
 /// The time by which the clocks of responder and gateway may differ, in seconds.
 const SKEW_MAX: u64 = 300;
 
@@ -52,10 +55,19 @@ pub enum OcspError {
 #[derive(Clone, PartialEq, Eq)]
 pub struct OcspAnswer {
     der: Vec<u8>,
-    signed: Signed,
+    pub(in crate::auth) signed: Signed,
+    signer: Signer,
     singles: Vec<SingleAnswer>,
     /// The certificates of responders in DER.
     pub(in crate::auth) certificates: Vec<Vec<u8>>,
+}
+
+/// The responder that says that it has signed an answer (RFC 6960 §4.2.1).
+#[derive(Clone, PartialEq, Eq)]
+enum Signer {
+    Name(DistinguishedName),
+    /// SHA-1 of the key.
+    Key(Vec<u8>),
 }
 
 /// The answer about one certificate.
@@ -77,6 +89,15 @@ pub(in crate::auth) enum OcspStatus {
 }
 
 impl OcspStatus {
+    /// What is left of a status in an answer of the peer that was made at this time.
+    pub(in crate::auth) fn sent_by_peer(self, asked: bool, made: u64, now: u64) -> Option<Self> {
+        match self {
+            Self::Revoked(_) => Some(self),
+            Self::Good if asked && now <= made.saturating_add(SENT_AGE_MAX) => Some(self),
+            Self::Good | Self::Nothing => None,
+        }
+    }
+
     /// Says less good by a smaller number.
     pub(in crate::auth) const fn rank(self) -> u8 {
         match self {
@@ -127,7 +148,10 @@ impl OcspAnswer {
             let inner = list.tlv_bytes().map_err(text)?;
             list.finish(()).map_err(text)?;
             let mut inner = reader_of(inner, Tag::Sequence).map_err(text)?;
-            while !inner.is_finished() && certificates.len() < CERTIFICATES_MAX {
+            while !inner.is_finished() {
+                if certificates.len() >= CERTIFICATES_MAX {
+                    return Err("it has too many certificates".to_owned());
+                }
                 certificates.push(inner.tlv_bytes().map_err(text)?.to_vec());
             }
         }
@@ -142,8 +166,13 @@ impl OcspAnswer {
         if (extensions.chain(of_singles.flatten())).any(|extension| extension.critical) {
             return Err("it has a critical extension".to_owned());
         }
-        let singles = data.responses.into_iter().take(ANSWERS_MAX);
-        let singles = singles.map(|single| SingleAnswer {
+        let signer = match data.responder_id {
+            ResponderId::ByName(name) => {
+                Signer::Name(DistinguishedName::from_rdns(&name).ok_or("malformed name")?)
+            }
+            ResponderId::ByKey(hash) => Signer::Key(hash.as_bytes().to_vec()),
+        };
+        let singles = data.responses.into_iter().map(|single| SingleAnswer {
             id: single.cert_id,
             status: single.cert_status,
             this_update: seconds(single.this_update),
@@ -153,6 +182,7 @@ impl OcspAnswer {
             der: whole,
             singles: singles.collect(),
             signed,
+            signer,
             certificates,
         })
     }
@@ -169,13 +199,21 @@ impl OcspAnswer {
         certificate: &CertificateName<'_>,
         now: u64,
     ) -> Option<(u64, OcspStatus)> {
-        let mut singles = self.singles.iter();
-        let single = singles.find(|single| certificate.has_id(&single.id))?;
-        Some((single.this_update, single.status(now)))
+        let singles = self.singles.iter();
+        let about = singles.filter(|single| certificate.has_id(&single.id));
+        let statuses = about.map(|single| (single.this_update, single.status(now)));
+        statuses.min_by_key(|(made, status)| (Reverse(*made), status.rank()))
     }
 
-    pub(in crate::auth) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        self.signed.verify(key).is_ok()
+    /// Says whether the answer names this end as its signer.
+    pub(in crate::auth) fn names_signer(&self, name: &DistinguishedName, key: &SubjectKey) -> bool {
+        match &self.signer {
+            Signer::Name(signer) => signer == name,
+            Signer::Key(hash) => {
+                let own = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &key.bits);
+                own.as_ref() == hash
+            }
+        }
     }
 
     /// The time until which the answer is used, in seconds since 1970.

@@ -51,48 +51,50 @@ pub(in crate::auth) struct Points {
     crls: Vec<DistributionPoint>,
     crl_uris: Vec<String>,
     responder_uris: Vec<String>,
+    /// An extension with places cannot be read.
+    unreadable: bool,
 }
 
 impl Points {
     /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read.
     pub(in crate::auth) fn read(&mut self, id: ObjectIdentifier, value: &[u8]) -> bool {
-        let uri = |name: &GeneralName| match name {
-            GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
-            _ => None,
+        let read = match id {
+            CrlDistributionPoints::OID => self.read_crls(value),
+            AuthorityInfoAccessSyntax::OID => self.read_responders(value),
+            _ => return false,
         };
-        match id {
-            CrlDistributionPoints::OID if sets_are_small(value) => {
-                let Ok(CrlDistributionPoints(points)) = CrlDistributionPoints::from_der(value)
-                else {
-                    return false;
-                };
-                for point in &points {
-                    if let Some(DistributionPointName::FullName(names)) = &point.distribution_point
-                    {
-                        self.crl_uris.extend(names.iter().filter_map(uri));
-                    }
-                }
-                self.crls = points;
-                true
-            }
-            AuthorityInfoAccessSyntax::OID if sets_are_small(value) => {
-                let Ok(AuthorityInfoAccessSyntax(list)) =
-                    AuthorityInfoAccessSyntax::from_der(value)
-                else {
-                    return false;
-                };
-                let ocsp = list.iter().filter(|access| access.access_method == OCSP);
-                let uris = ocsp.filter_map(|access| uri(&access.access_location));
-                self.responder_uris.extend(uris);
-                true
-            }
-            _ => false,
-        }
+        self.unreadable |= read.is_none();
+        read.is_some()
     }
 
-    /// There is a URI of a CRL or of an OCSP responder.
+    fn read_crls(&mut self, value: &[u8]) -> Option<()> {
+        if !sets_are_small(value) {
+            return None;
+        }
+        let CrlDistributionPoints(points) = CrlDistributionPoints::from_der(value).ok()?;
+        for point in &points {
+            if let Some(DistributionPointName::FullName(names)) = &point.distribution_point {
+                self.crl_uris.extend(names.iter().filter_map(uri));
+            }
+        }
+        self.crls = points;
+        Some(())
+    }
+
+    fn read_responders(&mut self, value: &[u8]) -> Option<()> {
+        if !sets_are_small(value) {
+            return None;
+        }
+        let AuthorityInfoAccessSyntax(list) = AuthorityInfoAccessSyntax::from_der(value).ok()?;
+        let ocsp = list.iter().filter(|access| access.access_method == OCSP);
+        let uris = ocsp.filter_map(|access| uri(&access.access_location));
+        self.responder_uris.extend(uris);
+        Some(())
+    }
+
+    /// There is a URI of a CRL or of an OCSP responder, or what could have one cannot be read.
     pub(in crate::auth) fn has_uri(&self) -> bool {
-        !self.crl_uris.is_empty() || !self.responder_uris.is_empty()
+        self.unreadable || !self.crl_uris.is_empty() || !self.responder_uris.is_empty()
     }
 
     pub(super) fn crl_uris(&self) -> &[String] {
@@ -135,6 +137,13 @@ impl Points {
             })
             .map(|point| Reasons::new(point.reasons.map(|reasons| reasons.bits())))
             .fold(Reasons::NONE, Reasons::or)
+    }
+}
+
+fn uri(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
+        _ => None,
     }
 }
 

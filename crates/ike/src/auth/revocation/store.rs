@@ -48,14 +48,21 @@ pub struct AuthoritySources {
     pub responders: Vec<String>,
 }
 
+/// An OCSP responder that the configuration trusts.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::auth) struct TrustedResponder {
+    pub(in crate::auth) name: DistinguishedName,
+    pub(in crate::auth) key: SubjectKey,
+}
+
 /// CRLs, answers of OCSP responders, and the places where they are to be had.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RevocationStore {
     crls: Vec<Arc<Crl>>,
     answers: Vec<Arc<OcspAnswer>>,
     authorities: Vec<AuthoritySources>,
-    /// The keys of OCSP responders that the configuration trusts for every certificate.
-    trusted: Vec<SubjectKey>,
+    /// The OCSP responders that the configuration trusts for every certificate.
+    trusted: Vec<TrustedResponder>,
     /// The embedder fetches what [`crate::Event::StatusNeeded`] asks for.
     fetches: bool,
     /// Places that were asked lately, and the time until which they are not asked again.
@@ -79,8 +86,11 @@ impl RevocationStore {
     pub fn trust_responder(&mut self, certificate: &[u8]) -> Result<(), String> {
         let text = |error: x509_cert::der::Error| error.to_string();
         let parsed = x509_cert::Certificate::from_der(certificate).map_err(text)?;
-        let key = SubjectKey::new(&parsed.tbs_certificate.subject_public_key_info);
-        self.trusted.push(key.map_err(text)?);
+        let tbs = &parsed.tbs_certificate;
+        self.trusted.push(TrustedResponder {
+            name: DistinguishedName::from_rdns(&tbs.subject).ok_or("malformed name")?,
+            key: SubjectKey::new(&tbs.subject_public_key_info).map_err(text)?,
+        });
         Ok(())
     }
 
@@ -114,8 +124,18 @@ impl RevocationStore {
         self.answers.iter().map(AsRef::as_ref)
     }
 
-    pub(in crate::auth) fn trusted_responders(&self) -> &[SubjectKey] {
+    pub(in crate::auth) fn trusted_responders(&self) -> &[TrustedResponder] {
         &self.trusted
+    }
+
+    /// Says whether there is a CRL with this authority's name that its key has not signed.
+    pub(in crate::auth) fn has_crl_by_another_key(
+        &self,
+        issuer: &DistinguishedName,
+        key: &SubjectKey,
+    ) -> bool {
+        let mut own = self.crls.iter().filter(|crl| crl.issuer() == issuer);
+        own.any(|crl| !crl.is_signed_by(key))
     }
 
     /// Says whether there is no information about revocation at all.
@@ -146,10 +166,7 @@ impl RevocationStore {
         }
         let configured = self.of(certificate.issuer).flat_map(|one| &one.crls);
         let uris = http_uris(configured.chain(points.crl_uris()));
-        let sources = uris.into_iter().map(|uri| StatusSource::Crl { uri });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        self.first_awaited(uris.map(|uri| StatusSource::Crl { uri }), now)
     }
 
     /// Returns the OCSP responders to ask about a certificate.
@@ -164,13 +181,30 @@ impl RevocationStore {
         };
         let configured = self.of(certificate.issuer).flat_map(|one| &one.responders);
         let uris = http_uris(configured.chain(points.responder_uris()));
-        let sources = uris.into_iter().map(|uri| StatusSource::Ocsp {
+        let sources = uris.map(|uri| StatusSource::Ocsp {
             uri,
             request: request.clone(),
         });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        self.first_awaited(sources, now)
+    }
+
+    /// Returns the first few places that were not asked lately, each once. The others have their turn when these were
+    /// asked.
+    fn first_awaited(
+        &self,
+        sources: impl Iterator<Item = StatusSource>,
+        now: u64,
+    ) -> Vec<StatusSource> {
+        let mut first: Vec<StatusSource> = Vec::new();
+        for source in sources.filter(|source| self.is_awaited(source, now)) {
+            if first.len() >= SOURCES_MAX {
+                break;
+            }
+            if !first.contains(&source) {
+                first.push(source);
+            }
+        }
+        first
     }
 
     /// Returns the newest answer that tells the status of a certificate now. Nobody has checked its signature.
@@ -202,15 +236,8 @@ impl std::fmt::Debug for RevocationStore {
     }
 }
 
-/// Returns the first few URIs that can be fetched, each once.
-fn http_uris<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let mut uris: Vec<String> = Vec::new();
-    for uri in all {
-        if is_http(uri) && uris.len() < SOURCES_MAX && !uris.contains(uri) {
-            uris.push(uri.clone());
-        }
-    }
-    uris
+fn http_uris<'a>(all: impl Iterator<Item = &'a String>) -> impl Iterator<Item = String> {
+    all.filter(|uri| is_http(uri)).cloned()
 }
 
 /// Other schemes, as LDAP, are not fetched.
