@@ -278,23 +278,6 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     }
     cases.push((Refusal::RefusedPerSource, side));
 
-    let mut b = config(default_configs().1);
-    b.limits.half_open_per_source_max = 100;
-    b.limits.half_open_per_network_max = 100;
-    let mut side = Side::with_host("b", B, b, now, 7, |host| host.runs_jobs = false);
-    for number in 0..60 {
-        let mut script = Script::new();
-        script.spi_i += number;
-        let mut payloads = script.init_payloads();
-        payloads.push(Payload::Vendor(vec![0; 60_000]));
-        let answer = script.init(&mut side, now, payloads.clone());
-        if let Some(cookie) = answer.and_then(|one| one.notification(NotifyType::COOKIE).cloned()) {
-            payloads.insert(0, Payload::Notify(cookie));
-            script.init(&mut side, now, payloads);
-        }
-    }
-    cases.push((Refusal::JobQueueFull, side));
-
     let mut pair = Pair::with(|_, b| b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]);
     pair.initiate();
     pair.run(2 * SECOND);
@@ -315,6 +298,27 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     assert!(pair.a.events.iter().any(reason));
     cases.push((Refusal::UnauthenticatedNotify, pair.a));
     cases
+}
+
+/// Requests wait for jobs that nobody runs.
+fn full_queue() -> Vec<(Refusal, Side)> {
+    let now = Instant::now();
+    let mut b = config(default_configs().1);
+    b.limits.half_open_per_source_max = 100;
+    b.limits.half_open_per_network_max = 100;
+    let mut side = Side::with_host("b", B, b, now, 7, |host| host.runs_jobs = false);
+    for number in 0..60 {
+        let mut script = Script::new();
+        script.spi_i += number;
+        let mut payloads = script.init_payloads();
+        payloads.push(Payload::Vendor(vec![0; 60_000]));
+        let answer = script.init(&mut side, now, payloads.clone());
+        if let Some(cookie) = answer.and_then(|one| one.notification(NotifyType::COOKIE).cloned()) {
+            payloads.insert(0, Payload::Notify(cookie));
+            script.init(&mut side, now, payloads);
+        }
+    }
+    vec![(Refusal::JobQueueFull, side)]
 }
 
 fn protected_messages() -> Vec<(Refusal, Side)> {
@@ -536,6 +540,7 @@ fn every_refusal_is_counted() {
         .into_iter()
         .chain(init_requests())
         .chain(init_sequences())
+        .chain(full_queue())
         .chain(protected_messages())
         .chain(limits_and_secrets())
         .chain(fragments())
