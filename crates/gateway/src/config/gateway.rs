@@ -242,6 +242,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     let d = diagnostics;
     let standard = GatewayConfig::default();
     let port = |text: &str| number(text, 1..=65_535).map(|port| port as u16);
+    let threads = |text: &str| number(text, 1..=256).map(|threads| threads as usize);
     let mut gateway = GatewayConfig {
         listen: read_list(node, "listen", d, address).unwrap_or(standard.listen),
         ports: Ports {
@@ -255,17 +256,14 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
         interfaces: Vec::new(),
-        workers: read(node, "workers", d, |text| number(text, 1..=256))
-            .map_or(standard.workers, |workers| workers as usize),
-        ike_threads: read(node, "ike_threads", d, |text| number(text, 1..=256))
-            .map(|threads| threads as usize),
+        workers: read(node, "workers", d, threads).unwrap_or(standard.workers),
+        ike_threads: read(node, "ike_threads", d, threads),
         flow_cache_size: read(node, "flow_cache_size", d, |text| {
             number(text, 1024..=16_777_216)
         })
         .map_or(standard.flow_cache_size, |flows| flows as usize),
         engine: read(node, "engine", d, engine).unwrap_or_default(),
-        pool_threads: read(node, "pool_threads", d, |text| number(text, 1..=256))
-            .map(|threads| threads as usize),
+        pool_threads: read(node, "pool_threads", d, threads),
         pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
             .map_or(standard.pool_delay, Duration::from_millis),
         gpu: None,

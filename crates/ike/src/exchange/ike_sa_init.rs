@@ -17,7 +17,7 @@ use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
-use crate::jobs::{KeyExchangeService, Outcome, Payer, QueueFull, Work};
+use crate::jobs::{KeyExchangeService, Payer, QueueFull, Work, WorkOutcome};
 use crate::nat::{self, Nat};
 use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
@@ -306,8 +306,8 @@ impl InitSent {
             (Some(theirs), _) => self.accept(theirs),
         };
         let completed = accepted.and_then(|accepted| match ctx.prepared.take() {
-            Some(Outcome::Completed(Ok(shared))) => Ok((accepted, Some(shared))),
-            Some(Outcome::Completed(Err(_))) => Err(UnusableResponse::InvalidKeyExchangeData),
+            Some(WorkOutcome::Completed(Ok(shared))) => Ok((accepted, Some(shared))),
+            Some(WorkOutcome::Completed(Err(_))) => Err(UnusableResponse::InvalidKeyExchangeData),
             _ => Ok((accepted, None)),
         });
         match completed {

@@ -3,7 +3,7 @@
 use esplanade_crypto::iana::Group;
 
 use super::error_reply::ErrorReply;
-use crate::jobs::{KeyExchangeService, Outcome, Work};
+use crate::jobs::{KeyExchangeService, Work, WorkOutcome};
 use crate::negotiate;
 use crate::sa::{Context, Established, IkeSaCommon, PendingExchange};
 use crate::suite::{ActiveKeyExchange, Secret};
@@ -27,7 +27,7 @@ pub(super) fn answer(
         .filter(|ke| ke.method == method.number())
         .ok_or_else(|| ErrorReply::invalid_ke_payload(method))?;
     let answer = match ctx.prepared.take() {
-        Some(Outcome::Answered(answer)) => answer?,
+        Some(WorkOutcome::Answered(answer)) => answer?,
         _ => ctx.key_exchange.answer(method, &initiator.data)?,
     };
     Ok((answer_payload(method, answer.data), answer.shared))
@@ -58,7 +58,7 @@ pub(super) fn complete(
         return Err(CompletionError::OtherMethod);
     }
     let shared = match ctx.prepared.take() {
-        Some(Outcome::Completed(shared)) => shared,
+        Some(WorkOutcome::Completed(shared)) => shared,
         _ => exchange.complete(&responder.data),
     };
     shared.map_err(|_| CompletionError::InvalidData)

@@ -40,7 +40,7 @@ use crate::crash_token;
 use crate::event::{Direction, Event};
 use crate::failure::{DownReason, RequestFault, UnusableResponse};
 use crate::id::ChildSaId;
-use crate::jobs::{Outcome, Ticket};
+use crate::jobs::{Ticket, WorkOutcome};
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
@@ -72,7 +72,7 @@ impl IkeSa {
     }
 
     /// The job that a message was held for is done.
-    pub(crate) fn job_done(&mut self, ctx: &mut Context<'_>, ticket: Ticket, outcome: Outcome) {
+    pub(crate) fn job_done(&mut self, ctx: &mut Context<'_>, ticket: Ticket, outcome: WorkOutcome) {
         if self.common.job != Some(ticket) {
             return;
         }
@@ -320,11 +320,11 @@ impl Phase {
         self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        outcome: Outcome,
+        outcome: WorkOutcome,
         is_current: bool,
     ) -> Self {
         let next = match (self, outcome) {
-            (Self::InitReceived(state), Outcome::Answered(answer)) => {
+            (Self::InitReceived(state), WorkOutcome::Answered(answer)) => {
                 state.answer(sa, ctx, answer, is_current)
             }
             (Self::InitSent(mut state), outcome) => match state.held.take() {
@@ -334,7 +334,7 @@ impl Phase {
                 }
                 None => Self::InitSent(state),
             },
-            (Self::AuthDue(state), Outcome::Signed(signed)) => {
+            (Self::AuthDue(state), WorkOutcome::Signed(signed)) => {
                 sa.send_auth(ctx, *state, Some(signed).filter(|_| is_current))
             }
             (Self::InitResponded(mut state), outcome) => match state.held.take() {

@@ -86,7 +86,7 @@ pub(crate) fn first_to_accept<'c>(
 pub(crate) struct ProofCheck {
     /// Connections that take signatures, the best first, with our own identity there.
     pub(crate) candidates: Vec<(Arc<Connection>, Identity)>,
-    /// What the peer's ID payload says.
+    /// The identity in the peer's ID payload.
     pub(crate) identity: Identity,
     pub(crate) auth: Auth,
     pub(crate) certificates: Vec<Cert>,

@@ -13,7 +13,7 @@ use crate::event::{Event, Transmit};
 use crate::failure::DownReason;
 use crate::host::{EspSpiAllocator, Random};
 use crate::id::{ChildSaId, IkeSaId};
-use crate::jobs::{Jobs, Outcome, Ticket};
+use crate::jobs::{Jobs, Ticket, WorkOutcome};
 use crate::peer::PeerKey;
 use crate::protected::OutgoingMessage;
 use crate::report_limit::ReportLimit;
@@ -31,7 +31,7 @@ pub(crate) struct Context<'a> {
     pub(crate) key_exchange: &'a Arc<dyn KeyExchange>,
     pub(crate) jobs: &'a mut Jobs,
     /// The outcome of the job that the message at hand was held for.
-    pub(crate) prepared: Option<Outcome>,
+    pub(crate) prepared: Option<WorkOutcome>,
     pub(crate) spis: &'a mut dyn EspSpiAllocator,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) transmits: &'a mut VecDeque<Transmit>,

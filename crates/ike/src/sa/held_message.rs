@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::auth::StatusSource;
 use crate::failure::AuthFailure;
-use crate::jobs::{CheckedPeer, Outcome, SignedAuth};
+use crate::jobs::{CheckedPeer, SignedAuth, WorkOutcome};
 use crate::transport::ReceivedMessage;
 use crate::wire::{Header, Message};
 
@@ -60,11 +60,11 @@ pub(crate) struct HeldProof {
 
 impl HeldProof {
     /// The job for the message is done.
-    pub(crate) fn with(mut self, outcome: Outcome) -> Self {
+    pub(crate) fn with(mut self, outcome: WorkOutcome) -> Self {
         match outcome {
-            Outcome::Checked(peer) => self.known.peer = Some(peer),
-            Outcome::Signed(own) => self.known.own = Some(own),
-            Outcome::Answered(_) | Outcome::Completed(_) => {}
+            WorkOutcome::Checked(peer) => self.known.peer = Some(peer),
+            WorkOutcome::Signed(own) => self.known.own = Some(own),
+            WorkOutcome::Answered(_) | WorkOutcome::Completed(_) => {}
         }
         self
     }
