@@ -52,6 +52,7 @@ use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
+use crate::rate::LineLimit;
 use crate::share::PERIOD;
 use crate::tokens::TokenSigner;
 use crate::updown::runner::Runner;
@@ -167,6 +168,8 @@ struct Daemon {
     /// The time of the next look at the load, which matters while children are adaptive.
     next_balance: Instant,
     updown: UpdownScripts,
+    /// The limit for lines about peers that move.
+    moves_logged: LineLimit,
     fetcher: FetcherSocket,
     statuses: StatusFetcher,
     names: NameStore,
@@ -295,6 +298,9 @@ impl Daemon {
                 self.endpoint.signatures_made(now);
             }
             confine::log_refused();
+            if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
+                tracing::info!(suppressed, "peers have moved, not logged one by one");
+            }
         }
     }
 
@@ -410,10 +416,17 @@ impl Daemon {
                 policy,
                 event,
             } => {
-                let Some((child, _)) = self.join.child_of(direction, policy, spi) else {
+                let Some((child, installed)) = self.join.child_of(direction, policy, spi) else {
                     return;
                 };
-                self.on_lifetime(child, event, now);
+                let common = match direction {
+                    SaDirection::Inbound => &installed.inbound.common,
+                    SaDirection::Outbound => &installed.outbound.common,
+                };
+                // The look at the SA may have been earlier.
+                if common.lifetime.take(event) {
+                    self.on_lifetime(child, event, now);
+                }
             }
             esplanade_ipsec::Event::PeerMoved {
                 spi, policy, to, ..
@@ -504,7 +517,9 @@ impl Daemon {
                 local,
                 remote,
             } => {
-                tracing::info!(%ike_sa, %remote, "the peer has moved");
+                if self.moves_logged.admits(now) {
+                    tracing::info!(%ike_sa, %remote, "the peer has moved");
+                }
                 self.join.peer_moved(&children, local, remote);
             }
             Event::AddressGone {

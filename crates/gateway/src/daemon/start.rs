@@ -22,6 +22,7 @@ use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
 use crate::join::{ChildSaDevice, Join, LaneOrders};
+use crate::rate::LineLimit;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -138,6 +139,7 @@ impl Daemon {
             next_tick: started + TICK,
             next_balance: started,
             updown,
+            moves_logged: LineLimit::new(10, 1),
             fetcher,
             statuses: StatusFetcher::default(),
             names: NameStore::default(),
