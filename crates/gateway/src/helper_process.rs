@@ -18,12 +18,16 @@ pub fn spawn(command: &str) -> io::Result<UnixStream> {
 /// Does the same for a process that the caller waits for.
 pub fn start(command: &str) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let child = Command::new("/proc/self/exe")
+    Ok((ours, start_with(command, theirs.into())?))
+}
+
+/// Does the same with the other end of the caller's socket.
+pub fn start_with(command: &str, socket: OwnedFd) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
         .arg(command)
-        .stdin(OwnedFd::from(theirs))
+        .stdin(socket)
         .process_group(0)
-        .spawn()?;
-    Ok((ours, child))
+        .spawn()
 }
 
 /// A message in JSON, on a line of its own.

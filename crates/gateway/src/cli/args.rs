@@ -110,7 +110,10 @@ pub enum Command {
     /// Fetch revocation lists, and look names up, for the gateway that has started this process
     #[command(name = fetcher::COMMAND, hide = true)]
     Fetcher,
-    /// Run updown scripts for the gateway that has started this process
+    /// Keep a runner of updown scripts for the gateway that has started this process
+    #[command(name = updown::keeper::COMMAND, hide = true)]
+    UpdownKeeper,
+    /// Run updown scripts for the gateway whose keeper has started this process
     #[command(name = updown::runner::COMMAND, hide = true)]
     UpdownRunner,
     /// Run the processes of PKCS#11 modules for the gateway that has started this process

@@ -88,6 +88,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Man { command } => man(command.as_deref()),
         Command::Fetcher => serve("the fetcher", fetcher::serve),
+        Command::UpdownKeeper => serve(
+            "the keeper of the runner of updown scripts",
+            updown::keeper::serve,
+        ),
         Command::UpdownRunner => serve("the runner of updown scripts", updown::runner::serve),
         Command::TokenKeeper => serve("the keeper of tokens", keeper::serve),
         Command::TokenModule => serve("the process of a PKCS#11 module", module::serve),

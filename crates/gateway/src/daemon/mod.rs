@@ -55,8 +55,8 @@ use crate::notify::Manager;
 use crate::rate::LineLimit;
 use crate::share::PERIOD;
 use crate::tokens::TokenSigner;
-use crate::updown::runner::Runner;
-use crate::updown::{ChildFacts, UpdownScripts};
+use crate::updown::keeper::RunnerSocket;
+use crate::updown::{CallsRefused, ChildCalls, ChildFacts, UpdownScripts};
 use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
@@ -97,7 +97,7 @@ pub struct Options {
 pub fn run(
     mut loaded: Loaded,
     options: Options,
-    runner: Option<Runner>,
+    runner: Option<RunnerSocket>,
     tokens: TokenSigner,
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -298,6 +298,7 @@ impl Daemon {
                 self.endpoint.signatures_made(now);
             }
             confine::log_refused();
+            self.updown.tick(now);
             if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
                 tracing::info!(suppressed, "peers have moved, not logged one by one");
             }
@@ -580,6 +581,10 @@ impl Daemon {
     }
 
     fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
+        let Ok(calls) = self.script_calls(sa, now) else {
+            let _ = self.endpoint.reject_child_sa(now, sa.child);
+            return;
+        };
         if let Err(error) = self.join.install(sa, self.clock.now_ms()) {
             tracing::error!(
                 connection = sa.connection,
@@ -606,25 +611,29 @@ impl Daemon {
             rekey = sa.rekeyed_from.is_some(),
             "child SA installed"
         );
-        self.tell_script(sa);
+        self.updown.installed(sa, calls);
         match sa.rekeyed_from {
             Some(_) => self.emit("child-rekey", &sa.connection, None),
             None => self.emit("child-updown", &sa.connection, Some("yes")),
         }
     }
 
-    /// Lets the child's updown script know of an SA that has come up.
-    fn tell_script(&mut self, sa: &esplanade_ike::ChildSaInstalled) {
+    /// Returns the calls of the child's updown script for an SA that is about to come up.
+    fn script_calls(
+        &mut self,
+        sa: &esplanade_ike::ChildSaInstalled,
+        now: Instant,
+    ) -> Result<Option<ChildCalls>, CallsRefused> {
         if !self.updown.has_scripts() {
-            return;
+            return Ok(None);
         }
         let policy = self.loaded.policy(&sa.connection, &sa.name);
         let status = self.endpoint.status_around(sa.child);
         let (Some(policy), Some(status)) = (policy, status) else {
-            return;
+            return Ok(None);
         };
         let id = |id: Option<Identity>| id.map_or_else(String::new, |id| id.to_string());
-        self.updown.installed(&ChildFacts {
+        let facts = ChildFacts {
             sa,
             policy,
             interface: self
@@ -633,7 +642,8 @@ impl Daemon {
                 .interface_name(policy.sa.if_ids.outbound),
             local_id: id(status.local_id),
             remote_id: id(status.remote_id),
-        });
+        };
+        self.updown.admit(&facts, now)
     }
 
     /// Lets the scripts of the SAs that ended with the gateway run, for a bounded time.
