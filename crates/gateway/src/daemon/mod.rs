@@ -31,6 +31,7 @@ mod tier;
 mod token_secret;
 
 use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::Identity;
-use esplanade_ike::event::{ChildSaId, Event};
+use esplanade_ike::event::{ChildSaId, Event, IkeSaId};
 use esplanade_ike::{Endpoint, Transmit};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
@@ -518,9 +519,7 @@ impl Daemon {
                 local,
                 remote,
             } => {
-                if self.moves_logged.admits(now) {
-                    tracing::info!(%ike_sa, %remote, "the peer has moved");
-                }
+                self.log_move(ike_sa, remote, now);
                 self.join.peer_moved(&children, local, remote);
             }
             Event::AddressGone {
@@ -577,6 +576,13 @@ impl Daemon {
                     keys.ike(&log);
                 }
             }
+        }
+    }
+
+    /// Peers can move as often as they like, so few of their moves are logged.
+    fn log_move(&mut self, ike_sa: IkeSaId, remote: SocketAddr, now: Instant) {
+        if self.moves_logged.admits(now) {
+            tracing::info!(%ike_sa, %remote, "the peer has moved");
         }
     }
 

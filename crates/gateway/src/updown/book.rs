@@ -84,10 +84,21 @@ struct PairState {
     is_running: bool,
 }
 
+impl PairState {
+    /// The call that is missing: for a pair that has come up, or has ended.
+    fn wanted(&self) -> Option<bool> {
+        match (self.sas > 0, self.told) {
+            (true, None) => Some(true),
+            (false, Some(_)) => Some(false),
+            _ => None,
+        }
+    }
+}
+
 /// The calls of one connection, which are made one after another.
 #[derive(Debug, Default)]
 struct ConnectionLane {
-    /// What has ended goes first. So nothing that comes up is ended by the call for another that had the same traffic.
+    /// Ends go first. So the call for an SA that has ended does not undo that for another with the same traffic.
     ended: Turns<(Arc<CallSubject>, SelectorPair)>,
     begun: Turns<(Arc<CallSubject>, SelectorPair)>,
     is_running: bool,
@@ -165,6 +176,7 @@ impl CallBook {
             new_bytes += subject.bytes();
         }
         let pairs = self.subjects.entry(Arc::clone(&subject)).or_default();
+        let mut changed = Vec::new();
         for pair in networks.pairs() {
             let state = pairs.entry(pair).or_insert_with(|| {
                 new_bytes += PAIR_BYTES;
@@ -172,15 +184,13 @@ impl CallBook {
             });
             if state.sas == 0 {
                 state.ike_sa = ike_sa;
+                changed.push(pair);
             }
             state.sas += 1;
         }
         self.children.insert(child, told);
         self.charge(&subject, new_bytes);
-        for pair in networks.pairs() {
-            self.settle(&subject, pair);
-        }
-        self.tidy(&subject);
+        self.settle(&subject, &changed);
     }
 
     /// A child SA has ended.
@@ -189,18 +199,19 @@ impl CallBook {
             return;
         };
         let ToldChild { subject, networks } = &told;
+        let mut changed = Vec::new();
         if let Some(pairs) = self.subjects.get_mut(subject) {
             for pair in networks.pairs() {
                 if let Some(state) = pairs.get_mut(&pair) {
                     state.sas = state.sas.saturating_sub(1);
+                    if state.sas == 0 {
+                        changed.push(pair);
+                    }
                 }
             }
         }
         self.discharge(subject, told.bytes());
-        for pair in networks.pairs() {
-            self.settle(subject, pair);
-        }
-        self.tidy(subject);
+        self.settle(subject, &changed);
     }
 
     /// Takes the next call. Connections take turns, and each has one call under way at most.
@@ -249,8 +260,7 @@ impl CallBook {
         if let Some(lane) = self.lanes.get_mut(&subject.connection) {
             lane.is_running = false;
         }
-        self.settle(subject, *pair);
-        self.tidy(subject);
+        self.settle(subject, &[*pair]);
     }
 
     /// Tells whether calls wait that may be made.
@@ -264,38 +274,37 @@ impl CallBook {
         states.filter(|state| state.waiting.is_some()).count()
     }
 
-    /// Lets a pair have the call that it needs, and no other.
-    fn settle(&mut self, subject: &Arc<CallSubject>, pair: SelectorPair) {
-        let pairs = self.subjects.get_mut(subject);
-        let state = pairs.and_then(|pairs| pairs.get_mut(&pair));
-        let Some(state) = state.filter(|state| !state.is_running) else {
-            return;
+    /// Lets each of the pairs have the call that it needs, and no other.
+    fn settle(&mut self, subject: &Arc<CallSubject>, changed: &[SelectorPair]) {
+        let Some(pairs) = self.subjects.get_mut(subject) else {
+            return self.tidy(subject);
         };
-        let wanted = match (state.sas > 0, state.told) {
-            (true, None) => Some(true),
-            (false, Some(_)) => Some(false),
-            _ => None,
-        };
-        if state.waiting.map(|(up, _)| up) == wanted && wanted.is_some() {
-            return;
-        }
-        let former = state.waiting.take();
-        let place = self.next_place;
-        state.waiting = wanted.map(|up| (up, place));
-        let is_over = state.sas == 0 && state.told.is_none();
         let lane = self.lanes.entry(subject.connection.clone()).or_default();
-        if let Some((up, place)) = former {
-            lane.waiting(up).remove(&subject.peer, place);
+        let mut over = 0;
+        for pair in changed {
+            let state = pairs.get_mut(pair);
+            let Some(state) = state.filter(|state| !state.is_running) else {
+                continue;
+            };
+            let wanted = state.wanted();
+            if wanted.is_some() && state.waiting.map(|(up, _)| up) == wanted {
+                continue;
+            }
+            if let Some((up, place)) = state.waiting.take() {
+                lane.waiting(up).remove(&subject.peer, place);
+            }
+            if let Some(up) = wanted {
+                let (place, due) = (self.next_place, (Arc::clone(subject), *pair));
+                self.next_place += 1;
+                state.waiting = Some((up, place));
+                lane.waiting(up).push(&subject.peer, place, due);
+            } else if state.sas == 0 {
+                pairs.remove(pair);
+                over += PAIR_BYTES;
+            }
         }
-        if let Some(up) = wanted {
-            self.next_place += 1;
-            let due = (Arc::clone(subject), pair);
-            lane.waiting(up).push(&subject.peer, place, due);
-        }
-        if is_over && let Some(pairs) = self.subjects.get_mut(subject) {
-            pairs.remove(&pair);
-            self.discharge(subject, PAIR_BYTES);
-        }
+        self.discharge(subject, over);
+        self.tidy(subject);
     }
 
     /// Gives a connection its turn if it has calls, and forgets what nothing needs any more.

@@ -26,8 +26,8 @@ pub struct ChildFacts<'a> {
     pub remote_id: String,
 }
 
-/// What scripts are told about a child SA besides its traffic selectors and the number of its IKE SA. It is the same for
-/// all SAs of one child with one peer at one address, which share it.
+/// The facts about a child SA that scripts are told, besides its traffic selectors and the number of its IKE SA. All SAs
+/// of one child with one peer at one address share them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallSubject {
     pub script: String,

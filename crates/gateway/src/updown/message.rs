@@ -1,4 +1,4 @@
-//! What the gateway, the keeper and the runner tell each other: a message in JSON for each record of a socket.
+//! The messages of the gateway, the keeper and the runner: JSON, one for each record of a socket.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_registered_scripts_run() {
         let runner = runner(&["true"]);
-        // What was for an earlier runner is left out.
+        // A request to an earlier runner is left out.
         runner.ask(1, "true");
         send(&runner.gateway, &RunnerRequest::Begin).unwrap();
         runner.ask(2, "true");

@@ -487,7 +487,7 @@ fn published_vectors() {
     }
 }
 
-/// What the library refuses to seal is no sealed packet, and no sealed record.
+/// A packet or a record that the library refuses to seal does not count as sealed.
 #[test]
 fn a_refusal_of_the_library_is_malformed() {
     for tier in tiers() {
