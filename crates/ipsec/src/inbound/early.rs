@@ -4,7 +4,7 @@
 //! can be here before the response. They name an SPI that was allocated and has no SA yet. They wait for the SA, few
 //! of them and not for long. SPIs are unpredictable and go out encrypted, so only the peer can make packets wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Inbound;
@@ -52,7 +52,7 @@ impl EarlyPacket {
 /// The packets that wait, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPackets {
-    waiting: Vec<EarlyPacket>,
+    waiting: VecDeque<EarlyPacket>,
     /// The cost of each sender's packets.
     shares: HashMap<IpAddr, usize>,
 }
@@ -86,7 +86,7 @@ impl EarlyPackets {
 
     fn push(&mut self, early: EarlyPacket) {
         *self.shares.entry(early.sender()).or_default() += early.cost();
-        self.waiting.push(early);
+        self.waiting.push_back(early);
     }
 
     /// Removes the newest packet of the sender that has most, if that is more than `own`.
@@ -96,7 +96,7 @@ impl EarlyPackets {
         let sender = *sender;
         let mut waiting = self.waiting.iter();
         let newest = waiting.rposition(|early| early.sender() == sender)?;
-        let early = self.waiting.remove(newest);
+        let early = self.waiting.remove(newest)?;
         if let Some(share) = self.shares.get_mut(&sender) {
             *share = share.saturating_sub(early.cost());
         }
