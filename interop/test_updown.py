@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from ends import every_end, establish
+from ends import establish, every_end, start
 from harness.process import wait_until
 from harness.settings import add_second, pair
 from harness.traffic import Flow, assert_ping
@@ -131,6 +131,22 @@ def test_a_runner_that_ends_is_started_again(topology, daemon, folder):
     assert first == again and end == {**first, "PLUTO_VERB": "down-client"}
     assert b.stop() == 0
     wait_until("the keeper's end", lambda: not children_of(keeper, "updown-runner"))
+
+
+@pytest.mark.esplanade_only
+def test_a_child_whose_script_cannot_be_told_is_refused(topology, daemon, folder):
+    """Each range is 46 subnets, so that there are 2,116 pairs."""
+    settings = pair(topology, inner=4)
+    ranges = ["60.0.0.1-60.255.255.254", "61.0.0.1-61.255.255.254"]
+    for one, (local, remote) in zip(settings, (ranges, reversed(ranges))):
+        one.child().update(local_ts=local, remote_ts=remote)
+    script, calls = recorder(folder, "b")
+    settings[0].child()["start_action"] = "start"
+    settings[1].child()["updown"] = script
+    a, b = start(daemon, ("esplanade", "esplanade"), settings)
+    wait_until("the refusal", lambda: "would be called 2116 times" in b.logs())
+    wait_until("the ends of the SA", lambda: not a.children() and not b.children())
+    assert not read(calls)
 
 
 @pytest.mark.esplanade_only
