@@ -24,7 +24,7 @@ pub fn serve(scripts: OwnedFd) -> io::Result<()> {
 }
 
 fn serve_on(scripts: &[String], socket: &Arc<UnixDatagram>) -> io::Result<()> {
-    send(&**socket, &RunnerReport::Started)?;
+    send(socket, &RunnerReport::Started)?;
     let mut has_begun = false;
     let mut running: Vec<JoinHandle<()>> = Vec::new();
     while let Some(request) = receive(socket)? {
@@ -54,7 +54,7 @@ fn serve_on(scripts: &[String], socket: &Arc<UnixDatagram>) -> io::Result<()> {
         let outcome = ScriptOutcome::NotStarted(why);
         let output = String::new();
         send(
-            &**socket,
+            socket,
             &RunnerReport::Ended {
                 id,
                 outcome,
@@ -76,7 +76,7 @@ fn start(request: ScriptRequest, socket: &Arc<UnixDatagram>) -> io::Result<JoinH
         let id = request.id;
         // The gateway may have ended.
         let _ = send(
-            &*socket,
+            &socket,
             &RunnerReport::Ended {
                 id,
                 outcome,
