@@ -2,11 +2,11 @@
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_cert::der::Encode;
 use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 
+use super::der::{DerError, decode, extension};
 use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::name::DistinguishedName;
@@ -14,7 +14,6 @@ use super::path::{Anchors, Chain, has_signed};
 use super::public_key::PublicKey;
 use super::revocation::{OcspAnswer, Revocation, Serial, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
-use super::sets::{TOO_LARGE, sets_are_small};
 use crate::wire::{Auth, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
@@ -63,21 +62,13 @@ impl Certificate {
     }
 
     fn parse(der: &[u8]) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        if !sets_are_small(der) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let parsed: x509_cert::Certificate = decode(der).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
         let subject = DistinguishedName::from_rdns(&tbs.subject).ok_or("subject")?;
         let issuer = DistinguishedName::from_rdns(&tbs.issuer).ok_or("issuer")?;
-        let mut names = (tbs.extensions.iter().flatten())
-            .filter(|extension| extension.extn_id == SubjectAltName::OID);
-        if !names.all(|names| sets_are_small(names.extn_value.as_bytes())) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let alternative_names = match tbs.get::<SubjectAltName>().map_err(text)? {
-            Some((_, names)) => names
+        let alternative_names = match extension::<SubjectAltName>(tbs).map_err(text)? {
+            Some(names) => names
                 .0
                 .iter()
                 .filter_map(Identity::from_alternative_name)
@@ -85,17 +76,20 @@ impl Certificate {
             None => Vec::new(),
         };
         // Either bit is enough (RFC 4945 §5.1.3.2).
-        let may_sign = match tbs.get::<KeyUsage>().map_err(text)? {
-            Some((_, usage)) => usage.digital_signature() || usage.non_repudiation(),
+        let may_sign = match extension::<KeyUsage>(tbs).map_err(text)? {
+            Some(usage) => usage.digital_signature() || usage.non_repudiation(),
             None => true,
         };
-        let is_authority = match tbs.get::<BasicConstraints>().map_err(text)? {
-            Some((_, basic)) => basic.ca,
+        let is_authority = match extension::<BasicConstraints>(tbs).map_err(text)? {
+            Some(basic) => basic.ca,
             None => false,
         };
-        let purposes = tbs.get::<ExtendedKeyUsage>().map_err(text)?;
+        let purposes: Option<ExtendedKeyUsage> = extension(tbs).map_err(text)?;
         let key = PublicKey::new(&tbs.subject_public_key_info).map_err(text)?;
-        let serial = tbs.serial_number.to_der().map_err(text)?;
+        let serial = tbs
+            .serial_number
+            .to_der()
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             der: CertificateDer::from(der.to_vec()),
             serial: Serial::from_der(&serial),
@@ -104,7 +98,7 @@ impl Certificate {
             alternative_names,
             may_sign,
             is_authority,
-            purposes: purposes.map(|(_, purposes)| purposes.0),
+            purposes: purposes.map(|purposes| purposes.0),
             key,
         })
     }

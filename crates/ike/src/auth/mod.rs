@@ -26,6 +26,7 @@ mod attributes;
 mod certificate;
 mod credential;
 mod date;
+mod der;
 mod error;
 mod external_key;
 mod identity;
@@ -37,7 +38,6 @@ mod public_key;
 mod revocation;
 mod rules;
 mod scheme;
-mod sets;
 mod signed;
 #[cfg(test)]
 mod tests;

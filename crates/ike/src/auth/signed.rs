@@ -2,10 +2,11 @@
 //! signature.
 
 use rustls_pki_types::alg_id;
-use x509_cert::der::asn1::{BitString, UintRef};
-use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
+use x509_cert::der::asn1::{BitString, Uint};
+use x509_cert::der::{Encode, Tag, Tagged};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::der::{self, Elements, value_of};
 use super::scheme::{KeyType, ParameterSet};
 
 /// A structure with its signature.
@@ -27,7 +28,7 @@ pub(super) struct SubjectKey {
 }
 
 impl SubjectKey {
-    pub(super) fn new(spki: &SubjectPublicKeyInfoOwned) -> x509_cert::der::Result<Self> {
+    pub(super) fn new(spki: &SubjectPublicKeyInfoOwned) -> der::Result<Self> {
         Ok(Self {
             algorithm: value_of(&spki.algorithm.to_der()?)?.to_vec(),
             bits: spki.subject_public_key.raw_bytes().to_vec(),
@@ -70,8 +71,7 @@ impl SubjectKey {
 
 /// The size of an RSAPublicKey (RFC 8017 appendix A.1.1).
 fn modulus_bits(key: &[u8]) -> Option<u32> {
-    let mut reader = reader_of(key, Tag::Sequence).ok()?;
-    let modulus = UintRef::decode(&mut reader).ok()?;
+    let modulus: Uint = Elements::within(key, Tag::Sequence).ok()?.decode().ok()?;
     let (first, rest) = modulus.as_bytes().split_first()?;
     let rest = u32::try_from(rest.len()).ok()?;
     rest.checked_mul(8)?
@@ -79,16 +79,16 @@ fn modulus_bits(key: &[u8]) -> Option<u32> {
 }
 
 impl Signed {
-    pub(super) fn from_der(der: &[u8]) -> x509_cert::der::Result<Self> {
-        let mut reader = reader_of(der, Tag::Sequence)?;
+    pub(super) fn from_der(der: &[u8]) -> der::Result<Self> {
+        let mut reader = Elements::within(der, Tag::Sequence)?;
         let signed = Self::read(&mut reader)?;
         reader.finish(signed)
     }
 
     /// Reads the three elements. Others may follow.
-    pub(super) fn read(reader: &mut SliceReader<'_>) -> x509_cert::der::Result<Self> {
-        let content = reader.tlv_bytes()?;
-        let algorithm: AnyRef<'_> = reader.decode()?;
+    pub(super) fn read(reader: &mut Elements<'_>) -> der::Result<Self> {
+        let content = reader.whole()?;
+        let algorithm = reader.element()?;
         algorithm.tag().assert_eq(Tag::Sequence)?;
         let signature: BitString = reader.decode()?;
         let signature = signature.as_bytes().unwrap_or_default().to_vec();
@@ -117,16 +117,4 @@ impl Signed {
             .then_some(())
             .ok_or("its signature does not verify")
     }
-}
-
-/// Reads what is inside one element, which must have this tag and be alone.
-pub(super) fn reader_of(der: &[u8], tag: Tag) -> x509_cert::der::Result<SliceReader<'_>> {
-    let outer = AnyRef::from_der(der)?;
-    outer.tag().assert_eq(tag)?;
-    SliceReader::new(outer.value())
-}
-
-/// Returns an element without its header.
-pub(super) fn value_of(der: &[u8]) -> x509_cert::der::Result<&[u8]> {
-    Ok(AnyRef::from_der(der)?.value())
 }

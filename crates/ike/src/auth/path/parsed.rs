@@ -6,9 +6,9 @@ use std::time::Duration;
 use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::Version;
+use x509_cert::der::Encode;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{Decode, Encode, Tag};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::constraints::name::NameConstraints;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -17,12 +17,12 @@ use x509_cert::ext::pkix::{
     PolicyConstraints, PolicyMappings, SubjectAltName,
 };
 
+use super::super::der::{self, DerError, decode, value_of};
 use super::super::identity::Identity;
 use super::super::name::{DistinguishedName, EMAIL, text};
 use super::super::oid;
 use super::super::revocation::{Points, Serial};
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, value_of};
+use super::super::signed::{Signed, SubjectKey};
 use super::presented::{Presented, presented};
 
 #[derive(Clone)]
@@ -60,17 +60,14 @@ pub(super) struct Extensions {
 impl Parsed {
     /// An error says what is malformed.
     pub(super) fn from_der(der: &[u8]) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        if !sets_are_small(der) {
-            return Err(TOO_LARGE.to_owned());
-        }
+        let text = |error: DerError| error.to_string();
         let signed = Signed::from_der(der).map_err(text)?;
-        let tbs = TbsCertificate::from_der(&signed.content).map_err(text)?;
-        let inner = tbs.signature.to_der().map_err(text)?;
+        let tbs: TbsCertificate = decode(&signed.content).map_err(text)?;
+        let inner = encoded(&tbs.signature)?;
         if value_of(&inner).map_err(text)? != signed.algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let serial = tbs.serial_number.to_der().map_err(text)?;
+        let serial = encoded(&tbs.serial_number)?;
         let name =
             |name| DistinguishedName::from_rdns(name).ok_or_else(|| "malformed name".to_owned());
         let subject = name(&tbs.subject)?;
@@ -105,6 +102,10 @@ impl Parsed {
     }
 }
 
+fn encoded(value: &impl Encode) -> Result<Vec<u8>, String> {
+    value.to_der().map_err(|error| error.to_string())
+}
+
 /// An email address in the subject, which RFC 822 constraints apply to too (RFC 5280 §4.2.1.10).
 fn email(attribute: &AttributeTypeAndValue) -> Option<String> {
     // A value that is not text is no mailbox that a constraint could permit.
@@ -135,39 +136,34 @@ impl Extensions {
     }
 
     /// Says whether the extension is one that is processed.
-    fn read(&mut self, extension: &Extension) -> x509_cert::der::Result<bool> {
+    fn read(&mut self, extension: &Extension) -> der::Result<bool> {
         let value = extension.extn_value.as_bytes();
         match extension.extn_id {
-            KeyUsage::OID => self.key_usage = Some(KeyUsage::from_der(value)?),
-            SubjectAltName::OID | NameConstraints::OID if !sets_are_small(value) => {
-                return Err(Tag::Set.value_error());
-            }
-            SubjectAltName::OID => self.alternative_names = SubjectAltName::from_der(value)?.0,
-            BasicConstraints::OID => {
-                self.basic_constraints = Some(BasicConstraints::from_der(value)?);
-            }
-            NameConstraints::OID => self.name_constraints = Some(NameConstraints::from_der(value)?),
+            KeyUsage::OID => self.key_usage = Some(decode(value)?),
+            SubjectAltName::OID => self.alternative_names = decode::<SubjectAltName>(value)?.0,
+            BasicConstraints::OID => self.basic_constraints = Some(decode(value)?),
+            NameConstraints::OID => self.name_constraints = Some(decode(value)?),
             CertificatePolicies::OID => {
-                let list = CertificatePolicies::from_der(value)?.0;
+                let list = decode::<CertificatePolicies>(value)?.0;
                 let list = list.into_iter().map(|policy| policy.policy_identifier);
                 self.policies = Some(list.collect());
             }
             PolicyMappings::OID => {
-                let list = PolicyMappings::from_der(value)?.0.into_iter();
+                let list = decode::<PolicyMappings>(value)?.0.into_iter();
                 let pairs =
                     list.map(|pair| (pair.issuer_domain_policy, pair.subject_domain_policy));
                 self.policy_mappings = pairs.collect();
             }
             PolicyConstraints::OID => {
-                let constraints = PolicyConstraints::from_der(value)?;
+                let constraints: PolicyConstraints = decode(value)?;
                 self.require_explicit_policy = constraints.require_explicit_policy;
                 self.inhibit_policy_mapping = constraints.inhibit_policy_mapping;
             }
-            ExtendedKeyUsage::OID => self.purposes = Some(ExtendedKeyUsage::from_der(value)?.0),
+            ExtendedKeyUsage::OID => self.purposes = Some(decode::<ExtendedKeyUsage>(value)?.0),
             InhibitAnyPolicy::OID => {
-                self.inhibit_any_policy = Some(InhibitAnyPolicy::from_der(value)?.0);
+                self.inhibit_any_policy = Some(decode::<InhibitAnyPolicy>(value)?.0);
             }
-            id => return Ok(self.points.read(id, value)),
+            id => return self.points.read(id, value),
         }
         Ok(true)
     }

@@ -1,12 +1,13 @@
 //! Certificate revocation lists (RFC 5280 §5): reading them, and the search for a serial number.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
+use x509_cert::der::{Tag, TagNumber, Tagged};
 use x509_cert::ext::pkix::crl::dp::IssuingDistributionPoint;
 use x509_cert::ext::pkix::crl::{BaseCrlNumber, CrlNumber, CrlReason};
 use x509_cert::ext::pkix::name::GeneralNames;
@@ -14,10 +15,10 @@ use x509_cert::ext::{Extension, Extensions};
 use x509_cert::time::Time;
 
 use super::super::date::rfc3339;
+use super::super::der::{DerError, Elements, decode, value_of};
 use super::super::name::DistinguishedName;
 use super::super::oid;
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of, value_of};
+use super::super::signed::{Signed, SubjectKey};
 use super::points::{PointName, Reasons, names_of, point_names};
 use super::serial::Serial;
 
@@ -74,7 +75,7 @@ struct List {
 struct Scope {
     /// The extension in DER. A delta has the scope of its base (RFC 5280 §5.2.4).
     der: Option<Vec<u8>>,
-    point: Option<Vec<PointName>>,
+    point: Option<HashSet<PointName>>,
     only_users: bool,
     only_authorities: bool,
     only_attributes: bool,
@@ -223,7 +224,7 @@ impl Crl {
         }
         let of_point = subject
             .points
-            .reasons_of(scope.point.as_deref(), &self.list.issuer);
+            .reasons_of(scope.point.as_ref(), &self.list.issuer);
         of_point.and(Reasons::new(scope.reasons))
     }
 
@@ -250,26 +251,26 @@ impl Crl {
 
 impl List {
     fn read(signed: &Signed) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(&signed.content, Tag::Sequence).map_err(text)?;
-        let version = optional(&mut reader, Tag::Integer).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = Elements::within(&signed.content, Tag::Sequence).map_err(text)?;
+        let version = reader.optional(Tag::Integer).map_err(text)?;
         if version.is_some_and(|version| value_of(version) != Ok(&[1])) {
             return Err("it has neither version 1 nor 2".to_owned());
         }
-        let algorithm = reader.tlv_bytes().map_err(text)?;
+        let algorithm = reader.whole().map_err(text)?;
         if value_of(algorithm).map_err(text)? != signed.algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let issuer = reader.tlv_bytes().map_err(text)?;
+        let issuer = reader.whole().map_err(text)?;
         let issuer = DistinguishedName::from_der(issuer).ok_or("malformed issuer")?;
         let seconds = |time: Time| time.to_unix_duration().as_secs();
         let this_update = seconds(reader.decode().map_err(text)?);
-        let next_update = match is_time(&reader) {
+        let next_update = match is_time(reader.next_tag()) {
             true => Some(seconds(reader.decode().map_err(text)?)),
             false => None,
         };
-        let entries = optional(&mut reader, Tag::Sequence).map_err(text)?;
-        let extensions = optional(&mut reader, EXTENSIONS).map_err(text)?;
+        let entries = reader.optional(Tag::Sequence).map_err(text)?;
+        let extensions = reader.optional(EXTENSIONS).map_err(text)?;
         reader.finish(()).map_err(text)?;
         let mut list = Self {
             issuer,
@@ -282,7 +283,7 @@ impl List {
             unusable: None,
         };
         if let Some(der) = extensions {
-            let extensions = Extensions::from_der(value_of(der).map_err(text)?).map_err(text)?;
+            let extensions: Extensions = decode(value_of(der).map_err(text)?).map_err(text)?;
             for extension in unique(&extensions)? {
                 list.take_extension(extension)?;
             }
@@ -311,26 +312,28 @@ impl List {
     }
 
     fn take_entries(&mut self, der: &[u8]) -> Result<(), String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(der, Tag::Sequence).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = Elements::within(der, Tag::Sequence).map_err(text)?;
         // The issuer of an entry is that of the entry before, and of the first one the CRL's (RFC 5280 §5.3.3).
         let mut own = true;
         while !reader.is_finished() {
-            let mut entry =
-                reader_of(reader.tlv_bytes().map_err(text)?, Tag::Sequence).map_err(text)?;
-            let serial: AnyRef<'_> = entry.decode().map_err(text)?;
-            serial.tag().assert_eq(Tag::Integer).map_err(text)?;
+            let entry = reader.whole().map_err(text)?;
+            let mut entry = Elements::within(entry, Tag::Sequence).map_err(text)?;
+            let serial = entry.element().map_err(text)?;
+            if serial.tag() != Tag::Integer {
+                return Err("a serial number is no INTEGER".to_owned());
+            }
             let since: Time = entry.decode().map_err(text)?;
-            let extensions = optional(&mut entry, Tag::Sequence).map_err(text)?;
+            let extensions = entry.optional(Tag::Sequence).map_err(text)?;
             entry.finish(()).map_err(text)?;
             let mut reason = CrlReason::Unspecified;
             if let Some(der) = extensions {
-                let extensions = Extensions::from_der(der).map_err(text)?;
+                let extensions: Extensions = decode(der).map_err(text)?;
                 for extension in unique(&extensions)? {
                     match extension.extn_id {
                         CrlReason::OID => {
                             // A reason that is not known is a reason nevertheless.
-                            let read = CrlReason::from_der(extension.extn_value.as_bytes());
+                            let read = decode(extension.extn_value.as_bytes());
                             reason = read.unwrap_or(CrlReason::Unspecified);
                         }
                         CERTIFICATE_ISSUER => {
@@ -365,12 +368,9 @@ impl List {
 
     /// Says whether the names in a certificateIssuer extension include our issuer.
     fn is_issuer(&self, value: &[u8]) -> Result<bool, String> {
-        if !sets_are_small(value) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let names = GeneralNames::from_der(value).map_err(|error| error.to_string())?;
+        let names: GeneralNames = decode(value).map_err(|error| error.to_string())?;
         let names = point_names(&names).ok_or("malformed certificate issuer")?;
-        Ok(names.contains(&PointName::Directory(self.issuer.clone())))
+        Ok(names.iter().any(|name| name.is_directory(&self.issuer)))
     }
 }
 
@@ -390,15 +390,13 @@ impl std::fmt::Debug for Crl {
 
 impl Scope {
     fn new(value: &[u8], issuer: &DistinguishedName) -> Result<Self, String> {
-        if !sets_are_small(value) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let read = IssuingDistributionPoint::from_der(value);
-        let read = read.map_err(|error| format!("issuing distribution point: {error}"))?;
+        let read: IssuingDistributionPoint =
+            decode(value).map_err(|error| format!("issuing distribution point: {error}"))?;
         let names = |name| names_of(name, issuer).ok_or("malformed distribution point");
+        let point = read.distribution_point.as_ref().map(names).transpose()?;
         Ok(Self {
             der: Some(value.to_vec()),
-            point: read.distribution_point.as_ref().map(names).transpose()?,
+            point: point.map(HashSet::from_iter),
             only_users: read.only_contains_user_certs,
             only_authorities: read.only_contains_ca_certs,
             only_attributes: read.only_contains_attribute_certs,
@@ -407,19 +405,8 @@ impl Scope {
     }
 }
 
-fn is_time(reader: &SliceReader<'_>) -> bool {
-    matches!(reader.peek_tag(), Ok(Tag::UtcTime | Tag::GeneralizedTime))
-}
-
-/// Reads the next element, with its header, if it has this tag.
-fn optional<'a>(
-    reader: &mut SliceReader<'a>,
-    tag: Tag,
-) -> x509_cert::der::Result<Option<&'a [u8]>> {
-    match !reader.is_finished() && reader.peek_tag()? == tag {
-        true => reader.tlv_bytes().map(Some),
-        false => Ok(None),
-    }
+fn is_time(tag: Option<Tag>) -> bool {
+    matches!(tag, Some(Tag::UtcTime | Tag::GeneralizedTime))
 }
 
 /// An extension comes once (RFC 5280 §4.2).

@@ -5,7 +5,7 @@
 
 use aws_lc_rs::digest;
 use x509_cert::der::asn1::{Null, ObjectIdentifier, OctetString};
-use x509_cert::der::{Decode, Encode, Reader, Tag, TagNumber};
+use x509_cert::der::{Encode, Tag, TagNumber};
 use x509_cert::ext::pkix::crl::CrlReason;
 use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::AlgorithmIdentifierOwned;
@@ -14,9 +14,9 @@ use x509_ocsp::{
     Request, ResponseData, TbsRequest, Version,
 };
 
+use super::super::der::{DerError, Elements, decode};
 use super::super::name::DistinguishedName;
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of};
+use super::super::signed::{Signed, SubjectKey};
 use super::crl::Revoked;
 use super::serial::Serial;
 
@@ -97,8 +97,8 @@ pub(in crate::auth) struct CertificateName<'a> {
 impl OcspAnswer {
     /// Reads an OCSPResponse.
     pub fn from_der(der: &[u8]) -> Result<Self, OcspError> {
-        let text = |error: x509_cert::der::Error| OcspError::Malformed(error.to_string());
-        let response = OcspResponse::from_der(der).map_err(text)?;
+        let text = |error: DerError| OcspError::Malformed(error.to_string());
+        let response: OcspResponse = decode(der).map_err(text)?;
         match response.response_status {
             OcspResponseStatus::Successful => {}
             OcspResponseStatus::MalformedRequest => {
@@ -117,25 +117,22 @@ impl OcspAnswer {
 
     /// `whole` is the OCSPResponse, and `der` the BasicOCSPResponse in it.
     fn from_basic(whole: Vec<u8>, der: &[u8]) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(der, Tag::Sequence).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = Elements::within(der, Tag::Sequence).map_err(text)?;
         let signed = Signed::read(&mut reader).map_err(text)?;
         let mut certificates = Vec::new();
         if !reader.is_finished() {
-            let outer = reader.tlv_bytes().map_err(text)?;
-            let mut list = reader_of(outer, CERTIFICATES).map_err(text)?;
-            let inner = list.tlv_bytes().map_err(text)?;
+            let outer = reader.whole().map_err(text)?;
+            let mut list = Elements::within(outer, CERTIFICATES).map_err(text)?;
+            let inner = list.whole().map_err(text)?;
             list.finish(()).map_err(text)?;
-            let mut inner = reader_of(inner, Tag::Sequence).map_err(text)?;
+            let mut inner = Elements::within(inner, Tag::Sequence).map_err(text)?;
             while !inner.is_finished() && certificates.len() < CERTIFICATES_MAX {
-                certificates.push(inner.tlv_bytes().map_err(text)?.to_vec());
+                certificates.push(inner.whole().map_err(text)?.to_vec());
             }
         }
         reader.finish(()).map_err(text)?;
-        if !sets_are_small(&signed.content) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let data = ResponseData::from_der(&signed.content).map_err(text)?;
+        let data: ResponseData = decode(&signed.content).map_err(text)?;
         let extensions = data.response_extensions.iter().flatten();
         let of_singles = data.responses.iter();
         let of_singles = of_singles.filter_map(|single| single.single_extensions.as_ref());
@@ -245,7 +242,7 @@ impl CertificateName<'_> {
             },
             issuer_name_hash: hash(self.issuer.der())?,
             issuer_key_hash: hash(&self.issuer_key.bits)?,
-            serial_number: SerialNumber::from_der(&self.serial.to_der()).ok()?,
+            serial_number: decode::<SerialNumber>(&self.serial.to_der()).ok()?,
         })
     }
 

@@ -1,19 +1,24 @@
 //! Distribution points: which CRLs are for a certificate, and where information about its revocation is to be had.
 
+use std::collections::HashSet;
+
+use x509_cert::der::Encode;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::AuthorityInfoAccessSyntax;
 use x509_cert::ext::pkix::crl::CrlDistributionPoints;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use x509_cert::name::RdnSequence;
 
+use super::super::der::{self, DerError, decode, readable};
 use super::super::name::DistinguishedName;
-use super::super::sets::sets_are_small;
 
 /// OCSP as an access method (RFC 5280 §4.2.2.1).
 const OCSP: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1");
+
+/// Distribution points of one certificate. No sane certificate has more.
+const POINTS_MAX: usize = 64;
 
 /// The reasons for which a certificate can be revoked, as bits of ReasonFlags.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,11 +43,17 @@ impl Reasons {
 }
 
 /// One name of a distribution point.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum PointName {
     Directory(DistinguishedName),
     /// A name of another kind, in DER.
     Other(Vec<u8>),
+}
+
+impl PointName {
+    pub(super) fn is_directory(&self, name: &DistinguishedName) -> bool {
+        matches!(self, Self::Directory(own) if own == name)
+    }
 }
 
 /// The information about its own revocation that a certificate points to.
@@ -54,18 +65,25 @@ pub(in crate::auth) struct Points {
 }
 
 impl Points {
-    /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read.
-    pub(in crate::auth) fn read(&mut self, id: ObjectIdentifier, value: &[u8]) -> bool {
+    /// Takes an extension of the certificate. Returns false if the extension is another one, or cannot be read. One that
+    /// takes too much work is an error.
+    pub(in crate::auth) fn read(
+        &mut self,
+        id: ObjectIdentifier,
+        value: &[u8],
+    ) -> der::Result<bool> {
         let uri = |name: &GeneralName| match name {
             GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
             _ => None,
         };
         match id {
-            CrlDistributionPoints::OID if sets_are_small(value) => {
-                let Ok(CrlDistributionPoints(points)) = CrlDistributionPoints::from_der(value)
-                else {
-                    return false;
+            CrlDistributionPoints::OID => {
+                let Some(CrlDistributionPoints(points)) = readable(value)? else {
+                    return Ok(false);
                 };
+                if points.len() > POINTS_MAX {
+                    return Err(DerError::TooMany);
+                }
                 for point in &points {
                     if let Some(DistributionPointName::FullName(names)) = &point.distribution_point
                     {
@@ -73,20 +91,18 @@ impl Points {
                     }
                 }
                 self.crls = points;
-                true
+                Ok(true)
             }
-            AuthorityInfoAccessSyntax::OID if sets_are_small(value) => {
-                let Ok(AuthorityInfoAccessSyntax(list)) =
-                    AuthorityInfoAccessSyntax::from_der(value)
-                else {
-                    return false;
+            AuthorityInfoAccessSyntax::OID => {
+                let Some(AuthorityInfoAccessSyntax(list)) = readable(value)? else {
+                    return Ok(false);
                 };
                 let ocsp = list.iter().filter(|access| access.access_method == OCSP);
                 let uris = ocsp.filter_map(|access| uri(&access.access_location));
                 self.responder_uris.extend(uris);
-                true
+                Ok(true)
             }
-            _ => false,
+            _ => Ok(false),
         }
     }
 
@@ -107,7 +123,7 @@ impl Points {
     /// names: the CRL is for all of its issuer's certificates.
     pub(super) fn reasons_of(
         &self,
-        names: Option<&[PointName]>,
+        names: Option<&HashSet<PointName>>,
         issuer: &DistinguishedName,
     ) -> Reasons {
         let Some(names) = names else {
@@ -123,7 +139,7 @@ impl Points {
                 .as_ref()
                 .and_then(|names| point_names(names));
             point.crl_issuer.is_none()
-                || names.is_some_and(|names| names.contains(&PointName::Directory(issuer.clone())))
+                || names.is_some_and(|names| names.iter().any(|name| name.is_directory(issuer)))
         };
         self.crls
             .iter()
@@ -146,7 +162,7 @@ pub(super) fn names_of(
     match name {
         DistributionPointName::FullName(names) => point_names(names),
         DistributionPointName::NameRelativeToCRLIssuer(rdn) => {
-            let mut whole = RdnSequence::from_der(issuer.der()).ok()?;
+            let mut whole: RdnSequence = decode(issuer.der()).ok()?;
             whole.0.push(rdn.clone());
             let name = DistinguishedName::from_rdns(&whole)?;
             Some(vec![PointName::Directory(name)])

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use x509_cert::der::Decode;
-
+use super::super::der::{DerError, decode};
 use super::super::name::DistinguishedName;
 use super::super::signed::SubjectKey;
 use super::crl::Crl;
@@ -77,8 +76,8 @@ impl RevocationStore {
 
     /// Trusts the key of an OCSP responder. An error says what is wrong with its certificate.
     pub fn trust_responder(&mut self, certificate: &[u8]) -> Result<(), String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let parsed = x509_cert::Certificate::from_der(certificate).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let parsed: x509_cert::Certificate = decode(certificate).map_err(text)?;
         let key = SubjectKey::new(&parsed.tbs_certificate.subject_public_key_info);
         self.trusted.push(key.map_err(text)?);
         Ok(())
