@@ -12,7 +12,7 @@ use esplanade_testkit::net::{Conditions, Network};
 
 // This module's model of the data plane checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
-mod common;
+pub(crate) mod common;
 mod ephemeral;
 use common::{A, B, Pair, Side, change_connection, config, default_configs};
 use ephemeral::Repeatable;

@@ -17,7 +17,7 @@ const BASIC_RESPONSE: &[u8] = b"\x06\x09\x2b\x06\x01\x05\x05\x07\x30\x01\x01";
 /// The peer whose certificate is checked. Its serial number is 1.
 const PEER: &str = "CN=peer";
 
-struct World {
+pub(crate) struct World {
     authorities: Authorities,
     /// The credential that signs as the authority.
     issuer: Credential,
@@ -26,7 +26,7 @@ struct World {
 }
 
 impl World {
-    fn get() -> &'static Self {
+    pub(crate) fn get() -> &'static Self {
         static WORLD: OnceLock<World> = OnceLock::new();
         WORLD.get_or_init(|| {
             let issuer = issuer();
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// Checks the peer under each policy. Says which of them accept it: `strict`, `ifuri`, `relaxed`.
-    fn verify(&self, store: &RevocationStore, responses: &[Cert]) -> [bool; 3] {
+    pub(crate) fn verify(&self, store: &RevocationStore, responses: &[Cert]) -> [bool; 3] {
         let accepted = [
             RevocationPolicy::Strict,
             RevocationPolicy::IfUri,
