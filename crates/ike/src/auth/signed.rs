@@ -6,7 +6,7 @@ use x509_cert::der::asn1::{BitString, Uint};
 use x509_cert::der::{Encode, Tag, Tagged};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
-use super::der::{self, Elements, value_of};
+use super::der::{self, DerReader, value_of};
 use super::scheme::{KeyType, ParameterSet};
 
 /// A structure with its signature.
@@ -71,7 +71,7 @@ impl SubjectKey {
 
 /// The size of an RSAPublicKey (RFC 8017 appendix A.1.1).
 fn modulus_bits(key: &[u8]) -> Option<u32> {
-    let modulus: Uint = Elements::within(key, Tag::Sequence).ok()?.decode().ok()?;
+    let modulus: Uint = DerReader::within(key, Tag::Sequence).ok()?.decode().ok()?;
     let (first, rest) = modulus.as_bytes().split_first()?;
     let rest = u32::try_from(rest.len()).ok()?;
     rest.checked_mul(8)?
@@ -80,13 +80,13 @@ fn modulus_bits(key: &[u8]) -> Option<u32> {
 
 impl Signed {
     pub(super) fn from_der(der: &[u8]) -> der::Result<Self> {
-        let mut reader = Elements::within(der, Tag::Sequence)?;
+        let mut reader = DerReader::within(der, Tag::Sequence)?;
         let signed = Self::read(&mut reader)?;
         reader.finish(signed)
     }
 
     /// Reads the three elements. Others may follow.
-    pub(super) fn read(reader: &mut Elements<'_>) -> der::Result<Self> {
+    pub(super) fn read(reader: &mut DerReader<'_>) -> der::Result<Self> {
         let content = reader.whole()?;
         let algorithm = reader.element()?;
         algorithm.tag().assert_eq(Tag::Sequence)?;

@@ -10,7 +10,7 @@ use x509_cert::ext::Extension;
 
 use super::super::certificate::Certificate;
 use super::super::date::rfc3339;
-use super::super::der::{Elements, decode, element, value_of};
+use super::super::der::{DerReader, decode, element, value_of};
 use super::super::error::{AttributeError, CredentialError};
 use super::super::identity::Identity;
 use super::super::name::DistinguishedName;
@@ -81,7 +81,7 @@ impl AttributeCertificate {
             return Err("it is too long".to_owned());
         }
         let signed = Signed::from_der(der).map_err(text)?;
-        let mut reader = Elements::within(&signed.content, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(&signed.content, Tag::Sequence).map_err(text)?;
         let version: u8 = reader
             .decode()
             .map_err(|_| "it has no version".to_owned())?;
@@ -191,7 +191,7 @@ impl std::fmt::Debug for AttributeCertificate {
 }
 
 /// Reads an element that must be a SEQUENCE.
-fn sequence<'a>(reader: &mut Elements<'a>) -> Result<&'a [u8], String> {
+fn sequence<'a>(reader: &mut DerReader<'a>) -> Result<&'a [u8], String> {
     let sequence = reader.optional(Tag::Sequence).map_err(text)?;
     sequence.ok_or_else(|| "it lacks a SEQUENCE".to_owned())
 }
@@ -201,14 +201,14 @@ fn issuer(element: AnyRef<'_>) -> Result<DistinguishedName, String> {
     if element.tag() != context(TagNumber::N0) {
         return Err("its issuer is no v2Form".to_owned());
     }
-    let mut reader = Elements::new(element.value()).map_err(text)?;
+    let mut reader = DerReader::new(element.value()).map_err(text)?;
     let names = sequence(&mut reader)?;
     reader.finish(()).map_err(text)?;
     directory_name(value_of(names).map_err(text)?)
 }
 
 fn validity(element: &[u8]) -> Result<(Duration, Duration), String> {
-    let mut reader = Elements::within(element, Tag::Sequence).map_err(text)?;
+    let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
     let not_before: GeneralizedTime = reader.decode().map_err(text)?;
     let not_after: GeneralizedTime = reader.decode().map_err(text)?;
     reader.finish(()).map_err(text)?;
@@ -218,17 +218,17 @@ fn validity(element: &[u8]) -> Result<(Duration, Duration), String> {
 /// Reads the groups among the attributes. Other attributes say nothing here.
 fn groups(element: &[u8]) -> Result<Vec<GroupName>, String> {
     let mut groups = Vec::new();
-    let mut attributes = Elements::within(element, Tag::Sequence).map_err(text)?;
+    let mut attributes = DerReader::within(element, Tag::Sequence).map_err(text)?;
     while !attributes.is_finished() {
         let mut attribute =
-            Elements::within(sequence(&mut attributes)?, Tag::Sequence).map_err(text)?;
+            DerReader::within(sequence(&mut attributes)?, Tag::Sequence).map_err(text)?;
         let kind: ObjectIdentifier = attribute.decode().map_err(text)?;
         let values = attribute.whole().map_err(text)?;
         attribute.finish(()).map_err(text)?;
         if kind != GROUP {
             continue;
         }
-        let mut values = Elements::within(values, Tag::Set).map_err(text)?;
+        let mut values = DerReader::within(values, Tag::Set).map_err(text)?;
         while !values.is_finished() {
             add_groups(sequence(&mut values)?, &mut groups)?;
         }
@@ -239,13 +239,13 @@ fn groups(element: &[u8]) -> Result<Vec<GroupName>, String> {
 /// Reads IetfAttrSyntax (RFC 5755 §4.4). The policyAuthority in front says who has thought of the groups. Their issuer is
 /// trusted for all groups, so it says nothing here, as in strongSwan.
 fn add_groups(element: &[u8], groups: &mut Vec<GroupName>) -> Result<(), String> {
-    let mut reader = Elements::within(element, Tag::Sequence).map_err(text)?;
+    let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
     let mut part = reader.whole().map_err(text)?;
     if self::element(part).map_err(text)?.tag() == context(TagNumber::N0) {
         part = reader.whole().map_err(text)?;
     }
     reader.finish(()).map_err(text)?;
-    let mut values = Elements::within(part, Tag::Sequence).map_err(text)?;
+    let mut values = DerReader::within(part, Tag::Sequence).map_err(text)?;
     while !values.is_finished() {
         if groups.len() >= GROUPS_MAX {
             return Err("it has too many groups".to_owned());
@@ -276,7 +276,7 @@ impl AttributeExtensions {
     fn read(element: &[u8]) -> Result<Self, String> {
         let mut known = Self::default();
         let mut seen = BTreeSet::new();
-        let mut reader = Elements::within(element, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
         while !reader.is_finished() {
             let extension: Extension = reader.decode().map_err(text)?;
             let id = extension.extn_id;
@@ -306,7 +306,7 @@ fn authority_key(value: &[u8]) -> Result<Option<Vec<u8>>, String> {
         constructed: false,
         number: TagNumber::N0,
     };
-    let mut reader = Elements::within(value, Tag::Sequence).map_err(text)?;
+    let mut reader = DerReader::within(value, Tag::Sequence).map_err(text)?;
     if reader.is_finished() {
         return Ok(None);
     }

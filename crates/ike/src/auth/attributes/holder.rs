@@ -7,7 +7,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use super::super::certificate::Certificate;
-use super::super::der::{DerError, Elements, decode};
+use super::super::der::{DerError, DerReader, decode};
 use super::super::identity::Identity;
 use super::super::name::DistinguishedName;
 use super::super::revocation::Serial;
@@ -54,7 +54,7 @@ impl Holder {
             entity: Vec::new(),
             digest: None,
         };
-        let mut reader = Elements::new(content).map_err(text)?;
+        let mut reader = DerReader::new(content).map_err(text)?;
         let mut last = None;
         while !reader.is_finished() {
             let part = reader.element().map_err(text)?;
@@ -90,7 +90,7 @@ impl Holder {
 
 /// IssuerSerial: the issuer and the serial number of a certificate.
 fn base(content: &[u8]) -> Result<(DistinguishedName, Serial), String> {
-    let mut reader = Elements::new(content).map_err(text)?;
+    let mut reader = DerReader::new(content).map_err(text)?;
     let names = reader.element().map_err(text)?;
     is_tag(names.tag(), Tag::Sequence)?;
     let serial = reader.whole().map_err(text)?;
@@ -114,7 +114,7 @@ pub(super) fn directory_name(content: &[u8]) -> Result<DistinguishedName, String
 }
 
 fn general_names(content: &[u8]) -> Result<Vec<GeneralName>, String> {
-    let mut reader = Elements::new(content).map_err(text)?;
+    let mut reader = DerReader::new(content).map_err(text)?;
     let mut names = Vec::new();
     while !reader.is_finished() {
         if names.len() >= NAMES_MAX {
@@ -141,7 +141,7 @@ fn identities(content: &[u8]) -> Result<Vec<Identity>, String> {
 
 impl ObjectDigest {
     fn read(content: &[u8]) -> Result<Self, String> {
-        let mut reader = Elements::new(content).map_err(text)?;
+        let mut reader = DerReader::new(content).map_err(text)?;
         let kind = reader.element().map_err(text)?;
         is_tag(kind.tag(), Tag::Enumerated)?;
         let of_key = match kind.value() {
@@ -188,10 +188,10 @@ fn digest_algorithm(id: &ObjectIdentifier) -> Option<&'static Algorithm> {
 pub(super) fn targets(value: &[u8]) -> Result<Vec<Identity>, String> {
     const NAME: Tag = context(TagNumber::N0);
     let mut targets = Vec::new();
-    let mut lists = Elements::within(value, Tag::Sequence).map_err(text)?;
+    let mut lists = DerReader::within(value, Tag::Sequence).map_err(text)?;
     while !lists.is_finished() {
         let list = lists.whole().map_err(text)?;
-        let mut reader = Elements::within(list, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(list, Tag::Sequence).map_err(text)?;
         while !reader.is_finished() {
             let target = reader.element().map_err(text)?;
             if target.tag() != NAME {

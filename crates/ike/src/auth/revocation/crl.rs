@@ -15,7 +15,7 @@ use x509_cert::ext::{Extension, Extensions};
 use x509_cert::time::Time;
 
 use super::super::date::rfc3339;
-use super::super::der::{DerError, Elements, decode, value_of};
+use super::super::der::{DerError, DerReader, decode, value_of};
 use super::super::name::DistinguishedName;
 use super::super::oid;
 use super::super::signed::{Signed, SubjectKey};
@@ -252,7 +252,7 @@ impl Crl {
 impl List {
     fn read(signed: &Signed) -> Result<Self, String> {
         let text = |error: DerError| error.to_string();
-        let mut reader = Elements::within(&signed.content, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(&signed.content, Tag::Sequence).map_err(text)?;
         let version = reader.optional(Tag::Integer).map_err(text)?;
         if version.is_some_and(|version| value_of(version) != Ok(&[1])) {
             return Err("it has neither version 1 nor 2".to_owned());
@@ -313,12 +313,12 @@ impl List {
 
     fn take_entries(&mut self, der: &[u8]) -> Result<(), String> {
         let text = |error: DerError| error.to_string();
-        let mut reader = Elements::within(der, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(der, Tag::Sequence).map_err(text)?;
         // The issuer of an entry is that of the entry before, and of the first one the CRL's (RFC 5280 §5.3.3).
         let mut own = true;
         while !reader.is_finished() {
             let entry = reader.whole().map_err(text)?;
-            let mut entry = Elements::within(entry, Tag::Sequence).map_err(text)?;
+            let mut entry = DerReader::within(entry, Tag::Sequence).map_err(text)?;
             let serial = entry.element().map_err(text)?;
             if serial.tag() != Tag::Integer {
                 return Err("a serial number is no INTEGER".to_owned());

@@ -14,7 +14,7 @@ use x509_ocsp::{
     Request, ResponseData, TbsRequest, Version,
 };
 
-use super::super::der::{DerError, Elements, decode};
+use super::super::der::{DerError, DerReader, decode};
 use super::super::name::DistinguishedName;
 use super::super::signed::{Signed, SubjectKey};
 use super::crl::Revoked;
@@ -118,15 +118,15 @@ impl OcspAnswer {
     /// `whole` is the OCSPResponse, and `der` the BasicOCSPResponse in it.
     fn from_basic(whole: Vec<u8>, der: &[u8]) -> Result<Self, String> {
         let text = |error: DerError| error.to_string();
-        let mut reader = Elements::within(der, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(der, Tag::Sequence).map_err(text)?;
         let signed = Signed::read(&mut reader).map_err(text)?;
         let mut certificates = Vec::new();
         if !reader.is_finished() {
             let outer = reader.whole().map_err(text)?;
-            let mut list = Elements::within(outer, CERTIFICATES).map_err(text)?;
+            let mut list = DerReader::within(outer, CERTIFICATES).map_err(text)?;
             let inner = list.whole().map_err(text)?;
             list.finish(()).map_err(text)?;
-            let mut inner = Elements::within(inner, Tag::Sequence).map_err(text)?;
+            let mut inner = DerReader::within(inner, Tag::Sequence).map_err(text)?;
             while !inner.is_finished() && certificates.len() < CERTIFICATES_MAX {
                 certificates.push(inner.whole().map_err(text)?.to_vec());
             }
