@@ -8,7 +8,7 @@ use x509_cert::TbsCertificate;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{self, AnyRef, Decode, DecodeOwned, Reader, SliceReader, Tag, Tagged};
 
-/// DerReader of one set. The RDNs of certificates have one attribute, and seldom two.
+/// Elements of one set. The RDNs of certificates have one attribute, and seldom two.
 pub(super) const ELEMENTS_MAX: usize = 32;
 
 /// Levels of nesting that are counted in. No decoder looks for a set below the tenth.
@@ -104,7 +104,7 @@ pub(super) fn value_of(der: &[u8]) -> Result<&[u8]> {
     Ok(element(der)?.value())
 }
 
-/// DerReader one behind the other.
+/// Reads elements one behind the other.
 pub(super) struct DerReader<'a>(SliceReader<'a>);
 
 impl<'a> DerReader<'a> {

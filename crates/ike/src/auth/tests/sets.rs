@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// DerReader of a SET are sorted one by one when they are decoded.
+/// Elements of a SET are sorted one by one when they are decoded.
 #[test]
 fn sets_are_small_wherever_names_are() {
     use x509_cert::attr::AttributeTypeAndValue;
