@@ -275,6 +275,11 @@ fn letters(at: usize) -> [u8; 3] {
     [at / 94 / 94, at / 94, at].map(|digit| 33 + (digit % 94) as u8)
 }
 
+/// Three letters that may be in a domain name.
+fn label(at: usize) -> [u8; 3] {
+    letters(at).map(|letter| letter.clamp(b'a', b'z'))
+}
+
 fn attribute(at: usize) -> Vec<u8> {
     der(
         0x30,
@@ -310,13 +315,7 @@ fn relative(len: usize) -> Vec<u8> {
 }
 
 fn uri(at: usize) -> Vec<u8> {
-    der(
-        0x86,
-        &[
-            b"ldap:",
-            &letters(at).map(|letter| letter.max(b'a').min(b'z')),
-        ],
-    )
+    der(0x86, &[b"ldap:", &label(at)])
 }
 
 fn extension(id: &[u8], value: &[u8]) -> Vec<u8> {
@@ -335,12 +334,7 @@ fn own_id(at: usize) -> [u8; 5] {
 }
 
 pub(super) fn names(len: usize) -> Vec<u8> {
-    let one = |at| {
-        der(
-            0x82,
-            &[&letters(at).map(|letter| letter.max(b'a').min(b'z'))],
-        )
-    };
+    let one = |at| der(0x82, &[&label(at)]);
     list(ALTERNATIVE, &repeat(len, one))
 }
 
@@ -364,12 +358,7 @@ fn purposes(len: usize) -> Vec<u8> {
 }
 
 fn constraints(len: usize) -> Vec<u8> {
-    let one = |at| {
-        der(
-            0x30,
-            &[&der(0x82, &[&letters(at).map(|letter| letter.max(b'a'))])],
-        )
-    };
+    let one = |at| der(0x30, &[&der(0x82, &[&label(at)])]);
     list(b"\x55\x1d\x1e", &der(0xa1, &[&repeat(len, one)]))
 }
 
