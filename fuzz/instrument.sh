@@ -1,8 +1,13 @@
 #!/bin/sh
-# A RUSTC_WRAPPER: has the compiler count, in `ike` and `ipsec` alone, how often each region of the code runs.
+# A RUSTC_WRAPPER. In `ike` and `ipsec` the compiler counts how often each region of the code runs. In `ike`, and in the
+# decoders that it uses, it calls a function at each step (src/steps.rs).
+regions=-Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+steps=-Cllvm-args=-sanitizer-coverage-trace-pc-guard
 case " $* " in
-  *" --crate-name esplanade_ike "*|*" --crate-name esplanade_ipsec "*)
-    exec "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
-      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters ;;
+  *" --crate-name esplanade_ike "*) set -- "$@" "$regions" "$steps" ;;
+  *" --crate-name esplanade_ipsec "*) set -- "$@" "$regions" ;;
+  *" --crate-name der "* | *" --crate-name x509_cert "* | *" --crate-name x509_ocsp "* | *" --crate-name spki "*)
+    set -- "$@" "$steps" ;;
   *) exec "$@" ;;
 esac
+exec "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3

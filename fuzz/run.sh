@@ -31,12 +31,27 @@ fi
 host=$(rustc $toolchain -vV | sed -n 's/^host: //p')
 
 targets=(${*:-$(ls corpus)})
-bins=()
-for target in "${targets[@]}"; do bins+=(--bin "$target"); done
+bins=() cost=
+for target in "${targets[@]}"; do
+  case $target in
+    cost) cost=1 ;;
+    *) bins+=(--bin "$target") ;;
+  esac
+done
 # With --target the flags are for the product alone: no build script or macro becomes instrumented.
-# shellcheck disable=SC2086
-RUSTFLAGS=$(echo $flags) cargo $toolchain build --release --locked --features libfuzzer \
-  --target "$host" "${bins[@]}" || exit 1
+if [ ${#bins[@]} -gt 0 ]; then
+  # shellcheck disable=SC2086
+  RUSTFLAGS=$(echo $flags) cargo $toolchain build --release --locked --features libfuzzer \
+    --target "$host" "${bins[@]}" || exit 1
+fi
+# This target counts steps by a call at each, in place of libFuzzer's own functions (src/steps.rs). The calls would slow
+# the others down.
+if [ -n "$cost" ]; then
+  flags="$flags -Cllvm-args=-sanitizer-coverage-trace-pc-guard -Clink-arg=-Wl,--allow-multiple-definition"
+  # shellcheck disable=SC2086
+  RUSTFLAGS=$(echo $flags) cargo $toolchain build --release --locked --features libfuzzer,steps \
+    --target "$host" --bin cost || exit 1
+fi
 
 # Each costs more than most targets do: a backtrace of every allocation, stack frames on the heap, and libFuzzer's
 # entropic schedule. Run a finding again without the options to see where memory came from.
@@ -50,6 +65,8 @@ for target in "${targets[@]}"; do
   case $target in
     ike_endpoint) len=(-max_len=24) ;;
     walks) len=(-max_len=400) ;;
+    # Growth shows in long inputs.
+    cost) len=(-max_len=16384) ;;
     *) len=() ;;
   esac
   # New inputs go to the first folder, so that the seeds stay as they are.

@@ -41,11 +41,11 @@ def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     settings[0].gateway["on_stop"] = "open"
     a, b = establish(daemon, esplanade_pair, settings)
     found = threads(pid_of(a))
-    assert {"worker-0", "log", "keys"} <= found.keys(), found.keys()
+    assert {"worker-0", "log", "keys", "ike-0", "spd"} <= found.keys(), found.keys()
     assert a.status()["confinement"] == {"landlock": str(min(landlock(), 6)), "seccomp": "yes"}
     for name, thread in found.items():
         rights = {key: int(value, 16) for key, value in thread.items() if key.startswith("Cap")}
-        allowed = 0 if name in ("log", "keys") else NET_ADMIN | NET_RAW
+        allowed = 0 if name in ("log", "keys", "spd") or name.startswith("ike-") else NET_ADMIN | NET_RAW
         assert rights["CapEff"] == rights["CapPrm"] == allowed, (name, thread)
         assert rights["CapBnd"] & ~(NET_ADMIN | NET_RAW) == 0 == rights["CapInh"] | rights["CapAmb"], (name, thread)
         assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("1", "2"), (name, thread)

@@ -1,10 +1,14 @@
 """CRLs and answers of OCSP responders that are fetched while a peer waits."""
 
 import hashlib
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
 from ends import esplanade_pair, establish, every_end, ids, start
+from harness.pki import Authority
 from harness.process import run, wait_until
 from harness.settings import ID_A, ID_B, pair
 from harness.traffic import Flow, assert_ping
@@ -137,25 +141,127 @@ def test_nothing_is_fetched_if_the_configuration_says_so(topology, daemon, folde
     assert web.requests("GET") == 0
 
 
-def test_the_fetcher_has_no_rights(topology, daemon, authority):
-    settings = pair(topology, inner=4, identities=of(authority), authority=authority.certificate)
-    a, _ = start(daemon, esplanade_pair, settings)
-    gateway = str(pid_of(a))
-
-    def fetcher():
-        """What the kernel says about the fetcher of A."""
+def processes(gateway):
+    """The keeper and the fetcher of a gateway, with what the kernel says about them."""
+    found, parents = {}, {str(pid_of(gateway))}
+    for command in ("fetch-keeper", "fetcher"):
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_bytes().split(b"\0")
                 status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if words[1:2] == [b"fetcher"] and status["PPid"] == gateway:
-                return status
-        return None
+            if words[1:2] == [command.encode()] and status["PPid"] in parents:
+                found[command], parents = status, {status["Pid"]}
+                break
+    return found
 
-    wait_until("the fetcher has no capabilities", lambda: fetcher() and int(fetcher()["CapPrm"], 16) == 0)
-    assert fetcher()["NoNewPrivs"] == "1"
+
+def test_the_fetcher_has_no_rights(topology, daemon, authority):
+    settings = pair(topology, inner=4, identities=of(authority), authority=authority.certificate)
+    a, _ = start(daemon, esplanade_pair, settings)
+
+    def caps():
+        return [int(status["CapPrm"], 16) for status in processes(a).values()]
+
+    wait_until("neither process has capabilities", lambda: caps() == [0, 0])
+    assert {status["NoNewPrivs"] for status in processes(a).values()} == {"1"}
+
+
+@pytest.mark.parametrize("killed", ["fetch-keeper", "fetcher"])
+def test_a_fetcher_that_ends_is_started_again(killed, topology, daemon, folder, authority, web):
+    publish(folder / "web", authority.crl())
+    identities = of(authority, NAMES_CRL)
+    settings = with_policy(pair(topology, inner=4, identities=identities, authority=authority.certificate), "strict")
+    a, b = start(daemon, esplanade_pair, settings)
+    for end in (a, b):
+        wait_until("the fetcher runs", lambda end=end: len(processes(end)) == 2)
+        before = processes(end)
+        os.kill(int(before[killed]["Pid"]), signal.SIGKILL)
+        if killed == "fetcher":
+            wait_until("there is another", lambda end=end, before=before: processes(end).get(
+                killed, before[killed])["Pid"] != before[killed]["Pid"])
+    a.up()
+    assert_ping(topology.host_a, topology.b.host4)
+    assert web.requests("GET /ca.crl") == 2
+
+
+def test_a_flush_asks_again(topology, daemon, folder, authority, web):
+    """What is good is forgotten. A revocation stays until the issuer has a newer word."""
+    identities = of(authority, NAMES_CRL)
+    settings = pair(topology, inner=4, identities=identities, authority=authority.certificate)
+    settings[0].gateway["fetch_revocation"] = "no"
+    stranger = Authority(folder / "stranger", authority.kind, authority.name).crl()
+    publish(folder / "web", authority.crl())
+    a, b = establish(daemon, esplanade_pair, settings)
+    publish(folder / "web", authority.crl(identities[0]))
+    a.down()
+    a.up()
+    a.down()
+    assert web.requests("GET /ca.crl") == 1, "the first one is current"
+    b.swanctl("--flush-certs", "--type", "ocsp_response")
+    a.up()
+    a.down()
+    b.swanctl("--flush-certs", "--type", "x509_crl")
+    assert a.up(check=False).returncode != 0
+    assert_told(b, "was revoked at")
+    publish(folder / "web", stranger)
+    b.swanctl("--flush-certs")
+    wait_until("the place is asked again", lambda: web.requests("GET /ca.crl") == 3)
+    assert a.up(check=False).returncode != 0
+    publish(folder / "web", authority.crl())
+    b.swanctl("--flush-certs")
+    wait_until("the peer is good again", lambda: a.up(check=False).returncode == 0, timeout=30)
+
+
+@every_end
+@pytest.mark.parametrize("revoked", [False, True], ids=["good", "revoked"])
+def test_a_delta_is_fetched(ends, revoked, topology, daemon, folder, authority, web):
+    identities = of(authority, NAMES_CRL)
+    publish(folder / "web", authority.crl(extensions=f"freshestCRL = URI:{web.uri}/delta.crl\n"))
+    base = authority.crls
+    delta = authority.crl(*(identities if revoked else ()), extensions=f"2.5.29.27 = critical,ASN1:INTEGER:{base}\n")
+    shutil.copy(delta, folder / "web" / "delta.crl")
+    settings = pair_and_second(topology, identities=identities, authority=authority.certificate)
+    for one, kind in zip(settings, ends):
+        if kind == "esplanade":
+            one.connections["site"]["remote"]["revocation"] = "strict"
+    a, b, flow = good_tunnel(topology, daemon, ends, settings)
+    if revoked:
+        assert_refused(a, b, flow, says=["was revoked at", "authentication"])
+    else:
+        a.up()
+        a.wait_installed()
+        assert flow.stop().lost == 0
+    assert web.requests("GET /delta.crl") > 0
+
+
+@pytest.mark.parametrize("policy", ["strict", "relaxed"])
+def test_a_delta_is_not_to_be_had(policy, topology, daemon, folder, authority, web):
+    identities = of(authority, NAMES_CRL)
+    publish(folder / "web", authority.crl(extensions=f"freshestCRL = URI:{web.uri}/delta.crl\n"))
+    settings = with_policy(pair(topology, inner=4, identities=identities, authority=authority.certificate), policy)
+    a, b = start(daemon, esplanade_pair, settings)
+    assert (a.up(check=False).returncode == 0) == (policy == "relaxed")
+    if policy == "strict":
+        assert_told(b, "is to be completed by a delta CRL")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "own"])
+def test_no_certificate_leads_to_the_gateway(host, topology, daemon, authority):
+    address = topology.b.wan4 if host == "own" else host
+    identities = of(authority, f"crlDistributionPoints=URI:http://{address}:9/ca.crl\n")
+    settings = pair(topology, inner=4, identities=identities, authority=authority.certificate)
+    settings[0].gateway["fetch_revocation"] = "no"
+    a, b = establish(daemon, esplanade_pair, settings)
+    refused = f"it leads to {address}, which is special or an address of this gateway"
+    wait_until("the log says so", lambda: refused in b.logs())
+    b.stop()
+    settings[1].gateway["fetch_allow"] = f"192.0.2.0/24, {address}"
+    b.start(settings[1])
+    a.up()
+    wait_until("nobody listens there", lambda: "refused (os error 111)" in b.logs())
+    assert b.logs().count(refused) == 1
 
 
 @pytest.mark.parametrize("revoked", [False, True], ids=["good", "revoked"])

@@ -92,7 +92,7 @@ def test_the_peer_moves_while_it_is_away(ends, topology, daemon, names):
     names.set(b_gateway_test=topology.b.wan4)
     settings = named(topology)
     site = settings[0].connections["site"]
-    site.update(dpd_delay="1s")
+    site.update(dpd_delay="1s", dpd_timeout="10s")
     settings[0].child().update(start_action="start", dpd_action="start")
     a, b = start(daemon, ends, settings)
     a.wait_installed()

@@ -1,7 +1,8 @@
 """Certificates that have been revoked, with CRLs beside the configuration."""
 
 import pytest
-from ends import every_end, esplanade_pair, establish
+from ends import every_end, esplanade_pair, establish, start
+from harness.pki import Authority
 from harness.settings import ID_A, ID_B, pair
 from harness.traffic import assert_ping
 from test_errors import assert_refused, assert_told, good_tunnel, pair_and_second
@@ -71,3 +72,24 @@ def test_a_reload_reads_new_crls(topology, daemon, authority, identities):
     a.down()
     assert a.up(check=False).returncode != 0
     assert_told(b, "was revoked at")
+
+
+def test_a_file_is_replaced_by_what_its_issuer_has_signed(topology, daemon, folder, authority, identities):
+    """A revocation stays when a reload finds an older CRL, a stranger's, or none."""
+    settings = pair(topology, inner=4, identities=identities, authority=authority.certificate)
+    older, lists, newer = authority.crl(), authority.crl(identities[0]), authority.crl()
+    stranger = Authority(folder / "stranger", authority.kind, authority.name).crl()
+    settings[1].crls.append(lists)
+    a, b = start(daemon, esplanade_pair, settings)
+    assert a.up(check=False).returncode != 0
+    assert_told(b, "was revoked at")
+    for crls in ([older], [stranger], []):
+        settings[1].crls[:] = crls
+        b.load(settings[1])
+        assert a.up(check=False).returncode != 0, crls
+        assert not b.installed("site")
+    settings[1].crls[:] = [newer]
+    b.load(settings[1])
+    a.up()
+    a.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)

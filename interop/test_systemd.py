@@ -117,3 +117,29 @@ def test_a_link_past_the_stack_under_systemd(systemd, topology, daemon):
     systemd.systemctl("restart", "esplanade")
     systemd.run(["/usr/local/sbin/esplanade", "up", "net"])
     assert_ping(topology.host_a, topology.b.host4)
+
+
+def test_a_gateway_that_stands_still_is_started_again(systemd, topology, daemon):
+    """The unit has a watchdog. What the policies protect goes nowhere meanwhile."""
+    settings = pair(topology, inner=4)
+    a = daemon("esplanade", "a", export_keys=False)
+    del a.gateway["socket"]
+    a.write(settings[0])
+    config = systemd.path("/etc/esplanade/esplanade.conf")
+    shutil.copy(a.config, config)
+    systemd.run(["chown", "esplanade:esplanade", "/etc/esplanade/esplanade.conf"])
+    config.chmod(0o600)
+    assert "\nWatchdogSec=30\n" in (ROOT / "dist/esplanade.service").read_text()
+    shorter = systemd.path("/etc/systemd/system/esplanade.service.d/watchdog.conf")
+    shorter.parent.mkdir()
+    shorter.write_text("[Service]\nWatchdogSec=2\nRestartSec=5\n")
+    systemd.systemctl("daemon-reload")
+    systemd.systemctl("start", "esplanade")
+    before = systemd.show("esplanade", "MainPID")
+    systemd.run(["kill", "-STOP", before])
+    wait_until("systemd ends it", lambda: systemd.show("esplanade", "MainPID") == "0", timeout=30)
+    rules = topology.gw_a.run(["ip", "route", "show", "table", "220"]).stdout
+    assert "unreachable" in rules, rules
+    wait_until("it runs again", lambda: systemd.show("esplanade", "ActiveState") == "active", timeout=30)
+    assert systemd.show("esplanade", "MainPID") not in ("0", before)
+    assert systemd.show("esplanade", "NRestarts") == "1"

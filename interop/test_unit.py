@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 from pathlib import Path
 
@@ -56,3 +57,28 @@ def test_an_ordinary_user_with_the_rights_of_the_unit(topology, daemon, folder):
     assert a.stop() == 0
     assert listener.recv(200).startswith(b"STOPPING=1\n")
     assert "not permitted" not in a.logs()
+
+
+def test_a_watchdog_hears_the_control_thread(topology, daemon):
+    """Three times in WATCHDOG_USEC. A process that stands still says nothing, so that systemd ends it."""
+    a = daemon("esplanade", "a")
+    a.write(pair(topology, inner=4)[0])
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.settimeout(10)
+    listener.bind(str(a.folder / "notify"))
+    a.wrapper = ["env", f"NOTIFY_SOCKET={a.folder / 'notify'}", "WATCHDOG_USEC=600000"]
+    a.launch()
+    assert listener.recv(200).startswith(b"READY=1\n"), a.logs()
+    for _ in range(5):
+        assert listener.recv(200) == b"WATCHDOG=1"
+    a.signal(signal.SIGSTOP)
+    listener.settimeout(2)
+    with pytest.raises(TimeoutError):
+        while True:
+            listener.recv(200)
+    a.signal(signal.SIGCONT)
+    assert listener.recv(200) == b"WATCHDOG=1"
+    listener.settimeout(10)
+    a.stop()
+    while listener.recv(200) == b"WATCHDOG=1":
+        pass

@@ -1,9 +1,13 @@
 """Updown scripts: what they are told, when, and that nobody waits for them."""
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
-from ends import every_end, establish
+from ends import establish, every_end, start
 from harness.process import wait_until
-from harness.settings import pair
+from harness.settings import add_second, pair
 from harness.traffic import Flow, assert_ping
 
 # Each end has its own way to number SAs and to name the device that leads to them. strongSwan's extra variables are of
@@ -77,6 +81,72 @@ def test_nobody_waits_for_a_script(topology, daemon, folder):
     # The end of the gateway is told too.
     assert b.stop() == 0
     assert [call["PLUTO_VERB"] for call in read(calls)] == ["up-client", "down-client"]
+
+
+@pytest.mark.esplanade_only
+def test_a_hanging_script_holds_up_its_own_connection_alone(topology, daemon, folder):
+    settings = pair(topology, inner=4)
+    add_second(*settings)
+    settings[1].child()["updown"] = "sleep 1000"
+    script, calls = recorder(folder, "second")
+    settings[1].child("second", "second-net")["updown"] = script
+    a, _ = establish(daemon, ("esplanade", "esplanade"), settings)
+    a.up("second-net")
+    [call] = wait_until("the call of the other connection", lambda: read(calls))
+    assert (call["PLUTO_VERB"], call["PLUTO_CONNECTION"]) == ("up-client", "second-net")
+
+
+def children_of(parent, command):
+    """The processes of this hidden command that a process has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if int(fields[1]) == parent and command.encode() in arguments:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.esplanade_only
+def test_a_runner_that_ends_is_started_again(topology, daemon, folder):
+    """Nothing is lost: the call under way is made again, and the end is told to the next runner."""
+    settings = pair(topology, inner=4)
+    script, calls = recorder(folder, "b")
+    # The first call does not end by itself.
+    settings[1].child()["updown"] = f"{script}; test -e {folder}/again || sleep 30"
+    a, b = establish(daemon, ("esplanade", "esplanade"), settings)
+    wait_until("the first call", lambda: len(read(calls)) == 1)
+    (folder / "again").touch()
+    [keeper] = children_of(b._process.popen.pid, "updown-keeper")
+    [runner] = children_of(keeper, "updown-runner")
+    os.kill(runner, signal.SIGKILL)
+    wait_until("the call that was under way, again", lambda: len(read(calls)) == 2)
+    wait_until("the line about it", lambda: "was started again" in b.logs())
+    a.down()
+    wait_until("the call of the end", lambda: len(read(calls)) == 3)
+    first, again, end = read(calls)
+    assert first == again and end == {**first, "PLUTO_VERB": "down-client"}
+    assert b.stop() == 0
+    wait_until("the keeper's end", lambda: not children_of(keeper, "updown-runner"))
+
+
+@pytest.mark.esplanade_only
+def test_a_child_whose_script_cannot_be_told_is_refused(topology, daemon, folder):
+    """Each range is 46 subnets, so that there are 2,116 pairs."""
+    settings = pair(topology, inner=4)
+    ranges = ["60.0.0.1-60.255.255.254", "61.0.0.1-61.255.255.254"]
+    for one, (local, remote) in zip(settings, (ranges, reversed(ranges))):
+        one.child().update(local_ts=local, remote_ts=remote)
+    script, calls = recorder(folder, "b")
+    settings[0].child()["start_action"] = "start"
+    settings[1].child()["updown"] = script
+    a, b = start(daemon, ("esplanade", "esplanade"), settings)
+    wait_until("the refusal", lambda: "would be called 2116 times" in b.logs())
+    wait_until("the ends of the SA", lambda: not a.children() and not b.children())
+    assert not read(calls)
 
 
 @pytest.mark.esplanade_only

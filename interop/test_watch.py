@@ -1,5 +1,7 @@
 """Others take rules, routes, devices and nftables tables away: they are put back, and nothing is in the clear meanwhile."""
 
+import ipaddress
+import json
 import re
 import signal
 import time
@@ -10,7 +12,7 @@ from harness.capture import Capture, dissect
 from harness.esplanade import binary
 from harness.namespaces import A, B
 from harness.process import wait_until
-from harness.settings import pair
+from harness.settings import add_second, pair
 from harness.traffic import Flow, assert_ping, ping
 
 pytestmark = [pytest.mark.esplanade_only, pytest.mark.usefixtures("needs_capture")]
@@ -246,6 +248,51 @@ def test_a_peer_whose_address_comes_with_it_is_held_while_it_is_there(topology, 
     b.down()
     a.wait_gone()
     wait_until("nobody has the address", lambda: arrived(topology, folder, B.wan4, A.host4) == 10)
+
+
+def shield(space) -> tuple[int, int]:
+    """How many rules the table has, and how many elements its maps have."""
+    listed = json.loads(space.run(["nft", "-j", "list", "table", "inet", "esplanade-220"]).stdout)["nftables"]
+    maps = [entry["map"].get("elem", []) for entry in listed if "map" in entry]
+    return sum("rule" in entry for entry in listed), sum(map(len, maps))
+
+
+def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology, daemon, folder):
+    """Selectors are elements of maps: the rules stay the same, and what another peer brings is shielded."""
+    settings = pair(topology, inner=4)
+    add_second(*settings)
+    other = str(ipaddress.ip_address(B.wan4) + 100)
+    topology.gw_b.run(["ip", "address", "add", f"{other}/24", "dev", "wan"])
+    for name, child in (("site", "net"), ("second", "second-net")):
+        settings[0].connections[name]["remote_addrs"] = "%any"
+        settings[0].child(name, child).update(local_ts=A.lan4, remote_ts="dynamic")
+        settings[1].child(name, child).update(local_ts="dynamic", remote_ts=A.lan4)
+    settings[1].connections["second"]["local_addrs"] = other
+    children = settings[1].connections["site"]["children"]
+    net = children.pop("net")
+    for number in range(16):
+        ports = range(1000 * (number + 1), 1000 * (number + 1) + 500, 2)
+        selectors = ",".join(f"{A.host4}/32[tcp/{port}]" for port in ports)
+        children[f"net-{number}"] = net | {"remote_ts": selectors}
+    topology.wan.run(["ip", "route", "add", A.lan4, "via", A.wan4])
+    a, b = start(daemon, esplanade_pair, settings)
+    rules, _ = shield(topology.gw_a)
+    for number in range(16):
+        b.up(f"net-{number}")
+    wait_until("all are shielded", lambda: int(a.status()["shield"]["elements"]) >= 4000)
+    after, elements = shield(topology.gw_a)
+    assert after == rules < 60
+    assert elements >= 4000
+    for source in (B.wan4, other):
+        assert arrived(topology, folder, source, A.host4) == 10, "UDP, which no policy names"
+    b.up("second-net")
+    assert arrived(topology, folder, other, A.host4) == 0
+    assert arrived(topology, folder, B.wan4, A.host4) == 10
+    b.down("site")
+    wait_until("the elements go", lambda: int(a.status()["shield"]["elements"]) < 100)
+    assert arrived(topology, folder, other, A.host4) == 0
+    assert shield(topology.gw_a)[0] == rules
+    a.command("status", "--check")
 
 
 @pytest.mark.parametrize("version", [4, 6])

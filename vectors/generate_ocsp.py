@@ -81,9 +81,12 @@ def openssl(label):
         return "Response verify OK" in result.stderr
 
 
-def case(title, given, strict, relaxed, *, lists=(), trusts=False, says=None, reason=None):
-    """`trusts`: the configuration trusts the stranger as a responder."""
+def case(title, given, strict, relaxed, *, sent=None, lists=(), trusts=False, says=None, reason=None):
+    """`sent`: what follows under `strict` if the peer sends the answers. `trusts`: the configuration trusts the stranger as
+    a responder."""
     one = {"name": title, "answers": given, "crls": list(lists), "strict": strict, "relaxed": relaxed}
+    if sent is not None:
+        one["sent"] = sent
     if trusts:
         one["trusts"] = "stranger"
     if says:
@@ -128,6 +131,7 @@ answer("unknown", UNKNOWN)
 answer("stale", start=-9 * DAY, end=-DAY)
 answer("early", start=HOUR)
 answer("skewed", start=2 * MINUTE)
+answer("good-yesterday", start=-25 * HOUR, end=9 * DAY)
 answer("no-end", start=-5 * MINUTE, end=None)
 answer("no-end-old", start=-15 * MINUTE, end=None)
 answer("about-other", about="other")
@@ -159,6 +163,8 @@ case("revoked since the good answer", ["good-older", "lists"], False, False, lis
 case("good after the revocation", ["lists", "good-newest"], True, True, lists=LISTS)
 case("unknown", ["unknown"], False, True, lists=LISTS)
 case("stale", ["stale"], False, True, lists=LISTS)
+case("made the day before", ["good-yesterday"], True, True, sent=False, lists=LISTS,
+     reason="a peer chooses among the answers that it ever had, so that those that it sends count for a day")
 case("too early", ["early"], False, True, lists=LISTS)
 case("clocks differ by two minutes", ["skewed"], True, True, lists=LISTS)
 case("no next update", ["no-end"], True, True, lists=LISTS)
@@ -184,6 +190,29 @@ case("it speaks for itself", ["itself"], False, True, lists=LISTS)
 case("forged", ["forged"], False, True, lists=LISTS)
 case("a stranger's newer answer changes nothing", ["stranger", "lists"], False, False, lists=LISTS, says="was revoked")
 
+# What a peer can make itself: authorities of the issuer's name, and answers that name responders of that name.
+flood = {"certificates": [], "answers": []}
+MADE = {"subject_name": name("ca"), "issuer_name": name("ca")}
+
+
+def made_up(purpose=None):
+    own = ec.generate_private_key(ec.SECP256R1())
+    builder = (x509.CertificateBuilder(**MADE, public_key=own.public_key(), serial_number=x509.random_serial_number())
+               .not_valid_before(TIME - DAY).not_valid_after(TIME + 365 * DAY))
+    extension = x509.ExtendedKeyUsage([purpose]) if purpose else x509.BasicConstraints(True, None)
+    return own, builder.add_extension(extension, not purpose).sign(own, hashes.SHA256())
+
+
+for at in range(29):
+    flood["certificates"].append(made_up()[1].public_bytes(DER))
+for at in range(8):
+    own, responder = made_up(ExtendedKeyUsageOID.OCSP_SIGNING)
+    builder = ocsp.OCSPResponseBuilder().add_response(certificates["leaf"], certificates["ca"], hashes.SHA1(), GOOD,
+                                                      TIME + at * MINUTE / 8, TIME + 3 * DAY, None, None)
+    builder = builder.responder_id(ocsp.OCSPResponderEncoding.NAME, responder)
+    builder = builder.certificates([responder, made_up(ExtendedKeyUsageOID.OCSP_SIGNING)[1]])
+    flood["answers"].append(builder.sign(own, hashes.SHA256()).public_bytes(DER))
+
 lines = ["{", ' "source": "vectors/generate_ocsp.py (cryptography, verdicts of OpenSSL 3.0)",', f' "now": {NOW},']
 encoded = {label: one.public_bytes(DER) for label, one in certificates.items()}
 request = ocsp.OCSPRequestBuilder().add_certificate(certificates["leaf"], certificates["ca"], hashes.SHA1()).build()
@@ -191,6 +220,8 @@ for kind, things in (("certificates", encoded), ("answers", answers), ("crls", c
                      ("requests", {"leaf": request.public_bytes(DER)})):
     texts = (f'  {json.dumps(label)}: "{base64.b64encode(thing).decode()}"' for label, thing in things.items())
     lines += [f' "{kind}": {{', ",\n".join(texts), " },"]
+floods = (f'  {json.dumps(kind)}: {json.dumps([base64.b64encode(der).decode() for der in things])}' for kind, things in flood.items())
+lines += [' "flood": {', ",\n".join(floods), " },"]
 secret = keys["leaf"].private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 lines += [f' "leaf_key": {json.dumps(secret.decode())},', ' "cases": [', ",\n".join(f"  {json.dumps(one)}" for one in cases), " ]", "}"]
 OUT.write_text("\n".join(lines) + "\n")

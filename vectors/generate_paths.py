@@ -2,6 +2,7 @@
 """Writes vectors/paths: certification paths and whether they are valid.
 
   generate_paths.py              openssl.json, new random keys; the verdicts are those of `openssl verify -policy anyPolicy`
+  generate_paths.py hashes       hashes.json, new random keys: RSA signatures with each hash, and OpenSSL's verdicts
   generate_paths.py crls FOLDER  pkits-crls.json, from NIST's PKITS (FOLDER has certs/*.crt and crls/*.crl): the tests that are
                                  about CRLs, with a CRL demanded of every certificate
   generate_paths.py pkits FOLDER pkits.json, from NIST's PKITS (2048 bits; FOLDER has certs/*.crt): its expected results, where
@@ -24,7 +25,7 @@ import tempfile
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 ANY_POLICY = "2.5.29.32.0"
@@ -317,6 +318,24 @@ def from_openssl():
     write("openssl.json", f"vectors/generate_paths.py (cryptography, verdicts of {version})", maker.certificates, maker.cases)
 
 
+def from_hashes():
+    """A root, and a certificate for each hash: as it is, and with the content of another."""
+    maker = Maker()
+    root = maker.keys["root"] = rsa.generate_private_key(65537, 2048)
+    maker.make("root", None)
+    builder = (x509.CertificateBuilder().subject_name(name("peer")).issuer_name(name("root"))
+               .public_key(maker.key("peer").public_key()).not_valid_before(TIME - DAY).not_valid_after(TIME + 365 * DAY))
+    for at, one in enumerate((hashes.SHA224, hashes.SHA256, hashes.SHA384, hashes.SHA512, hashes.SHA3_256, hashes.SHA3_384,
+                              hashes.SHA3_512)):
+        ders = [builder.serial_number(100 + at).sign(root, one()).public_bytes(serialization.Encoding.DER)
+                for at in (at, at + 50)]
+        end = -root.key_size // 8
+        for label, der in ((one.name, ders[0]), (f"{one.name} over something else", ders[0][:end] + ders[1][end:])):
+            maker.certificates[label] = der
+            maker.case(label, [label], "root")
+    write("hashes.json", "vectors/generate_paths.py hashes (cryptography, verdicts of OpenSSL)", maker.certificates, maker.cases)
+
+
 # --- PKITS ----------------------------------------------------------------------------------------
 
 # What CRLs decide, and DSA.
@@ -410,6 +429,8 @@ def from_pkits_crls(folder):
 
 if sys.argv[1:2] == ["pkits"]:
     from_pkits(sys.argv[2])
+elif sys.argv[1:2] == ["hashes"]:
+    from_hashes()
 elif sys.argv[1:2] == ["crls"]:
     from_pkits_crls(sys.argv[2])
 else:

@@ -133,6 +133,9 @@ certificate("ca-no-crl", "ca", "root", CA, usage=("key_cert_sign",))
 # Another key of the authority, for its CRLs.
 certificate("ca-signer", "ca", "root", 0x23, usage=("crl_sign",), subject_key="signer", ca=False)
 
+# Another authority with the same name.
+certificate("ca-twin", "ca", "ca", 0x24, subject_key="twin", signer="twin")
+
 KEY = x509.ReasonFlags.key_compromise
 HOLD = x509.ReasonFlags.certificate_hold
 REMOVE = x509.ReasonFlags.remove_from_crl
@@ -169,6 +172,7 @@ crl("rest", "ca", idp={"only_some_reasons": rest})
 crl("delta", "ca", number=7, base=5)
 crl("delta-lists", "ca", revoked=[(LEAF, KEY)], number=7, base=5)
 crl("delta-removes", "ca", revoked=[(LEAF, REMOVE)], number=7, base=5)
+crl("twice", "ca", revoked=[(LEAF, HOLD), (LEAF, KEY)])
 crl("delta-removes-stale", "ca", revoked=[(LEAF, REMOVE)], number=7, base=5, start=-2 * DAY, end=-HOUR)
 crl("delta-far", "ca", number=9, base=8)
 crl("delta-far-lists", "ca", revoked=[(LEAF, None)], number=9, base=8)
@@ -176,8 +180,10 @@ crl("delta-far-removes", "ca", revoked=[(LEAF, REMOVE)], number=9, base=8)
 crl("newest", "ca", number=8)
 crl("by-signer", "ca", signer="signer")
 crl("by-signer-lists", "ca", revoked=[(LEAF, None)], signer="signer")
+crl("by-twin", "ca", signer="twin")
+crl("by-twin-lists", "ca", revoked=[(LEAF, None)], signer="twin")
 
-TWO = "two CRLs of one issuer: OpenSSL takes one that it finds"
+ENDS_HOLDS = "RFC 5280 section 5.3.1: a removal ends a hold, or says that the certificate has expired"
 case("no CRL", [], False, True, True, says="there is no CRL")
 case("no CRL, but a URI of one", [], False, False, True, leaf="leaf-crl")
 case("no CRL, but a URI of a responder", [], False, False, True, leaf="leaf-ocsp")
@@ -219,6 +225,10 @@ case("a point for some reasons", ["root", "point"], False, False, True, leaf="le
 case("delta", ["root", "empty", "delta"], True, True, True)
 case("delta lists the leaf", ["root", "empty", "delta-lists"], False, False, False, says="was revoked")
 case("delta removes the leaf", ["root", "hold", "delta-removes"], True, True, True)
+case("delta removes what is no hold", ["root", "lists", "delta-removes"], False, False, False, says="keyCompromise",
+     reason=ENDS_HOLDS)
+case("delta removes what is on hold and compromised", ["root", "twice", "delta-removes"], False, False, False,
+     says="keyCompromise", reason=ENDS_HOLDS)
 case("a stale delta removes nothing", ["root", "hold", "delta-removes-stale"], False, False, False, says="was revoked",
      reason="OpenSSL obeys a delta that has expired; here a removal counts only while the delta is current")
 case("a delta of a later base removes nothing", ["root", "hold", "delta-far-removes"], False, False, False, says="was revoked")

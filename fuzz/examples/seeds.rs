@@ -6,6 +6,8 @@ mod ace;
 mod attributes;
 #[path = "seeds/auth.rs"]
 mod auth;
+#[path = "seeds/cost.rs"]
+mod cost;
 #[path = "seeds/others.rs"]
 mod others;
 #[path = "seeds/revocation.rs"]
@@ -51,6 +53,7 @@ fn main() -> std::io::Result<()> {
     ace::write(&corpus)?;
     attributes::write(&corpus)?;
     auth::write(&corpus)?;
+    cost::write(&corpus)?;
     others::write(&corpus)?;
     revocation::write(&corpus)?;
     revocation::write_ocsp(&corpus)?;

@@ -68,7 +68,7 @@ fn check_file(content: &[u8]) {
     }
 }
 
-struct World {
+pub(crate) struct World {
     store: AttributeStore,
     holder: Certificate,
     /// The signed part of every attribute certificate of the authorities.
@@ -79,7 +79,7 @@ struct World {
 }
 
 impl World {
-    fn get() -> &'static Self {
+    pub(crate) fn get() -> &'static Self {
         static WORLD: OnceLock<World> = OnceLock::new();
         WORLD.get_or_init(Self::new)
     }
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// The groups that the attribute certificates prove.
-    fn prove(&self, all: &[Vec<u8>], policy: RevocationPolicy) -> Vec<GroupName> {
+    pub(crate) fn prove(&self, all: &[Vec<u8>], policy: RevocationPolicy) -> Vec<GroupName> {
         let payloads: Vec<Cert> = (all.iter().cloned())
             .map(|data| Cert {
                 encoding: CertEncoding::X509_ATTRIBUTE,
@@ -131,6 +131,7 @@ impl World {
             revocation: Revocation {
                 policy,
                 store: &nothing,
+                asked: true,
             },
             is_ours: &|name| *name == Identity::Fqdn("gw.example.org".to_owned()),
         };

@@ -27,6 +27,7 @@ fn relaxed() -> Revocation<'static> {
     Revocation {
         policy: RevocationPolicy::Relaxed,
         store: &NOTHING_KNOWN,
+        asked: true,
     }
 }
 
@@ -243,8 +244,8 @@ pub const OCTETS: &[u8] = b"what both sides saw";
 /// The subject of the authority whose key is known.
 pub const AUTHORITY: &str = "CN=authority";
 
-struct World {
-    authorities: Authorities,
+pub(crate) struct World {
+    pub(crate) authorities: Authorities,
     /// The hash of the key that has issued the certificate of `issuer`.
     root: [u8; 20],
     identities: Vec<Identity>,
@@ -337,7 +338,7 @@ pub fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 impl World {
-    fn get() -> &'static Self {
+    pub(crate) fn get() -> &'static Self {
         static WORLD: OnceLock<World> = OnceLock::new();
         WORLD.get_or_init(Self::new)
     }
@@ -392,7 +393,11 @@ impl World {
         }
     }
 
-    fn verify(&self, certificates: &[Cert], identity: &Identity) -> Option<VerifiedPeer> {
+    pub(crate) fn verify(
+        &self,
+        certificates: &[Cert],
+        identity: &Identity,
+    ) -> Option<VerifiedPeer> {
         let payloads: Vec<&Cert> = certificates.iter().collect();
         let mut sent = PeerCertificates::new(&payloads);
         match self.authorities.verify(

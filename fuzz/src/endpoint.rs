@@ -12,7 +12,7 @@ use esplanade_testkit::net::{Conditions, Network};
 
 // This module's model of the data plane checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
-mod common;
+pub(crate) mod common;
 mod ephemeral;
 use common::{A, B, Pair, Side, change_connection, config, default_configs};
 use ephemeral::Repeatable;
@@ -84,7 +84,7 @@ impl Run {
             let numbers = Repeatable::new(seed);
             Side::with_host(name, address, config, start, seed, |host| {
                 host.random = Box::new(numbers.clone());
-                host.key_exchange = Box::new(numbers);
+                host.key_exchange = Arc::new(numbers);
             })
         };
         let pair = Pair {

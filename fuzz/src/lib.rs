@@ -4,11 +4,13 @@
 mod ace;
 mod attributes;
 pub mod auth;
+pub mod cost;
 mod endpoint;
 mod esp;
 mod gateway;
 mod packets;
 mod revocation;
+mod steps;
 mod walks;
 
 use std::sync::OnceLock;
@@ -25,6 +27,7 @@ use esplanade_ike::wire::{
 pub use ace::{ace_bitstream, ace_packed};
 pub use attributes::attributes;
 pub use auth::{auth_signature, certificates, identity};
+pub use cost::cost;
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
@@ -43,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("auth_signature", auth_signature),
     ("certificates", certificates),
     ("config_parse", config_parse),
+    ("cost", cost),
     ("esp_inbound", esp_inbound),
     ("fragments", fragments),
     ("identity", identity),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_fuzz::TARGETS;
 
-const FILES_MAX: usize = 240;
+const FILES_MAX: usize = 300;
 const VARIATIONS: u64 = 300;
 /// The time in which one input must be done, even on a slow machine in a debug build.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);

@@ -42,7 +42,7 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
         self._identities: dict[tuple[str, str], Identity] = {}
-        self._crls = 0
+        self.crls = 0
         if issuer:
             issuer.issue(self._key, name, self.certificate, "keyUsage=keyCertSign,cRLSign\n"
                                                             "basicConstraints=critical,CA:TRUE\n", kind)
@@ -96,15 +96,15 @@ class Authority:
     def _serial(identity: Identity) -> str:
         return run(["openssl", "x509", "-in", identity.certificate, "-noout", "-serial"]).stdout.strip().split("=")[1]
 
-    def crl(self, *revoked: Identity) -> Path:
-        """A new CRL that lists these."""
-        self._crls += 1
-        stem = self.folder / f"{self.name}-{self._crls}"
+    def crl(self, *revoked: Identity, extensions: str = "") -> Path:
+        """A new CRL that lists these. Its number is one more than that of the last."""
+        self.crls += 1
+        stem = self.folder / f"{self.name}-{self.crls}"
         config, index, number, file = (stem.with_suffix(s) for s in (".conf", ".index", ".number", ".crl"))
         index.write_text("")
-        number.write_text(f"{self._crls:02x}\n")
+        number.write_text(f"{self.crls:02x}\n")
         config.write_text(f"[ca]\ndefault_ca = d\n[d]\ndatabase = {index}\ncrlnumber = {number}\ndefault_md = default\n"
-                          "crl_extensions = extensions\n[extensions]\nauthorityKeyIdentifier = keyid\n")
+                          f"crl_extensions = extensions\n[extensions]\nauthorityKeyIdentifier = keyid\n{extensions}")
         command = ["openssl", "ca", "-config", config, "-cert", self.certificate, "-keyfile", self._key]
         for identity in revoked:
             run([*command, "-revoke", identity.certificate, "-crl_reason", "keyCompromise"])

@@ -74,35 +74,43 @@ impl Batch {
         self.used = self.used.min(offset);
     }
 
-    /// Becomes a copy of another batch, whose arena has the same length. Without `front` all taken bytes are copied;
-    /// otherwise each job's bytes and `front` bytes before them.
-    pub fn copy_from(&mut self, other: &Self, front: Option<usize>) {
+    /// Becomes a copy of another batch. Without `front` all taken bytes are copied; otherwise each job's bytes and
+    /// `front` bytes before them. Returns false, and empties the batch, if a part does not fit: what an earlier batch
+    /// has left in the arena must not be sealed under a packet's number.
+    #[must_use = "a batch that was not copied is empty"]
+    pub fn copy_from(&mut self, other: &Self, front: Option<usize>) -> bool {
         self.direction = other.direction;
         self.jobs.clone_from(&other.jobs);
         self.keys = other.keys.clone();
         self.used = other.used;
-        let mut copy = |start: usize, end: usize| {
-            let places = (
-                self.buffer.get_mut(start..end),
-                other.buffer.get(start..end),
-            );
-            if let (Some(to), Some(from)) = places {
-                to.copy_from_slice(from);
-            }
+        let mut copy = |start: usize, end: Option<usize>| {
+            let to = self.buffer.get_mut(start..end?)?;
+            to.copy_from_slice(other.buffer.get(start..end?)?);
+            Some(())
         };
-        let Some(front) = front else {
-            return copy(0, other.used);
+        let copied = match front {
+            None => copy(0, Some(other.used)),
+            Some(front) => other.jobs.iter().try_for_each(|job| {
+                let start = job.esp as usize;
+                copy(
+                    start.saturating_sub(front),
+                    start.checked_add(job.len as usize),
+                )
+            }),
         };
-        for job in &other.jobs {
-            let start = job.esp as usize;
-            copy(start.saturating_sub(front), start + job.len as usize);
+        // Later packets are reserved behind what is used.
+        let fits = copied.is_some() && other.used <= self.buffer.len();
+        if !fits {
+            self.clear();
         }
+        fits
     }
 
     /// Returns a copy on the heap.
     pub fn copied(&self) -> Self {
         let mut copied = Self::new(self.direction, self.buffer.len(), self.jobs.len());
-        copied.copy_from(self, None);
+        // The arena has the length of the other's, which the bytes in use do not exceed.
+        let _ = copied.copy_from(self, None);
         copied
     }
 

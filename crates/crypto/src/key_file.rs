@@ -8,6 +8,8 @@ use zeroize::Zeroize;
 
 use crate::secret::Secret;
 
+mod iterations;
+
 /// The reason why a file gives no private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFileError {
@@ -15,6 +17,11 @@ pub enum KeyFileError {
     Passphrase,
     #[error("the passphrase does not decrypt it, or its form is not supported")]
     NotDecrypted,
+    /// The number stands in the file, so that a file could ask for hours.
+    #[error(
+        "its passphrase is to be hashed {wanted} times, and {left} times are left for all files"
+    )]
+    Iterations { wanted: u64, left: u64 },
     #[error("it contains no private key")]
     NoPrivateKey,
     #[error("memory is short")]
@@ -30,14 +37,17 @@ pub struct Pkcs12 {
     pub certificates: Vec<Vec<u8>>,
 }
 
+/// The label of a private key in PEM that a passphrase encrypts as PKCS#8 has it.
+const ENCRYPTED_LABEL: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
+
 /// Tells whether a file contains a private key that needs a passphrase: PEM that says so, or PKCS#8 in DER.
 pub fn is_encrypted(file: &[u8]) -> bool {
-    const MARKS: [&[u8]; 2] = [
-        b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
-        b"Proc-Type: 4,ENCRYPTED",
-    ];
-    let has = |mark: &[u8]| file.windows(mark.len()).any(|window| window == mark);
-    MARKS.into_iter().any(has) || is_encrypted_der(file)
+    const MARKS: [&[u8]; 2] = [ENCRYPTED_LABEL, b"Proc-Type: 4,ENCRYPTED"];
+    MARKS.into_iter().any(|mark| contains(file, mark)) || is_encrypted_der(file)
+}
+
+fn contains(file: &[u8], mark: &[u8]) -> bool {
+    file.windows(mark.len()).any(|window| window == mark)
 }
 
 /// EncryptedPrivateKeyInfo begins with the sequence of an algorithm, every other form of a private key with a number
@@ -51,17 +61,52 @@ fn is_encrypted_der(file: &[u8]) -> bool {
     rest.get(long) == Some(&SEQUENCE)
 }
 
-/// Decrypts a private key. Returns it as PKCS#8 in DER.
-pub fn decrypt(file: &[u8], passphrase: &Secret) -> Result<Secret, KeyFileError> {
-    let key = match is_encrypted_der(file) {
-        true => EvpKey::from_encrypted_der(file, passphrase),
-        false => EvpKey::from_encrypted_pem(file, passphrase)?,
-    };
+/// Decrypts a private key. Returns it as PKCS#8 in DER. `iterations_left` bounds how often passphrases are hashed for
+/// several files together: a processor does that two to five million times in a second.
+pub fn decrypt(
+    file: &[u8],
+    passphrase: &Secret,
+    iterations_left: &mut u64,
+) -> Result<Secret, KeyFileError> {
+    if is_encrypted_der(file) {
+        return decrypt_der(file, passphrase, iterations_left);
+    }
+    if contains(file, ENCRYPTED_LABEL) {
+        let der = encrypted_der(file, passphrase)?.ok_or(KeyFileError::NotDecrypted)?;
+        return decrypt_der(&der, passphrase, iterations_left);
+    }
+    // The older form hashes its passphrase once.
+    let key = EvpKey::from_encrypted_pem(file, passphrase)?;
     key.ok_or(KeyFileError::NotDecrypted)?.to_pkcs8()
 }
 
-/// Opens a PKCS#12 file.
-pub fn open_pkcs12(file: &[u8], passphrase: &Secret) -> Result<Pkcs12, KeyFileError> {
+fn decrypt_der(
+    file: &[u8],
+    passphrase: &Secret,
+    iterations_left: &mut u64,
+) -> Result<Secret, KeyFileError> {
+    take_iterations(file, iterations_left)?;
+    let key = EvpKey::from_encrypted_der(file, passphrase);
+    key.ok_or(KeyFileError::NotDecrypted)?.to_pkcs8()
+}
+
+/// Takes all that the file, in DER or BER, asks for from what is left. Returns an error, and takes nothing, if that is too
+/// much.
+fn take_iterations(file: &[u8], iterations_left: &mut u64) -> Result<(), KeyFileError> {
+    let (wanted, left) = (iterations::iterations(file), *iterations_left);
+    *iterations_left = left
+        .checked_sub(wanted)
+        .ok_or(KeyFileError::Iterations { wanted, left })?;
+    Ok(())
+}
+
+/// Opens a PKCS#12 file. `iterations_left` is as for [`decrypt`].
+pub fn open_pkcs12(
+    file: &[u8],
+    passphrase: &Secret,
+    iterations_left: &mut u64,
+) -> Result<Pkcs12, KeyFileError> {
+    take_iterations(file, iterations_left)?;
     let passphrase = c_string(passphrase)?;
     let certificates = CertificateStack::new()?;
     let mut key = ptr::null_mut();
@@ -106,6 +151,48 @@ fn c_string(passphrase: &Secret) -> Result<Passphrase, KeyFileError> {
         .map_err(|_| KeyFileError::Passphrase)
 }
 
+/// Opens PEM in memory. `file` must outlive what this returns, which has to be freed.
+fn open_pem(file: &[u8]) -> Result<NonNull<lc::BIO>, KeyFileError> {
+    let len = isize::try_from(file.len()).map_err(|_| KeyFileError::Memory)?;
+    // SAFETY: the bytes of `file` outlive the BIO, as the caller makes sure.
+    let bio = unsafe { lc::BIO_new_mem_buf(file.as_ptr().cast(), len as lc::ossl_ssize_t) };
+    NonNull::new(bio).ok_or(KeyFileError::Memory)
+}
+
+/// Returns the content, in DER, of the first PKCS#8 key in PEM that a passphrase encrypts.
+fn encrypted_der(file: &[u8], passphrase: &Secret) -> Result<Option<Vec<u8>>, KeyFileError> {
+    let passphrase = c_string(passphrase)?;
+    let bio = open_pem(file)?;
+    let text: *const c_void = passphrase.0.as_ptr().cast();
+    let (mut data, mut len) = (ptr::null_mut(), 0);
+    // SAFETY: the BIO is ours, and the label and the passphrase end with zero bytes. Without a callback the library only
+    // reads the passphrase, which headers in front of the key may ask for.
+    let found = unsafe {
+        let found = lc::PEM_bytes_read_bio(
+            &mut data,
+            &mut len,
+            ptr::null_mut(),
+            c"ENCRYPTED PRIVATE KEY".as_ptr(),
+            bio.as_ptr(),
+            None,
+            text.cast_mut(),
+        );
+        lc::BIO_free(bio.as_ptr());
+        found
+    };
+    forget_errors();
+    if found != 1 {
+        return Ok(None);
+    }
+    // SAFETY: the library gave `len` bytes to us.
+    unsafe {
+        let content = std::slice::from_raw_parts(data, usize::try_from(len).unwrap_or_default());
+        let content = content.to_vec();
+        lc::OPENSSL_free(data.cast());
+        Ok(Some(content))
+    }
+}
+
 fn bytes_to_parse(bytes: &[u8]) -> lc::CBS {
     let mut cbs = lc::CBS {
         data: ptr::null(),
@@ -147,10 +234,7 @@ impl EvpKey {
 
     fn from_encrypted_pem(file: &[u8], passphrase: &Secret) -> Result<Option<Self>, KeyFileError> {
         let passphrase = c_string(passphrase)?;
-        let len = isize::try_from(file.len()).map_err(|_| KeyFileError::Memory)?;
-        // SAFETY: the bytes of `file` outlive the BIO, which is freed below.
-        let bio = unsafe { lc::BIO_new_mem_buf(file.as_ptr().cast(), len as lc::ossl_ssize_t) };
-        let bio = NonNull::new(bio).ok_or(KeyFileError::Memory)?;
+        let bio = open_pem(file)?;
         let text: *const c_void = passphrase.0.as_ptr().cast();
         // SAFETY: without a callback the library takes the argument for a passphrase that ends with a zero byte, and
         // only reads it.
@@ -271,8 +355,25 @@ mod tests {
     }
 
     #[test]
+    fn no_passphrase_is_hashed_more_often_than_is_left() {
+        let mut left = 5_000;
+        let asks_for = |count: &[u8; 2]| [&b"\x30\x06\x04\x00\x02\x02"[..], count].concat();
+        let file = [&b"\x30\x08"[..], &asks_for(b"\x08\x00")].concat();
+        let passphrase = Secret::from(&b"x"[..]);
+        let mut opened = || decrypt(&file, &passphrase, &mut left).err();
+        assert_eq!(opened(), Some(KeyFileError::NotDecrypted));
+        assert_eq!(opened(), Some(KeyFileError::NotDecrypted));
+        let refused = KeyFileError::Iterations {
+            wanted: 2048,
+            left: 904,
+        };
+        assert_eq!(opened(), Some(refused));
+    }
+
+    #[test]
     fn hostile_files_give_an_error() {
         let passphrase = Secret::from(&b"secret"[..]);
+        let left = &mut 1;
         for file in [
             &b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n"
                 [..],
@@ -280,14 +381,14 @@ mod tests {
             b"",
         ] {
             assert_eq!(
-                decrypt(file, &passphrase).err(),
+                decrypt(file, &passphrase, left).err(),
                 Some(KeyFileError::NotDecrypted)
             );
-            assert!(open_pkcs12(file, &passphrase).is_err());
+            assert!(open_pkcs12(file, &passphrase, left).is_err());
         }
         let zero = Secret::from(&b"a\0b"[..]);
         assert_eq!(
-            open_pkcs12(b"", &zero).err(),
+            open_pkcs12(b"", &zero, left).err(),
             Some(KeyFileError::Passphrase)
         );
     }

@@ -35,7 +35,7 @@ pub mod material;
 mod plain;
 pub mod prefetch;
 pub mod random;
-pub mod rsa_sha1;
+pub mod rsa_pkcs1;
 pub mod secret;
 pub mod selection;
 pub mod self_test;

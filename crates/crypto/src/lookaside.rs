@@ -328,6 +328,7 @@ fn run_kernel<'a, K: RecordKernel + 'a>(
                 to,
                 len,
                 tag: record.tag,
+                unsealed: false,
             },
         );
         if waiting.is_full() {
@@ -351,7 +352,7 @@ fn flush<K: RecordKernel>(
         // SAFETY: a key of the tier was made, so the machine has it; the records borrow their buffers for longer than
         // the call.
         Direction::Seal => unsafe {
-            waiting.seal(|number, tag| results.push((number, JobStatus::Done, tag)));
+            waiting.seal(|number, status, tag| results.push((number, status, tag)));
         },
         // SAFETY: same as above.
         Direction::Open => unsafe {

@@ -121,6 +121,70 @@ fn jobs_outside_the_batch_are_malformed() {
     );
 }
 
+/// A batch of packets side by side, unsealed.
+fn unsealed(transform: Transform, jobs: usize) -> Batch {
+    let len = packet(transform, 0, 2, 0x11).len();
+    let mut batch = Batch::new(Direction::Seal, len * jobs, jobs);
+    batch.keys.insert(0, Arc::new(key(transform, false, 1)));
+    for number in 0..jobs {
+        let at = batch.reserve(len).expect("there is room");
+        let packet = packet(transform, number as u64, 2, 0x11);
+        batch.buffer[at..at + len].copy_from_slice(&packet);
+        batch.jobs.push(Job {
+            sequence: number as u64,
+            ..job(0, at as u32, len as u32)
+        });
+    }
+    batch
+}
+
+fn statuses(batch: &Batch) -> Vec<JobStatus> {
+    batch.jobs.iter().map(|job| job.status).collect()
+}
+
+/// Every status goes to its own job, whatever else is in the list, and a packet is sealed once.
+#[test]
+fn some_jobs_of_a_batch_are_done_and_no_others() {
+    use JobStatus::{Done, Malformed, Pending};
+    for transform in Transform::ESP {
+        let mut all = unsealed(transform, 5);
+        let plain = all.copied();
+        cpu::process(&mut all);
+        let mut some = plain.copied();
+        some.jobs[3].len = 7;
+        cpu::process_some(&mut some, &[9, 3, 1, u32::MAX, 4, 1, 3, 4]);
+        assert_eq!(statuses(&some), [Pending, Done, Pending, Malformed, Done]);
+        for (number, job) in some.jobs.iter().enumerate() {
+            let at = all.jobs[number].esp as usize..;
+            let len = all.jobs[number].len as usize;
+            let expected = if job.status == Done { &all } else { &plain };
+            let packet = &some.buffer[at.clone()][..len];
+            assert_eq!(packet, &expected.buffer[at][..len], "packet {number}");
+        }
+    }
+}
+
+/// What an earlier batch has left in an arena must not be sealed under a later packet's number.
+#[test]
+fn a_copy_that_does_not_fit_is_empty() {
+    let other = unsealed(Transform::ESP[0], 3);
+    let left = [0xee; 1000];
+    for (room, fits) in [(other.used(), true), (other.used() - 1, false)] {
+        for front in [None, Some(0), Some(8)] {
+            let mut copy = Batch::new(Direction::Open, room, 3);
+            copy.buffer.copy_from_slice(&left[..room]);
+            assert_eq!(copy.copy_from(&other, front), fits, "{room} {front:?}");
+            match fits {
+                true => {
+                    assert_eq!(copy.direction, Direction::Seal);
+                    assert_eq!(copy.buffer[..], other.buffer[..]);
+                }
+                false => assert_eq!((copy.jobs.len(), copy.used()), (0, 0)),
+            }
+        }
+    }
+}
+
 #[test]
 fn the_queue_is_bounded_and_in_order() {
     let mut engine = CpuEngine::new(2).expect("the self test passes");

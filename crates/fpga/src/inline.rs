@@ -384,9 +384,8 @@ impl<D: Device> InLine<D> {
     /// Returns the events to report when the core is lost: its SAs carry nothing any more.
     pub fn lost(&self) -> Vec<Event> {
         let sealing = self.sealing.values().filter_map(|s| s.sa.upgrade());
-        let hard =
-            |sa: Arc<OutboundSa>| lifetime(SaDirection::Outbound, &sa.common, LifetimeEvent::Hard);
-        sealing.map(hard).collect()
+        let end = |sa: Arc<OutboundSa>| ended(SaDirection::Outbound, &sa.common);
+        sealing.map(end).collect()
     }
 
     /// Takes the next event that the core reports: sequence numbers that come to their end.
@@ -429,6 +428,13 @@ impl<D: Device> InLine<D> {
 
 /// The last 32-bit sequence number.
 const SEQUENCE_LAST: u64 = u32::MAX as u64;
+
+/// The end of an SA that the core does not carry any more.
+fn ended(direction: SaDirection, common: &SaCommon) -> Event {
+    // If the event is lost, it comes again because it is raised.
+    let _ = common.lifetime.raise(LifetimeEvent::Hard);
+    lifetime(direction, common, LifetimeEvent::Hard)
+}
 
 fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> Event {
     Event::Lifetime {

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use serde::Serialize;
+use socket2::{Domain, Socket, Type};
 
 /// Starts this program with a hidden command. Returns the gateway's end of the socket.
 pub fn spawn(command: &str) -> io::Result<UnixStream> {
@@ -15,15 +16,32 @@ pub fn spawn(command: &str) -> io::Result<UnixStream> {
     start(command).map(|(socket, _)| socket)
 }
 
+/// Does the same with a socket that keeps messages apart: each write is a message, and each read gives one.
+pub fn spawn_for_packets(command: &str) -> io::Result<UnixStream> {
+    let (ours, theirs) = packet_pair()?;
+    start_at(command, theirs)?;
+    Ok(ours)
+}
+
 /// Does the same for a process that the caller waits for.
 pub fn start(command: &str) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let child = Command::new("/proc/self/exe")
+    Ok((ours, start_at(command, theirs)?))
+}
+
+/// Starts this program with a hidden command, at the other end of a socket.
+pub fn start_at(command: &str, socket: impl Into<OwnedFd>) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
         .arg(command)
-        .stdin(OwnedFd::from(theirs))
+        .stdin(socket.into())
         .process_group(0)
-        .spawn()?;
-    Ok((ours, child))
+        .spawn()
+}
+
+/// The two ends of a socket that keeps messages apart.
+pub fn packet_pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
+    Ok((OwnedFd::from(ours).into(), OwnedFd::from(theirs).into()))
 }
 
 /// A message in JSON, on a line of its own.

@@ -24,6 +24,7 @@ pub mod notify;
 pub mod output;
 pub mod pool;
 pub mod private;
+pub mod rate;
 pub mod share;
 pub mod status;
 pub mod tokens;

@@ -5,18 +5,51 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
 
 /// The socket of the service manager, if a service manager started the gateway.
 #[derive(Debug, Default)]
 pub struct Manager {
     socket: Option<OsString>,
+    watchdog: Option<Watchdog>,
+}
+
+/// The service manager ends a gateway that says nothing for some time.
+#[derive(Debug)]
+struct Watchdog {
+    /// A third of that time.
+    interval: Duration,
+    due: Instant,
 }
 
 impl Manager {
     /// Returns the service manager that the environment names.
     pub fn from_environment() -> Self {
-        let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
-        Self { socket }
+        let text = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let number = |name| text(name)?.to_str()?.parse().ok();
+        let is_ours = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(std::process::id()));
+        let interval = number("WATCHDOG_USEC").filter(|time| is_ours && *time > 0);
+        let watchdog = interval.map(|time| Watchdog {
+            interval: Duration::from_micros(time) / 3,
+            due: Instant::now(),
+        });
+        let socket = text("NOTIFY_SOCKET");
+        Self { socket, watchdog }
+    }
+
+    /// Returns the time, at most `other`, at which [`Self::keep_alive`] is to be called.
+    pub fn deadline(&self, other: Instant) -> Instant {
+        let watchdog = self.watchdog.as_ref();
+        watchdog.map_or(other, |watchdog| watchdog.due.min(other))
+    }
+
+    /// Tells a watchdog that the control thread is at work (WATCHDOG=1), where the time has come.
+    pub fn keep_alive(&mut self, now: Instant) {
+        let Some(watchdog) = self.watchdog.as_mut().filter(|one| one.due <= now) else {
+            return;
+        };
+        watchdog.due = now + watchdog.interval;
+        self.send_state("WATCHDOG=1");
     }
 
     /// Reports that the gateway negotiates SAs and carries packets.
@@ -70,7 +103,10 @@ mod tests {
             (by_path, path.into_os_string()),
             (by_name, format!("@{name}").into()),
         ] {
-            let manager = Manager { socket: Some(name) };
+            let manager = Manager {
+                socket: Some(name),
+                watchdog: None,
+            };
             manager.ready();
             assert!(heard(&socket).starts_with("READY=1\n"));
             manager.stopping();
@@ -83,7 +119,37 @@ mod tests {
         Manager::default().ready();
         Manager {
             socket: Some("/nonexistent/notify".into()),
+            watchdog: None,
         }
         .ready();
+    }
+
+    #[test]
+    fn a_watchdog_hears_three_times_within_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (interval, start) = (Duration::from_secs(10), Instant::now());
+        let mut manager = Manager {
+            socket: Some(path.into()),
+            watchdog: Some(Watchdog {
+                interval,
+                due: start,
+            }),
+        };
+        let mut heard_at = Vec::new();
+        for seconds in 0..30 {
+            let now = start + Duration::from_secs(seconds);
+            manager.keep_alive(now);
+            if socket.recv(&mut [0; 64]).is_ok_and(|len| len == 10) {
+                heard_at.push(seconds);
+            }
+        }
+        assert_eq!(heard_at, [0, 10, 20]);
+        let later = start + Duration::from_secs(60);
+        assert_eq!(manager.deadline(later), start + 3 * interval);
+        assert_eq!(manager.deadline(start), start);
+        assert_eq!(Manager::default().deadline(later), later);
     }
 }

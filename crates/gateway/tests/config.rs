@@ -2,6 +2,8 @@
 
 #[path = "config/engines.rs"]
 mod engines;
+#[path = "config/ignored.rs"]
+mod ignored;
 #[path = "config/interfaces.rs"]
 mod interfaces;
 #[path = "config/links.rs"]
@@ -203,7 +205,8 @@ fn the_gateway_section_is_read() {
          tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n cpu_tier = aesni\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n fragment_size = 1400\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
          retransmit_tries = 3\n cookie_threshold = 5\n half_open_max = 50\n half_open_per_source_max = 6\n \
-         half_open_per_network_max = 7\n half_open_timeout = 8\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n inactivity_close_ike = yes\n}\n",
+         half_open_per_network_max = 7\n half_open_timeout = 8\n ike_sas_per_peer_max = 9\n child_sas_per_ike_sa_max = 10\n \
+         child_sas_per_peer_max = 11\n selectors_per_peer_max = 12\n child_requests_per_second = 13\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n inactivity_close_ike = yes\n}\n",
     );
     assert!(loaded.ike.inactivity_close_ike && !good("").ike.inactivity_close_ike);
     let gateway = loaded.gateway;
@@ -223,6 +226,10 @@ fn the_gateway_section_is_read() {
     assert_eq!(limits.half_open_per_source_max, 6);
     assert_eq!(limits.half_open_per_network_max, 7);
     assert_eq!(limits.half_open_timeout.as_secs(), 8);
+    let children = (limits.children_per_sa_max, limits.children_per_peer_max);
+    assert_eq!((limits.ike_sas_per_peer_max, children), (9, (10, 11)));
+    assert_eq!(limits.selectors_per_peer_max, 12);
+    assert_eq!(limits.child_requests_per_second, 13);
     assert_eq!(gateway.fragment_size, 1400);
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));

@@ -1,6 +1,8 @@
 //! Reads certificates and private keys, made by openssl, from the folders beside the configuration.
 
 mod certificates;
+#[path = "config/every_key.rs"]
+mod every_key;
 mod program;
 
 use std::fs;
@@ -63,6 +65,54 @@ fn encrypted_keys_are_opened_by_their_passphrase() {
         let loaded = read(at, "certs = moon.pem", "cacerts = ca.pem", secrets);
         loaded.unwrap_or_else(|errors| panic!("{step}: {errors}"));
     }
+}
+
+/// How often a passphrase is hashed stands in the file. IKE would wait for it.
+#[test]
+fn passphrases_are_not_hashed_without_end() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pkcs12")).unwrap();
+    let key = "pkcs8 -topk8 -in private/other.pem -passout pass:x -out private/slow.key";
+    let container = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -passout pass:x -out pkcs12/slow.p12";
+    for (step, secret, wanted) in [
+        (
+            format!("{key} -iter 2000001"),
+            "private { file = slow.key",
+            2_000_001,
+        ),
+        (
+            format!("{key} -iter 2000001 -outform DER"),
+            "private { file = slow.key",
+            2_000_001,
+        ),
+        (
+            format!("{container} -iter 700000"),
+            "pkcs12 { file = slow.p12",
+            2_100_000,
+        ),
+    ] {
+        openssl(at, &step);
+        let secrets = format!("{secret}\n secret = x\n }}");
+        let refused = read(at, "certs = moon.pem", "cacerts = ca.pem", &secrets).unwrap_err();
+        let shown = refused.render(false);
+        let why =
+            format!("its passphrase is to be hashed {wanted} times, and 2000000 times are left");
+        assert!(
+            shown.contains(&why) && shown.contains("with fewer iterations"),
+            "{step}: {shown}"
+        );
+    }
+    // The bound holds for all files together, and for the right passphrase as for a wrong one.
+    openssl(at, &format!("{key} -iter 3"));
+    openssl(at, &format!("{container} -iter 666666"));
+    let both =
+        "private { file = slow.key\n secret = x\n }\n pkcs12 { file = slow.p12\n secret = x\n }";
+    let refused = read(at, "certs = moon.pem", "cacerts = ca.pem", both).unwrap_err();
+    assert!(
+        refused.render(false).contains("1999997 times are left"),
+        "{refused}"
+    );
 }
 
 const PKCS12: &str = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -certfile x509ca/ca.pem -out pkcs12/moon.p12 \
@@ -570,4 +620,63 @@ fn a_certificate_that_is_named_needs_an_authority_only_if_one_is_demanded() {
     }
     fs::remove_dir_all(at.join("x509ca")).unwrap();
     assert!(needs_none("certs = sun.pem"));
+}
+
+#[test]
+fn an_authority_that_another_has_certified_anchors_nothing() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    add_intermediate(at);
+    let authorities = |remote: &str| {
+        let loaded = read(at, "certs = moon.pem", remote, "").unwrap();
+        match &loaded.ike.connections[0].remote.method {
+            RemoteMethod::Certificate { authorities, .. } => authorities.clone(),
+            _ => panic!("not a certificate"),
+        }
+    };
+    const SAYS: &str = "no path ends at the authority `O=Example, CN=between`";
+    for remote in ["", "cacerts = ca.pem", "cacerts = between.pem"] {
+        assert!(!authorities(remote).are_without_anchor(), "{remote}");
+        assert!(!checked(at).contains("no path ends"), "{remote}");
+    }
+    fs::rename(at.join("x509ca/ca.pem"), at.join("x509ca.pem")).unwrap();
+    assert!(authorities("").are_without_anchor());
+    let said = checked(at);
+    assert_eq!(said.matches(SAYS).count(), 1, "{said}");
+    assert!(said.contains("put the certificate of the authority at the top into x509ca/"));
+    // The file names it, and nobody above it is known.
+    assert!(!authorities("cacerts = between.pem").are_without_anchor());
+    assert!(!checked(at).contains("no path ends"));
+}
+
+#[test]
+fn a_crl_that_is_too_large_stops_the_gateway() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("x509crl")).unwrap();
+    let file = fs::File::create(at.join("x509crl/large.crl")).unwrap();
+    file.set_len((16 << 20) + 1).unwrap();
+    let refused = read(at, "certs = moon.pem", "", "").unwrap_err();
+    assert!(refused.to_string().contains("large.crl"), "{refused}");
+    fs::write(at.join("x509crl/large.crl"), "no CRL").unwrap();
+    assert!(read(at, "certs = moon.pem", "", "").is_ok());
+}
+
+#[test]
+fn check_names_signatures_that_no_gateway_of_this_kind_checks() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    let sign = |hash: &str| {
+        openssl(
+            at,
+            &format!(
+                "x509 -req -{hash} -in moon.csr -CA x509ca/ca.pem -CAkey ca.key -CAserial serial -days 30 -extfile san \
+                 -out x509/moon.pem"
+            ),
+        );
+        read(at, "certs = moon.pem", "", "").unwrap();
+        checked(at).contains("has a signature with the algorithm 1.2.840.10045.4.1")
+    };
+    assert!(!sign("sha256"));
+    assert!(sign("sha1"));
 }

@@ -76,7 +76,9 @@ fn fills_lanes(gpu: &mut Gpu, transform: Transform) -> Result<bool, DeviceError>
     let mut opened = sealed.copied();
     cpu::process(&mut opened);
     for batch in &mut done {
-        batch.copy_from(&sealed, None);
+        if !batch.copy_from(&sealed, None) {
+            return Ok(false);
+        }
     }
     Ok(is_same(&gpu.carry(done)?, &opened))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::stand_in::inside;
+use common::stand_in::{inside, is_inside, run};
 use common::{Numbers, batch, carried, carry, in_memory, keys, there_and_back};
 use esplanade_crypto::{Batch, Direction};
 use esplanade_gpu::device::cuda::{Cuda, CudaFound};
@@ -360,6 +360,22 @@ fn a_refused_launch_ends_the_device() {
             assert_out_of_service(&mut gpu);
         },
     );
+}
+
+/// The keys were on the device already. A device that has failed is not wiped later.
+#[test]
+fn keys_do_not_stay_where_they_were_not_expanded() {
+    let (test, fault) = (
+        "keys_do_not_stay_where_they_were_not_expanded",
+        "refuse-launch@1",
+    );
+    if is_inside(fault) {
+        opened().carry(some(100)).unwrap_err();
+        return;
+    }
+    run(&[test], fault, |text| {
+        text.contains("stand-in: 1 contexts are left") && !text.contains("keys are left")
+    });
 }
 
 /// A kernel's error is told by later calls. The launch does not come back.

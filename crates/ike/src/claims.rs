@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
 use crate::id::ChildSaId;
 use crate::peer::PeerKey;
+use crate::peer_shares::PeerShares;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
@@ -34,7 +35,7 @@ pub(crate) struct SelectorPair {
     pub(crate) remote: Vec<TrafficSelector>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ClaimOwner {
     Peer(PeerKey),
     /// The peer that proves this identity to the connection.
@@ -55,17 +56,77 @@ struct ClaimPrefix {
     v6: bool,
     first: u128,
     len: u32,
+    /// The claims of one owner lie side by side, so that those of the same peer are passed over at once.
+    owner: u64,
     holder: ClaimHolder,
+}
+
+impl ClaimPrefix {
+    /// The last one that there could be of this prefix and owner.
+    fn last_of_owner(self) -> Self {
+        Self {
+            holder: MOST_HOLDER,
+            ..self
+        }
+    }
+}
+
+const LEAST_HOLDER: ClaimHolder = ClaimHolder::Configured(0);
+const MOST_HOLDER: ClaimHolder = ClaimHolder::Sa(ChildSaId(u64::MAX));
+
+/// The owners of claims by connection. Two claims of one owner have the same peer, whatever they are compared with.
+#[derive(Default)]
+struct Owners {
+    /// The number of each owner, and of its claims.
+    known: HashMap<(String, ClaimOwner), (u64, usize)>,
+    last: u64,
+}
+
+impl Owners {
+    fn add(&mut self, claim: &Claim) -> u64 {
+        let last = &mut self.last;
+        let known = self.known.entry(claim.owner_key()).or_insert_with(|| {
+            *last += 1;
+            (*last, 0)
+        });
+        known.1 += 1;
+        known.0
+    }
+
+    /// Removes one claim of an owner, and returns the owner's number.
+    fn remove(&mut self, claim: &Claim) -> Option<u64> {
+        let key = claim.owner_key();
+        let known = self.known.get_mut(&key)?;
+        known.1 -= 1;
+        let (number, claims) = *known;
+        if claims == 0 {
+            self.known.remove(&key);
+        }
+        Some(number)
+    }
+
+    fn number(&self, claim: &Claim) -> u64 {
+        self.known
+            .get(&claim.owner_key())
+            .map_or(0, |known| known.0)
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Claims {
+    pub(crate) shares: PeerShares,
     by_holder: HashMap<ClaimHolder, Claim>,
+    owners: Owners,
     prefixes: BTreeSet<ClaimPrefix>,
     configured: usize,
 }
 
 impl SelectorPair {
+    /// The number of pairs of a local and a remote selector.
+    pub(crate) fn pairs(&self) -> usize {
+        self.local.len().saturating_mul(self.remote.len())
+    }
+
     fn overlap(&self, other: &Self) -> bool {
         let common = |a: &[TrafficSelector], b: &[TrafficSelector]| -> Vec<u8> {
             let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
@@ -130,6 +191,10 @@ impl Claim {
         }
     }
 
+    fn owner_key(&self) -> (String, ClaimOwner) {
+        (self.connection.name.clone(), self.owner.clone())
+    }
+
     pub(crate) fn owner(&self) -> &Identity {
         match &self.owner {
             ClaimOwner::Peer(peer) => peer.remote(),
@@ -180,7 +245,7 @@ impl Claim {
             && !settled()
     }
 
-    fn prefixes(&self, holder: ClaimHolder) -> impl Iterator<Item = ClaimPrefix> {
+    fn prefixes(&self, owner: u64, holder: ClaimHolder) -> impl Iterator<Item = ClaimPrefix> {
         let spd = self.config.spd;
         let prefix = move |ts: &TrafficSelector| {
             let (v6, first, last, bits) = match (ts.start, ts.end) {
@@ -202,6 +267,7 @@ impl Claim {
                 v6,
                 first,
                 len,
+                owner,
                 holder,
             })
         };
@@ -243,13 +309,23 @@ impl Claims {
     }
 
     fn insert(&mut self, holder: ClaimHolder, claim: Claim) {
-        self.prefixes.extend(claim.prefixes(holder));
+        if let ClaimOwner::Peer(peer) = &claim.owner {
+            self.shares.add(peer, claim.selectors.pairs());
+        }
+        let owner = self.owners.add(&claim);
+        self.prefixes.extend(claim.prefixes(owner, holder));
         self.by_holder.insert(holder, claim);
     }
 
     fn remove_holder(&mut self, holder: ClaimHolder) {
         if let Some(claim) = self.by_holder.remove(&holder) {
-            for prefix in claim.prefixes(holder) {
+            if let ClaimOwner::Peer(peer) = &claim.owner {
+                self.shares.remove(peer, claim.selectors.pairs());
+            }
+            let Some(owner) = self.owners.remove(&claim) else {
+                return;
+            };
+            for prefix in claim.prefixes(owner, holder) {
                 self.prefixes.remove(&prefix);
             }
         }
@@ -261,12 +337,9 @@ impl Claims {
         let Some(claim) = self.by_holder.get(&holder) else {
             return false;
         };
-        let most = ClaimHolder::Sa(ChildSaId(u64::MAX));
-        let newer = claim.prefixes(holder).flat_map(|prefix| {
-            let until = ClaimPrefix {
-                holder: most,
-                ..prefix
-            };
+        let owner = self.owners.number(claim);
+        let newer = claim.prefixes(owner, holder).flat_map(|prefix| {
+            let until = prefix.last_of_owner();
             let from = (Bound::Excluded(prefix), Bound::Included(until));
             self.prefixes.range(from)
         });
@@ -280,51 +353,72 @@ impl Claims {
 
     /// The claim of another peer that overlaps `claim`, and the child SA that has it, if one does.
     pub(crate) fn conflict(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
-        let mut holders = claim
-            .prefixes(ClaimHolder::Configured(0))
-            .flat_map(|prefix| self.near(prefix));
-        holders.find_map(|holder| {
-            let child = match holder {
-                // The administrator has configured both.
-                ClaimHolder::Configured(_) if claim.bound => return None,
-                ClaimHolder::Configured(_) => None,
-                ClaimHolder::Sa(child) => Some(child),
-            };
-            let held = self.by_holder.get(&holder)?;
-            held.is_contested_by(claim).then_some((held, child))
-        })
+        let mut own = claim.prefixes(0, LEAST_HOLDER);
+        own.find_map(|prefix| self.conflict_near(prefix, claim))
     }
 
-    /// The claims whose prefixes contain `prefix`, or lie in it.
-    fn near(&self, prefix: ClaimPrefix) -> impl Iterator<Item = ClaimHolder> {
-        let (least, most) = (
-            ClaimHolder::Configured(0),
-            ClaimHolder::Sa(ChildSaId(u64::MAX)),
-        );
-        let around = (0..=prefix.len).flat_map(move |len| {
-            let first = prefix.first & mask(len);
-            let at = |holder| ClaimPrefix {
-                first,
+    /// Looks at the claims whose prefixes contain `prefix`, or lie in it.
+    fn conflict_near(
+        &self,
+        prefix: ClaimPrefix,
+        claim: &Claim,
+    ) -> Option<(&Claim, Option<ChildSaId>)> {
+        let mut around = (0..=prefix.len).filter_map(|len| {
+            let from = ClaimPrefix {
+                first: prefix.first & mask(len),
                 len,
-                holder,
                 ..prefix
             };
-            self.prefixes.range(at(least)..=at(most))
+            self.conflict_between(from, last_of(from), claim)
         });
         let from = ClaimPrefix {
             len: prefix.len + 1,
-            holder: least,
             ..prefix
         };
         let to = ClaimPrefix {
             first: prefix.first | !mask(prefix.len),
             len: u32::MAX,
-            holder: most,
-            ..prefix
+            ..last_of(prefix)
         };
         around
-            .chain(self.prefixes.range(from..=to))
-            .map(|prefix| prefix.holder)
+            .next()
+            .or_else(|| self.conflict_between(from, to, claim))
+    }
+
+    fn conflict_between(
+        &self,
+        from: ClaimPrefix,
+        to: ClaimPrefix,
+        claim: &Claim,
+    ) -> Option<(&Claim, Option<ChildSaId>)> {
+        let mut from = Bound::Included(from);
+        loop {
+            let found = *self.prefixes.range((from, Bound::Included(to))).next()?;
+            from = Bound::Excluded(found);
+            let child = match found.holder {
+                // The administrator has configured both.
+                ClaimHolder::Configured(_) if claim.bound => continue,
+                ClaimHolder::Configured(_) => None,
+                ClaimHolder::Sa(child) => Some(child),
+            };
+            let Some(held) = self.by_holder.get(&found.holder) else {
+                continue;
+            };
+            if held.is_of_same_peer(claim) {
+                from = Bound::Excluded(found.last_of_owner());
+            } else if held.is_contested_by(claim) {
+                return Some((held, child));
+            }
+        }
+    }
+}
+
+/// The last one that there could be of a prefix.
+fn last_of(prefix: ClaimPrefix) -> ClaimPrefix {
+    ClaimPrefix {
+        owner: u64::MAX,
+        holder: MOST_HOLDER,
+        ..prefix
     }
 }
 

@@ -154,10 +154,20 @@ pub struct Limits {
     pub half_open_per_network_max: usize,
     /// Time within which the peer of a responder SA must be authenticated.
     pub half_open_timeout: Duration,
+    /// Bytes of all half-open SAs' IKE_SA_INIT messages from which on no long request is taken.
+    pub half_open_bytes_max: usize,
     pub ike_sas_max: usize,
     /// IKE SAs that all peers with one identity may initiate.
     pub ike_sas_per_peer_max: usize,
+    /// Child SAs of one IKE SA that the peer may ask for.
     pub children_per_sa_max: usize,
+    /// Child SAs of one identity from which on it may ask for no further one.
+    pub children_per_peer_max: usize,
+    /// Pairs of a local and a remote selector that the child SAs of one identity may have.
+    pub selectors_per_peer_max: usize,
+    /// Requests for child SAs that one identity may send per second, in the long run. Many selectors count as several
+    /// requests.
+    pub child_requests_per_second: u32,
     /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,
     /// Fragments of one received message (RFC 7383 §5).
@@ -179,9 +189,13 @@ impl Default for Limits {
             half_open_per_source_max: 20,
             half_open_per_network_max: 80,
             half_open_timeout: Duration::from_secs(30),
+            half_open_bytes_max: 8 << 20,
             ike_sas_max: 100_000,
-            ike_sas_per_peer_max: 1000,
-            children_per_sa_max: 64,
+            ike_sas_per_peer_max: 256,
+            children_per_sa_max: 256,
+            children_per_peer_max: 1024,
+            selectors_per_peer_max: 8192,
+            child_requests_per_second: 100,
             queued_tasks_max: 64,
             // Windows was seen to send 29 fragments. A message in fragments of 576 bytes has 150 at most.
             fragments_max: 255,

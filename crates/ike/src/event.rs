@@ -121,12 +121,19 @@ pub enum Event {
     },
     /// The status of a peer's certificates is not known. The embedder asks these places and calls
     /// [`crate::Endpoint::set_revocation`], with the outcome of each in the store. Until then the peer is neither accepted nor
-    /// refused.
+    /// refused. A place can be named again while it is asked.
     StatusNeeded(Vec<StatusSource>),
     /// These host names are to be looked up: for an attempt that waits for them, or for a peer at an address that no
     /// connection has. The embedder puts the addresses into the configuration ([`crate::config::Config::set_names`],
     /// [`crate::Endpoint::set_config`]) and calls [`crate::Endpoint::names_looked_up`] in any case.
     NamesNeeded(Vec<String>),
+    /// A peer has taken four fifths of what one identity may have. There is one event for each approach.
+    LimitNear {
+        peer: Identity,
+        limit: PeerLimit,
+        used: usize,
+        most: usize,
+    },
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
     /// A message was sent or accepted. These events make a readable trace of the negotiation.
@@ -250,6 +257,15 @@ impl fmt::Debug for ChildSaInstalled {
             .field("rekeyed_from", &self.rekeyed_from)
             .finish_non_exhaustive()
     }
+}
+
+/// A limit on what one identity may have ([`crate::config::Limits`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerLimit {
+    IkeSas,
+    ChildSas,
+    /// Pairs of a local and a remote selector, of all child SAs.
+    Selectors,
 }
 
 #[derive(Clone, Debug)]

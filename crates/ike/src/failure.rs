@@ -237,6 +237,8 @@ pub enum ConfigurationFault {
 pub enum Shortage {
     #[error("no key pair could be made")]
     KeyExchange,
+    #[error("too much work with public keys waits")]
+    Jobs,
     #[error("no keys could be derived")]
     ChildKeys,
     #[error("a message could not be made")]
@@ -251,6 +253,8 @@ pub enum Shortage {
     QueuedTasks,
     #[error("IKE SAs")]
     IkeSas,
+    #[error("there is no room for what follows from its policy")]
+    Policies,
 }
 
 /// The reason why a child SA was not made.

@@ -1,18 +1,24 @@
 //! The services that the embedder gives an [`crate::Endpoint`]: randomness, key exchanges, SPIs for inbound ESP SAs,
-//! and routes.
+//! routes, and room for policies.
 //!
 //! The endpoint owns no socket, no clock and no table of the operating system. It reaches all of them through these traits.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use crate::config::Identity;
 use crate::suite::{DiffieHellman, KeyExchange};
+use crate::wire::TrafficSelector;
 
 /// Everything that an endpoint uses of its embedder.
 pub struct Host {
     pub spis: Box<dyn EspSpiAllocator>,
     pub routes: Box<dyn Routes>,
+    pub policies: Box<dyn PolicyRoom>,
     pub random: Box<dyn Random>,
-    pub key_exchange: Box<dyn KeyExchange>,
+    pub key_exchange: Arc<dyn KeyExchange>,
+    /// The endpoint runs its jobs itself, where they arise. Otherwise [`crate::Endpoint::poll_job`] gives them out.
+    pub runs_jobs: bool,
 }
 
 impl std::fmt::Debug for Host {
@@ -22,13 +28,16 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host with the random generator and the key exchanges of the cryptographic library.
+    /// A host with the random generator and the key exchanges of the cryptographic library. The endpoint runs its jobs
+    /// itself.
     pub fn new(spis: Box<dyn EspSpiAllocator>, routes: Box<dyn Routes>) -> Self {
         Self {
             spis,
             routes,
+            policies: Box::new(AnyPolicy),
             random: Box::new(SystemRandom),
-            key_exchange: Box::new(DiffieHellman),
+            key_exchange: Arc::new(DiffieHellman),
+            runs_jobs: true,
         }
     }
 }
@@ -47,6 +56,32 @@ pub trait Routes: Send {
     /// Returns the address that packets to `remote` leave from; it is `local` if `local` is given. Returns `None` if
     /// there is no route, or if `local` is not an address of this host now.
     fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
+}
+
+/// Keeps what follows from the policies of child SAs, such as rules of a packet filter.
+pub trait PolicyRoom: Send {
+    /// Says whether there is room for the policy of a child SA. It is asked before the SA is made.
+    fn has_room(&mut self, wanted: &WantedPolicy<'_>) -> bool;
+}
+
+/// The policy of a child SA that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedPolicy<'a> {
+    pub connection: &'a str,
+    pub child: &'a str,
+    pub peer: &'a Identity,
+    pub local_ts: &'a [TrafficSelector],
+    pub remote_ts: &'a [TrafficSelector],
+}
+
+/// Room for every policy.
+#[derive(Debug, Default)]
+struct AnyPolicy;
+
+impl PolicyRoom for AnyPolicy {
+    fn has_room(&mut self, _: &WantedPolicy<'_>) -> bool {
+        true
+    }
 }
 
 /// Source of IKE SPIs, nonces, cookie secrets and jitter.

@@ -3,6 +3,7 @@
 //! The layers, each of which uses those below it:
 //!
 //! - [`endpoint`]: all IKE SAs of a gateway; datagrams, time and commands.
+//! - [`jobs`]: work with public keys, which other threads can run.
 //! - `exchange`: one file for each IKE exchange.
 //! - `sa`: the phases of an IKE SA as types, and its child SAs.
 //! - `protected`: sealed messages. `transport`: UDP payloads, message IDs and retransmission.
@@ -20,9 +21,11 @@ mod exchange;
 pub mod failure;
 mod host;
 mod id;
+pub mod jobs;
 mod nat;
 mod negotiate;
 mod peer;
+mod peer_shares;
 mod protected;
 mod rate;
 mod refusal;
@@ -40,7 +43,7 @@ pub use config::Config;
 pub use endpoint::{CommandError, Endpoint};
 pub use event::{ChildSaDeleted, ChildSaInstalled, EspSuite, Event, IkeSaUp, KeyLog, Transmit};
 pub use failure::{ChildFailure, DownReason};
-pub use host::{EspSpiAllocator, Host, Random, Routes, SystemRandom};
+pub use host::{EspSpiAllocator, Host, PolicyRoom, Random, Routes, SystemRandom, WantedPolicy};
 pub use id::{ChildSaId, IkeSaId};
 pub use refusal::Refusal;
 pub use status::{IkeCounters, IkeSaStatus};

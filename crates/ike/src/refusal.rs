@@ -53,10 +53,14 @@ refusals! {
     CookieRequired = "cookie-required";
     CookieInvalid = "cookie-invalid";
     HalfOpenLimit = "half-open-limit";
+    /// The request is long, and half-open SAs keep as many bytes as they may.
+    HalfOpenBytes = "half-open-bytes";
     /// The source, or a network around it, has its share of the half-open SAs.
     HalfOpenPerSource = "half-open-per-source";
-    /// Too many IKE SAs of the source were refused in IKE_AUTH.
+    /// Many IKE SAs of the source were refused in IKE_AUTH, so that it is served slowly.
     RefusedPerSource = "refused-per-source";
+    /// Too much work with public keys waits. The peer repeats its message.
+    JobQueueFull = "job-queue-full";
     IkeSaLimit = "ike-sa-limit";
     /// No connection is for this pair of addresses, or for these identities.
     NoConnection = "no-connection";
@@ -73,6 +77,14 @@ refusals! {
     TemporaryFailure = "temporary-failure";
     ChildSaNotFound = "child-sa-not-found";
     ChildSaLimit = "child-sa-limit";
+    /// The peer has as many child SAs as one identity may have.
+    ChildSaPerPeer = "child-sa-per-peer";
+    /// The peer's child SAs would have more selectors than one identity may have.
+    SelectorsPerPeer = "selectors-per-peer";
+    /// The peer asks for child SAs more often than one identity may.
+    WorkPerPeer = "work-per-peer";
+    /// The embedder has no room for the policy of a child SA.
+    NoPolicyRoom = "no-policy-room";
     /// No SPI is left for the inbound SA.
     SpiExhausted = "spi-exhausted";
     /// A fragment came, and the two ends have not agreed on fragmentation (RFC 7383 §2.3).

@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
 use esplanade_ike::config::{
-    Authorities, Certificate, Credential, Crl, LocalMethod, RemoteMethod, RevocationPolicy,
-    RevocationStore, StatusSource,
+    AddressMatch, Authorities, Certificate, Connection, Credential, Crl, LocalMethod, RemoteMethod,
+    RevocationPolicy, RevocationStore, StatusSource,
 };
 use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
@@ -364,9 +365,8 @@ fn asked(pair: &Pair) -> Vec<&[StatusSource]> {
 fn fetched(pair: &mut Pair, crls: &[&str]) {
     let mut fetched = RevocationStore::clone(&store(crls));
     fetched.set_fetches();
-    let later = NOW + Duration::from_secs(3600);
     for source in asked(pair).concat() {
-        fetched.note_tried(source, later.as_secs());
+        fetched.note_tried(source);
     }
     pair.b.endpoint.set_revocation(pair.now, Arc::new(fetched));
     pair.flush();
@@ -375,12 +375,21 @@ fn fetched(pair: &mut Pair, crls: &[&str]) {
 #[test]
 fn a_proof_waits_for_what_is_fetched() {
     use RevocationPolicy::{IfUri, Relaxed, Strict};
-    let uri = "http://crl.example.org/ca.crl".to_owned();
-    let place = [StatusSource::Crl { uri }];
+    // The CRL of the root names a delta CRL, and so do the others.
+    let places = ["ca.crl", "delta.crl"].map(|file| StatusSource::Crl {
+        uri: format!("http://crl.example.org/{file}"),
+    });
+    let no_delta = "is to be completed by a delta CRL";
     for initiator_is_a in [true, false] {
         for (policy, crls, refused) in [
-            (Strict, &["root", "empty"][..], None),
+            (Strict, &["root", "empty"][..], Some(no_delta)),
             (Relaxed, &["root", "empty"], None),
+            (Relaxed, &["root", "empty", "delta"], None),
+            (
+                Relaxed,
+                &["root", "empty", "delta-lists"],
+                Some("was revoked at"),
+            ),
             (Relaxed, &["root", "lists"], Some("was revoked at")),
             (Relaxed, &["root"], None),
             (IfUri, &["root"], Some("there is no CRL")),
@@ -394,7 +403,7 @@ fn a_proof_waits_for_what_is_fetched() {
             pair.flush();
             // Long enough for some retransmissions, which change nothing.
             pair.run(Duration::from_secs(15));
-            assert_eq!(asked(&pair), [&place], "{policy:?}: once");
+            assert_eq!(asked(&pair), [&places], "{policy:?}: once");
             assert!(pair.b.up.is_empty() && pair.b.children.is_empty());
             assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 0);
             fetched(&mut pair, crls);
@@ -423,7 +432,10 @@ fn other_news_do_not_decide() {
         pair.run(Duration::from_secs(1));
         assert!(pair.b.up.is_empty());
     }
-    assert_eq!(asked(&pair).len(), 1);
+    // A place is named again each time: whoever asks them may have forgotten it.
+    let places = asked(&pair);
+    assert_eq!(places.len(), 4);
+    assert!(places.iter().all(|place| *place == places[0]));
     fetched(&mut pair, &["root", "lists"]);
     pair.run(Duration::from_secs(1));
     assert!(refusal_of(&pair).is_some_and(|why| why.contains("was revoked")));
@@ -445,6 +457,68 @@ fn a_held_proof_ends_with_its_half_open_sa() {
         assert!(pair.b.up.is_empty());
         assert!(pair.b.endpoint.status().is_empty());
         fetched(&mut pair, &["root", "empty"]);
+        pair.assert_clean_end();
+    }
+}
+
+/// Somebody who saw the request sends it again from another address, while B asks for the status of the certificate.
+#[test]
+fn a_copy_of_a_held_request_moves_nobody() {
+    let outside = |host| IpAddr::from([203, 0, 113, host]);
+    let mut pair = fetching(RevocationPolicy::Relaxed);
+    let mut judge = judge(&["root"], RevocationPolicy::Relaxed);
+    change_connection(&mut judge, |b| b.remote_addrs = vec![AddressMatch::Any]);
+    let mut fetches = RevocationStore::clone(&judge.revocation);
+    fetches.set_fetches();
+    judge.revocation = Arc::new(fetches);
+    pair.b.endpoint.set_config(judge);
+    pair.nat = Some((outside(9), 1000));
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    assert_eq!(asked(&pair).len(), 1, "it is held");
+    let request = pair.a.sent.last().cloned().expect("the request");
+    let thief = SocketAddr::new(outside(66), 4500);
+    let own = request.remote;
+    let payload = &request.payload;
+    pair.b
+        .endpoint
+        .handle_datagram(pair.now, own, thief, payload);
+    pair.flush();
+    fetched(&mut pair, &["root", "empty"]);
+    pair.run(Duration::from_secs(1));
+    let status = pair.b.endpoint.status();
+    let remotes: Vec<_> = status.iter().map(|sa| sa.remote).collect();
+    assert_eq!(remotes, [SocketAddr::new(outside(9), 5500)]);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+/// The first connection finds that A's certificate is revoked. The second one takes the certificate's key as it is.
+#[test]
+fn no_other_connection_takes_a_peer_that_is_revoked() {
+    for (crl, refused) in [("lists", true), ("stale", false)] {
+        let mut pair = revocable(&[], RevocationPolicy::Relaxed);
+        let mut judge = judge(&["root", crl], RevocationPolicy::Strict);
+        let first = judge.connections[0].clone();
+        let mut second = Connection::clone(&first);
+        second.name = "second".to_owned();
+        // Connections that name the key come first among those that are else alike.
+        second.remote_addrs = vec![AddressMatch::Any];
+        let leaf = load(&revocation_file("certificates", "leaf"));
+        second.remote.method = RemoteMethod::PublicKey {
+            keys: vec![leaf[0].public_key().clone()],
+            signatures: Default::default(),
+        };
+        second.remote.id = id("moon.example.org");
+        judge.connections = vec![first, Arc::new(second)];
+        pair.b.endpoint.set_config(judge);
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        let why = refusal_of(&pair);
+        assert_eq!(why.is_some(), refused, "{crl}: {why:?}");
+        if refused {
+            assert!(why.is_some_and(|why| why.contains("was revoked at")));
+        }
         pair.assert_clean_end();
     }
 }

@@ -68,7 +68,7 @@ fn raw(key: &[u8], certificate: &[u8]) -> Credential {
 
 fn trusts(authorities: &[Certificate], pinned: Vec<Certificate>) -> RemoteMethod {
     RemoteMethod::Certificate {
-        authorities: Arc::new(Authorities::new(authorities).unwrap()),
+        authorities: Arc::new(Authorities::named(authorities, &[]).unwrap()),
         pinned,
         rules: Arc::default(),
         revocation: RevocationPolicy::Relaxed,
@@ -420,6 +420,14 @@ fn another_key_or_name_is_refused() {
         own,
         moon,
         any,
+        refused("is not the identifier of the peer's public key"),
+    );
+    // Under a pattern each holder of a key could call itself by the name of another.
+    let pattern = |_: &mut Connection, b: &mut Connection| b.remote.id = id("*.example.org");
+    both_ways(
+        own,
+        moon,
+        pattern,
         refused("is not the identifier of the peer's public key"),
     );
     let by_key = |a: &mut Connection, b: &mut Connection| {

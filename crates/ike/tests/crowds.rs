@@ -224,13 +224,10 @@ fn an_esplanade_that_takes_five_of_an_address_is_served_likewise() {
     crowd.assert_up(100, 15 * SECOND);
 }
 
-/// All sites connect at once, as after a power cut. Each has an address of its own, in four networks, and the hub
-/// knows none of them.
-// RFC 7296 R83
-#[test]
-fn a_thousand_gateways_that_start_at_once_are_up_soon() {
+/// Sites with an address each, in four networks, and a hub that knows none of them.
+fn sites(count: usize) -> Crowd {
     let mut initiators = Vec::new();
-    for number in 0..1000 {
+    for number in 0..count {
         let address = format!("203.0.{}.{}", number / 250, 1 + number % 250);
         let mut connection = default_configs().0;
         connection.local_addrs = vec![AddressMatch::Host(address.parse().unwrap())];
@@ -247,11 +244,108 @@ fn a_thousand_gateways_that_start_at_once_are_up_soon() {
     let mut child = (*hub.children[0]).clone();
     child.remote_ts = vec![subnet("11.0.0.0-11.255.255.255")];
     hub.children = vec![child.into()];
-    let mut crowd = Crowd::new(initiators, config(hub));
+    Crowd::new(initiators, config(hub))
+}
+
+/// All sites connect at once, as after a power cut.
+// RFC 7296 R83
+#[test]
+fn a_thousand_gateways_that_start_at_once_are_up_soon() {
+    let mut crowd = sites(1000);
     crowd.initiate_all();
     crowd.run(30 * SECOND);
     crowd.assert_up(1000, 20 * SECOND);
     assert!(crowd.b.refused(Refusal::CookieRequired) > 900);
+}
+
+/// Most events of one step. A child SA counts twice, its route too.
+const EVENTS_OF_STEP_MAX: usize = 128;
+
+/// Takes the events of the hub step by step, and returns how many there were in each step.
+fn steps(crowd: &mut Crowd) -> Vec<usize> {
+    let mut steps = Vec::new();
+    loop {
+        let endpoint = &mut crowd.b.endpoint;
+        steps.push(std::iter::from_fn(|| endpoint.poll_event()).count());
+        let at = endpoint.poll_timeout();
+        if at.is_none_or(|at| at > crowd.now) {
+            return steps;
+        }
+        assert!(endpoint.is_ending());
+        endpoint.handle_timeout(crowd.now);
+    }
+}
+
+/// A stop and a command that ends many SAs are carried out in steps, so that nobody waits for all of it.
+#[test]
+fn many_sas_that_end_together_end_in_steps() {
+    for by_command in [false, true] {
+        let mut crowd = sites(200);
+        crowd.initiate_all();
+        crowd.run(30 * SECOND);
+        crowd.assert_up(200, 20 * SECOND);
+        let ended = match by_command {
+            true => crowd.b.endpoint.terminate(crowd.now, "site", None).unwrap(),
+            false => crowd.b.endpoint.terminate_all(crowd.now),
+        };
+        assert_eq!(ended, 200);
+        assert!(crowd.b.endpoint.is_ending());
+        let steps = steps(&mut crowd);
+        assert!(steps.len() > 5, "{steps:?}");
+        assert!(
+            steps.iter().all(|step| *step <= EVENTS_OF_STEP_MAX),
+            "{steps:?}"
+        );
+        assert_eq!(
+            steps.iter().sum::<usize>(),
+            400,
+            "each child SA and each IKE SA"
+        );
+        assert!(!crowd.b.endpoint.is_ending());
+        crowd.flush(None);
+        crowd.run(SECOND);
+        assert_eq!(
+            crowd.b.endpoint.states().count(),
+            0,
+            "the peers have confirmed"
+        );
+    }
+}
+
+/// An SA whose end waits for its turn does not keep another peer from being served.
+#[test]
+fn a_peer_is_served_while_others_end() {
+    let mut crowd = sites(200);
+    let last = crowd.initiators.len() - 1;
+    crowd.initiate_all();
+    crowd.run(30 * SECOND);
+    let now = crowd.now;
+    let site = &mut crowd.initiators[last].endpoint;
+    site.terminate(now, "site", None).unwrap();
+    crowd.flush(Some(last));
+    crowd.run(SECOND);
+    assert_eq!(crowd.b.endpoint.terminate_all(crowd.now), 199);
+    // The first step was made. The site comes again, and each of its messages makes one step.
+    crowd.flush(None);
+    let before = crowd.up.len();
+    let now = crowd.now;
+    let site = &mut crowd.initiators[last].endpoint;
+    site.initiate(now, "site", None).unwrap();
+    crowd.flush(Some(last));
+    let own = crowd.initiators[last].address;
+    while crowd.up.len() == before {
+        let next = crowd.network.next_arrival();
+        crowd.now = next.expect("an answer without a wait for all that ends");
+        let datagram = crowd.network.arrive(crowd.now).expect("it has come");
+        // Messages of the others would make steps too.
+        if [datagram.from, datagram.to]
+            .iter()
+            .any(|end| end.ip() == own)
+        {
+            crowd.arrive(&datagram);
+        }
+    }
+    assert!(crowd.b.endpoint.is_ending());
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn no_key_is_in_memory_when_its_sa_has_ended() {
     let mut pair = Pair::with(|_, _| {});
     let b = config(default_configs().1);
     pair.b = Side::with_host("b", B, b, pair.now, 3, |host| {
-        host.key_exchange = Box::new(Broken(Arc::clone(&leak)));
+        host.key_exchange = Arc::new(Broken(Arc::clone(&leak)));
     });
     pair.initiate();
     pair.run(SECOND);

@@ -499,7 +499,7 @@ fn the_key_of_one_end_does_not_let_an_attacker_choose_for_the_other() {
         let shared = Arc::default();
         let broken = Broken(Arc::clone(&shared));
         pair.b = Side::with_host("b", B, config_b.unwrap(), pair.now, 3, |host| {
-            host.key_exchange = Box::new(broken);
+            host.key_exchange = Arc::new(broken);
         });
         for side in [&mut pair.a, &mut pair.b] {
             let june_2026 = SystemTime::UNIX_EPOCH + Duration::from_secs(1_780_272_000);

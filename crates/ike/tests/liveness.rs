@@ -254,6 +254,20 @@ fn tell(pair: &mut Pair, from: &str, message: &[u8]) {
     pair.flush();
 }
 
+/// Retransmissions last for minutes. Where the peer says that it does not know the SA, they decide nothing.
+#[test]
+fn a_peer_that_has_lost_the_sa_is_given_up_soon_whatever_the_timeout() {
+    for timeout in [Duration::ZERO, 10 * SECOND] {
+        let mut pair = established(|a, _| {
+            (a.dpd_delay, a.dpd_timeout) = (5 * SECOND, timeout);
+            a.dpd_by_traffic = false;
+        });
+        restart(&mut pair, None);
+        pair.run(20 * SECOND);
+        assert_eq!(down(&pair.a), [&told()], "{timeout:?}");
+    }
+}
+
 // RFC 7296 R63, R161
 #[test]
 fn an_unprotected_hint_has_the_peer_asked_and_proves_nothing() {
@@ -547,11 +561,15 @@ fn tokens_can_be_turned_off_at_either_end() {
 struct Exhausted(Arc<AtomicBool>);
 
 impl KeyExchange for Exhausted {
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
+    fn start(&self, method: Group) -> Result<Arc<dyn ActiveKeyExchange>, DhError> {
         DiffieHellman.start(method)
     }
 
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+    fn check(&self, method: Group, initiator: &[u8]) -> Result<(), DhError> {
+        DiffieHellman.check(method, initiator)
+    }
+
+    fn answer(&self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
         match self.0.load(Ordering::Relaxed) {
             true => Err(DhError::Generate(method)),
             false => DiffieHellman.answer(method, initiator),
@@ -566,7 +584,7 @@ fn a_peer_that_is_busy_for_minutes_gets_a_new_ike_sa() {
     let exhausted = Exhausted::default();
     let b = config(default_configs().1);
     pair.b = Side::with_host("b", B, b, pair.now, 77, |host| {
-        host.key_exchange = Box::new(exhausted.clone());
+        host.key_exchange = Arc::new(exhausted.clone());
     });
     pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
     pair.run(200 * SECOND);

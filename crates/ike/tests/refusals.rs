@@ -14,7 +14,7 @@ use esplanade_ike::wire::{
     ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
     TransformType,
 };
-use esplanade_ike::{DownReason, Event, Refusal};
+use esplanade_ike::{DownReason, Event, Host, PolicyRoom, Refusal, WantedPolicy};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -179,6 +179,14 @@ fn init_requests() -> Vec<(Refusal, Side)> {
         init(|c| c.limits.half_open_max = 0, |_| {}),
     );
     case(
+        Refusal::HalfOpenBytes,
+        None,
+        init(
+            |c| c.limits.half_open_bytes_max = 0,
+            |p| p.push(Payload::Vendor(vec![0; 5000])),
+        ),
+    );
+    case(
         Refusal::CookieRequired,
         None,
         init(|c| c.limits.cookie_threshold = 0, |_| {}),
@@ -260,12 +268,17 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     cases.push((Refusal::HalfOpenPerSource, side));
 
     let (mut side, now) = b_with(|c| c.limits.half_open_per_source_max = 1);
-    for guess in 0..=10 {
+    for guess in 0..=20 {
         let mut script = Script::new();
         script.spi_i += guess;
-        let payloads = script.init_payloads();
-        let answer = script.init(&mut side, now, payloads);
-        assert_eq!(answer.is_some(), guess < 10);
+        let mut payloads = script.init_payloads();
+        let mut answer = script.init(&mut side, now, payloads.clone());
+        let message = answer.as_ref();
+        if let Some(cookie) = message.and_then(|one| one.notification(NotifyType::COOKIE)) {
+            payloads.insert(0, Payload::Notify(cookie.clone()));
+            answer = script.init(&mut side, now, payloads);
+        }
+        assert_eq!(answer.is_some(), guess < 20);
         if answer.is_some() {
             let payloads = script.auth_payloads(b"guess");
             script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
@@ -293,6 +306,27 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     assert!(pair.a.events.iter().any(reason));
     cases.push((Refusal::UnauthenticatedNotify, pair.a));
     cases
+}
+
+/// Requests wait for jobs that nobody runs.
+fn full_queue() -> Vec<(Refusal, Side)> {
+    let now = Instant::now();
+    let mut b = config(default_configs().1);
+    b.limits.half_open_per_source_max = 100;
+    b.limits.half_open_per_network_max = 100;
+    let mut side = Side::with_host("b", B, b, now, 7, |host| host.runs_jobs = false);
+    for number in 0..60 {
+        let mut script = Script::new();
+        script.spi_i += number;
+        let mut payloads = script.init_payloads();
+        payloads.push(Payload::Vendor(vec![0; 60_000]));
+        let answer = script.init(&mut side, now, payloads.clone());
+        if let Some(cookie) = answer.and_then(|one| one.notification(NotifyType::COOKIE).cloned()) {
+            payloads.insert(0, Payload::Notify(cookie));
+            script.init(&mut side, now, payloads);
+        }
+    }
+    vec![(Refusal::JobQueueFull, side)]
 }
 
 fn protected_messages() -> Vec<(Refusal, Side)> {
@@ -390,14 +424,61 @@ fn protected_messages() -> Vec<(Refusal, Side)> {
     cases
 }
 
+/// There is no room for policies.
+struct NoRoom;
+
+impl PolicyRoom for NoRoom {
+    fn has_room(&mut self, _: &WantedPolicy<'_>) -> bool {
+        false
+    }
+}
+
+fn shares_of_embedder_and_time() -> Vec<(Refusal, Side)> {
+    let (mut busy, now) = b_with(|c| c.limits.child_requests_per_second = 1);
+    let mut script = Script::established(&mut busy, now);
+    let payloads = Script::create_child_payloads();
+    let exchange = ExchangeType::CREATE_CHILD_SA;
+    let mut answers = (0..30).map(|_| {
+        let answer = script.exchange(&mut busy, now, exchange, &payloads);
+        error_of(&answer.unwrap())
+    });
+    assert!(answers.any(|error| error == Some(NotifyType::TEMPORARY_FAILURE)));
+    drop(answers);
+
+    let with_room = |host: &mut Host| host.policies = Box::new(NoRoom);
+    let mut full = Side::with_host("b", B, config(default_configs().1), now, 7, with_room);
+    let mut script = Script::new();
+    let payloads = script.init_payloads();
+    script.init(&mut full, now, payloads);
+    let payloads = script.auth_payloads(b"a shared secret");
+    let answer = script.exchange(&mut full, now, ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(
+        error_of(&answer.unwrap()),
+        Some(NotifyType::TS_UNACCEPTABLE)
+    );
+    vec![(Refusal::WorkPerPeer, busy), (Refusal::NoPolicyRoom, full)]
+}
+
 fn limits_and_secrets() -> Vec<(Refusal, Side)> {
     let mut cases = Vec::new();
-    for (refusal, change) in [
+    let no_more = NotifyType::NO_ADDITIONAL_SAS;
+    for (refusal, kind, change) in [
         (
             Refusal::ChildSaLimit,
+            no_more,
             (|c: &mut Config| c.limits.children_per_sa_max = 1) as fn(&mut Config),
         ),
-        (Refusal::SpiExhausted, |_| {}),
+        (Refusal::ChildSaPerPeer, no_more, |c| {
+            c.limits.children_per_peer_max = 1;
+        }),
+        (
+            Refusal::SelectorsPerPeer,
+            NotifyType::TS_UNACCEPTABLE,
+            |c| {
+                c.limits.selectors_per_peer_max = 1;
+            },
+        ),
+        (Refusal::SpiExhausted, no_more, |_| {}),
     ] {
         let (mut side, now) = b_with(change);
         let mut script = Script::established(&mut side, now);
@@ -407,9 +488,10 @@ fn limits_and_secrets() -> Vec<(Refusal, Side)> {
         let answer = script
             .exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
             .unwrap();
-        assert_eq!(error_of(&answer), Some(NotifyType::NO_ADDITIONAL_SAS));
+        assert_eq!(error_of(&answer), Some(kind));
         cases.push((refusal, side));
     }
+    cases.extend(shares_of_embedder_and_time());
     let (mut side, now) = b();
     let mut script = Script::new();
     let payloads = script.init_payloads();
@@ -514,6 +596,7 @@ fn every_refusal_is_counted() {
         .into_iter()
         .chain(init_requests())
         .chain(init_sequences())
+        .chain(full_queue())
         .chain(protected_messages())
         .chain(limits_and_secrets())
         .chain(fragments())

@@ -213,10 +213,10 @@ fn a_hostile_identity_is_escaped_and_cut() {
     let now = Instant::now();
     let mut side = Side::new("b", B, b, now, 7);
     let hostile = "\u{1b}[2J\nWARN forged line \u{202e}";
-    let fqdn = hostile.to_owned() + &"x".repeat(20_000);
+    let fqdn = hostile.to_owned() + &"x".repeat(900);
     // Printable characters that turn text or end a line.
     let marks = "\u{202e}\u{61c}\u{2028}WARN\u{2029}forged\u{200f}";
-    let name = format!("CN=\"{marks}{}\"", "x".repeat(20_000));
+    let name = format!("CN=\"{marks}{}\"", "x".repeat(900));
     let Identity::Dn(name) = id(&name) else {
         panic!("no name")
     };

@@ -219,11 +219,11 @@ impl<S: WalkState> Circulation<S> {
         batch: Batch,
         side: S,
     ) -> Result<(), (RejectReason, Batch, S)> {
-        let copy = engine.ready_fd().is_some().then(|| {
+        let copy = engine.ready_fd().and_then(|_| {
             let blank = self.blank.pop();
             let mut copy = blank.unwrap_or_else(|| self.new_batch());
-            copy.copy_from(&batch, side.front());
-            copy
+            // Without a copy the packets are lost if the engine is.
+            copy.copy_from(&batch, side.front()).then_some(copy)
         });
         let jobs = batch.jobs.len() as u64;
         match engine.submit(batch) {

@@ -18,7 +18,8 @@ pub enum Event {
         flow: Flow,
         selector: Selector,
     },
-    /// An SA reached a limit of bytes, packets or sequence numbers.
+    /// An SA reached a limit of bytes, packets or sequence numbers. The event is raised once. If it is lost,
+    /// [`Lifetime::poll`](crate::lifetime::Lifetime::poll) has it.
     Lifetime {
         direction: SaDirection,
         spi: u32,

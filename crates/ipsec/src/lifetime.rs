@@ -1,6 +1,7 @@
 //! SA lifetimes in bytes, packets and time (RFC 4301 §4.4.2.1), and idle detection.
 //!
-//! Each kind of event is raised once per SA. Outbound, a traffic limit is exceeded by less than one run of packets,
+//! Each kind of event is raised once per SA, and stays raised until the control plane takes it: [`Lifetime::take`]. An
+//! event that got lost on its way comes again with [`Lifetime::poll`]. Outbound, a traffic limit is exceeded by less than one run of packets,
 //! whatever the number of workers: [`Lifetime::admit`] counts a run before it passes. Inbound, only authenticated
 //! packets may count ([`Lifetime::count`]), so a limit is exceeded by what is already in the engines.
 //!
@@ -45,6 +46,11 @@ impl LifetimeEvent {
             Self::Hard => 2,
             Self::Idle => 4,
         }
+    }
+
+    /// Flags of the events after which this one asks for nothing more.
+    const fn settled_by(self) -> u8 {
+        self.flag() | Self::Hard.flag()
     }
 }
 
@@ -160,6 +166,8 @@ pub struct Lifetime {
     installed_ms: u64,
     /// Flags of the events that were raised.
     raised: AtomicU8,
+    /// Flags of the events that the control plane has taken.
+    taken: AtomicU8,
 }
 
 impl Lifetime {
@@ -179,6 +187,7 @@ impl Lifetime {
             idle_ms: l.idle_ms.unwrap_or(u64::MAX),
             installed_ms,
             raised: AtomicU8::new(0),
+            taken: AtomicU8::new(0),
         };
         lifetime.set_edge(Traffic::default());
         lifetime
@@ -310,15 +319,26 @@ impl Lifetime {
         self.edge.store(left.word(), Ordering::Release);
     }
 
-    /// Returns the event that time alone has made due. Call it again until it returns `None`.
+    /// Takes an event that time alone has made due, or that was raised and not taken. Call it again until it returns
+    /// `None`.
     pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
-        let due = self.is_due(now_ms);
-        let event = due.then(|| self.event_at(self.totals(), now_ms));
-        event.flatten().or_else(|| {
-            let since = self.last_used_ms().max(self.installed_ms);
-            let idle = now_ms.saturating_sub(since) >= self.idle_ms;
-            idle.then(|| self.raise(LifetimeEvent::Idle)).flatten()
-        })
+        use LifetimeEvent::{Hard, Idle, Soft};
+        if self.is_due(now_ms) {
+            self.event_at(self.totals(), now_ms);
+        }
+        let since = self.last_used_ms().max(self.installed_ms);
+        if now_ms.saturating_sub(since) >= self.idle_ms {
+            self.raise(Idle);
+        }
+        let waits = self.raised.load(Ordering::Relaxed) & !self.taken.load(Ordering::Relaxed);
+        [Hard, Soft, Idle]
+            .into_iter()
+            .find(|event| waits & event.flag() != 0 && self.take(*event))
+    }
+
+    /// Notes that the control plane acts on an event. Returns false if it has before, or if the SA is being deleted.
+    pub fn take(&self, event: LifetimeEvent) -> bool {
+        self.taken.fetch_or(event.flag(), Ordering::Relaxed) & event.settled_by() == 0
     }
 
     fn event_at(&self, totals: Traffic, now_ms: u64) -> Option<LifetimeEvent> {
@@ -335,10 +355,7 @@ impl Lifetime {
     /// known already. Soft events are not raised for an SA that is being deleted, because rekeying it would be
     /// useless.
     pub fn raise(&self, event: LifetimeEvent) -> Option<LifetimeEvent> {
-        let known = match event {
-            LifetimeEvent::Hard => event.flag(),
-            _ => event.flag() | LifetimeEvent::Hard.flag(),
-        };
+        let known = event.settled_by();
         // This load saves a locked instruction for the packets of an SA beyond its soft limit.
         if self.raised.load(Ordering::Relaxed) & known != 0 {
             return None;

@@ -1,7 +1,8 @@
 //! Selectors: they say for which packets a policy or an SA is (RFC 4301 §4.4.1).
 
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 #[cfg(feature = "generators")]
 pub mod generators;
@@ -315,8 +316,22 @@ impl PopulateFromPacket {
 }
 
 /// A set of selectors. A packet matches the set if it matches one of its selectors.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SelectorSet(Arc<[Selector]>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectorSet(Arc<[Selector]>, SetHash);
+
+/// The hash of a set, which is computed once: a peer chooses how long its sets are, and a table that grows hashes all of
+/// its keys again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SetHash(u64);
+
+/// The key of the hashes. Peers must not find sets with one hash.
+static SET_HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl Hash for SelectorSet {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.1.0);
+    }
+}
 
 /// Bounds the number of selectors that a peer can make every packet walk through.
 const SELECTORS_MAX: usize = 1024;
@@ -324,7 +339,14 @@ const SELECTORS_MAX: usize = 1024;
 impl SelectorSet {
     /// Makes a set. Returns `None` if the set has more selectors than a packet should have to walk through.
     pub fn new(selectors: Vec<Selector>) -> Option<Self> {
-        (selectors.len() <= SELECTORS_MAX).then(|| Self(selectors.into()))
+        if selectors.len() > SELECTORS_MAX {
+            return None;
+        }
+        let hash = match selectors.is_empty() {
+            true => SetHash::default(),
+            false => SetHash(SET_HASHES.hash_one(&selectors)),
+        };
+        Some(Self(selectors.into(), hash))
     }
 
     /// Makes a set of all combinations of the negotiated ends (RFC 7296 §2.9).

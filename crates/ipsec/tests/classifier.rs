@@ -1,13 +1,17 @@
 //! Compares the compiled SPD with a linear search that knows only the definition.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
 };
-use esplanade_ipsec::spd::{Action, Decision, Policy, PolicyDirection, PolicyId, Spd, SpdEntry};
+use esplanade_ipsec::spd::{
+    Action, Decision, EntryPlace, FlowCache, FlowKey, LevelMerge, Policy, PolicyDirection,
+    PolicyId, Spd, SpdBook, SpdEntry, Verdict,
+};
+use esplanade_ipsec::{DropReason, Event};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
@@ -122,12 +126,14 @@ fn flow(rng: &mut TestRng, space: Space) -> Flow {
 }
 
 fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) -> Vec<SpdEntry> {
-    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let mut ids = 1..;
     let mut entry = || {
+        let id = PolicyId(ids.next().unwrap_or(0));
+        let policy = Arc::new(Policy::new(id, "p"));
         let selectors = (0..=number(rng, selectors_max)).map(|_| selector(rng, space));
         let selectors = SelectorSet::new(selectors.collect()).expect("few");
         let action = match number(rng, 3) {
-            0 => Action::Protect(Arc::clone(&policy)),
+            0 => Action::Protect(policy),
             1 => Action::Bypass,
             _ => Action::Discard,
         };
@@ -209,12 +215,45 @@ fn explained(spd: &Spd, flow: &Flow) -> &'static str {
 fn compare(entries: Vec<SpdEntry>, flows: impl Iterator<Item = Flow>) {
     let spd = Spd::new(entries);
     for flow in flows {
-        let expected = naive(spd.entries(), &flow, false);
-        assert_eq!(compiled(&spd, &flow), expected, "{flow:?}");
-        assert_eq!(explained(&spd, &flow), expected, "{flow:?}");
-        let passes = naive(spd.entries(), &flow, true) == "bypass";
-        assert_eq!(spd.inbound_bypass(&flow).is_ok(), passes, "{flow:?}");
+        compare_one(spd.entries(), &spd, &flow);
     }
+}
+
+fn compare_one(entries: &[SpdEntry], spd: &Spd, flow: &Flow) {
+    let expected = naive(entries, flow, false);
+    assert_eq!(compiled(spd, flow), expected, "{flow:?}");
+    assert_eq!(explained(spd, flow), expected, "{flow:?}");
+    let passes = naive(entries, flow, true) == "bypass";
+    assert_eq!(spd.inbound_bypass(flow).is_ok(), passes, "{flow:?}");
+}
+
+/// Compares an SPD with these entries, which came and went one by one, with one that is compiled at once.
+fn compare_with_new(entries: Vec<SpdEntry>, spd: &Spd, flows: impl Iterator<Item = Flow>) {
+    let alike = |(a, b): (&SpdEntry, &SpdEntry)| Arc::ptr_eq(&a.name, &b.name);
+    assert_eq!(spd.entries().len(), entries.len());
+    assert!(spd.entries().iter().zip(&entries).all(alike), "the order");
+    let at_once = Spd::new(entries);
+    assert_eq!(spd.discards(), at_once.discards());
+    for flow in flows {
+        compare_one(at_once.entries(), spd, &flow);
+        assert_eq!(spd.inbound_discards(&flow), at_once.inbound_discards(&flow));
+        assert_eq!(spd.ports_decide(&flow), at_once.ports_decide(&flow));
+        assert_eq!(asked(spd, &flow), asked(&at_once, &flow), "{flow:?}");
+    }
+}
+
+/// The name of the policy for which a packet asks, by the number that a flow cache gives.
+fn asked(spd: &Spd, flow: &Flow) -> Option<PolicyId> {
+    let mut cache = FlowCache::new(8, [1, 2, 3, 4, 5, 6]);
+    cache.begin_burst(spd, flow.interface);
+    let Verdict::Acquire(entry) = cache.lookup(spd, &FlowKey::from_flow(flow)?) else {
+        return None;
+    };
+    let Event::Acquire { policy, .. } = spd.acquire(entry, flow)? else {
+        return None;
+    };
+    spd.policy(policy)?.acquire_done();
+    Some(policy)
 }
 
 /// Flows at the ends of ranges, where mistakes are most likely.
@@ -249,6 +288,112 @@ proptest! {
         let ends = ends(&entries);
         compare(entries, (0..150).map(|_| flow(&mut rng, space)).chain(ends));
     }
+}
+
+/// An SPD to which entries come and from which they go, and the same entries as a list.
+struct Changing {
+    book: SpdBook,
+    standing: BTreeMap<EntryPlace, SpdEntry>,
+    /// The merge that another thread would make.
+    merge: Option<LevelMerge>,
+    spd: Spd,
+}
+
+impl Changing {
+    /// Changes some entries, and publishes the SPD.
+    fn change(&mut self, rng: &mut TestRng, coming: &mut Vec<SpdEntry>) {
+        for _ in 0..=number(rng, 60) {
+            match number(rng, 5) {
+                0 | 1 if !self.standing.is_empty() => {
+                    let nth = number(rng, self.standing.len() as u32) as usize;
+                    let place = *self.standing.keys().nth(nth).expect("some");
+                    self.standing.remove(&place);
+                    assert!(self.book.remove(place));
+                    assert!(!self.book.remove(place), "once");
+                }
+                _ => {
+                    // Entries go to any place, also to those of entries that went.
+                    let place = EntryPlace(number(rng, 4000).into());
+                    if let Some(entry) = coming.pop_if(|_| !self.standing.contains_key(&place)) {
+                        self.standing.insert(place, entry.clone());
+                        self.book.add(place, entry);
+                    }
+                }
+            }
+        }
+        if let Some(merge) = self.merge.take_if(|_| number(rng, 3) == 0) {
+            self.book.merged(merge.run());
+        }
+        if self.merge.is_none() {
+            self.merge = self.book.take_merge();
+        }
+        if let Some(spd) = self.book.take_snapshot() {
+            self.spd = spd;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    // RFC 4301 R12
+    #[test]
+    fn an_spd_that_changes_by_differences_decides_as_one_made_at_once(
+        seed in any::<u64>(),
+        rounds in 1usize..60,
+        crowded in any::<bool>(),
+    ) {
+        let mut rng = rng(seed);
+        let space = if crowded { CROWDED } else { WIDE };
+        let mut coming = entries(&mut rng, space, 60 * rounds, 3);
+        let (book, standing) = (SpdBook::default(), BTreeMap::new());
+        let mut changing = Changing { book, standing, merge: None, spd: Spd::default() };
+        for round in 0..rounds {
+            changing.change(&mut rng, &mut coming);
+            if round % 8 == 0 || round + 1 == rounds {
+                let standing: Vec<_> = changing.standing.values().cloned().collect();
+                let ends = ends(&standing);
+                let flows = (0..10).map(|_| flow(&mut rng, space));
+                compare_with_new(standing, &changing.spd, flows.chain(ends).take(20));
+            }
+        }
+    }
+}
+
+/// Entries come one by one and go again in another order. Counts how many selectors were compiled for that, and the
+/// levels at most.
+fn work_of_coming_and_going(count: u64) -> (u64, usize) {
+    let mut book = SpdBook::default();
+    let host = |n: u64| AddressRange::host(v4(n as u32));
+    let everything = AddressRange::from_prefix(v4(0), 0).expect("a prefix");
+    let mut levels = 0;
+    let mut settle = |book: &mut SpdBook| {
+        while let Some(merge) = book.take_merge() {
+            book.merged(merge.run());
+        }
+        let spd = book.take_snapshot().expect("something has changed");
+        levels = levels.max(spd.levels());
+    };
+    for n in 0..count {
+        let selector = Selector::between(everything, host(n));
+        let set = SelectorSet::new(vec![selector]).expect("one");
+        book.add(EntryPlace(n), SpdEntry::new(set, Action::Discard));
+        settle(&mut book);
+    }
+    for n in 0..count {
+        // 7919 is a prime, so that each entry goes once.
+        assert!(book.remove(EntryPlace(n * 7919 % count)));
+        settle(&mut book);
+    }
+    (book.compiled_rules(), levels)
+}
+
+#[test]
+fn the_work_for_entries_that_come_and_go_grows_in_proportion() {
+    let (few, _) = work_of_coming_and_going(1000);
+    let (many, levels) = work_of_coming_and_going(4000);
+    assert!(many <= 5 * few, "{many} selectors for 4000, {few} for 1000");
+    assert!(levels <= 14, "{levels}");
 }
 
 /// The rules are more than a word, a line and a page can hold.

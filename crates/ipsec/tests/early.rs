@@ -8,6 +8,7 @@ use common::{Tunnel, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
+use esplanade_ipsec::tunnel::OuterFacts;
 
 /// A tunnel whose left end has a second SA already. The right end has only its SPI.
 struct EarlyTunnel {
@@ -146,4 +147,40 @@ fn packets_wait_for_a_bounded_number_of_sas() {
         early.tunnel.open(&[packet.clone()]);
     }
     assert_eq!(early.unknown(), 300 - 256);
+}
+
+/// A peer that fills the room gives way to others, and keeps what is left.
+#[test]
+fn no_sender_keeps_the_packets_of_others_out() {
+    let mut early = early_tunnel();
+    let packet = early.tunnel.seal(&packets(1, 100)).remove(0);
+    let from = |address: &str| OuterFacts {
+        remote: format!("{address}:4500").parse().expect("an address"),
+        ..common::facts()
+    };
+    let send = |early: &mut EarlyTunnel, sender: &str, count: usize| {
+        for _ in 0..count {
+            let spi = early.tunnel.database.sad().allocate_spi().expect("room");
+            let mut packet = packet.clone();
+            packet[..4].copy_from_slice(&spi.to_be_bytes());
+            early.tunnel.open_from(&[packet], &from(sender));
+        }
+        early.unknown()
+    };
+    assert_eq!(send(&mut early, "192.0.2.66", 300), 300 - 256);
+    // Each packet of another sender takes a place of the first one's.
+    assert_eq!(send(&mut early, "192.0.2.2", 100), 44 + 100);
+    // Their shares are equal in the end.
+    assert_eq!(send(&mut early, "192.0.2.2", 100), 44 + 200);
+    assert_eq!(send(&mut early, "192.0.2.66", 10), 44 + 210);
+    assert_eq!(send(&mut early, "192.0.2.3", 1), 44 + 211);
+    // A network is one sender over IPv6.
+    for host in 1..100 {
+        send(&mut early, &format!("[2001:db8::{host:x}]"), 1);
+    }
+    assert_eq!(send(&mut early, "[2001:db8::ff]", 1), 44 + 311);
+    let sad = early.tunnel.database.sad();
+    early.tunnel.inbound.set_now_ms(10_000);
+    early.tunnel.inbound.take_early(sad);
+    assert_eq!(early.unknown(), 300 + 200 + 10 + 1 + 100);
 }

@@ -79,7 +79,35 @@ fn time_passes_without_packets() {
     assert_eq!(late.event, Some(LifetimeEvent::Hard));
     assert!(!late.passes);
     assert_eq!(lifetime.packets(), 1, "what is refused is not counted");
+    assert_eq!(lifetime.poll(u64::MAX), Some(LifetimeEvent::Hard));
     assert_eq!(lifetime.poll(u64::MAX), None, "each once");
+}
+
+/// A queue between the packet path and the control plane may be full. No SA may miss its rekey, or its end, for that.
+#[test]
+fn an_event_that_nobody_took_comes_again() {
+    use LifetimeEvent::{Hard, Soft};
+    let limits = LifetimeLimits {
+        packets_soft: Some(1),
+        packets_hard: Some(3),
+        ..NONE
+    };
+    let lifetime = Lifetime::new(&limits, 0);
+    assert_eq!(lifetime.admit(1, 1, 1).event, Some(Soft));
+    // The event is lost. It comes up at the next look, and the late event asks for nothing more.
+    assert_eq!(lifetime.poll(2), Some(Soft));
+    assert!(!lifetime.take(Soft));
+    assert_eq!(lifetime.poll(3), None);
+    assert_eq!(lifetime.admit(2, 1, 4).event, Some(Hard));
+    assert!(lifetime.take(Hard), "the event has come");
+    assert_eq!(lifetime.poll(5), None);
+
+    // The end of the sequence numbers comes again too, and the rekey before it is pointless then.
+    let lifetime = Lifetime::new(&NONE, 0);
+    assert_eq!(lifetime.raise(Soft), Some(Soft));
+    assert_eq!(lifetime.raise(Hard), Some(Hard));
+    assert_eq!((lifetime.poll(1), lifetime.poll(1)), (Some(Hard), None));
+    assert!(!lifetime.take(Soft));
 }
 
 #[test]
@@ -93,6 +121,7 @@ fn what_is_to_be_deleted_is_not_rekeyed() {
     let lifetime = Lifetime::new(&limits, 0);
     assert_eq!(lifetime.count(1, 2, 0), Some(LifetimeEvent::Hard));
     assert_eq!(lifetime.raise(LifetimeEvent::Soft), None);
+    assert!(lifetime.take(LifetimeEvent::Hard));
     assert_eq!(lifetime.poll(1), None);
 }
 

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
 use esplanade_crypto::{
-    Batch, Engine, JobStatus, KeyContext, RejectReason, Rejected, Transform, cpu,
+    Arena, Batch, Engine, JobStatus, KeyContext, RejectReason, Rejected, Transform, cpu,
 };
+use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
@@ -29,6 +30,8 @@ struct HoldingEngine {
     /// The engine may be late, so the walk keeps a copy of each batch.
     late: Option<File>,
     keys: Vec<Weak<KeyContext>>,
+    /// The engine's arenas are longer than it was asked for.
+    is_roomy: bool,
 }
 
 impl Engine for HoldingEngine {
@@ -54,6 +57,10 @@ impl Engine for HoldingEngine {
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         self.late.as_ref().map(AsFd::as_fd)
+    }
+
+    fn arena(&self, len: usize) -> Arena {
+        Arena::heap(if self.is_roomy { 2 * len } else { len })
     }
 }
 
@@ -95,6 +102,29 @@ fn a_removed_sa_lives_as_long_as_its_batch() {
     let sealed = finish(&mut tunnel.outbound, &mut engine);
     assert!(sa.upgrade().is_none() && engine.keys_left() == 0);
     assert_eq!(tunnel.open(&sealed), [packet]);
+}
+
+/// A batch that its copy does not hold is lost with the engine. Nobody seals other bytes under its numbers.
+#[test]
+fn a_batch_without_a_whole_copy_is_dropped_with_its_engine() {
+    for (packets, dropped) in [(100, 0), (300, 300)] {
+        let mut tunnel = Tunnel::new(GCM, true);
+        let mut engine = HoldingEngine {
+            late: Some(File::open("/dev/null").expect("there")),
+            is_roomy: true,
+            ..HoldingEngine::default()
+        };
+        tunnel.outbound.use_arenas_of(&engine);
+        for _ in 0..packets {
+            let packet = inner(4, &[0x5a; 1000]);
+            tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
+        }
+        tunnel.outbound.submit(&mut engine).expect("taken");
+        tunnel.outbound.engine_lost();
+        let drops = &tunnel.outbound.counters().drops;
+        assert_eq!(drops.get(DropReason::EngineFailed), dropped);
+        assert_eq!(tunnel.outbound.waiting() > 0, dropped == 0);
+    }
 }
 
 /// The copy of a batch for which a late engine had no room is for later use. It keeps no key.

@@ -34,11 +34,15 @@ impl Random for Repeatable {
 }
 
 impl KeyExchange for Repeatable {
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
-        Ok(Box::new(self.ephemeral(method)))
+    fn start(&self, method: Group) -> Result<Arc<dyn ActiveKeyExchange>, DhError> {
+        Ok(Arc::new(self.ephemeral(method)))
     }
 
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+    fn check(&self, method: Group, initiator: &[u8]) -> Result<(), DhError> {
+        check_public(method, initiator)
+    }
+
+    fn answer(&self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
         let ours = self.ephemeral(method);
         let shared = ours.complete(initiator)?;
         let data = ours.data;

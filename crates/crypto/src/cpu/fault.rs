@@ -17,6 +17,8 @@ pub(crate) enum Effect {
     Accepted,
     /// Every packet counts as forged.
     Refused,
+    /// The library does not seal.
+    Unsealed,
 }
 
 thread_local! {
@@ -65,6 +67,11 @@ pub(super) unsafe fn opened<K>(tier: Tier, work: &[Work<'_, K>], authentic: &mut
         unsafe { *work.body() ^= 1 };
     }
     judge(tier, authentic);
+}
+
+/// The lane whose packet or record the library refuses to seal.
+pub(super) fn unsealed(tier: Tier) -> Option<usize> {
+    lane(tier, Effect::Unsealed)
 }
 
 pub(super) fn sealed_records<K>(tier: Tier, records: &mut [RecordWork<'_, K>]) {

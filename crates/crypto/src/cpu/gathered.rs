@@ -2,14 +2,11 @@
 
 use arrayvec::ArrayVec;
 
-use super::kernel::{Kernel, Work};
+use super::kernel::{GROUP, Kernel, Work};
 use crate::key::{FormOf, KeyContext};
 use crate::prefetch::prefetch_all;
 use crate::spec::{Direction, JobStatus};
 use crate::tier::Tier;
-
-/// The most packets that are sorted together. It is the most that any kernel takes in one call.
-pub(super) const GROUP: usize = 512;
 
 /// Packets of one kind, gathered for a call of the kernel.
 pub(super) struct Gathered<'a, K> {
@@ -88,12 +85,21 @@ impl<'a, K: Kernel + FormOf> Gathered<'a, K> {
         match direction {
             Direction::Seal => {
                 // SAFETY: the caller guarantees the tier and the packets; `push` checked the lengths.
-                unsafe {
-                    K::seal(tier, work);
+                let unsealed = unsafe {
+                    let unsealed = K::seal(tier, work);
                     #[cfg(test)]
                     super::fault::sealed(tier, work);
+                    unsealed
+                };
+                for at in 0..work.len() {
+                    done(
+                        at,
+                        match unsealed.contains(at) {
+                            false => JobStatus::Done,
+                            true => JobStatus::Malformed,
+                        },
+                    );
                 }
-                (0..work.len()).for_each(|at| done(at, JobStatus::Done));
             }
             Direction::Open => {
                 let mut authentic = [false; GROUP];

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::gathered::{GROUP, Gathered};
-use super::kernel::{Family, Kernel, KernelKind};
+use super::gathered::Gathered;
+use super::kernel::{Family, GROUP, Kernel, KernelKind};
 use super::registers;
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};

@@ -98,6 +98,9 @@ impl Layout {
     }
 }
 
+/// The most packets that are sorted together. It is the most that any kernel takes in one call.
+pub(super) const GROUP: usize = 512;
+
 /// A packet for a kernel: ESP header, IV, payload with trailer, ICV.
 #[derive(Debug)]
 #[repr(C)]
@@ -151,6 +154,28 @@ impl<K> Work<'_, K> {
     }
 }
 
+/// The packets of one call that could not be sealed. They must not leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unsealed([u64; GROUP / 64]);
+
+impl Unsealed {
+    /// Every packet is sealed.
+    pub(crate) const NONE: Self = Self([0; GROUP / 64]);
+
+    /// Adds a packet by its number in the call.
+    pub(crate) fn insert(&mut self, at: usize) {
+        if let Some(word) = self.0.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    /// Returns true for a packet that could not be sealed.
+    pub(crate) fn contains(&self, at: usize) -> bool {
+        let word = self.0.get(at / 64);
+        word.is_none_or(|word| word >> (at % 64) & 1 != 0)
+    }
+}
+
 /// A family of kernels: one or more transforms, with a kernel for each tier and direction.
 pub(crate) trait Kernel: Sized {
     /// The most packets in one call.
@@ -160,13 +185,13 @@ pub(crate) trait Kernel: Sized {
     /// others.
     const FETCHED: usize = usize::MAX;
 
-    /// Encrypts each packet in place and writes its ICV.
+    /// Encrypts each packet in place and writes its ICV. Returns the packets of which it could not.
     ///
     /// # Safety
     /// - The machine has the tier.
     /// - Each packet's bytes may be read and written, and nobody else accesses them during the call.
     /// - Each packet's length fits its layout.
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]);
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed;
 
     /// Checks each packet's ICV and decrypts in place. The body of a packet that is not authentic is unspecified
     /// afterwards and must not be used.

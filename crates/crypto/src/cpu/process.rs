@@ -1,8 +1,8 @@
 //! Does the jobs of a batch, or packets in buffers of their own, in the caller's thread. The packets are sorted by
 //! kernel, so that a kernel sees all of its packets together and can have several in flight.
 
-use super::gathered::GROUP;
 use super::group::{GroupedPacket, PacketGroup};
+use super::kernel::GROUP;
 use super::row;
 use crate::job::{Batch, EspPacket, Job};
 use crate::key::KeyContext;
@@ -10,20 +10,28 @@ use crate::slots::SlotTable;
 use crate::spec::{Direction, JobStatus};
 use crate::transform::Protocol;
 
-/// Processes some jobs of a batch, by their numbers, and sets their status. The others stay as they are.
+/// Processes some jobs of a batch, by their numbers, and sets their status. The others stay as they are. A number that
+/// comes again changes nothing: a packet that is sealed twice is in the clear under a counter mode.
 pub fn process_some(batch: &mut Batch, numbers: &[u32]) {
-    let some = numbers
-        .iter()
-        .filter_map(|number| batch.jobs.get(*number as usize).copied());
-    let some = some.collect();
-    let mut all = std::mem::replace(&mut batch.jobs, some);
+    let mut taken = vec![false; batch.jobs.len()];
+    let mut some = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let place = *number as usize;
+        if let (Some(job), Some(taken)) = (batch.jobs.get(place), taken.get_mut(place))
+            && !std::mem::replace(taken, true)
+        {
+            some.push((place, *job));
+        }
+    }
+    let jobs = some.iter().map(|(_, job)| *job).collect();
+    let all = std::mem::replace(&mut batch.jobs, jobs);
     process(batch);
-    for (number, done) in numbers.iter().zip(&batch.jobs) {
-        if let Some(job) = all.get_mut(*number as usize) {
+    let done = std::mem::replace(&mut batch.jobs, all);
+    for ((place, _), done) in some.into_iter().zip(done) {
+        if let Some(job) = batch.jobs.get_mut(place) {
             job.status = done.status;
         }
     }
-    batch.jobs = all;
 }
 
 /// Processes every job of a batch and sets its status.

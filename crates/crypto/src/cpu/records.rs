@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::registers;
-use crate::spec::{NONCE_LEN, TAG_LEN};
+use crate::spec::{JobStatus, NONCE_LEN, TAG_LEN};
 use crate::tier::Tier;
 
 /// A record for a kernel.
@@ -25,6 +25,8 @@ pub(crate) struct RecordWork<'a, K> {
     pub(crate) len: usize,
     /// The tag. Sealing sets it. For opening, it is the tag that came with the record.
     pub(crate) tag: [u8; TAG_LEN],
+    /// The record could not be sealed. Only sealing sets this.
+    pub(crate) unsealed: bool,
 }
 
 /// A family of kernels for a general AEAD.
@@ -32,7 +34,7 @@ pub(crate) trait RecordKernel: Sized {
     /// The most records in one call.
     const RECORDS: usize;
 
-    /// Encrypts each record and sets its tag.
+    /// Encrypts each record and sets its tag, or `unsealed`.
     ///
     /// # Safety
     /// - The machine has the tier.
@@ -80,12 +82,12 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         self.numbers.push(number);
     }
 
-    /// Seals the waiting records. `done` gets the number and the tag of each.
+    /// Seals the waiting records. `done` gets number, status and tag of each.
     ///
     /// # Safety
     /// - The machine has the tier.
     /// - All records that were pushed are [valid](RecordWork).
-    pub(crate) unsafe fn seal(&mut self, mut done: impl FnMut(usize, [u8; TAG_LEN])) {
+    pub(crate) unsafe fn seal(&mut self, mut done: impl FnMut(usize, JobStatus, [u8; TAG_LEN])) {
         // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             K::seal(self.tier, &mut self.work);
@@ -94,7 +96,11 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
             registers::zero(self.tier);
         }
         for (number, work) in self.numbers.drain(..).zip(self.work.drain(..)) {
-            done(number, work.tag);
+            let status = match work.unsealed {
+                false => JobStatus::Done,
+                true => JobStatus::Malformed,
+            };
+            done(number, status, work.tag);
         }
     }
 

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use esplanade_ipsec::event::Event;
-use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::{DscpSet, OutboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::selector::Selector;
 use esplanade_ipsec::spd::{self, Policy, PolicyId, Spd};
 
-use super::{InLine, InstallRefused, Opening, lifetime};
+use super::{InLine, InstallRefused, Opening, ended};
 use crate::core::{CoreError, Lane};
 use crate::device::Device;
 use crate::fit::row_of;
@@ -163,7 +162,7 @@ impl<D: Device> InLine<D> {
         };
         self.core.remove(Lane::Outbound, row)?;
         let sa = sealing.sa.upgrade();
-        Ok(sa.map(|sa| lifetime(SaDirection::Outbound, &sa.common, LifetimeEvent::Hard)))
+        Ok(sa.map(|sa| ended(SaDirection::Outbound, &sa.common)))
     }
 
     /// Removes an SA. The core keeps its SPI, and finds no SA for the packets. The software must not open them: its
@@ -175,7 +174,7 @@ impl<D: Device> InLine<D> {
         opening.ended = true;
         let sa = opening.sa.upgrade();
         self.core.remove(Lane::Inbound, row)?;
-        Ok(sa.map(|sa| lifetime(SaDirection::Inbound, &sa.common, LifetimeEvent::Hard)))
+        Ok(sa.map(|sa| ended(SaDirection::Inbound, &sa.common)))
     }
 
     /// Builds the outbound entries from the policies of the common interface. Traffic for no SA in the core goes to

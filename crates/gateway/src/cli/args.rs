@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use esplanade_crypto::Tier;
 
-use crate::fetch::fetcher;
+use crate::fetch;
 use crate::{config, demo, log, tokens, updown};
 
 /// An IPsec gateway: IKEv2 and ESP
@@ -107,10 +107,19 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands
     Man { command: Option<String> },
-    /// Fetch revocation lists, and look names up, for the gateway that has started this process
-    #[command(name = fetcher::COMMAND, hide = true)]
+    /// Run the fetcher for the gateway that has started this process
+    #[command(name = fetch::keeper::COMMAND, hide = true)]
+    FetchKeeper,
+    /// Have revocation lists fetched, and names looked up, for the gateway
+    #[command(name = fetch::fetcher::COMMAND, hide = true)]
     Fetcher,
-    /// Run updown scripts for the gateway that has started this process
+    /// Carry out one request of the fetcher that has started this process
+    #[command(name = fetch::worker::COMMAND, hide = true)]
+    FetchWorker,
+    /// Keep a runner of updown scripts for the gateway that has started this process
+    #[command(name = updown::keeper::COMMAND, hide = true)]
+    UpdownKeeper,
+    /// Run updown scripts for the gateway whose keeper has started this process
     #[command(name = updown::runner::COMMAND, hide = true)]
     UpdownRunner,
     /// Run the processes of PKCS#11 modules for the gateway that has started this process

@@ -25,7 +25,8 @@ pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), F
             "sas": sas, "connections": connections, "counters": counters, "engine": engine,
             "workers": stats.sub("workers"),
             "crls": stats.sub("crls"),
-            "confinement": stats.sub("confinement")
+            "confinement": stats.sub("confinement"),
+            "shield": stats.sub("shield")
         });
         format!("{report:#}\n")
     } else {
@@ -42,13 +43,27 @@ pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), F
         shown.extend(known().map(|(name, connection)| text::render_down(name, connection)));
         shown += &text::render_counters(&counters);
         shown += &text::render_workers(&stats);
+        shown += &text::render_shield(&stats);
         shown + &text::render_engine(&stats) + &text::render_crls(&stats)
     };
     print(output.as_bytes())?;
     match check {
-        true => all_wanted_are_up(&connections),
+        true => shield_stands(&stats).and_then(|()| all_wanted_are_up(&connections)),
         false => Ok(()),
     }
+}
+
+/// Fails if the table of nf_tables is not what the policies say.
+fn shield_stands(stats: &Section) -> Result<(), Failure> {
+    let failure = stats
+        .sub("shield")
+        .and_then(|shield| shield.text("failure"));
+    let Some(why) = failure else {
+        return Ok(());
+    };
+    let what = format!("the nftables table does not stand: {why}");
+    let help = "packets in the clear can pass for those of peers; the log says since when";
+    Err(Failure::runtime(what).help(help))
 }
 
 /// Fails if a child that the gateway is to have up by itself is not up.

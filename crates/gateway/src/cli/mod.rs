@@ -17,7 +17,7 @@ pub use args::{Cli, Command, Control, Guard, RunOptions};
 
 use crate::config::{self, Loaded};
 use crate::failure::{Exit, Failure};
-use crate::fetch::fetcher;
+use crate::fetch;
 use crate::io::signals::ignore_meaningless;
 use crate::tokens::{TokenSigner, keeper, module};
 use crate::{confine, daemon, demo, log, updown};
@@ -87,7 +87,13 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             print(&script)
         }
         Command::Man { command } => man(command.as_deref()),
-        Command::Fetcher => serve("the fetcher", fetcher::serve),
+        Command::FetchKeeper => serve("the keeper of the fetcher", fetch::keeper::serve),
+        Command::Fetcher => serve("the fetcher", fetch::fetcher::serve),
+        Command::FetchWorker => serve("a worker of the fetcher", fetch::worker::serve),
+        Command::UpdownKeeper => serve(
+            "the keeper of the runner of updown scripts",
+            updown::keeper::serve,
+        ),
         Command::UpdownRunner => serve("the runner of updown scripts", updown::runner::serve),
         Command::TokenKeeper => serve("the keeper of tokens", keeper::serve),
         Command::TokenModule => serve("the process of a PKCS#11 module", module::serve),

@@ -8,7 +8,7 @@ use esplanade_ace::simulated::INTERFACE_RATE;
 use super::diagnostics::{Diagnostic, Diagnostics};
 use super::schema;
 use super::tree::SectionNode;
-use super::value::{ValueError, ValueResult, absolute, number, place, read};
+use super::value::{ValueError, ValueResult, absolute, given, number, place, read};
 
 /// The part of the bitstreams that are shipped.
 const PART: &str = "LFE5U-25F";
@@ -32,13 +32,13 @@ pub(super) fn ace(node: &SectionNode, d: &mut Diagnostics) -> Option<AceConfig> 
     schema::check(node, &schema::ACE, false, d);
     let library = read(node, "library", d, absolute);
     let trust = read(node, "signer", d, signer);
-    if node.value("library").is_none() {
+    if given(node, "library").is_none() {
         let what = "the section `ace` names no library of bitstreams";
         let help =
             "set `library` to the folder of one; make install has put one into share/esplanade/ace";
         d.push(Diagnostic::error(what).at(node.name.at).help(help));
     }
-    if node.value("signer").is_none() {
+    if given(node, "signer").is_none() {
         let what = "`ace`: whoever can write to the library can change the ciphers";
         let help = "set `signer` to the public key of the library's maker (docs/ace.md)";
         d.push(

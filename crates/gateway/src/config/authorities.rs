@@ -67,10 +67,16 @@ pub(super) fn authorities(
             }
         }
         for path in all_in(base, "x509crl", d) {
-            // As in x509ca, a file of another kind does not stop the gateway.
+            let is_too_large = reader.is_too_large(&path);
             if let Err((what, help)) = reader.read(&path, d) {
                 let what = format!("CRL {}: {what}", quoted(&path.display().to_string()));
-                d.push(Diagnostic::warning(what).help(help));
+                // As in x509ca, a file of another kind does not stop the gateway. A CRL that is left out for its size would
+                // revoke nobody.
+                let diagnostic = match is_too_large {
+                    true => Diagnostic::error(what),
+                    false => Diagnostic::warning(what),
+                };
+                d.push(diagnostic.help(help));
             }
         }
     }
@@ -206,13 +212,21 @@ fn http_uri(text: &str) -> ValueResult<String> {
 }
 
 impl CrlReader<'_> {
+    fn limit(&self) -> u64 {
+        CRL_FILE_BYTES_MAX.min(self.bytes_left)
+    }
+
+    fn is_too_large(&self, path: &Path) -> bool {
+        let metadata = std::fs::metadata(self.base.join(path));
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() > self.limit())
+    }
+
     /// Reads the CRLs of one file: PEM with one or more, or DER with one.
     fn read(&mut self, path: &Path, d: &mut Diagnostics) -> Result<(), (String, String)> {
         let path = self.base.join(path);
         d.sources.note_read(&path);
-        let limit = CRL_FILE_BYTES_MAX.min(self.bytes_left);
-        let bytes =
-            read_bytes(&path, limit).map_err(|problem| (problem.what, problem.help.to_owned()))?;
+        let bytes = read_bytes(&path, self.limit())
+            .map_err(|problem| (problem.what, problem.help.to_owned()))?;
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
         let help = "write the CRL in PEM (`-----BEGIN X509 CRL-----`) or DER";
         let found =

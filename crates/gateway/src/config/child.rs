@@ -3,11 +3,8 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use esplanade_ike::config::{
-    Child, EndAction, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
-};
+use esplanade_ike::config::{Child, EndAction, Mode, Selector, SelectorAddresses, StartAction};
 use esplanade_ike::wire::TRAFFIC_SELECTORS_MAX;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::pace;
@@ -18,6 +15,7 @@ use esplanade_ipsec::selector::PopulateFromPacket;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
+use super::lifetime::lifetime;
 use super::mark::{InterfaceMarks, SaMarks};
 use super::marks;
 use super::proposal::Consent;
@@ -25,8 +23,8 @@ use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::SectionNode;
 use super::value::{
-    ValueError, ValueResult, bytes, count, given, number, place, read, read_list, report, subnet,
-    switch, time, unused, warn_of_host_bits, word,
+    ValueError, ValueResult, given, number, place, read, read_list, report, subnet, switch, time,
+    unused, warn_of_host_bits, word,
 };
 use super::{header, proposal, schema};
 
@@ -130,10 +128,7 @@ pub(super) fn child(
         },
         local_ts: local_ts.clone(),
         remote_ts: remote_ts.clone(),
-        priority: read(node, "priority", d, |text| {
-            number(text, 0..=u32::MAX.into())
-        })
-        .map_or(0, |n| n as u32),
+        priority: priority(node, d),
         trap: start.trap,
         mode: match mode {
             ChildMode::Transport => Mode::Transport,
@@ -176,6 +171,7 @@ pub(super) fn child(
         spd: policy.sa.if_ids.outbound,
         overlap: read(node, "overlap", d, switch).unwrap_or_default(),
     };
+    check_start(node, &child, start, d);
     if policy.action != PolicyAction::Protect {
         check_shunt(node, &policy, start, d);
         policies.push(policy);
@@ -192,13 +188,42 @@ pub(super) fn child(
     Some(child)
 }
 
+/// Warns of a child that is to be up, and that silence ends nevertheless.
+fn check_start(node: &SectionNode, child: &Child, start: StartActions, d: &mut Diagnostics) {
+    if start.start && !child.inactivity.is_zero() && child.close_action != EndAction::Start {
+        let what = "`inactivity` ends the child although `start_action` wants it up";
+        let help =
+            "add `close_action = start` to have it up again at once, or leave one of the two out";
+        let warning = Diagnostic::warning(what).at(place(node, "inactivity"));
+        d.push(warning.help(help));
+    }
+}
+
+/// The largest number that comes ahead of all policies without a number in strongSwan, too.
+const PRIORITY_IN_FRONT_MAX: u64 = 65_535;
+
+/// Reads `priority`. Warns of a number that strongSwan would place behind policies without one, whose numbers it
+/// calculates on the same scale.
+fn priority(node: &SectionNode, d: &mut Diagnostics) -> u32 {
+    let parse = |text: &str| number(text, 0..=u32::MAX.into());
+    let priority = read(node, "priority", d, parse).unwrap_or_default();
+    if priority > PRIORITY_IN_FRONT_MAX {
+        let what = "`priority`: any number comes ahead of all policies without one";
+        let help = "leave it out for a policy that is to come last: narrow selectors come before wide ones; strongSwan \
+                    calculates numbers on the same scale, so that a large one is last there";
+        let warning = Diagnostic::warning(what).at(place(node, "priority"));
+        d.push(warning.help(help));
+    }
+    priority as u32
+}
+
 /// Reads the command of an updown script.
 fn updown(node: &SectionNode, d: &mut Diagnostics) -> Option<String> {
     let Some(entry) = given(node, "updown") else {
         unused(node, &["hostaccess"], "only updown scripts hear of it", d);
         return None;
     };
-    let command = entry.value.value.as_str();
+    let command = entry.value.value.obey();
     let program = command.split_whitespace().next().unwrap_or_default();
     if program.starts_with('/') && !std::path::Path::new(program).exists() {
         let what = format!("`updown`: there is no file {}", quoted(program));
@@ -353,7 +378,7 @@ fn check_tfc(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
         let what = "without `tfc_padding` lengths tell dummy packets from others";
         warn(what, "add `tfc_padding = mtu`");
     }
-    let inactivity = given(node, "inactivity").map(|entry| time(&entry.value.value));
+    let inactivity = given(node, "inactivity").map(|entry| time(entry.value.value.peek()));
     if dummies && inactivity.is_some_and(|time| time.is_ok_and(|time| !time.is_zero())) {
         let what = "`inactivity` never closes an SA that sends dummy packets";
         warn(what, "leave one of them out");
@@ -395,9 +420,19 @@ const PEER_REPLAY_WINDOW: u32 = 32;
 
 /// Keys that configure SAs only. A policy without SAs ignores them, which changes nothing in the
 /// traffic that it lets pass. So they cause a warning and no error.
-const OF_SAS: [&str; 10] = [
+const OF_SAS: [&str; 21] = [
     "esp_proposals",
     "ah_proposals",
+    "rekey_time",
+    "life_time",
+    "rand_time",
+    "rekey_bytes",
+    "life_bytes",
+    "rand_bytes",
+    "rekey_packets",
+    "life_packets",
+    "rand_packets",
+    "set_mark_out",
     "replay_window",
     "peer_replay_window",
     "non_first_fragments",
@@ -406,6 +441,7 @@ const OF_SAS: [&str; 10] = [
     "close_action",
     "overlap",
     "updown",
+    "hostaccess",
 ];
 
 fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {
@@ -623,95 +659,6 @@ fn is_everything(from: IpAddr, to: IpAddr) -> bool {
     from.is_unspecified() && subnet(from, 0).1 == to
 }
 
-fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> Lifetime {
-    const HOUR: u64 = 3600;
-    let seconds =
-        |key: &str, d: &mut Diagnostics| read(node, key, d, time).map(|time| time.as_secs());
-    let (rekey_time, life_time, rand_time) = (
-        seconds("rekey_time", d),
-        seconds("life_time", d),
-        seconds("rand_time", d),
-    );
-    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> ValueResult<u64>| {
-        let [rekey, life, rand] = keys.map(|key| read(node, key, d, parse));
-        (rekey, life, rand)
-    };
-    let in_bytes = amounts(["rekey_bytes", "life_bytes", "rand_bytes"], bytes);
-    let in_packets = amounts(["rekey_packets", "life_packets", "rand_packets"], count);
-    let mut limits = |unit: &str, given: GivenLimits, standard: u64| {
-        let limits = limits(given, standard);
-        let place = |key: &str| {
-            node.value(&format!("{key}_{unit}"))
-                .map(|entry| entry.value.at)
-        };
-        check_limits(unit, limits, place, d);
-        limits
-    };
-    let (rekey_time, life_time, rand_time) =
-        limits("time", (rekey_time, life_time, rand_time), HOUR);
-    let (rekey_bytes, life_bytes, rand_bytes) = limits("bytes", in_bytes, 0);
-    let (rekey_packets, life_packets, rand_packets) = limits("packets", in_packets, 0);
-    Lifetime {
-        rekey_time: Duration::from_secs(rekey_time),
-        life_time: Duration::from_secs(life_time),
-        rand_time: Duration::from_secs(rand_time),
-        rekey_bytes,
-        life_bytes,
-        rand_bytes,
-        rekey_packets,
-        life_packets,
-        rand_packets,
-    }
-}
-
-/// The soft limit, the hard limit, and the upper bound of what is subtracted at random from the
-/// soft limit.
-type GivenLimits = (Option<u64>, Option<u64>, Option<u64>);
-
-/// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit.
-fn limits((rekey, life, rand): GivenLimits, standard: u64) -> (u64, u64, u64) {
-    let rekey = rekey.unwrap_or(match life {
-        Some(life) if life > 0 => life - life / 11,
-        _ => standard,
-    });
-    let life = life.unwrap_or(rekey + rekey / 10);
-    let rand = rand.unwrap_or(life.saturating_sub(rekey).min(rekey / 2));
-    (rekey, life, rand)
-}
-
-fn check_limits(
-    unit: &str,
-    (rekey, life, rand): (u64, u64, u64),
-    place: impl Fn(&str) -> Option<Location>,
-    d: &mut Diagnostics,
-) {
-    if life != 0
-        && rekey >= life
-        && let Some(at) = place("life").or(place("rekey"))
-    {
-        let key = format!("life_{unit}");
-        let bad = ValueError::new(
-            format!(
-                "it is not larger than `rekey_{unit}`, so the tunnel would end before it is rekeyed"
-            ),
-            format!("make it larger, or leave it out (a tenth more than rekey_{unit})"),
-        );
-        report(&key, bad, at, d);
-    }
-    if rekey != 0
-        && rand >= rekey
-        && let Some(at) = place("rand")
-    {
-        let help = format!("make it smaller: it is subtracted from rekey_{unit}");
-        report(
-            &format!("rand_{unit}"),
-            ValueError::new(format!("it is not smaller than `rekey_{unit}`"), help),
-            at,
-            d,
-        );
-    }
-}
-
 /// Sorts policies into the order in which the database searches them. Explicit priorities come
 /// first, then pass before protect before drop. Narrow selectors then come before wide ones; the
 /// order of the file decides the rest.
@@ -731,22 +678,4 @@ pub(super) fn sort(policies: &mut [Policy]) {
         let specificity = narrow(&policy.local_ts) + narrow(&policy.remote_ts);
         (priority, class, std::cmp::Reverse(specificity))
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_fill_in() {
-        assert_eq!(limits((None, None, None), 3600), (3600, 3960, 360));
-        assert_eq!(limits((None, None, None), 0), (0, 0, 0));
-        assert_eq!(limits((Some(1000), None, None), 0), (1000, 1100, 100));
-        assert_eq!(limits((None, Some(1100), None), 3600), (1000, 1100, 100));
-        assert_eq!(
-            limits((Some(3600), Some(86_400), None), 3600),
-            (3600, 86_400, 1800)
-        );
-        assert_eq!(limits((Some(0), Some(0), None), 3600), (0, 0, 0));
-    }
 }

@@ -2,15 +2,14 @@
 //! not check whether the peer would accept them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use esplanade_ike::auth::{
-    AttributeAuthority, Authorities, CertificatePolicy, CertificateRules, GroupName, Identity,
-    KeyPurposes, SchemeRules,
+    AttributeAuthority, CertificatePolicy, CertificateRules, GroupName, Identity, KeyPurposes,
+    SchemeRules,
 };
 use esplanade_ike::config::{
-    AddressMatch, Child, Childless, Connection, EndAction, Fragmentation, LocalAuth, LocalMethod,
-    OcspInIke, Ports, RemoteAuth, RemoteMethod, RevocationPolicy, SendCert, StartAction, Unique,
+    AddressMatch, Child, Connection, EndAction, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
+    RevocationPolicy, StartAction,
 };
 
 use super::child::{self, ParentConnection, Policy};
@@ -19,24 +18,19 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::diff::Fingerprint;
 use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
+use super::ike_options::ike_options;
 use super::interface::{self, IfIds};
 use super::own_credentials::{ConnectionFiles, own_credentials};
 use super::peers::peers;
 use super::proposal::Consent;
+use super::schema;
 use super::secret::KeyOwners;
 use super::tree::SectionNode;
+use super::trust;
 use super::value::{
-    ValueError, ValueResult, address_match, given, number, parts, place, read, read_list, report,
-    switch, time, warn_of_host_bits, word,
+    ValueError, ValueResult, address_match, given, parts, place, read, read_list, refuse,
+    refuse_empty_texts, report, switch, unused, warn_of_host_bits, word,
 };
-use super::{header, proposal, schema};
-
-/// The time after which an IKE SA is rekeyed, where nothing is configured.
-const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
-/// Unanswered traffic after which the peer is asked whether it is alive, where nothing else is configured.
-const DPD_DELAY: Duration = Duration::from_secs(30);
-/// The time that the peer then has.
-const DPD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The other parts of the configuration that the reader of a connection needs.
 pub(super) struct ConnectionContext<'a> {
@@ -47,6 +41,32 @@ pub(super) struct ConnectionContext<'a> {
     pub store: CredentialStore,
     pub diagnostics: &'a mut Diagnostics,
 }
+
+/// Keys that say how IKE works. Without IKE they change nothing. `version` says what holds in any case.
+const WITHOUT_EFFECT_ON_SHUNTS: [&str; 22] = [
+    "dscp",
+    "local_port",
+    "remote_port",
+    "proposals",
+    "encap",
+    "fragmentation",
+    "childless",
+    "full_transcript_auth",
+    "mobike",
+    "dpd_delay",
+    "dpd_timeout",
+    "send_certreq",
+    "ocsp",
+    "send_cert",
+    "keyingtries",
+    "unique",
+    "reauth_time",
+    "rekey_time",
+    "over_time",
+    "rand_time",
+    "legacy",
+    "private_use",
+];
 
 /// Reads one connection and appends the policies of its children. Returns `None` if the connection
 /// was refused, or if none of its policies needs IKE.
@@ -70,7 +90,6 @@ pub(super) fn connection(
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
     let consent = consent(node, context.diagnostics);
-    let legacy = consent.legacy;
     let if_ids = interface::if_ids(node, IfIds::default(), context.diagnostics);
     let parent = ParentConnection {
         connection: &name,
@@ -79,39 +98,22 @@ pub(super) fn connection(
         if_ids,
         gateway: context.gateway,
     };
+    let local_addrs =
+        read_list(node, "local_addrs", context.diagnostics, address_match).unwrap_or_default();
+    // Read every key before a missing part, or a part that is not needed, ends the function. So each error is reported, and
+    // no key is ignored.
+    let options = ike_options(node, context.gateway, consent.legacy, context.diagnostics);
     let (children, bypasses) = children(node, &parent, encap, context.diagnostics, policies);
     if bypasses > 0 && children.is_empty() && !authenticates(node) {
+        let why = "the connection has no `local` and no `remote`, and its children need no IKE";
+        unused(node, &WITHOUT_EFFECT_ON_SHUNTS, why, context.diagnostics);
         return None;
     }
 
+    check_listening(node, &local_addrs, context.gateway, context.diagnostics);
     let mut files = ConnectionFiles::default();
     let remote = remote_auth(node, context, &mut files);
     let local = local_auth(node, context, &mut files);
-    let d = &mut *context.diagnostics;
-    read(node, "version", d, version);
-    notes(node, d);
-    let lifetime = lifetime(node, d);
-    // Read every key before a missing part ends the function, so that all errors are reported at
-    // once.
-    let local_addrs = read_list(node, "local_addrs", d, address_match).unwrap_or_default();
-    let local_port = read(node, "local_port", d, |text| {
-        local_port(text, context.gateway.ports)
-    });
-    let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
-    let dscp = read(node, "dscp", d, header::dscp_of_ike);
-    let proposals = proposal::connection(node, legacy, d);
-    let fragmentation = read(node, "fragmentation", d, fragmentation);
-    let childless = read(node, "childless", d, childless);
-    let full_transcript_required = read(node, "full_transcript_auth", d, |text| {
-        full_transcript_auth(text, context.gateway.full_transcript_auth)
-    });
-    let send_certreq = read(node, "send_certreq", d, switch);
-    let send_cert = read(node, "send_cert", d, send_cert);
-    let ocsp = read(node, "ocsp", d, ocsp);
-    let dpd_delay = read(node, "dpd_delay", d, time);
-    let dpd_timeout = read(node, "dpd_timeout", d, time);
-    let unique = read(node, "unique", d, unique);
-    let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
     let peers = peers(node, &remote.id, context.diagnostics);
@@ -120,27 +122,27 @@ pub(super) fn connection(
         name,
         local_addrs,
         remote_addrs,
-        local_port,
-        remote_port: remote_port.map_or(500, |port| port as u16),
-        dscp: dscp.unwrap_or_default(),
-        proposals,
-        legacy,
+        local_port: options.local_port,
+        remote_port: options.remote_port,
+        dscp: options.dscp,
+        proposals: options.proposals,
+        legacy: consent.legacy,
         encap,
-        fragmentation: fragmentation.unwrap_or_default(),
-        childless: childless.unwrap_or_default(),
-        full_transcript_required: full_transcript_required.unwrap_or_default(),
-        send_certreq: send_certreq.unwrap_or(true),
-        ocsp: ocsp.unwrap_or_default(),
-        send_cert: send_cert.unwrap_or_default(),
-        rekey_time: lifetime.rekey,
-        reauth_time: lifetime.reauth,
-        over_time: lifetime.over,
-        rand_time: lifetime.rand,
-        dpd_delay: dpd_delay.unwrap_or(DPD_DELAY),
-        dpd_by_traffic: dpd_delay.is_none(),
-        dpd_timeout: dpd_timeout.unwrap_or(DPD_TIMEOUT),
-        unique: unique.unwrap_or_default(),
-        keyingtries: keyingtries.unwrap_or_else(|| default_tries(&children)),
+        fragmentation: options.fragmentation,
+        childless: options.childless,
+        full_transcript_required: options.full_transcript_required,
+        send_certreq: options.send_certreq,
+        ocsp: options.ocsp,
+        send_cert: options.send_cert,
+        rekey_time: options.lifetime.rekey,
+        reauth_time: options.lifetime.reauth,
+        over_time: options.lifetime.over,
+        rand_time: options.lifetime.rand,
+        dpd_delay: options.dpd_delay,
+        dpd_by_traffic: options.dpd_by_traffic,
+        dpd_timeout: options.dpd_timeout,
+        unique: options.unique,
+        keyingtries: (options.keyingtries).unwrap_or_else(|| default_tries(&children)),
         retransmission: context.gateway.retransmission,
         local,
         remote,
@@ -148,6 +150,26 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, files.into_der())))
+}
+
+/// Refuses own addresses of which the gateway receives at none.
+fn check_listening(
+    node: &SectionNode,
+    local_addrs: &[AddressMatch],
+    gateway: &GatewayConfig,
+    d: &mut Diagnostics,
+) {
+    let receives = |address: &AddressMatch| match address {
+        AddressMatch::Host(own) => gateway.listens_at(*own),
+        _ => true,
+    };
+    if !local_addrs.is_empty() && !local_addrs.iter().any(receives) {
+        let bad = ValueError::new(
+            "the gateway receives at none of these addresses",
+            "name one that `listen` in the gateway section has, or add one there",
+        );
+        report("local_addrs", bad, place(node, "local_addrs"), d);
+    }
 }
 
 fn consent(node: &SectionNode, d: &mut Diagnostics) -> Consent {
@@ -191,7 +213,7 @@ fn children(
 }
 
 /// Tells whether the connection has a section about authentication (`local…` or `remote…`).
-fn authenticates(connection: &SectionNode) -> bool {
+pub(super) fn authenticates(connection: &SectionNode) -> bool {
     connection.sections().iter().any(|section| {
         let name = &section.name.value;
         name.starts_with("local") || name.starts_with("remote")
@@ -209,141 +231,6 @@ fn check_encap(child: &SectionNode, d: &mut Diagnostics) {
     }
 }
 
-struct IkeLifetime {
-    rekey: Duration,
-    reauth: Duration,
-    over: Duration,
-    rand: Duration,
-}
-
-/// Reads the lifetime of the IKE SA. By default we rekey after four hours, or never if we reauthenticate. The hard limit
-/// is a tenth of the longer time later.
-fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> IkeLifetime {
-    let reauth = read(node, "reauth_time", d, time).unwrap_or_default();
-    let rekey = read(node, "rekey_time", d, time);
-    let rekey = rekey.unwrap_or(match reauth.is_zero() {
-        true => REKEY_TIME,
-        false => Duration::ZERO,
-    });
-    let times = [("rekey_time", rekey), ("reauth_time", reauth)];
-    let set = times.iter().filter(|(_, time)| !time.is_zero());
-    let shortest = set.min_by_key(|(_, time)| *time);
-    let over = read(node, "over_time", d, time).unwrap_or(rekey.max(reauth) / 10);
-    let half = shortest.map_or(Duration::ZERO, |(_, time)| *time / 2);
-    let rand = read(node, "rand_time", d, time).unwrap_or(over.min(half));
-    if let Some((name, shortest)) = shortest
-        && rand >= *shortest
-        && let Some(entry) = given(node, "rand_time").or(given(node, name))
-    {
-        let what = format!("`rand_time` is not smaller than `{name}`");
-        let help = format!("choose a smaller rand_time: it is subtracted from {name}");
-        report("rand_time", ValueError::new(what, help), entry.value.at, d);
-    }
-    IkeLifetime {
-        rekey,
-        reauth,
-        over,
-        rand,
-    }
-}
-
-fn version(text: &str) -> ValueResult<()> {
-    match text {
-        "0" | "2" => Ok(()),
-        "1" => Err(ValueError::new(
-            "IKEv1 is not supported",
-            "set it to 2 and use IKEv2 at the peer (IKEv1 is RFC 9395 historic)",
-        )),
-        _ => Err(ValueError::new(
-            format!("{} is not a version of IKE", quoted(text)),
-            "set it to 2",
-        )),
-    }
-}
-
-fn local_port(text: &str, ports: Ports) -> ValueResult<u16> {
-    let port = number(text, 1..=65_535)? as u16;
-    if port != ports.ike && port != ports.nat_t {
-        let what = format!("the gateway does not listen at port {port}");
-        let help = format!(
-            "use {} or {}, or set `port` and `port_nat_t` in the gateway section",
-            ports.ike, ports.nat_t
-        );
-        return Err(ValueError::new(what, help));
-    }
-    Ok(port)
-}
-
-fn fragmentation(text: &str) -> ValueResult<Fragmentation> {
-    let words = [
-        ("yes", Fragmentation::Yes),
-        ("accept", Fragmentation::Accept),
-        // It forces the first message of IKEv1 only.
-        ("force", Fragmentation::Yes),
-        ("no", Fragmentation::No),
-    ];
-    word(text, &words)
-}
-
-fn childless(text: &str) -> ValueResult<Childless> {
-    let words = [
-        ("allow", Childless::Allow),
-        ("prefer", Childless::Prefer),
-        ("force", Childless::Force),
-        ("never", Childless::Never),
-    ];
-    word(text, &words)
-}
-
-/// Returns whether the peer must prove itself over the full transcript.
-fn full_transcript_auth(text: &str, announced: bool) -> ValueResult<bool> {
-    let required = word(text, &[("auto", false), ("require", true)])?;
-    if required && !announced {
-        return Err(ValueError::new(
-            "no peer can do it, because this gateway does not announce it",
-            "remove `full_transcript_auth = no` from the gateway section",
-        ));
-    }
-    Ok(required)
-}
-
-fn ocsp(text: &str) -> ValueResult<OcspInIke> {
-    let when = |request, reply| OcspInIke { request, reply };
-    let words = [
-        ("reply", when(false, true)),
-        ("request", when(true, false)),
-        ("both", when(true, true)),
-        ("never", when(false, false)),
-    ];
-    word(text, &words)
-}
-
-fn send_cert(text: &str) -> ValueResult<SendCert> {
-    let words = [
-        ("ifasked", SendCert::IfAsked),
-        ("always", SendCert::Always),
-        ("never", SendCert::Never),
-    ];
-    word(text, &words)
-}
-
-fn unique(text: &str) -> ValueResult<Unique> {
-    let words = [
-        ("no", Unique::No),
-        ("never", Unique::Never),
-        ("keep", Unique::Keep),
-        ("replace", Unique::Replace),
-    ];
-    word(text, &words)
-}
-
-fn keyingtries(text: &str) -> ValueResult<u32> {
-    match text {
-        "%forever" => Ok(0),
-        _ => number(text, 0..=u32::MAX.into()).map(|tries| tries as u32),
-    }
-}
-
 fn warn_of_one_identity(
     node: &SectionNode,
     local: &LocalAuth,
@@ -357,18 +244,6 @@ fn warn_of_one_identity(
         );
         let help = "give each gateway an `id` of its own";
         d.push(Diagnostic::warning(what).at(node.name.at).help(help));
-    }
-}
-
-/// Warns of keys that are accepted but do less than in strongSwan.
-fn notes(node: &SectionNode, d: &mut Diagnostics) {
-    // Only a warning: strongSwan's default is yes, so files that say so are common.
-    if read(node, "mobike", d, switch) == Some(true)
-        && let Some(entry) = given(node, "mobike")
-    {
-        let what = "`mobike`: changes of the peer's address are not followed by MOBIKE yet";
-        let help = "nothing else changes; `mobike = no` says so";
-        d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
     }
 }
 
@@ -419,6 +294,9 @@ fn round<'a>(node: &'a SectionNode, prefix: &str, d: &mut Diagnostics) -> Option
         .iter()
         .filter(|section| section.name.value.starts_with(prefix));
     let first = sections.next();
+    if let Some(section) = first {
+        check_suffix(section, prefix, d);
+    }
     for second in sections {
         let what = format!(
             "a second authentication round ({}) is not supported yet",
@@ -433,6 +311,17 @@ fn round<'a>(node: &'a SectionNode, prefix: &str, d: &mut Diagnostics) -> Option
     first
 }
 
+/// Warns of a section that counts by the beginning of its name alone.
+fn check_suffix(section: &SectionNode, prefix: &str, d: &mut Diagnostics) {
+    let name = section.name.value.as_str();
+    let suffix = name.strip_prefix(prefix).unwrap_or_default();
+    if suffix.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        let what = format!("the section {} counts as `{prefix}`", quoted(name));
+        let help = format!("call it `{prefix}`, or `{prefix}-NAME`");
+        d.push(Diagnostic::warning(what).at(section.name.at).help(help));
+    }
+}
+
 fn local_auth(
     node: &SectionNode,
     context: &mut ConnectionContext<'_>,
@@ -444,9 +333,13 @@ fn local_auth(
         return None;
     };
     schema::check(section, &schema::LOCAL, false, d);
+    refuse_empty_texts(section, d);
     let id = read(section, "id", d, own_identity).unwrap_or(Identity::Any);
     let method = match method_of(section, d)? {
-        Method::Psk => LocalMethod::Psk,
+        Method::Psk => {
+            refuse_own_credentials(section, d);
+            LocalMethod::Psk
+        }
         Method::Certificate(signatures) => {
             let store = &mut context.store;
             let credentials =
@@ -455,6 +348,21 @@ fn local_auth(
         }
     };
     Some(LocalAuth { id, method })
+}
+
+/// Keys that demand something of a certificate or a public key, beside `groups` and `revocation`.
+const DEMANDS: [&str; 6] = ["certs", "pubkeys", "cacerts", "ca_id", "cert_policy", "eku"];
+
+/// Refuses certificates and keys of a gateway that authenticates by a secret.
+fn refuse_own_credentials(section: &SectionNode, d: &mut Diagnostics) {
+    let why = "with `auth = psk` the gateway shows no certificate and no public key";
+    let help = "remove it, or set `auth = pubkey`; `id` says who the gateway is";
+    refuse(section, &["certs", "pubkeys"], why, help, d);
+    for inner in section.sections() {
+        inner.set_known();
+        let what = format!("{}: {why}", quoted(&inner.name.value));
+        d.push(Diagnostic::error(what).at(inner.name.at).help(help));
+    }
 }
 
 fn remote_auth(
@@ -468,13 +376,23 @@ fn remote_auth(
         return None;
     };
     schema::check(section, &schema::REMOTE, false, d);
+    refuse_empty_texts(section, d);
     let id = read(section, "id", d, identity).unwrap_or(Identity::Any);
     let method = method_of(section, d)?;
     let has_certificate =
         matches!(method, Method::Certificate(_)) && given(section, "pubkeys").is_none();
     let groups = groups(section, has_certificate, &node.name.value, context, files);
     let d = &mut *context.diagnostics;
+    let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
+    if !has_certificate && revocation != RevocationPolicy::Relaxed {
+        let why = "a peer without a certificate has none that could be revoked";
+        let help = "remove it, or set `auth = pubkey` and have the peer show a certificate";
+        refuse(section, &["revocation"], why, help, d);
+    }
     let Method::Certificate(signatures) = method else {
+        let why = "with `auth = psk` the peer shows no certificate and no public key";
+        let help = "remove it, or set `auth = pubkey` to demand it of the peer";
+        refuse(section, &DEMANDS, why, help, d);
         return Some(RemoteAuth {
             id,
             method: RemoteMethod::Psk,
@@ -488,7 +406,6 @@ fn remote_auth(
         groups,
         known_need_no_path: false,
     };
-    let revocation = read(section, "revocation", d, revocation).unwrap_or_default();
     if given(section, "pubkeys").is_some() {
         let method = remote_keys(section, &id, rules.signatures, &context.store, files, d)?;
         return Some(RemoteAuth { id, method });
@@ -526,7 +443,7 @@ fn remote_auth(
     }
     files.certificates.extend(authorities.iter().cloned());
     files.certificates.extend(pinned.iter().cloned());
-    match Authorities::new(&authorities) {
+    match trust::authorities(section, &authorities, &mut context.store, files, d) {
         Ok(authorities) => {
             let method = RemoteMethod::Certificate {
                 authorities: Arc::new(authorities),
@@ -558,15 +475,10 @@ fn remote_keys(
     d: &mut Diagnostics,
 ) -> Option<RemoteMethod> {
     let errors = d.errors();
-    for key in ["certs", "cacerts", "ca_id", "cert_policy", "eku"] {
-        if let Some(entry) = given(section, key) {
-            let bad = ValueError::new(
-                "a peer with a key of `pubkeys` has no certificate",
-                "remove one of the two, or make two connections",
-            );
-            report(key, bad, entry.value.at, d);
-        }
-    }
+    let why = "a peer with a key of `pubkeys` has no certificate";
+    let help = "remove one of the two, or make two connections";
+    let keys = ["certs", "cacerts", "ca_id", "cert_policy", "eku"];
+    refuse(section, &keys, why, help, d);
     if *id != Identity::Any && id.precision() < 2 {
         let bad = ValueError::new(
             format!("{id} is a pattern, and a key of `pubkeys` belongs to one identity"),

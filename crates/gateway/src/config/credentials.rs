@@ -1,10 +1,11 @@
 //! Reads certificates and private keys from the folders beside the configuration. It does not
 //! validate chains; `ike` does.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_crypto::key_file;
+use esplanade_crypto::key_file::{self, KeyFileError};
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::auth::{
     AttributeAuthority, AttributeCertificate, Certificate, Credential, CredentialError,
@@ -22,6 +23,9 @@ use crate::tokens::{TokenKey, TokenPlace};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDER_FILES_MAX: usize = 10_000;
+/// How often the passphrases of all files together are hashed. A reload waits for it, and IKE with it: less than a second.
+/// Programs that ask for much write 600,000 iterations three times into a PKCS#12 file.
+const ITERATIONS_MAX: u64 = 2_000_000;
 
 /// Finds credentials. All paths are relative to the folder of the configuration.
 #[derive(Debug)]
@@ -31,13 +35,17 @@ pub(super) struct CredentialStore {
     modules: Vec<Pkcs11Module>,
     /// Certificates on tokens that are not read yet.
     absent: Vec<TokenPlace>,
-    /// The content of the PKCS#12 files. They are read when a connection first needs a credential.
-    containers: Option<Vec<Container>>,
-    /// The private keys. They are read when a connection first needs one.
+    /// The content of the PKCS#12 files that the secrets name.
+    containers: Vec<Container>,
+    /// The private keys that the secrets name.
+    named_keys: Vec<KeyFile>,
+    /// These and those in the folders, which are read when a connection first needs one.
     keys: Option<Vec<KeyFile>>,
     authorities: Option<Vec<Certificate>>,
     attribute_authorities: Option<Vec<AttributeAuthority>>,
     attribute_certificates: Option<Vec<Arc<AttributeCertificate>>>,
+    /// Warnings about the folders, which each connection that uses them would repeat.
+    warned: HashSet<String>,
 }
 
 /// The private keys that the secrets name.
@@ -75,11 +83,38 @@ impl CredentialStore {
             named,
             modules,
             absent: Vec::new(),
-            containers: None,
+            containers: Vec::new(),
+            named_keys: Vec::new(),
             keys: None,
             authorities: None,
             attribute_authorities: None,
             attribute_certificates: None,
+            warned: HashSet::new(),
+        }
+    }
+
+    /// Reads the files that the secrets name, whether or not a connection needs them now. Reports those that it cannot read
+    /// or open.
+    pub fn read_named(&mut self, d: &mut Diagnostics) {
+        let mut iterations_left = ITERATIONS_MAX;
+        for named in &self.named.files {
+            let path = self.base.join(named.folder).join(&named.file.value);
+            if self.named_keys.iter().any(|known| known.path == path) {
+                continue;
+            }
+            d.sources.note_read(&path);
+            match key_of(&path, Some((named, &mut iterations_left)), d) {
+                Ok(content) => self.named_keys.push(KeyFile { path, content }),
+                Err(refusal) => d.push(refused("private key", &path, named, refusal)),
+            }
+        }
+        for named in &self.named.containers {
+            let path = self.base.join(named.folder).join(&named.file.value);
+            d.sources.note_read(&path);
+            match container_of(&path, named.passphrase.as_ref(), &mut iterations_left) {
+                Ok(container) => self.containers.push(container),
+                Err(refusal) => d.push(refused("PKCS#12 file", &path, named, refusal)),
+            }
         }
     }
 
@@ -128,6 +163,13 @@ impl CredentialStore {
             .authorities
             .get_or_insert_with(|| all_of(base, "x509ca", "certificate", certificates_of, d));
         known.clone()
+    }
+
+    /// Reports a warning about a folder, unless it was reported before.
+    pub fn warn_once(&mut self, what: String, help: &str, d: &mut Diagnostics) {
+        if self.warned.insert(what.clone()) {
+            d.push(Diagnostic::warning(what).help(help));
+        }
     }
 
     /// Reads the certificates of attribute authorities, in the folder `x509aa`.
@@ -182,8 +224,8 @@ impl CredentialStore {
             None => self.read_keys(d),
         };
         let fits = |key: &KeyFile| Credential::new(&key.content, chain.to_vec()).is_ok();
-        let contained = self.containers.iter().flatten();
-        let has = keys.iter().any(fits) || contained.map(|one| &one.key).any(fits);
+        let mut contained = self.containers.iter().map(|one| &one.key);
+        let has = keys.iter().any(fits) || contained.any(fits);
         self.keys = Some(keys);
         has
     }
@@ -217,39 +259,13 @@ impl CredentialStore {
 
     /// Returns the certificates of the PKCS#12 file that is for `id`, its own certificate first.
     /// With [`Identity::Any`] it is the first file.
-    pub fn contained(&mut self, id: &Identity, d: &mut Diagnostics) -> Option<Vec<Certificate>> {
-        let containers = match self.containers.take() {
-            Some(containers) => containers,
-            None => self.read_containers(d),
-        };
+    pub fn contained(&self, id: &Identity) -> Option<Vec<Certificate>> {
         let is_for = |container: &&Container| {
             let own = container.chain.first();
             *id == Identity::Any || own.is_some_and(|certificate| certificate.names(id))
         };
-        let found = containers.iter().find(is_for);
-        let chain = found.map(|container| container.chain.clone());
-        self.containers = Some(containers);
-        chain
-    }
-
-    fn read_containers(&self, d: &mut Diagnostics) -> Vec<Container> {
-        let mut containers = Vec::new();
-        for named in &self.named.containers {
-            let path = self.base.join(named.folder).join(&named.file.value);
-            d.sources.note_read(&path);
-            match container_of(&path, named.passphrase.as_ref()) {
-                Ok(container) => containers.push(container),
-                Err((what, help)) => {
-                    let what = format!(
-                        "PKCS#12 file {}: {what}",
-                        quoted(&path.display().to_string())
-                    );
-                    let error = Diagnostic::error(what).at(named.file.at);
-                    d.push(error.help(help).hide_source());
-                }
-            }
-        }
-        containers
+        let found = self.containers.iter().find(is_for);
+        found.map(|container| container.chain.clone())
     }
 
     /// Joins the end entity's certificate, the first of `chain`, with its private key. A key on a token may be any of the
@@ -319,8 +335,8 @@ impl CredentialStore {
         // the user.
         let mut reasons = Vec::new();
         let mut found = None;
-        let contained = self.containers.iter().flatten();
-        for key in keys.iter().chain(contained.map(|container| &container.key)) {
+        let contained = self.containers.iter().map(|container| &container.key);
+        for key in keys.iter().chain(contained) {
             match join(&key.content) {
                 Ok(credential) => {
                     found = Some(credential);
@@ -355,39 +371,23 @@ impl CredentialStore {
         found
     }
 
-    /// Reads every private key. A key file that the secrets name must be readable; the folders of
-    /// keys may hold other files.
-    fn read_keys(&self, d: &mut Diagnostics) -> Vec<KeyFile> {
-        let mut keys: Vec<KeyFile> = Vec::new();
-        let mut add = |path: PathBuf, named: Option<&NamedKey>, d: &mut Diagnostics| {
-            if keys.iter().any(|key| key.path == path) {
-                return;
-            }
-            d.sources.note_read(&path);
-            match key_of(&path, named.and_then(|key| key.passphrase.as_ref())) {
-                Ok(content) => keys.push(KeyFile { path, content }),
-                Err((what, help)) => {
-                    let what = format!(
-                        "private key {}: {what}",
-                        quoted(&path.display().to_string())
-                    );
-                    d.push(match named {
-                        Some(key) => Diagnostic::error(what)
-                            .at(key.file.at)
-                            .help(help)
-                            .hide_source(),
-                        None => Diagnostic::warning(what).help(help),
-                    });
-                }
-            }
-        };
-        for key in &self.named.files {
-            let path = self.base.join(key.folder).join(&key.file.value);
-            add(path, Some(key), d);
-        }
+    /// Returns the private keys that the secrets name, and those in the folders, which may hold other files.
+    fn read_keys(&mut self, d: &mut Diagnostics) -> Vec<KeyFile> {
+        let mut keys = std::mem::take(&mut self.named_keys);
         for folder in ["private", "rsa", "ecdsa", "pkcs8"] {
             for path in all_in(&self.base, folder, d) {
-                add(path, None, d);
+                if keys.iter().any(|key| key.path == path) {
+                    continue;
+                }
+                d.sources.note_read(&path);
+                match key_of(&path, None, d) {
+                    Ok(content) => keys.push(KeyFile { path, content }),
+                    Err((what, help)) => {
+                        let path = quoted(&path.display().to_string());
+                        let what = format!("private key {path}: {what}");
+                        d.push(Diagnostic::warning(what).help(help));
+                    }
+                }
             }
         }
         for what in keys.iter().filter_map(|key| readable_by_others(&key.path)) {
@@ -395,6 +395,13 @@ impl CredentialStore {
         }
         keys
     }
+}
+
+/// Reports a file of the secrets that was not taken.
+fn refused(kind: &str, path: &Path, named: &NamedKey, (what, help): FileRefusal) -> Diagnostic {
+    let what = format!("{kind} {}: {what}", quoted(&path.display().to_string()));
+    let error = Diagnostic::error(what).at(named.file.at);
+    error.help(help).hide_source()
 }
 
 /// Lists the files of a folder. The folder need not exist.
@@ -462,32 +469,63 @@ fn public_key_of(path: &Path) -> Result<PublicKey, FileRefusal> {
     PublicKey::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
 }
 
-fn key_of(path: &Path, passphrase: Option<&Secret>) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
+/// Reads a private key. A file that the secrets name may have a passphrase.
+fn key_of(
+    path: &Path,
+    named: Option<(&NamedKey, &mut u64)>,
+    d: &mut Diagnostics,
+) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     if !key_file::is_encrypted(&bytes) {
+        if let Some((named, _)) = named
+            && named.passphrase.is_some()
+        {
+            let path = quoted(&path.display().to_string());
+            let what =
+                format!("private key {path}: nothing encrypts it, so `secret` protects nothing");
+            let help = "encrypt it (`openssl pkcs8 -topk8`), or remove `secret`";
+            let warning = Diagnostic::warning(what).at(named.file.at);
+            d.push(warning.help(help).hide_source());
+        }
         return Ok(bytes);
     }
-    let Some(passphrase) = passphrase else {
+    let with_passphrase = named.and_then(|(named, left)| Some((named.passphrase.as_ref()?, left)));
+    let Some((passphrase, iterations_left)) = with_passphrase else {
         return Err((
             "it is encrypted, and no passphrase is given".to_owned(),
             "add `secrets { private { file = …, secret = … } }`, each setting on a line of its own",
         ));
     };
-    match key_file::decrypt(&bytes, passphrase) {
+    match key_file::decrypt(&bytes, passphrase, iterations_left) {
         Ok(key) => Ok(Zeroizing::new(key.expose().to_vec())),
-        Err(error) => Err((
-            error.to_string(),
+        Err(error) => Err(not_opened(
+            error,
             "check `secret`; `openssl pkey -in FILE` tells whether it is right",
         )),
     }
 }
 
-fn container_of(path: &Path, passphrase: Option<&Secret>) -> Result<Container, FileRefusal> {
+fn not_opened(error: KeyFileError, help: &'static str) -> FileRefusal {
+    let help = match error {
+        KeyFileError::Iterations { .. } => {
+            "encrypt it anew with fewer iterations, such as by `openssl pkcs8 -topk8 -iter 100000`"
+        }
+        _ => help,
+    };
+    (error.to_string(), help)
+}
+
+fn container_of(
+    path: &Path,
+    passphrase: Option<&Secret>,
+    iterations_left: &mut u64,
+) -> Result<Container, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let none = Secret::default();
-    let opened = key_file::open_pkcs12(&bytes, passphrase.unwrap_or(&none)).map_err(|error| {
+    let passphrase = passphrase.unwrap_or(&none);
+    let opened = key_file::open_pkcs12(&bytes, passphrase, iterations_left).map_err(|error| {
         let help = "check `secret`; `openssl pkcs12 -in FILE` tells whether it is right";
-        (error.to_string(), help)
+        not_opened(error, help)
     })?;
     let help = "make it anew with the private key and its certificate";
     let certificates = opened

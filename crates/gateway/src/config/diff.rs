@@ -62,7 +62,7 @@ fn values(node: &SectionNode, path: &str) -> Vec<Setting> {
     given
         .map(|entry| {
             let key = format!("{path}{}", entry.key.value);
-            (key, entry.value.value.to_string())
+            (key, entry.value.value.peek().to_owned())
         })
         .collect()
 }

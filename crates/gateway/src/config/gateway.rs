@@ -16,9 +16,10 @@ use super::mark::InterfaceMarks;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
 use super::value::{
-    ValueError, ValueResult, absolute, count, number, read, read_list, switch, time, word,
+    ValueError, ValueResult, absolute, count, given, number, read, read_list, switch, time, word,
 };
 use super::{DEFAULT_SOCKET, schema};
+use crate::net::Prefix;
 
 /// The kind of engine that carries SAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,6 +68,8 @@ pub struct GatewayConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Number of data workers.
     pub workers: usize,
+    /// Number of threads for IKE's work with public keys. `None` starts one for each processor but one.
+    pub ike_threads: Option<usize>,
     /// The number of flows of each IP version that a worker's flow cache holds.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
@@ -101,6 +104,8 @@ pub struct GatewayConfig {
     pub inactivity_close_ike: bool,
     /// CRLs and answers of OCSP responders are fetched where certificates or authorities name them.
     pub fetch_revocation: bool,
+    /// Prefixes of special or own addresses to which URIs in certificates may lead.
+    pub fetch_allow: Vec<Prefix>,
     /// The folder for files that outlive the gateway. `None` means that of the service manager, if there is one.
     pub state_directory: Option<PathBuf>,
     pub retransmission: Retransmission,
@@ -143,6 +148,7 @@ impl Default for GatewayConfig {
             workers: 1,
             flow_cache_size: 65_536,
             engine: EngineKind::default(),
+            ike_threads: None,
             pool_threads: None,
             pool_delay: Duration::ZERO,
             gpu: None,
@@ -159,6 +165,7 @@ impl Default for GatewayConfig {
             quick_crash_detection: true,
             inactivity_close_ike: false,
             fetch_revocation: true,
+            fetch_allow: Vec::new(),
             state_directory: None,
             retransmission: Retransmission::default(),
             limits: Limits::default(),
@@ -184,6 +191,13 @@ impl GatewayConfig {
             | EngineKind::Adaptive
             | EngineKind::Ace => self.pool_threads.is_some(),
         }
+    }
+
+    /// Tells whether packets for this own address are received.
+    pub(super) fn listens_at(&self, own: IpAddr) -> bool {
+        let takes =
+            |at: &IpAddr| *at == own || at.is_unspecified() && at.is_ipv4() == own.is_ipv4();
+        self.listen.iter().any(takes)
     }
 
     /// Returns the `if_id` of the TUN device with this name. Zero is the common device.
@@ -239,6 +253,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     let d = diagnostics;
     let standard = GatewayConfig::default();
     let port = |text: &str| number(text, 1..=65_535).map(|port| port as u16);
+    let threads = |text: &str| number(text, 1..=256).map(|threads| threads as usize);
     let mut gateway = GatewayConfig {
         listen: read_list(node, "listen", d, address).unwrap_or(standard.listen),
         ports: Ports {
@@ -252,15 +267,14 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
         interfaces: Vec::new(),
-        workers: read(node, "workers", d, |text| number(text, 1..=256))
-            .map_or(standard.workers, |workers| workers as usize),
+        workers: read(node, "workers", d, threads).unwrap_or(standard.workers),
+        ike_threads: read(node, "ike_threads", d, threads),
         flow_cache_size: read(node, "flow_cache_size", d, |text| {
             number(text, 1024..=16_777_216)
         })
         .map_or(standard.flow_cache_size, |flows| flows as usize),
         engine: read(node, "engine", d, engine).unwrap_or_default(),
-        pool_threads: read(node, "pool_threads", d, |text| number(text, 1..=256))
-            .map(|threads| threads as usize),
+        pool_threads: read(node, "pool_threads", d, threads),
         pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
             .map_or(standard.pool_delay, Duration::from_millis),
         gpu: None,
@@ -270,7 +284,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         }),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
             .map_or(standard.table, |table| table as u32),
-        mark: read(node, "mark", d, mark).unwrap_or(standard.mark),
+        mark: read(node, "mark", d, own_mark).unwrap_or(standard.mark),
         socket: read(node, "socket", d, socket).unwrap_or(standard.socket),
         log_level: read(node, "log_level", d, log_level).unwrap_or(standard.log_level),
         fragment_size: read(node, "fragment_size", d, fragment_size)
@@ -284,6 +298,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
             .unwrap_or(standard.inactivity_close_ike),
         fetch_revocation: read(node, "fetch_revocation", d, switch)
             .unwrap_or(standard.fetch_revocation),
+        fetch_allow: read_list(node, "fetch_allow", d, prefix).unwrap_or_default(),
         state_directory: read(node, "state_directory", d, absolute),
         retransmission: retransmission(node, d),
         limits: limits(node, d),
@@ -294,7 +309,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         on_stop: read(node, "on_stop", d, on_stop).unwrap_or_default(),
         confine: read(node, "confine", d, switch).unwrap_or(standard.confine),
         modules: Vec::new(),
-        readable: read_list(node, "readable", d, absolute).unwrap_or_default(),
+        readable: read_list(node, "readable", d, readable).unwrap_or_default(),
     };
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
@@ -316,14 +331,14 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     check_xdp(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
-        && let Some(entry) = node.value("workers")
+        && let Some(entry) = given(node, "workers")
     {
         let what = "the FPGA core is driven by one worker";
         let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }
     if gateway.ports.ike == gateway.ports.nat_t
-        && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
+        && let Some(entry) = given(node, "port_nat_t").or(given(node, "port"))
     {
         let bad = ValueError::new(
             "`port` and `port_nat_t` are the same",
@@ -335,7 +350,7 @@ pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
 }
 
 fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    let Some(entry) = node.value("xdp") else {
+    let Some(entry) = given(node, "xdp") else {
         return;
     };
     let twice = (1..gateway.xdp.len()).find(|at| gateway.xdp[..*at].contains(&gateway.xdp[*at]));
@@ -355,7 +370,7 @@ fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
 
 fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let lacks_gpu = gateway.engine == EngineKind::Adaptive && gateway.gpu.is_none();
-    if let Some(entry) = node.value("engine").filter(|_| lacks_gpu) {
+    if let Some(entry) = given(node, "engine").filter(|_| lacks_gpu) {
         let what = "`adaptive` shares the load between CPU and GPU, and the gateway has no GPU";
         let bad = ValueError::new(what, "add a section `gpu`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
@@ -364,7 +379,7 @@ fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnosti
 
 fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let lacks_ace = gateway.engine == EngineKind::Ace && node.section("ace").is_none();
-    if let Some(entry) = node.value("engine").filter(|_| lacks_ace) {
+    if let Some(entry) = given(node, "engine").filter(|_| lacks_ace) {
         let what = "`ace` takes bitstreams from a library, and the gateway has none";
         let bad = ValueError::new(what, "add a section `ace`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
@@ -373,7 +388,7 @@ fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
 
 fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let mut refuse = |key: &str, what: &str, help: &str| {
-        if let Some(entry) = node.value(key) {
+        if let Some(entry) = given(node, key) {
             super::value::report(key, ValueError::new(what, help), entry.value.at, d);
         }
     };
@@ -409,6 +424,14 @@ fn limits(node: &SectionNode, d: &mut Diagnostics) -> Limits {
             "half_open_per_network_max",
             standard.half_open_per_network_max,
         ),
+        ike_sas_per_peer_max: most("ike_sas_per_peer_max", standard.ike_sas_per_peer_max),
+        children_per_sa_max: most("child_sas_per_ike_sa_max", standard.children_per_sa_max),
+        children_per_peer_max: most("child_sas_per_peer_max", standard.children_per_peer_max),
+        selectors_per_peer_max: most("selectors_per_peer_max", standard.selectors_per_peer_max),
+        child_requests_per_second: most(
+            "child_requests_per_second",
+            standard.child_requests_per_second as usize,
+        ) as u32,
         half_open_timeout: read(node, "half_open_timeout", d, fraction(1.0, 600.0))
             .map_or(standard.half_open_timeout, Duration::from_secs_f64),
         cookie_threshold: read(node, "cookie_threshold", d, count)
@@ -465,13 +488,63 @@ fn address(text: &str) -> ValueResult<IpAddr> {
     match text {
         "%any" | "%any4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "%any6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
-        _ => text.parse().map_err(|_| {
-            ValueError::new(
-                format!("{} is not an IP address", quoted(text)),
-                "write own addresses, such as 192.0.2.1",
-            )
-        }),
+        _ => {
+            let parsed = text.parse().ok();
+            let bad = || {
+                let what = format!("{} is not the IP address of a host", quoted(text));
+                ValueError::new(what, "write own addresses, such as 192.0.2.1")
+            };
+            parsed
+                .filter(|ip: &IpAddr| !ip.is_multicast())
+                .ok_or_else(bad)
+        }
     }
+}
+
+/// A path that reloads may read. The whole file system would leave nothing of the confinement.
+fn readable(text: &str) -> ValueResult<PathBuf> {
+    let path = absolute(text)?;
+    let bad =
+        |what: &str, help: &str| Err(ValueError::new(format!("{} {what}", quoted(text)), help));
+    match path.canonicalize() {
+        Err(error) => bad(
+            &format!("cannot be used: {error}"),
+            "make it before the gateway starts",
+        ),
+        Ok(real) if real.parent().is_none() => bad(
+            "is the whole file system",
+            "name the folders that a reload reads, or set `confine = no`",
+        ),
+        Ok(_) => Ok(path),
+    }
+}
+
+/// The mark of the gateway's own packets.
+fn own_mark(text: &str) -> ValueResult<u32> {
+    match mark(text)? {
+        0 => Err(ValueError::new(
+            "all packets that nobody has marked have the mark 0",
+            "write another 32-bit number, such as 0x20",
+        )),
+        mark => Ok(mark),
+    }
+}
+
+fn prefix(text: &str) -> ValueResult<Prefix> {
+    let parsed = match text.split_once('/') {
+        Some((address, length)) => address.parse().ok().zip(length.parse().ok()),
+        None => text
+            .parse()
+            .ok()
+            .map(|address: IpAddr| (address, Prefix::host(address).length())),
+    };
+    let prefix = parsed.and_then(|(address, length)| Prefix::new(address, length));
+    prefix.ok_or_else(|| {
+        ValueError::new(
+            format!("{} is not a prefix", quoted(text)),
+            "write prefixes or addresses, such as 127.0.0.0/8 or ::1",
+        )
+    })
 }
 
 pub(super) fn mark(text: &str) -> ValueResult<u32> {
@@ -492,14 +565,15 @@ fn socket(text: &str) -> ValueResult<PathBuf> {
     // longer.
     const PATH_BYTES_MAX: usize = 90;
     let path = text.strip_prefix("unix://").unwrap_or(text);
-    if path.len() > PATH_BYTES_MAX {
+    let path = absolute(path)?;
+    if path.as_os_str().len() > PATH_BYTES_MAX {
         let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
         return Err(ValueError::new(
             what,
             "choose a shorter path; the system limits socket paths",
         ));
     }
-    Ok(PathBuf::from(path))
+    Ok(path)
 }
 
 fn log_level(text: &str) -> ValueResult<String> {
@@ -528,6 +602,22 @@ fn fraction(from: f64, to: f64) -> impl Fn(&str) -> ValueResult<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_are_read() {
+        for (text, expected) in [
+            ("127.0.0.0/8", Some("127.0.0.0/8")),
+            ("192.0.2.77/24", Some("192.0.2.0/24")),
+            ("::1", Some("::1/128")),
+            ("127.0.0.1/33", None),
+            ("127.0.0.1/", None),
+            ("::/129", None),
+            ("localhost", None),
+        ] {
+            let read = prefix(text).ok().map(|prefix| prefix.to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_build_without_a_device_says_so() {

@@ -1,30 +1,34 @@
-//! Parses IKE identities with the rules of swanctl.conf. The type `Identity` itself belongs to
-//! `ike`.
+//! Parses IKE identities with the rules of swanctl.conf. The type `Identity` itself, with its notation, belongs to `ike`.
 
 use esplanade_ike::auth::{Identity, IdentityError};
 
-use super::diagnostics::quoted;
-use super::value::{ValueError, ValueResult, hex};
+use super::diagnostics::{nearest, quoted};
+use super::value::{ValueError, ValueResult};
 
-const HELP: &str = "write an address, a domain name, an email address or a distinguished name such as \
-                    \"C=CH, O=Example, CN=gw\"; a prefix forces the type: fqdn:, email:, keyid:, ipv4:, ipv6:, asn1dn:";
+const HELP: &str = "write one whole identity: an address, a domain name, an email address or a distinguished name such as \
+                    \"C=CH, O=Example, CN=gw\"; a prefix forces the type: fqdn:, email:, keyid:, ipv4:, ipv6:, asn1dn:; \
+                    subnets of peers belong into `remote_addrs`";
 
 /// Parses an identity, or a pattern of identities.
 pub(super) fn identity(text: &str) -> ValueResult<Identity> {
-    if matches!(text, "0.0.0.0" | "::") {
+    if matches!(text, "0.0.0.0" | "::" | "0::0") {
         return Ok(Identity::Any);
     }
-    match text.split_once(':') {
-        // After the colon, `#` introduces the raw bytes of the identity in hex.
-        Some((kind, rest)) if rest.starts_with('#') => {
-            raw(kind, rest.trim_start_matches('#'), text)
+    let identity: Identity = text.parse().map_err(|error| {
+        let why = match error {
+            IdentityError::Text(_, why) => why,
+            _ => "unknown type",
+        };
+        ValueError::new(format!("{} is not an identity: {why}", quoted(text)), HELP)
+    })?;
+    match misspelt_type(text) {
+        None => Ok(identity),
+        Some(word) => {
+            let what = format!("{} has no known identity type", quoted(text));
+            let help =
+                format!("did you mean `{word}:`? `keyid:` in front makes the whole text a key ID");
+            Err(ValueError::new(what, help))
         }
-        Some(("userfqdn", rest)) => parse(&format!("email:{rest}"), text),
-        Some(("asn1gn", _)) => Err(ValueError::new(
-            "identities of the type asn1gn are not supported yet",
-            HELP,
-        )),
-        _ => parse(text, text),
     }
 }
 
@@ -39,50 +43,14 @@ pub(super) fn own_identity(text: &str) -> ValueResult<Identity> {
     }
 }
 
-fn parse(text: &str, written: &str) -> ValueResult<Identity> {
-    text.parse().map_err(|error| {
-        let why = match error {
-            IdentityError::Text(_, why) => why,
-            _ => "unknown type",
-        };
-        ValueError::new(
-            format!("{} is not an identity: {why}", quoted(written)),
-            HELP,
-        )
-    })
-}
-
-fn raw(kind: &str, digits: &str, written: &str) -> ValueResult<Identity> {
-    use esplanade_ike::wire::{Id, IdType};
-    let id_type = match kind {
-        "ipv4" => IdType::IPV4_ADDR,
-        "ipv6" => IdType::IPV6_ADDR,
-        "fqdn" | "dns" => IdType::FQDN,
-        "email" | "rfc822" | "userfqdn" => IdType::RFC822_ADDR,
-        "asn1dn" => IdType::DER_ASN1_DN,
-        "keyid" => IdType::KEY_ID,
-        _ => {
-            return Err(ValueError::new(
-                format!("{} has no known identity type", quoted(written)),
-                HELP,
-            ));
-        }
-    };
-    let bytes = hex(digits).ok_or_else(|| {
-        ValueError::new(
-            format!(
-                "{} has no hex digits after the number sign",
-                quoted(written)
-            ),
-            HELP,
-        )
-    })?;
-    Identity::from_payload(&Id::new(id_type, bytes.to_vec())).map_err(|error| {
-        ValueError::new(
-            format!("{} is not an identity: {error}", quoted(written)),
-            HELP,
-        )
-    })
+/// Returns the word for a type that stands before a colon with a typing error. The whole text would be an identity of another type.
+fn misspelt_type(text: &str) -> Option<&'static str> {
+    const WORD_LEN_MIN: usize = 3;
+    let (word, _) = text.split_once(':')?;
+    let word = word.to_ascii_lowercase();
+    let is_word = word.len() >= WORD_LEN_MIN && word.bytes().all(|c| c.is_ascii_alphanumeric());
+    let near = nearest(&word, Identity::types().filter(|_| is_word))?;
+    (near != word).then_some(near)
 }
 
 #[cfg(test)]
@@ -126,8 +94,24 @@ mod tests {
             guess("C=CH, O=strongSwan, CN=moon"),
             Identity::Dn(_)
         ));
-        for bad in ["@#0", "asn1gn:x", "ipv4:#0a", "C=CH, O", "two words"] {
-            assert!(identity(bad).is_err(), "{bad}");
+        assert_eq!(guess("0::0"), Identity::Any);
+        assert_eq!(guess("site:7"), Identity::KeyId(b"site:7".to_vec()));
+        for (bad, why) in [
+            ("@#0", "hexadecimal"),
+            ("asn1gn:x", "not supported"),
+            ("ipv4net:10.0.0.0/8", "not supported"),
+            ("ipv4:#0a", "octets"),
+            ("C=CH, O", "distinguished name"),
+            ("two words", "spaces"),
+            (" ", "empty"),
+            ("fdqn:a.example.org", "did you mean `fqdn:`"),
+            ("Emial:a@b", "did you mean `email:`"),
+            ("10.0.0.0/8", "`remote_addrs`"),
+            ("a.example,b.example", "write one whole identity"),
+        ] {
+            let refused = identity(bad).expect_err(bad);
+            let shown = refused.what + "; " + &refused.help;
+            assert!(shown.contains(why), "{bad}: {shown}");
         }
     }
 

@@ -7,7 +7,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::mark::InterfaceMarks;
 use super::schema;
 use super::tree::SectionNode;
-use super::value::{ValueError, ValueResult, number, read, read_list, report};
+use super::value::{ValueError, ValueResult, given, number, read, read_list, report};
 
 /// A TUN device besides the common one.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub(super) fn interface_name(text: &str) -> ValueResult<String> {
     let fits = (1..=15).contains(&text.len())
         && text
             .chars()
-            .all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
+            .all(|c| c.is_ascii_graphic() && !"/:%,".contains(c));
     match fits && text != "." && text != ".." {
         true => Ok(text.to_owned()),
         false => {
@@ -76,9 +76,7 @@ pub(super) fn interfaces(
             )),
             id => Ok(id),
         });
-        let entry = section
-            .value("if_id")
-            .filter(|entry| !entry.value.value.is_empty());
+        let entry = given(section, "if_id");
         let known = list.iter().find(|other| Some(other.if_id) == if_id);
         if let (Some(entry), Some(other)) = (entry, known) {
             let bad = ValueError::new(

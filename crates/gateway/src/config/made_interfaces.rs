@@ -7,7 +7,7 @@ use super::gateway::GatewayConfig;
 use super::interface::{InterfaceConfig, id};
 use super::mark::{InterfaceMarks, unique_id};
 use super::source::Spanned;
-use super::tree::{KeyValue, SectionNode};
+use super::tree::{GivenValue, KeyValue, SectionNode};
 use super::value::{ValueError, given, report};
 
 /// The keys that bind policies to an interface.
@@ -68,7 +68,7 @@ fn add_interfaces_of(
             continue;
         };
         let taken = |id: u32| gateway.interfaces.iter().any(|one| one.if_id == id);
-        let if_id = match entry.value.value.as_str() {
+        let if_id = match entry.value.value.peek() {
             "%unique" => *shared.get_or_insert_with(|| unique_id(subject.as_bytes(), taken)),
             "%unique-dir" => unique_id(format!("{subject} {key}").as_bytes(), taken),
             number => match id(number) {
@@ -76,7 +76,7 @@ fn add_interfaces_of(
                 Err(_) => continue,
             },
         };
-        let text = Zeroizing::new(if_id.to_string());
+        let text = GivenValue::new(Zeroizing::new(if_id.to_string()));
         let at = entry.value.at;
         node.set(KeyValue {
             key: entry.key,

@@ -1,5 +1,8 @@
 //! Reads the firewall marks of children, and makes the TUN devices that keep the packets of different marks apart.
 
+use std::sync::Arc;
+
+use esplanade_ike::config::Connection;
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostics, quoted};
@@ -8,7 +11,7 @@ use super::interface::InterfaceConfig;
 use super::made_interfaces::children;
 use super::mark::{InterfaceMarks, Mark, SaMarks, unique_id};
 use super::source::{Location, Spanned};
-use super::tree::{KeyValue, SectionNode};
+use super::tree::{GivenValue, KeyValue, SectionNode};
 use super::value::{ValueError, ValueResult, given, place, read, report};
 
 /// The keys that say which packets a child is for.
@@ -19,9 +22,9 @@ const KEYS: [&str; 3] = ["mark_in", "mark_out", "set_mark_in"];
 /// A place where `%unique` stood for a mark.
 #[derive(Debug)]
 pub(super) struct UniqueMark {
-    pub connection: String,
-    pub key: &'static str,
-    pub at: Location,
+    connection: String,
+    key: &'static str,
+    at: Location,
 }
 
 /// Gives children with `%unique` or `%unique-dir` a number, and adds the devices for marks. Returns the places of
@@ -56,6 +59,25 @@ pub(super) fn add_devices(
     unique
 }
 
+/// Refuses `%unique` where several peers would share the number.
+pub(super) fn check_peers(
+    marks: &[UniqueMark],
+    connections: &[Arc<Connection>],
+    d: &mut Diagnostics,
+) {
+    for mark in marks {
+        let mut connections = connections.iter();
+        let connection = connections.find(|connection| connection.name == mark.connection);
+        if connection.is_some_and(|connection| !connection.names_one_peer()) {
+            let bad = ValueError::new(
+                "several peers can have the child, which has one number here",
+                "give each peer a connection of its own, whose remote section names it by `id`",
+            );
+            report(mark.key, bad, mark.at, d);
+        }
+    }
+}
+
 /// Puts numbers in the place of `%unique` and `%unique-dir`. Returns the keys, with their places.
 fn settle_unique(
     node: &mut SectionNode,
@@ -76,7 +98,7 @@ fn settle_unique(
         let Some(entry) = given(node, key).cloned() else {
             continue;
         };
-        let number = match entry.value.value.as_str() {
+        let number = match entry.value.value.peek() {
             "%unique" => *shared
                 .get_or_insert_with(|| unique_id(format!("{subject} mark").as_bytes(), taken)),
             "%unique-dir" => unique_id(format!("{subject} {key}").as_bytes(), taken),
@@ -86,7 +108,7 @@ fn settle_unique(
         node.set(KeyValue {
             key: entry.key,
             value: Spanned {
-                value: Zeroizing::new(number.to_string()),
+                value: GivenValue::new(Zeroizing::new(number.to_string())),
                 at,
             },
         });
@@ -148,7 +170,16 @@ pub(super) fn marks(node: &SectionNode, gateway: &GatewayConfig, d: &mut Diagnos
     let or_same = |same: Option<Mark>| {
         move |text: &str| match text.strip_prefix("%same") {
             None => mark(text),
-            Some(mask) => mark(&format!("{}{mask}", same.map_or(0, |same| same.value))),
+            Some(rest) => {
+                let value = same.map_or(0, |same| same.value);
+                match rest.strip_prefix('/') {
+                    Some(mask) => {
+                        let mask = gateway::mark(mask)?;
+                        mark(&format!("{}/{mask}", value & mask))
+                    }
+                    None => mark(&format!("{value}{rest}")),
+                }
+            }
         }
     };
     let set = read(node, "set_mark_in", d, or_same(inbound));
@@ -227,9 +258,14 @@ fn mark(text: &str) -> ValueResult<Mark> {
             "write `%unique` without a mask",
         ));
     }
-    let given = gateway::mark(value)?;
-    let value = given & mask;
-    if value == 0 && mask != 0 && mask != u32::MAX || value == 0 && given != 0 {
+    let value = gateway::mark(value)?;
+    if value & !mask != 0 {
+        return Err(ValueError::new(
+            format!("{} has bits that its mask does not have", quoted(text)),
+            "write a mark whose bits are all in the mask",
+        ));
+    }
+    if value == 0 && mask != 0 && mask != u32::MAX {
         return Err(ValueError::new(
             format!("{} leaves no bit of a mark", quoted(text)),
             "write a mark with a bit that the mask has, or 0 for no mark",

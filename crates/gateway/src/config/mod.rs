@@ -15,10 +15,12 @@ mod gateway;
 mod gpu;
 mod header;
 mod identity;
+mod ike_options;
 mod include;
 mod interface;
 mod keywords;
 mod lexer;
+mod lifetime;
 mod made_interfaces;
 mod mark;
 mod marks;
@@ -33,6 +35,7 @@ mod source;
 mod syntax;
 mod tokens;
 mod tree;
+mod trust;
 mod value;
 mod wiped;
 
@@ -53,6 +56,8 @@ pub use source::Location;
 pub use tokens::Pkcs11Module;
 
 use crate::tokens::TokenPlace;
+use diagnostics::quoted;
+use source::Spanned;
 use tree::SectionNode;
 
 /// Parses a DSCP, by its name or its number, as the key `dscp` takes it.
@@ -164,7 +169,7 @@ fn build(
     let unique_marks = marks::add_devices(&mut connections, &mut gateway, d);
     let connections = &connections;
     schema::check(connections, &schema::CONNECTIONS, false, d);
-    let store = credentials::CredentialStore::new(
+    let mut store = credentials::CredentialStore::new(
         base,
         credentials::NamedKeys {
             files: secrets.private,
@@ -173,6 +178,7 @@ fn build(
         },
         gateway.modules.clone(),
     );
+    store.read_named(d);
     let mut context = connection::ConnectionContext {
         gateway: &gateway,
         secrets: (!secrets.incomplete).then(|| secret::KeyOwners::new(&secrets.psk)),
@@ -191,25 +197,18 @@ fn build(
     };
     let mut policies = Vec::new();
     let mut fingerprints = Vec::new();
+    let mut lost = Vec::new();
     for node in connections.sections() {
-        if let Some((connection, fingerprint)) =
-            connection::connection(node, &mut context, &mut policies)
-        {
-            fingerprints.push(fingerprint);
-            ike.connections.push(Arc::new(connection));
+        match connection::connection(node, &mut context, &mut policies) {
+            Some((connection, fingerprint)) => {
+                fingerprints.push(fingerprint);
+                ike.connections.push(Arc::new(connection));
+            }
+            None if connection::authenticates(node) => lost.push(&node.name),
+            None => {}
         }
     }
-    for mark in unique_marks {
-        let mut connections = ike.connections.iter();
-        let connection = connections.find(|connection| connection.name == mark.connection);
-        if connection.is_some_and(|connection| !connection.names_one_peer()) {
-            let bad = value::ValueError::new(
-                "several peers can have the child, which has one number here",
-                "give each peer a connection of its own, whose remote section names it by `id`",
-            );
-            value::report(mark.key, bad, mark.at, context.diagnostics);
-        }
-    }
+    marks::check_peers(&unique_marks, &ike.connections, context.diagnostics);
     let needed = ike
         .connections
         .iter()
@@ -227,6 +226,11 @@ fn build(
     let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
     ike.secrets = secrets.psk;
+    if diagnostics.errors() == 0 {
+        let others = ["gateway", "secrets", "authorities"].map(|name| resolved.section(name));
+        let sections = others.into_iter().flatten().chain([connections]);
+        refuse_ignored(sections, &lost, &mut diagnostics);
+    }
 
     diagnostics.sort();
     if diagnostics.errors() > 0 {
@@ -268,6 +272,27 @@ fn attributes(ike: &Config, context: &mut connection::ConnectionContext<'_>) -> 
         d.push(Diagnostic::error(what).help("use certificates of authorities"));
         AttributeStore::default()
     })
+}
+
+/// Refuses keys and sections that nobody has asked for, and connections that were lost, whatever the reason: what they demand
+/// would not be done. An error elsewhere may be the reason, so there must be none.
+fn refuse_ignored<'a>(
+    sections: impl Iterator<Item = &'a SectionNode>,
+    connections: &[&Spanned<String>],
+    d: &mut Diagnostics,
+) {
+    for name in connections {
+        let what = format!("the connection {} cannot come up", quoted(&name.value));
+        let help = "give it what proves the identities of both ends, or remove it";
+        d.push(Diagnostic::error(what).at(name.at).help(help));
+    }
+    for section in sections {
+        section.for_each_ignored(&mut |name| {
+            let what = format!("{} has no effect here", quoted(&name.value));
+            let help = "remove it, or what keeps it from taking effect";
+            d.push(Diagnostic::error(what).at(name.at).help(help).hide_source());
+        });
+    }
 }
 
 /// Checks the top level. A section there that others refer to is a template, and its keys are

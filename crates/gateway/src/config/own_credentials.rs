@@ -9,7 +9,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::schema;
 use super::source::Location;
 use super::tree::SectionNode;
-use super::value::{ValueError, given, parts, place, report, unused};
+use super::value::{ValueError, given, parts, place, refuse, report};
 use crate::tokens::TokenPlace;
 
 /// The certificates and keys of other files than those of the section.
@@ -55,6 +55,7 @@ pub(super) fn own_credentials(
         let credential = match one {
             Own::Chain(chain, at, place) => {
                 warn_of_purposes(&chain, at, d);
+                warn_of_signatures(&chain, at, d);
                 let known = [store.authorities(d), files.certificates.clone()].concat();
                 let credential = store.credential(chain, place.as_ref(), at, d);
                 let attributes = store.attribute_certificates(d);
@@ -101,8 +102,10 @@ fn find(
         schema::check(cert, &schema::LOCAL_CERT, false, d);
         let at = cert.name.at;
         if let Some(entry) = given(cert, "file") {
-            unused(cert, &["handle", "slot", "module"], "with `file`", d);
-            let chain = store.certificates("x509", &entry.value.value, entry.value.at, d);
+            let why = "`file` names the certificate, which is on no token";
+            let help = "remove one of the two";
+            refuse(cert, &["handle", "slot", "module"], why, help, d);
+            let chain = store.certificates("x509", entry.value.value.obey(), entry.value.at, d);
             if !chain.is_empty() {
                 own.push(Own::Chain(chain, at, None));
             }
@@ -142,7 +145,7 @@ fn find(
         if !own.is_empty() {
             return (own, absent);
         }
-        let contained = store.contained(id, d);
+        let contained = store.contained(id);
         if contained.is_none() {
             let what = format!(
                 "connection {} has no certificate of its own",
@@ -193,5 +196,18 @@ fn warn_of_purposes(chain: &[Certificate], at: Location, d: &mut Diagnostics) {
         let what = "`certs`: the extended key usage of the certificate does not have ipsecIKE";
         let help = "peers that follow RFC 4945 strictly refuse it; ask the authority for one with ipsecIKE";
         d.push(Diagnostic::warning(what).at(at).help(help));
+    }
+}
+
+fn warn_of_signatures(chain: &[Certificate], at: Location, d: &mut Diagnostics) {
+    for certificate in chain {
+        if let Some(algorithm) = certificate.unsupported_signature() {
+            let what = format!(
+                "`certs`: the certificate {} has a signature with the algorithm {algorithm}, which Esplanade does not check",
+                quoted(&certificate.subject().to_string())
+            );
+            let help = "a gateway of this kind refuses it; have it issued with SHA-256";
+            d.push(Diagnostic::warning(what).at(at).help(help));
+        }
     }
 }

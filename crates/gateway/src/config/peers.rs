@@ -12,7 +12,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::identity::identity;
 use super::schema;
 use super::tree::SectionNode;
-use super::value::{ValueError, given, place, read, report};
+use super::value::{ValueError, given, place, read, refuse_empty_texts, report};
 
 /// Reads the entries. `whom` is the identity, or pattern, that the connection expects of its peer.
 pub(super) fn peers(
@@ -29,6 +29,7 @@ pub(super) fn peers(
     let mut owned = Vec::new();
     for node in section.sections() {
         schema::check(node, &schema::PEER, false, d);
+        refuse_empty_texts(node, d);
         for key in ["id", "remote_ts"] {
             if given(node, key).is_none() {
                 let what = format!("the peer {} has no `{key}`", quoted(&node.name.value));

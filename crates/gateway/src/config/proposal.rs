@@ -336,11 +336,8 @@ const ADAPTIVE: &str = "adaptive";
 pub(super) fn is_adaptive(node: &SectionNode) -> bool {
     let entry = given(node, "esp_proposals");
     entry.is_some_and(|entry| {
-        entry
-            .value
-            .value
-            .split(',')
-            .any(|one| one.trim() == ADAPTIVE)
+        let mut parts = entry.value.value.peek().split(',');
+        parts.any(|one| one.trim() == ADAPTIVE)
     })
 }
 

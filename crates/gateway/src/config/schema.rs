@@ -63,6 +63,7 @@ pub const GATEWAY: Schema = Schema {
         "tun",
         "mtu",
         "workers",
+        "ike_threads",
         "flow_cache_size",
         "engine",
         "cpu_tier",
@@ -78,6 +79,7 @@ pub const GATEWAY: Schema = Schema {
         "quick_crash_detection",
         "inactivity_close_ike",
         "fetch_revocation",
+        "fetch_allow",
         "state_directory",
         "retransmit_tries",
         "retransmit_timeout",
@@ -87,6 +89,11 @@ pub const GATEWAY: Schema = Schema {
         "half_open_per_source_max",
         "half_open_per_network_max",
         "half_open_timeout",
+        "ike_sas_per_peer_max",
+        "child_sas_per_ike_sa_max",
+        "child_sas_per_peer_max",
+        "selectors_per_peer_max",
+        "child_requests_per_second",
         "mss_clamp",
         "reassemble",
         "icmp_unreachable",
@@ -402,6 +409,7 @@ pub(super) fn check(
     secret: bool,
     diagnostics: &mut Diagnostics,
 ) {
+    node.set_known();
     let mut push = |diagnostic: Diagnostic| {
         diagnostics.push(if secret {
             diagnostic.hide_source()
@@ -423,7 +431,7 @@ pub(super) fn check(
         }
         let later = schema.later.iter().find(|(name, _)| *name == key);
         match later {
-            Some((_, taken)) if taken.contains(&entry.value.value.as_str()) => {}
+            Some((_, taken)) if taken.contains(&entry.value.value.obey()) => {}
             Some((_, taken)) => {
                 let help = match taken.first() {
                     Some(value) => format!("remove it, or set it to `{value}`"),

@@ -16,7 +16,7 @@ use super::schema;
 use super::source::Spanned;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
-use super::value::{finding, given, hex};
+use super::value::{empty_text, finding, given, hex};
 use crate::tokens::TokenKey;
 
 /// The folder of PKCS#12 files.
@@ -122,11 +122,11 @@ pub(super) fn secrets(
                     list.push(NamedKey {
                         folder,
                         file: Spanned {
-                            value: PathBuf::from(entry.value.value.as_str()),
+                            value: PathBuf::from(entry.value.value.obey()),
                             at: entry.value.at,
                         },
                         passphrase: passphrase
-                            .map(|entry| SecretBytes::from(entry.value.value.as_bytes())),
+                            .map(|entry| SecretBytes::from(entry.value.value.obey().as_bytes())),
                     });
                 }
                 None => {
@@ -147,22 +147,7 @@ pub(super) fn secrets(
 }
 
 fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
-    let mut owners = Vec::new();
-    let mut everybody = false;
-    for entry in node
-        .values()
-        .iter()
-        .filter(|entry| entry.key.value.starts_with("id"))
-    {
-        match own_identity(&entry.value.value) {
-            Ok(Identity::Any) => everybody = true,
-            Ok(owner) => owners.push(owner),
-            Err(bad) => {
-                let found = finding(&entry.key.value, bad, entry.value.at);
-                diagnostics.push(found.hide_source());
-            }
-        }
-    }
+    let owners = owners(node, diagnostics);
     let Some(entry) = given(node, "secret") else {
         let what = format!("{} has no `secret`", quoted(&node.name.value));
         let help = "add `secret = …`: text, 0x and hex digits, or 0s and base64";
@@ -175,7 +160,7 @@ fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
         return None;
     };
     warn_if_readable(&entry.value, diagnostics);
-    match decode(&entry.value.value) {
+    match decode(entry.value.value.obey()) {
         Some(key) if !key.is_empty() => {
             if key.len() < SECRET_BYTES_MIN {
                 let what = format!("`secret`: it is shorter than {SECRET_BYTES_MIN} bytes");
@@ -184,11 +169,8 @@ fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
                 let warning = Diagnostic::warning(what).at(entry.value.at).help(help);
                 diagnostics.push(warning.hide_source());
             }
-            if everybody {
-                owners.clear();
-            }
             Some(Secret {
-                owners,
+                owners: owners?,
                 key: Arc::new(SecretBytes::from(key.as_slice())),
             })
         }
@@ -204,6 +186,48 @@ fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
             None
         }
     }
+}
+
+/// Reads the identities that a key belongs to. An empty list stands for everybody. Returns `None` if nobody can say whose
+/// it is.
+fn owners(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Vec<Identity>> {
+    let ids = || (node.values().iter()).filter(|entry| entry.key.value.starts_with("id"));
+    let mut owners = Vec::new();
+    let mut everybody = ids().next().is_none();
+    let mut refused = false;
+    for entry in ids() {
+        let bad = match empty_text(entry) {
+            Some(bad) => bad,
+            // This clears an identity that another section has.
+            None if entry.value.value.is_empty() => continue,
+            None => match own_identity(entry.value.value.obey()) {
+                Ok(Identity::Any) => {
+                    everybody = true;
+                    continue;
+                }
+                Ok(owner) => {
+                    owners.push(owner);
+                    continue;
+                }
+                Err(bad) => bad,
+            },
+        };
+        refused = true;
+        diagnostics.push(finding(&entry.key.value, bad, entry.value.at).hide_source());
+    }
+    if everybody {
+        owners.clear();
+    } else if owners.is_empty() && !refused {
+        let what = format!(
+            "all identities of {} are empty, so nobody owns its key",
+            quoted(&node.name.value)
+        );
+        let help = "write whom the key belongs to, or `id = %any` if it is everybody's";
+        let error = Diagnostic::error(what).at(node.name.at).help(help);
+        diagnostics.push(error.hide_source());
+        refused = true;
+    }
+    (!refused).then_some(owners)
 }
 
 fn warn_if_readable<T>(place: &Spanned<T>, diagnostics: &mut Diagnostics) {

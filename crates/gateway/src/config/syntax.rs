@@ -20,7 +20,7 @@ use super::include;
 use super::lexer::{Lexer, is_name, opens_section};
 use super::schema;
 use super::source::{Location, Spanned};
-use super::tree::{KeyValue, SectionNode};
+use super::tree::{GivenValue, KeyValue, SectionNode};
 use super::wiped::Wiped;
 
 const SECTION_DEPTH_MAX: usize = 16;
@@ -278,7 +278,7 @@ impl Parser<'_, '_, '_> {
         if let Some(old) = replaced
             && old.key.at.file == at.file
             && !old.value.value.is_empty()
-            && old.value.value != text
+            && old.value.value.peek() != text.peek()
         {
             let what = format!(
                 "{} is set in line {} already, in a section of the same name; the later value counts",
@@ -361,7 +361,7 @@ impl Parser<'_, '_, '_> {
     }
 
     /// Parses words and quoted strings up to the end of the line, and joins them by single spaces.
-    fn value(&mut self, key: &str) -> Spanned<Zeroizing<String>> {
+    fn value(&mut self, key: &str) -> Spanned<GivenValue> {
         self.lexer.skip_blanks();
         let mut value = Wiped::default();
         let mut at = self.lexer.here(0);
@@ -411,7 +411,7 @@ impl Parser<'_, '_, '_> {
         at.len = (end - start) as u32;
         self.report_odd(&odd, key, at);
         Spanned {
-            value: value.into_inner(),
+            value: GivenValue::new(value.into_inner()),
             at,
         }
     }

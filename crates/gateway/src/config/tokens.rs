@@ -63,7 +63,7 @@ pub(super) fn token(
     schema::check(section, &schema::SECRET_TOKEN, true, d);
     let place = place(section, modules, d)?;
     let pin = given(section, "pin");
-    let pin = pin.map(|entry| Arc::new(Secret::from(entry.value.value.as_bytes())));
+    let pin = pin.map(|entry| Arc::new(Secret::from(entry.value.value.obey().as_bytes())));
     Some(TokenKey { place, pin })
 }
 
@@ -114,7 +114,7 @@ fn module<'a>(
             section.name.at,
         ),
         (Some(entry), _) => {
-            let name = entry.value.value.as_str();
+            let name = entry.value.value.obey();
             if let Some(found) = modules.iter().find(|one| one.name == name) {
                 return Some(found);
             }

@@ -1,6 +1,7 @@
 //! Holds the sections with their values, and carries out inheritance between sections. It does not
 //! interpret values.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use zeroize::Zeroizing;
@@ -15,6 +16,8 @@ pub(super) struct SectionNode {
     pub references: Vec<Spanned<String>>,
     values: Vec<KeyValue>,
     sections: Vec<SectionNode>,
+    /// Somebody has looked for keys that do not belong here, and so knows this section.
+    known: Cell<bool>,
     value_index: HashMap<String, usize>,
     section_index: HashMap<String, usize>,
 }
@@ -23,7 +26,38 @@ pub(super) struct SectionNode {
 #[derive(Clone)]
 pub(super) struct KeyValue {
     pub key: Spanned<String>,
-    pub value: Spanned<Zeroizing<String>>,
+    pub value: Spanned<GivenValue>,
+}
+
+/// The text of a value, which remembers whether anybody has obeyed it.
+#[derive(Clone)]
+pub(super) struct GivenValue {
+    content: Zeroizing<String>,
+    obeyed: Cell<bool>,
+}
+
+impl GivenValue {
+    pub fn new(content: Zeroizing<String>) -> Self {
+        Self {
+            content,
+            obeyed: Cell::new(false),
+        }
+    }
+
+    /// Returns the text to somebody who obeys or reports it. Values that nobody has asked for are errors.
+    pub fn obey(&self) -> &str {
+        self.obeyed.set(true);
+        &self.content
+    }
+
+    /// Returns the text to somebody who only compares or copies it.
+    pub fn peek(&self) -> &str {
+        &self.content
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.content.is_empty()
+    }
 }
 
 impl std::fmt::Debug for KeyValue {
@@ -40,6 +74,7 @@ impl SectionNode {
             references: Vec::new(),
             values: Vec::new(),
             sections: Vec::new(),
+            known: Cell::new(false),
             value_index: HashMap::new(),
             section_index: HashMap::new(),
         }
@@ -94,6 +129,26 @@ impl SectionNode {
 
     pub fn sections(&self) -> &[SectionNode] {
         &self.sections
+    }
+
+    pub fn set_known(&self) {
+        self.known.set(true);
+    }
+
+    /// Calls `visit` for each section of `self` that nobody knows, and for each value that nobody has obeyed in the
+    /// others.
+    pub fn for_each_ignored(&self, visit: &mut impl FnMut(&Spanned<String>)) {
+        for entry in &self.values {
+            if !entry.value.value.is_empty() && !entry.value.value.obeyed.get() {
+                visit(&entry.key);
+            }
+        }
+        for section in &self.sections {
+            match section.known.get() {
+                true => section.for_each_ignored(visit),
+                false => visit(&section.name),
+            }
+        }
     }
 
     /// Adds what `other` has and `self` lacks. What `self` has takes precedence.

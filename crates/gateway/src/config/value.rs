@@ -45,8 +45,44 @@ pub(super) fn place(node: &SectionNode, key: &str) -> Location {
 pub(super) fn unused(node: &SectionNode, keys: &[&str], why: &str, diagnostics: &mut Diagnostics) {
     for key in keys {
         if let Some(entry) = given(node, key) {
+            entry.value.value.obey();
             let warning = Diagnostic::warning(format!("`{key}`: {why}")).at(entry.value.at);
             diagnostics.push(warning.help("leave it out: it changes nothing"));
+        }
+    }
+}
+
+/// Refuses keys that cannot act here, and without which the section would mean something else than it says.
+pub(super) fn refuse(
+    node: &SectionNode,
+    keys: &[&str],
+    why: &str,
+    help: &str,
+    diagnostics: &mut Diagnostics,
+) {
+    for key in keys {
+        if let Some(entry) = given(node, key) {
+            entry.value.value.obey();
+            report(key, ValueError::new(why, help), entry.value.at, diagnostics);
+        }
+    }
+}
+
+/// Refuses `""`, which a template with an empty variable makes. Without the quotes, an empty value clears what is
+/// inherited.
+pub(super) fn empty_text(entry: &KeyValue) -> Option<ValueError> {
+    (entry.value.value.is_empty() && entry.value.at.len > 0).then(|| {
+        let key = &entry.key.value;
+        let help = format!("write the value; `{key} =` without quotes clears an inherited one");
+        ValueError::new("an empty text says nothing", help)
+    })
+}
+
+/// Refuses each value of the section that is an empty text.
+pub(super) fn refuse_empty_texts(node: &SectionNode, diagnostics: &mut Diagnostics) {
+    for entry in node.values() {
+        if let Some(bad) = empty_text(entry) {
+            report(&entry.key.value, bad, entry.value.at, diagnostics);
         }
     }
 }
@@ -60,7 +96,7 @@ pub(super) fn read<T>(
     parse: impl FnOnce(&str) -> ValueResult<T>,
 ) -> Option<T> {
     let entry = given(node, key)?;
-    match parse(&entry.value.value) {
+    match parse(entry.value.value.obey()) {
         Ok(value) => Some(value),
         Err(bad) => {
             report(key, bad, entry.value.at, diagnostics);
@@ -87,14 +123,14 @@ pub(super) fn read_list<T>(
     Some(list)
 }
 
-/// Splits a value at its commas. Refuses a value of several lines: behind a quote that was never
-/// closed, the next lines may hold a secret, and findings show the parts.
+/// Splits a value at its commas. Refuses a list of nothing: it would demand nothing, or offer nothing. Refuses a value of
+/// several lines: behind a quote that was never closed, the next lines may hold a secret, and findings show the parts.
 pub(super) fn parts<'a>(
     key: &str,
     entry: &'a KeyValue,
     diagnostics: &mut Diagnostics,
 ) -> Vec<&'a str> {
-    let text = entry.value.value.trim();
+    let text = entry.value.value.obey().trim();
     if text.contains(['\n', '\r']) {
         let bad = ValueError::new(
             "a list goes on one line",
@@ -104,7 +140,15 @@ pub(super) fn parts<'a>(
         return Vec::new();
     }
     let parts = text.split(',').map(str::trim);
-    parts.filter(|part| !part.is_empty()).collect()
+    let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() {
+        let bad = ValueError::new(
+            "the list names nothing",
+            format!("write what belongs there, or leave `{key}` out"),
+        );
+        report(key, bad, entry.value.at, diagnostics);
+    }
+    parts
 }
 
 pub(super) fn report(key: &str, bad: ValueError, at: Location, diagnostics: &mut Diagnostics) {
@@ -332,7 +376,7 @@ pub(super) fn warn_of_host_bits(node: &SectionNode, key: &str, diagnostics: &mut
     let Some(entry) = given(node, key) else {
         return;
     };
-    for part in entry.value.value.split(',').map(str::trim) {
+    for part in entry.value.value.peek().split(',').map(str::trim) {
         let written = part.split('[').next().unwrap_or_default().trim_end();
         let Some((base, bits)) = written.split_once('/') else {
             continue;

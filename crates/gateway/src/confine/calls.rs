@@ -46,7 +46,6 @@ const USED: &[i64] = &[
     libc::SYS_getdents64,
     libc::SYS_lseek,
     libc::SYS_pread64,
-    libc::SYS_fcntl,
     libc::SYS_getcwd,
     libc::SYS_unlinkat,
     libc::SYS_epoll_create1,
@@ -74,7 +73,6 @@ const USED: &[i64] = &[
     libc::SYS_set_robust_list,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_getcpu,
     libc::SYS_gettid,
     libc::SYS_getpid,
@@ -198,8 +196,17 @@ const DEADLY_OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DEADLY_OLD: &[i64] = &[];
 
+/// Permitted commands of fcntl, besides F_SETFL: copies of descriptors, and their flags. F_SETOWN and F_SETSIG would make
+/// the kernel send signals to other processes.
+const COMMANDS: [u64; 4] = [
+    libc::F_DUPFD_CLOEXEC as u64,
+    libc::F_GETFD as u64,
+    libc::F_SETFD as u64,
+    libc::F_GETFL as u64,
+];
+
 /// Permitted requests of ioctl: for TUN devices, names and numbers of interfaces, modes of
-/// descriptors, and terminals.
+/// descriptors, and terminals. FIOASYNC, FIOSETOWN and SIOCSPGRP are not among them: see `COMMANDS`.
 const REQUESTS: [libc::Ioctl; 11] = [
     libc::TUNSETIFF,
     libc::TUNGETIFF,
@@ -258,15 +265,19 @@ fn allowed() -> Result<BpfProgram, BackendError> {
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![rule(not_executable.clone())?]);
     }
+    rules.insert(libc::SYS_fcntl, descriptors()?);
     rules.insert(libc::SYS_ioctl, any_of(1, &REQUESTS)?);
     rules.insert(libc::SYS_prctl, any_of(0, &OPTIONS)?);
     let thread = arg(0, Is::MaskedEq(THREAD | NAMESPACES), THREAD)?;
     rules.insert(libc::SYS_clone, vec![rule([thread])?]);
     // abort() needs tgkill. It ends the process after a panic that cannot be caught.
     rules.insert(libc::SYS_tgkill, any_of(0, &[std::process::id().into()])?);
-    // Permit reading a limit, but not setting one.
+    // A thread may bind itself to processors, and no other process.
+    rules.insert(libc::SYS_sched_setaffinity, any_of(0, &[0])?);
+    // Permit reading a limit of this process, but not setting one.
+    let own = arg(0, Is::Eq, 0)?;
     let no_new_limit = SeccompCondition::new(2, Width::Qword, Is::Eq, 0)?;
-    rules.insert(libc::SYS_prlimit64, vec![rule([no_new_limit])?]);
+    rules.insert(libc::SYS_prlimit64, vec![rule([own, no_new_limit])?]);
     program(rules, SeccompAction::Trap, SeccompAction::Allow)
 }
 
@@ -294,6 +305,15 @@ fn absent() -> Result<BpfProgram, BackendError> {
 fn whatever(calls: &[&[i64]]) -> CallRules {
     let calls = calls.iter().copied().flatten();
     calls.map(|call| (*call, Vec::new())).collect()
+}
+
+/// Permits the commands of fcntl that the gateway uses. Modes of descriptors may be set, but for O_ASYNC.
+fn descriptors() -> Result<Vec<SeccompRule>, BackendError> {
+    let mut rules = any_of(1, &COMMANDS)?;
+    let set_mode = arg(1, Is::Eq, libc::F_SETFL as u64)?;
+    let no_signals = arg(2, Is::MaskedEq(libc::O_ASYNC as u64), 0)?;
+    rules.push(rule([set_mode, no_signals])?);
+    Ok(rules)
 }
 
 /// Permits sockets for datagrams, raw packets, network settings and interface names. TCP is not

@@ -56,6 +56,13 @@ impl FileRules {
         )
     }
 
+    /// Permits every file, and no signal to a process that was started before.
+    pub fn all() -> Result<Self, RulesetError> {
+        let ruleset = Ruleset::default().scope(Scope::Signal)?.create()?;
+        let open = Vec::new();
+        Ok(Self { ruleset, open })
+    }
+
     /// Permits to read every file. Names are looked up by libraries and files that the system's administrator chooses.
     pub fn reading() -> Result<Self, RulesetError> {
         let ruleset = Ruleset::default()

@@ -99,8 +99,11 @@ pub fn writing() -> io::Result<()> {
 }
 
 /// Confines the calling thread, which drives a GPU. Nobody knows the files that a driver needs, so that the thread keeps
-/// these.
+/// these. It sends no signals to other processes.
 pub fn driving() -> io::Result<()> {
+    if LEVEL.load(Ordering::Relaxed) == WHOLE {
+        restrict(FileRules::all)?;
+    }
     keep(CapabilitySet::empty())
 }
 
@@ -114,10 +117,11 @@ pub fn fetching() -> io::Result<()> {
 }
 
 /// Confines a process that uses PKCS#11 modules. Nobody knows the files and sockets that a module needs, so that it keeps
-/// these. Call it before the process starts another thread.
+/// these. It sends signals to its own children alone. Call it before the process starts another thread.
 pub fn keeping() -> io::Result<()> {
     hide()?;
     set_no_new_privs(true)?;
+    restrict(FileRules::all)?;
     keep(CapabilitySet::empty())
 }
 

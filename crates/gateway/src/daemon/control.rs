@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::CommandError;
+use esplanade_ike::auth::StatusKind;
 use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
-use super::{Daemon, report, tier};
+use super::{Daemon, log_lines, report, tier};
 use crate::config::EngineKind;
 use crate::join::Moved;
 use crate::log;
@@ -124,6 +125,7 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
+            "flush-certs" => self.flush_certs(request, now),
             "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now).await,
@@ -131,23 +133,40 @@ impl Daemon {
         }
     }
 
-    fn stats(&self, now: Instant) -> GatewayStats {
-        let status = self.endpoint.status();
-        let half_open = status.iter();
-        let half_open = half_open.filter(|sa| sa.state == IkeSaState::Connecting);
+    /// Forgets what was fetched about certificates of a type. Types of which nothing is kept are known too.
+    fn flush_certs(&mut self, request: Request, now: Instant) {
+        let name = request.message.text("type").unwrap_or("ANY");
+        let kinds: &[StatusKind] = match name.to_ascii_uppercase().as_str() {
+            "ANY" => &[StatusKind::Crl, StatusKind::Ocsp],
+            "X509_CRL" => &[StatusKind::Crl],
+            "OCSP_RESPONSE" => &[StatusKind::Ocsp],
+            "X509" | "X509_AC" | "PUBKEY" | "OCSP_REQUEST" | "PKCS10_REQUEST" | "GPG" => &[],
+            _ => {
+                let what = format!("invalid certificate type '{}'", log_lines::plain(&name));
+                return request.fail(what);
+            }
+        };
+        self.flush_statuses(kinds, now);
+        request.succeed();
+    }
+
+    fn stats(&mut self, now: Instant) -> GatewayStats {
+        let is_half_open = |state: &IkeSaState| *state == IkeSaState::Connecting;
         let running = now.saturating_duration_since(self.started).as_secs();
         GatewayStats {
             uptime: UptimeStats {
                 running: format!("{running} s"),
             },
             ikesas: IkeSaStats {
-                total: status.len(),
-                half_open: half_open.count(),
+                total: self.endpoint.states().count(),
+                half_open: self.endpoint.states().filter(is_half_open).count(),
             },
             workers: self.plane.report_workers(now),
+            control: self.holds.report(),
             engine: self.engine_stats(),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
+            shield: self.plane.keeper().shield_stats(),
         }
     }
 
@@ -472,33 +491,33 @@ impl Daemon {
         if self.waiters.is_empty() {
             return;
         }
-        let status = self.endpoint.status();
         let waiters = std::mem::take(&mut self.waiters);
         for mut waiter in waiters {
             if waiter.request.is_abandoned() {
                 continue;
             }
             let unconfirmed_counts = waiter.look_at <= now;
-            let reached = match &waiter.goal {
-                Goal::Up { connection, child } => status.iter().any(|sa| {
-                    sa.connection.as_ref() == Some(connection)
-                        && sa.established.is_some()
-                        && match child {
-                            Some(child) => sa.children.iter().any(|known| known.name == *child),
-                            None => true,
-                        }
-                }),
+            let reached = match &mut waiter.goal {
+                Goal::Up { connection, child } => {
+                    self.endpoint.is_established(connection, child.as_deref())
+                }
+                // Nothing is down before all of it is: a look at every SA after each step would cost their square.
+                Goal::Down { .. } if self.endpoint.is_ending() => false,
                 Goal::Down {
                     ike_sas, children, ..
-                } => !status.iter().any(|sa| {
-                    let deleting = sa.state == IkeSaState::Deleting;
-                    let stays = |child: &ChildSaStatus| {
-                        children.contains(&child.id)
-                            && !(unconfirmed_counts && child.state == ChildSaState::Deleting)
-                    };
-                    !(unconfirmed_counts && deleting)
-                        && (ike_sas.contains(&sa.id) || sa.children.iter().any(stays))
-                }),
+                } => {
+                    ike_sas.retain(|id| {
+                        let state = self.endpoint.state_of(*id);
+                        let deleting = state == Some(IkeSaState::Deleting);
+                        state.is_some() && !(unconfirmed_counts && deleting)
+                    });
+                    children.retain(|id| {
+                        let state = self.endpoint.child_state_of(*id);
+                        let deleting = state == Some(ChildSaState::Deleting);
+                        state.is_some() && !(unconfirmed_counts && deleting)
+                    });
+                    ike_sas.is_empty() && children.is_empty()
+                }
             };
             if reached {
                 let mut message = Section::new();

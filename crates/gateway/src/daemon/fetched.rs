@@ -3,26 +3,34 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use esplanade_ike::auth::StatusSource;
+use esplanade_ike::auth::{StatusKind, StatusSource};
 
 use super::{Daemon, plane, policies};
 use crate::config::Loaded;
-use crate::fetch::FetchReport;
+use crate::fetch::{FetchReport, StatusPlaces};
 
 impl Daemon {
-    /// Takes a report, and those that have come behind it. `None` says that the fetcher has ended.
+    /// Takes a report, and those that have come behind it. `None` says that the fetcher has ended for good.
     pub(super) fn on_fetched(&mut self, report: Option<FetchReport>, now: Instant) {
-        let mut statuses = false;
+        let mut statuses = report.is_none();
         if report.is_none() {
-            self.names.give_up(now);
-            self.statuses.give_up();
-            statuses = true;
+            self.give_up_requests(now);
         }
         let mut next = report;
         while let Some(report) = next {
-            if let Err(report) = self.names.take(&mut self.fetcher, report, now) {
-                self.statuses.take(report);
-                statuses = true;
+            match report {
+                FetchReport::Restarted => {
+                    tracing::warn!("the fetcher had ended, and was started again");
+                    self.give_up_requests(now);
+                    statuses = true;
+                }
+                FetchReport::Outcome(outcome) => {
+                    let other = self.names.take(&mut self.fetcher, outcome, now).err();
+                    statuses |= other.is_some();
+                    if let Some(outcome) = other {
+                        self.statuses.take(&mut self.fetcher, outcome, now);
+                    }
+                }
             }
             next = self.fetcher.next_report();
         }
@@ -31,10 +39,37 @@ impl Daemon {
         }
     }
 
+    fn give_up_requests(&mut self, now: Instant) {
+        self.names.give_up(now);
+        self.statuses.give_up(now);
+    }
+
     pub(super) fn ask_for_status(&mut self, sources: &[StatusSource], now: Instant) {
-        if self.statuses.ask(&mut self.fetcher, sources) {
+        let places = places(&self.loaded);
+        if (self.statuses).ask(&mut self.fetcher, sources, places, now) {
             self.renew_revocation(now);
         }
+    }
+
+    /// Ends requests that take too long, and begins others.
+    pub(super) fn tick_statuses(&mut self, now: Instant) {
+        let places = places(&self.loaded);
+        if self.statuses.tick(&mut self.fetcher, places, now) {
+            self.renew_revocation(now);
+        }
+    }
+
+    /// Forgets what was fetched, so that the next authentication asks anew.
+    pub(super) fn flush_statuses(&mut self, kinds: &[StatusKind], now: Instant) {
+        let places = places(&self.loaded);
+        self.statuses.flush(&mut self.fetcher, kinds, places, now);
+        self.renew_revocation(now);
+    }
+
+    /// Keeps what the configuration that is replaced says about revocation.
+    pub(super) fn keep_statuses(&mut self, new: &mut Loaded) {
+        let old = &self.loaded.ike.revocation;
+        self.statuses.keep(old, &mut new.ike.revocation);
     }
 
     /// Tells the endpoint what is known about revocation now.
@@ -62,10 +97,17 @@ impl Daemon {
             let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
             self.join
                 .configure(policies::configured(&self.loaded, source));
-            self.shield_at.get_or_insert(self.shield_next);
+            self.shielding.renew();
         }
         self.endpoint.names_looked_up(now, &answered);
         true
+    }
+}
+
+fn places(loaded: &Loaded) -> StatusPlaces<'_> {
+    StatusPlaces {
+        configured: &loaded.ike.revocation,
+        allowed: &loaded.gateway.fetch_allow,
     }
 }
 

@@ -24,7 +24,7 @@ impl Guards {
     pub async fn raise(config: &GatewayConfig, join: &mut Join, now: Instant) -> Result<Self> {
         let net = Net::connect()?;
         let (mut keeper, watch) = Keeper::start(&net, config)?;
-        keeper.shield(&join.shielded(), now);
+        keeper.shield(join.configured(), Vec::new(), now);
         let routes = DeviceRoutes::install(&net, config).await?;
         keeper.watch_tables(routes.tables());
         let mut guards = Self {

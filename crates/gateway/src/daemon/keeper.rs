@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::shield::{self, Outcome, Raised};
+use esplanade_ipsec::spd::PolicyId;
+
+use super::shield::{self, Outcome, Raised, SharedPolicies, Shield, ShieldFull};
 use crate::config::GatewayConfig;
-use crate::join::ConfiguredPolicy;
+use crate::join::{ConfiguredPolicy, PeerPolicy};
 use crate::net::nft::Nft;
 use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedNumbers};
+use crate::status::ShieldStats;
 
 /// The interval between two log lines about repairs, because others may change things again and again.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -20,7 +23,8 @@ pub(super) struct Keeper {
     watched: WatchedNumbers,
     tables: WatchedNumbers,
     config: GatewayConfig,
-    shield: Raised<Nft>,
+    shield: Shield,
+    raised: Raised<Nft>,
     shield_watch: TableWatch,
     tell_at: Option<Instant>,
     untold: usize,
@@ -48,7 +52,12 @@ impl Keeper {
             watched,
             tables,
             config: config.clone(),
-            shield: Raised::new(),
+            shield: Shield {
+                config: config.clone(),
+                devices: Vec::new(),
+                policies: SharedPolicies::default(),
+            },
+            raised: Raised::new(),
             shield_watch: watch.of_table(),
             tell_at: None,
             untold: 0,
@@ -111,24 +120,56 @@ impl Keeper {
         gone
     }
 
-    /// Makes the table of nf_tables for these policies from now on.
-    pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
+    /// Makes the table of nf_tables for these policies from now on. Returns the policies of peers that it has no room
+    /// for.
+    pub fn shield(
+        &mut self,
+        configured: &[ConfiguredPolicy],
+        peers: Vec<PeerPolicy>,
+        now: Instant,
+    ) -> Vec<(PolicyId, ShieldFull)> {
         let interfaces = self.config.interfaces.iter();
-        let configured = interfaces.map(|interface| &interface.name);
+        let names = interfaces.map(|interface| &interface.name);
         // The kernel completes names.
         let made = self.links.iter().map(|link| &link.name);
-        let devices: Vec<_> = match self.links.is_empty() {
-            true => configured.chain([&self.config.tun]).cloned().collect(),
+        self.shield.devices = match self.links.is_empty() {
+            true => names.chain([&self.config.tun]).cloned().collect(),
             false => made.cloned().collect(),
         };
-        let tables = shield::tables(&self.config, &devices, policies);
-        if let Err(error) = self.shield.want(tables) {
-            tracing::warn!("the nftables table stays as it was: {error}");
+        self.shield.config.clone_from(&self.config);
+        let policies = &self.shield.policies;
+        let followed = policies.with(|own| own.configure(&self.config, configured, peers));
+        let misfit = followed.as_ref().err().map(ToString::to_string);
+        if let Some(why) = &misfit {
+            tracing::error!("the nftables table stays as it was: {why}");
         }
+        self.raised.set_misfit(misfit);
+        self.raised.renew(&mut self.shield);
         self.keep_shield(now);
+        followed.unwrap_or_default()
     }
 
-    /// Makes the table if it does not stand and the time has come. Returns true if that was necessary and has worked.
+    /// The policies that the table is made from.
+    pub fn shield_policies(&self) -> SharedPolicies {
+        self.shield.policies.clone()
+    }
+
+    pub fn shield_stats(&self) -> ShieldStats {
+        let failure = self.raised.failure();
+        ShieldStats {
+            stands: failure.is_none(),
+            elements: self.shield.policies.with(|own| own.element_count()),
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    /// Tells whether the kernel refuses the table, though it took one before.
+    pub fn shield_has_fallen(&self) -> bool {
+        self.raised.has_fallen()
+    }
+
+    /// Lets the table follow the policies, or makes it if it does not stand, where that is due. Returns true if that
+    /// was necessary and has worked.
     pub fn keep_shield(&mut self, now: Instant) -> bool {
         let name = shield::name(&self.config);
         let watch = &mut self.shield_watch;
@@ -137,9 +178,12 @@ impl Keeper {
             watch.start(&nft, name.clone())?;
             Ok(nft)
         };
-        match self.shield.settle(now, connect) {
+        let outcome = self.raised.settle(now, &mut self.shield, connect);
+        let fallen = self.raised.has_fallen();
+        self.shield.policies.with(|own| own.fallen = fallen);
+        match outcome {
             Outcome::Nothing => false,
-            Outcome::Stands => true,
+            Outcome::Followed | Outcome::Stands => true,
             Outcome::StandsAgain => {
                 tracing::info!("the nftables table {name} stands now");
                 true
@@ -167,7 +211,7 @@ impl Keeper {
 
     /// Takes the table away.
     pub fn lift(&mut self) {
-        if let Err(error) = self.shield.lift(&shield::name(&self.config)) {
+        if let Err(error) = self.raised.lift(&self.shield) {
             tracing::warn!("the table of nf_tables is left behind: {error}");
         }
     }
@@ -175,7 +219,7 @@ impl Keeper {
     /// Makes the table again if others have changed it.
     pub fn repair_shield(&mut self, now: Instant, repairs: &mut Repairs) {
         if self.shield_watch.has_changed() {
-            self.shield.spoil();
+            self.raised.spoil();
             if self.keep_shield(now) {
                 let name = shield::name(&self.config);
                 repairs.done.push(format!("the nftables table {name}"));

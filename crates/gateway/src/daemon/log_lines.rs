@@ -1,6 +1,7 @@
 //! Lines of the log about what the endpoint tells.
 
-use esplanade_ike::event::{ChildSaDeleted, DownReason, IkeSaId};
+use esplanade_ike::config::Identity;
+use esplanade_ike::event::{ChildSaDeleted, DownReason, IkeSaId, PeerLimit};
 
 /// Makes a text safe for the log. Reasons and identities contain what peers have sent.
 pub(super) fn plain(text: &impl ToString) -> String {
@@ -32,6 +33,17 @@ pub(super) fn log_down(ike_sa: IkeSaId, connection: &str, reason: &DownReason) {
         }
         _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),
     }
+}
+
+/// Warns of a limit before a peer meets it.
+pub(super) fn log_limit(peer: &Identity, limit: PeerLimit, used: usize, most: usize) {
+    let (what, key) = match limit {
+        PeerLimit::IkeSas => ("IKE SAs", "ike_sas_per_peer_max"),
+        PeerLimit::ChildSas => ("child SAs", "child_sas_per_peer_max"),
+        PeerLimit::Selectors => ("pairs of selectors", "selectors_per_peer_max"),
+    };
+    let peer = plain(peer);
+    tracing::warn!(%peer, "the peer has {used} {what}, and `{key}` allows {most}");
 }
 
 pub(super) fn log_deleted(deleted: &ChildSaDeleted) {

@@ -12,6 +12,8 @@ mod explain;
 mod fetched;
 pub mod forwarding;
 mod guards;
+mod holds;
+mod job_pool;
 mod keeper;
 mod keys;
 mod links;
@@ -24,13 +26,16 @@ mod reload;
 mod report;
 pub mod revocation;
 mod shield;
+mod shielding;
 mod signals;
+mod spd_compiler;
 mod speeds;
 mod start;
 mod tier;
 mod token_secret;
 
 use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,9 +43,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
+use esplanade_ike::Endpoint;
 use esplanade_ike::config::Identity;
-use esplanade_ike::event::{ChildSaId, Event};
-use esplanade_ike::{Endpoint, Transmit};
+use esplanade_ike::event::{ChildSaId, Event, IkeSaId};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -52,32 +57,39 @@ use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
+use crate::rate::LineLimit;
 use crate::share::PERIOD;
 use crate::tokens::TokenSigner;
-use crate::updown::runner::Runner;
-use crate::updown::{ChildFacts, UpdownScripts};
+use crate::updown::keeper::RunnerSocket;
+use crate::updown::{CallsRefused, ChildCalls, ChildFacts, UpdownScripts};
 use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
 
 use control::Waiter;
 use fetched::names_of;
+use holds::{Holds, Wake};
+use job_pool::JobPool;
 use keys::KeyFile;
-use log_lines::{log_deleted, log_down, log_refused, log_up, plain, trace_message};
+use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
+use shielding::Shielding;
 use signals::{Asked, Signals};
+use spd_compiler::SpdCompiler;
 
 /// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// The time that a stop takes at most to tell all peers.
+const GOODBYE_MAX: Duration = Duration::from_secs(10);
 /// The time that a stop waits for updown scripts.
 const SCRIPTS_END: Duration = Duration::from_secs(10);
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
 /// lifetime.
 const TICK: Duration = Duration::from_millis(500);
-/// The shortest time between two changes of the table of nf_tables because of peers that come and go.
-const SHIELD_PAUSE: Duration = Duration::from_secs(1);
 /// Most IKE messages that are taken from their queue at a time.
 const ROUND_MAX: usize = 64;
+/// The time after which no further message is taken at a time.
+const ROUND_TIME: Duration = Duration::from_millis(3);
 /// Most commands that may wait for the control thread.
 const REQUESTS_WAITING_MAX: usize = 64;
 
@@ -96,7 +108,7 @@ pub struct Options {
 pub fn run(
     mut loaded: Loaded,
     options: Options,
-    runner: Option<Runner>,
+    runner: Option<RunnerSocket>,
     tokens: TokenSigner,
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -148,6 +160,7 @@ struct Daemon {
     started: Instant,
     clock: Clock,
     endpoint: Endpoint,
+    job_pool: JobPool,
     join: Join,
     plane: Plane,
     keys: Option<KeyFile>,
@@ -159,18 +172,19 @@ struct Daemon {
     refused: HashSet<PolicyId>,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// The time to let the nftables table follow the policies. `None` means that the table has followed.
-    shield_at: Option<Instant>,
-    /// The earliest time for the next change of that table, which is large with many peers.
-    shield_next: Instant,
+    shielding: Shielding,
     next_tick: Instant,
     /// The time of the next look at the load, which matters while children are adaptive.
     next_balance: Instant,
     updown: UpdownScripts,
+    /// The limit for lines about peers that move.
+    moves_logged: LineLimit,
     fetcher: FetcherSocket,
     statuses: StatusFetcher,
     names: NameStore,
     tokens: TokenSigner,
+    compiler: SpdCompiler,
+    holds: Holds,
     confined: InForce,
 }
 
@@ -191,34 +205,39 @@ impl Daemon {
             socket = %self.loaded.gateway.socket.display(),
             "the gateway is ready"
         );
-        let manager = Manager::from_environment();
+        let mut manager = Manager::from_environment();
         manager.ready();
         let result = loop {
-            let deadline = self.deadline();
+            let (deadline, wake) = (manager.deadline(self.deadline()), Wake::default());
             tokio::select! {
-                Some(datagram) = inputs.plane.ike.recv() => {
+                Some(datagram) = wake.on(inputs.plane.ike.recv()) => {
                     let now = Instant::now();
                     self.on_datagram(&datagram, now);
                     // The datagrams that have queued up make one round of work.
                     for _ in 0..ROUND_MAX {
+                        if now.elapsed() >= ROUND_TIME {
+                            break;
+                        }
                         match inputs.plane.ike.try_recv() {
                             Ok(datagram) => self.on_datagram(&datagram, now),
                             Err(_) => break,
                         }
                     }
                 }
-                Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
-                Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()).await,
-                () = tokio::time::sleep_until(deadline.into()) => {}
-                () = self.updown.proceed() => {}
-                report = self.fetcher.report() => self.on_fetched(report, Instant::now()),
-                () = self.tokens.answered() => self.endpoint.signatures_made(Instant::now()),
-                () = inputs.plane.watch.changed() => {
+                finished = wake.on(self.job_pool.finished()) => self.on_finished(finished, Instant::now()),
+                Some(event) = wake.on(inputs.plane.events.recv()) => self.on_plane_event(event, Instant::now()),
+                Some(request) = wake.on(inputs.requests.recv()) => self.handle_request(request, Instant::now()).await,
+                () = wake.on(tokio::time::sleep_until(deadline.into())) => {}
+                () = wake.on(self.updown.proceed()) => {}
+                level = wake.on(self.compiler.compiled()) => self.join.merged(level),
+                report = wake.on(self.fetcher.report()) => self.on_fetched(report, Instant::now()),
+                () = wake.on(self.tokens.answered()) => self.endpoint.signatures_made(Instant::now()),
+                () = wake.on(inputs.plane.watch.changed()) => {
                     let now = Instant::now();
                     self.repair_at = Some(now);
                     self.endpoint.addresses_changed(now);
                 }
-                asked = inputs.signals.asked() => match asked {
+                asked = wake.on(inputs.signals.asked()) => match asked {
                     Asked::Stop => break Ok(()),
                     Asked::Reload => if let Err(error) = self.reload(Instant::now()).await {
                         tracing::error!("the configuration was not reloaded: {error}");
@@ -232,8 +251,15 @@ impl Daemon {
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
+            manager.keep_alive(Instant::now());
+            self.holds.note(&wake);
             if !self.plane.workers_run() {
                 break Err(Failure::runtime("a data worker has ended").help("the log says why"));
+            }
+            if !self.job_pool.runs() {
+                break Err(
+                    Failure::runtime("the threads for IKE have ended").help("the log says why")
+                );
             }
         };
         tracing::info!("the gateway stops");
@@ -252,11 +278,17 @@ impl Daemon {
     /// Returns the time to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
-        [self.endpoint.poll_timeout(), waiter, self.repair_at]
-            .into_iter()
-            .flatten()
-            .chain(self.join.balances().then_some(self.next_balance))
-            .fold(self.next_tick, Instant::min)
+        let drained = self.join.next_drained();
+        [
+            self.endpoint.poll_timeout(),
+            waiter,
+            self.repair_at,
+            drained,
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.join.balances().then_some(self.next_balance))
+        .fold(self.next_tick, Instant::min)
     }
 
     /// Does what is due by the clock.
@@ -264,6 +296,7 @@ impl Daemon {
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
+        self.join.free_spis(now);
         if now >= self.next_balance && self.join.balances() {
             self.next_balance = now + PERIOD;
             if let Some(sample) = self.plane.load_sample(now) {
@@ -284,7 +317,8 @@ impl Daemon {
                 self.join.set_gpu_limits(limits);
             }
             self.names.tick(&mut self.fetcher, now);
-            self.plane.keep_shield(now);
+            self.tick_statuses(now);
+            self.plane.keeper().keep_shield(now);
             self.plane.follow_loads(now);
             // The kernel announces this too, but an announcement can be lost.
             if self.plane.has_lost_tun() {
@@ -295,6 +329,10 @@ impl Daemon {
                 self.endpoint.signatures_made(now);
             }
             confine::log_refused();
+            self.updown.tick(now);
+            if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
+                tracing::info!(suppressed, "peers have moved, not logged one by one");
+            }
         }
     }
 
@@ -318,11 +356,25 @@ impl Daemon {
                 break;
             }
             for change in changes {
+                // Each change waits for the table: nothing is led anywhere before its packets are shielded.
+                if !matches!(change, Change::PeerPolicy(..)) {
+                    self.settle_shield(now);
+                }
                 self.follow(change, now).await;
             }
+            self.settle_shield(now);
         }
+        self.release_shield();
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
+        }
+        while self.job_pool.has_idle_thread()
+            && let Some(job) = self.endpoint.poll_job(now)
+        {
+            self.job_pool.run(job);
+        }
+        if let Some(merge) = self.join.take_merge() {
+            self.compiler.compile(merge);
         }
         // A tunnel is up only now that the routes are there. The check looks at every SA, so it does not run for every
         // message.
@@ -340,10 +392,7 @@ impl Daemon {
                     core.follow();
                 }
             }
-            Change::Shield => {
-                self.shield_at.get_or_insert(self.shield_next);
-                self.shield_if_due(now);
-            }
+            Change::PeerPolicy(came, policy) => self.shield_peer(came, policy, now),
             Change::Route(route) => {
                 if !self.plane.change_route(&route).await {
                     self.repair_at.get_or_insert(now + TICK);
@@ -356,15 +405,6 @@ impl Daemon {
                     tracing::debug!("an SA is not renewed for another engine: {error}");
                 }
             }
-        }
-    }
-
-    /// Lets the table of nftables follow the policies, if its time has come.
-    fn shield_if_due(&mut self, now: Instant) {
-        if self.shield_at.is_some_and(|at| at <= now) {
-            self.shield_at = None;
-            self.shield_next = now + SHIELD_PAUSE;
-            self.plane.shield(&self.join.shielded(), now);
         }
     }
 
@@ -410,10 +450,17 @@ impl Daemon {
                 policy,
                 event,
             } => {
-                let Some((child, _)) = self.join.child_of(direction, policy, spi) else {
+                let Some((child, installed)) = self.join.child_of(direction, policy, spi) else {
                     return;
                 };
-                self.on_lifetime(child, event, now);
+                let common = match direction {
+                    SaDirection::Inbound => &installed.inbound.common,
+                    SaDirection::Outbound => &installed.outbound.common,
+                };
+                // The look at the SA may have been earlier.
+                if common.lifetime.take(event) {
+                    self.on_lifetime(child, event, now);
+                }
             }
             esplanade_ipsec::Event::PeerMoved {
                 spi, policy, to, ..
@@ -504,7 +551,7 @@ impl Daemon {
                 local,
                 remote,
             } => {
-                tracing::info!(%ike_sa, %remote, "the peer has moved");
+                self.log_move(ike_sa, remote, now);
                 self.join.peer_moved(&children, local, remote);
             }
             Event::AddressGone {
@@ -516,14 +563,7 @@ impl Daemon {
                 tracing::warn!(connection, %ike_sa, %gone, %local, "our address is gone");
             }
             Event::NatKeepalive { local, remote } => {
-                // RFC 3948 §2.3: one octet of 0xff.
-                let (dscp, payload) = (0, vec![0xff]);
-                self.plane.send_ike(&Transmit {
-                    local,
-                    remote,
-                    dscp,
-                    payload,
-                });
+                self.plane.send_nat_keepalive(local, remote);
             }
             Event::ConnectFailed {
                 connection,
@@ -555,6 +595,12 @@ impl Daemon {
                 tracing::warn!(connection, %ike_sa, "cannot rekey the IKE SA: {}", plain(&reason));
             }
             Event::Refused(refused) => log_refused(&refused),
+            Event::LimitNear {
+                peer,
+                limit,
+                used,
+                most,
+            } => log_limit(&peer, limit, used, most),
             Event::Message(trace) => trace_message(&trace),
             Event::KeyLog(log) => {
                 if let Some(keys) = &self.keys {
@@ -564,7 +610,18 @@ impl Daemon {
         }
     }
 
+    /// Peers can move as often as they like, so few of their moves are logged.
+    fn log_move(&mut self, ike_sa: IkeSaId, remote: SocketAddr, now: Instant) {
+        if self.moves_logged.admits(now) {
+            tracing::info!(%ike_sa, %remote, "the peer has moved");
+        }
+    }
+
     fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
+        let Ok(calls) = self.script_calls(sa, now) else {
+            let _ = self.endpoint.reject_child_sa(now, sa.child);
+            return;
+        };
         if let Err(error) = self.join.install(sa, self.clock.now_ms()) {
             tracing::error!(
                 connection = sa.connection,
@@ -591,25 +648,29 @@ impl Daemon {
             rekey = sa.rekeyed_from.is_some(),
             "child SA installed"
         );
-        self.tell_script(sa);
+        self.updown.installed(sa, calls);
         match sa.rekeyed_from {
             Some(_) => self.emit("child-rekey", &sa.connection, None),
             None => self.emit("child-updown", &sa.connection, Some("yes")),
         }
     }
 
-    /// Lets the child's updown script know of an SA that has come up.
-    fn tell_script(&mut self, sa: &esplanade_ike::ChildSaInstalled) {
+    /// Returns the calls of the child's updown script for an SA that is about to come up.
+    fn script_calls(
+        &mut self,
+        sa: &esplanade_ike::ChildSaInstalled,
+        now: Instant,
+    ) -> Result<Option<ChildCalls>, CallsRefused> {
         if !self.updown.has_scripts() {
-            return;
+            return Ok(None);
         }
         let policy = self.loaded.policy(&sa.connection, &sa.name);
         let status = self.endpoint.status_around(sa.child);
         let (Some(policy), Some(status)) = (policy, status) else {
-            return;
+            return Ok(None);
         };
         let id = |id: Option<Identity>| id.map_or_else(String::new, |id| id.to_string());
-        self.updown.installed(&ChildFacts {
+        let facts = ChildFacts {
             sa,
             policy,
             interface: self
@@ -618,7 +679,8 @@ impl Daemon {
                 .interface_name(policy.sa.if_ids.outbound),
             local_id: id(status.local_id),
             remote_id: id(status.remote_id),
-        });
+        };
+        self.updown.admit(&facts, now)
     }
 
     /// Lets the scripts of the SAs that ended with the gateway run, for a bounded time.
@@ -644,15 +706,19 @@ impl Daemon {
 
     /// Deletes every SA, so that peers need not find out by silence.
     async fn say_goodbye(&mut self, inputs: &mut Inputs) {
-        let end = Instant::now() + GOODBYE;
+        let begun = Instant::now();
+        let mut end = begun + GOODBYE;
         if self.endpoint.terminate_all(Instant::now()) == 0 {
             return;
         }
         self.flush(Instant::now()).await;
-        while !self.endpoint.status().is_empty() && Instant::now() < end {
+        let goes_on =
+            |endpoint: &Endpoint| endpoint.is_ending() || endpoint.states().next().is_some();
+        while goes_on(&self.endpoint) && Instant::now() < end {
             let wake = self.endpoint.poll_timeout().map_or(end, |due| due.min(end));
             tokio::select! {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
+                finished = self.job_pool.finished() => self.on_finished(finished, Instant::now()),
                 () = tokio::time::sleep_until(wake.into()) => {}
                 asked = inputs.signals.asked() => match asked {
                     // A second request to stop ends the gateway at once.
@@ -662,6 +728,10 @@ impl Daemon {
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
+            if self.endpoint.is_ending() {
+                // Not all peers are told yet.
+                end = (Instant::now() + GOODBYE).min(begun + GOODBYE_MAX);
+            }
         }
     }
 }

@@ -31,8 +31,8 @@ use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::io::xdp::XdpProgram;
-use crate::join::{ConfiguredPolicy, RouteChange};
-use crate::net::nft::{Nft, NftTable};
+use crate::join::RouteChange;
+use crate::net::nft::{Nft, NftChange};
 use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
 use crate::pool::EnginePool;
 use crate::share::LoadSample;
@@ -246,6 +246,17 @@ impl Plane {
         }
     }
 
+    /// Sends what holds a NAT's mapping open: one octet of 0xff (RFC 3948 §2.3).
+    pub fn send_nat_keepalive(&self, local: SocketAddr, remote: SocketAddr) {
+        let (dscp, payload) = (0, vec![0xff]);
+        self.send_ike(&Transmit {
+            local,
+            remote,
+            dscp,
+            payload,
+        });
+    }
+
     /// Lets these SAs send dummy packets from now on, and no others.
     pub fn schedule_dummies(&self, sas: DummySas) {
         self.dummies.send_replace(sas);
@@ -318,14 +329,9 @@ impl Plane {
         devices::settle(&self.net, &self.config).await;
     }
 
-    /// Drops what must not be in the clear by these policies.
-    pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
-        self.keeper.shield(policies, now);
-    }
-
-    /// Tries again what could not be made.
-    pub fn keep_shield(&mut self, now: Instant) {
-        self.keeper.keep_shield(now);
+    /// Keeps what drops packets that must not be in the clear.
+    pub fn keeper(&mut self) -> &mut Keeper {
+        &mut self.keeper
     }
 
     /// Tells whether a worker has met a TUN device that is gone.
@@ -534,7 +540,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     cleared.map_err(net_failure)?;
     // A kernel without nf_tables has no table.
     if let Ok(nft) = Nft::connect() {
-        match nft.commit(&NftTable::absent(&shield::name(config))) {
+        match nft.commit(&NftChange::remove(&shield::name(config))) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 let what = format!("cannot delete the table of nf_tables: {error}");
                 return Err(Failure::runtime(what));

@@ -63,12 +63,13 @@ impl Daemon {
         self.plane.add_marks(&running).await?;
         if diff.gateway {
             tracing::warn!(
-                "the gateway section has changed: but for `on_stop` and `pkcs11` that takes effect at the next start"
+                "the gateway section has changed: but for `on_stop`, `fetch_allow` and `pkcs11` that takes effect at the next start"
             );
             let on_stop = loaded.gateway.on_stop;
             self.plane.set_on_stop(on_stop);
             loaded.gateway = GatewayConfig {
                 on_stop,
+                fetch_allow: loaded.gateway.fetch_allow,
                 modules: loaded.gateway.modules,
                 ..running
             };
@@ -85,12 +86,13 @@ impl Daemon {
             self.endpoint
                 .withdraw(now, &subject.connection, subject.child.as_deref());
         }
+        self.keep_statuses(&mut loaded);
         self.endpoint.set_config(loaded.ike.clone());
         self.endpoint.signatures_made(now);
         self.loaded = loaded;
         self.renew_revocation(now);
         self.join.configure(configured);
-        self.shield_at = Some(now);
+        self.shielding.renew_at(now);
         self.refused.clear();
         warn_of_missing(&self.loaded);
         self.look_names_up(now);

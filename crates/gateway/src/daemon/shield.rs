@@ -3,25 +3,30 @@
 //!
 //! The table stands while the gateway restarts, and when somebody has taken rules or routes away. Only the table sees
 //! packets that come in without protection and claim to be from the other side of a tunnel.
+//!
+//! However many selectors the policies have, the rules are the same: a packet's fields are looked up in maps of
+//! intervals (`net::classifier`). When policies of peers come and go, only elements of maps and sets change.
 
+mod policies;
 mod raised;
 
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use esplanade_ipsec::selector::{PortRange, TrafficSelector};
 use esplanade_ipsec::wire::{ah, esp};
 
 use crate::config::{GatewayConfig, InterfaceConfig};
-use crate::join::{ConfiguredPolicy, PolicyKind, bypass_routes, ranges};
-use crate::net::nft::{Hook, NftTable, RuleMatch, RuleVerdict, SetKeys, interface_name};
-use crate::net::{self, AddressRange, guarded};
+use crate::net::AddressRange;
+use crate::net::classifier::{ACCEPT, Branch, ClassifierMap, DROP};
+use crate::net::nft::{
+    Hook, NftChange, PacketField, RuleMatch, RuleVerdict, SetElement, SetKeys, interface_name,
+    node_key,
+};
 
-pub use raised::{Outcome, Raised};
+pub use policies::{ShieldFull, ShieldPolicies};
+pub use raised::{Outcome, Raised, Tables};
 
-/// Most elements of one set. Only policies that overlap excessively need more.
-const PAIRS_MAX: usize = 1 << 17;
-/// Most rules for single selectors. Every packet pays for each of these rules.
-const RULES_MAX: usize = 4096;
+use policies::COMMON;
 
 const DEVICES: &str = "devices";
 const INBOUND: &str = "inbound";
@@ -30,14 +35,6 @@ const MARKS: &str = "marks";
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
-/// The protocols whose headers begin with two ports.
-const WITH_PORTS: [libc::c_int; 5] = [
-    libc::IPPROTO_TCP,
-    libc::IPPROTO_UDP,
-    libc::IPPROTO_SCTP,
-    libc::IPPROTO_DCCP,
-    libc::IPPROTO_UDPLITE,
-];
 
 const IPV4: u8 = libc::NFPROTO_IPV4 as u8;
 const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
@@ -49,85 +46,200 @@ pub fn name(config: &GatewayConfig) -> String {
     format!("esplanade-{}", config.table)
 }
 
-/// The error that the policies do not fit into the table.
-#[derive(Debug, thiserror::Error)]
-#[error("the policies' selectors overlap too often, or too many name ports")]
-pub struct TooMany;
+/// The policies of the shield. The IKE endpoint asks them whether there is room for more.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPolicies(Arc<Mutex<ShieldPolicies>>);
 
-/// Returns the table for these policies, which have the order of the SPD. `devices` are the gateway's TUN devices. If
-/// interfaces have policies, a second table follows: the most that a kernel without `fib` expressions takes.
-pub fn tables(
-    config: &GatewayConfig,
-    devices: &[String],
-    policies: &[ConfiguredPolicy],
-) -> Result<Vec<NftTable>, TooMany> {
-    let bound = policies.iter().any(|policy| !policy.sa.is_led());
-    let ways = if bound { &[true, false][..] } else { &[false] };
-    let table = |way_back: &bool| table(config, devices, policies, *way_back);
-    ways.iter().map(table).collect()
+impl SharedPolicies {
+    pub fn with<T>(&self, take: impl FnOnce(&mut ShieldPolicies) -> T) -> T {
+        take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The table as the policies want it.
+#[derive(Debug)]
+pub struct Shield {
+    pub config: GatewayConfig,
+    /// The gateway's TUN devices.
+    pub devices: Vec<String>,
+    pub policies: SharedPolicies,
+}
+
+impl Tables for Shield {
+    /// Returns the table. If interfaces have policies, a second table follows: the most that a kernel without `fib`
+    /// expressions takes.
+    fn whole(&mut self) -> Vec<NftChange> {
+        self.policies.with(|policies| {
+            let ways = match policies.has_bound() {
+                true => &[true, false][..],
+                false => &[false],
+            };
+            let table = |way_back: &bool| table(&self.config, &self.devices, policies, *way_back);
+            let tables = ways.iter().map(table).collect();
+            // The table has what had changed.
+            let _ = difference(&name(&self.config), policies);
+            tables
+        })
+    }
+
+    fn difference(&mut self) -> Option<NftChange> {
+        let name = name(&self.config);
+        self.policies.with(|policies| difference(&name, policies))
+    }
+
+    fn absent(&self) -> NftChange {
+        NftChange::remove(&name(&self.config))
+    }
 }
 
 fn table(
     config: &GatewayConfig,
     devices: &[String],
-    policies: &[ConfiguredPolicy],
+    policies: &mut ShieldPolicies,
     way_back: bool,
-) -> Result<NftTable, TooMany> {
-    let mut table = NftTable::new(&name(config));
+) -> NftChange {
+    let mut table = NftChange::replace(&name(config));
     let mut names: Vec<_> = devices.iter().map(|name| interface_name(name)).collect();
     names.push(interface_name("lo"));
     names.sort_unstable();
     names.dedup();
-    let names: Vec<_> = names.into_iter().map(|name| (name.clone(), name)).collect();
-    table.set(DEVICES, 1, SetKeys::Names, &names);
+    let names = names.into_iter();
+    let names: Vec<_> = names
+        .map(|name| SetElement::new(name.clone(), name))
+        .collect();
+    let mut ids = 1..;
+    let mut id = || ids.next().unwrap_or_default();
+    table.set(DEVICES, id(), SetKeys::Names, &names);
+    for (index, classifier) in policies.classifiers().iter().enumerate() {
+        let branches = classifier.branches();
+        for map in ClassifierMap::ALL {
+            let of_map = branches.iter().filter(|branch| branch.map == map);
+            let elements: Vec<_> = of_map.map(|branch| element(index, branch)).collect();
+            table.set(&map_name(index, map), id(), keys(index, map), &elements);
+        }
+    }
     table.chain(OUTBOUND, None);
     table.chain(INBOUND, None);
     table.chain("input", Some(Hook::Input));
     table.chain("forward", Some(Hook::Forward));
     table.chain("output", Some(Hook::Output));
-    let mut sets = 10..;
-    outbound(&mut table, config, policies, &mut sets);
+    outbound(&mut table, config, policies, &mut id);
     exceptions(&mut table, config);
     give_marks(&mut table, config);
     for chain in ["input", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(INBOUND));
     }
-    for interface in &config.interfaces {
-        let is_marked = interface.marks.are_given();
-        if is_marked || way_back {
-            of_interface(&mut table, interface, policies, &mut sets)?;
+    let accepts = policies.accepts();
+    for interface in policies.interfaces() {
+        if interface.marks.are_given() || way_back {
+            of_interface(&mut table, interface, accepts);
         }
     }
-    let common = |policy: &&ConfiguredPolicy| policy.sa.is_led() && policy.sa.marks.given.is_none();
-    inbound(
-        &mut table,
-        INBOUND,
-        policies.iter().filter(common),
-        &mut sets,
-    )?;
-    Ok(table)
+    inbound(&mut table, INBOUND, COMMON, accepts);
+    table
+}
+
+/// Returns what has changed since the last call, or since the whole table was made.
+fn difference(name: &str, policies: &mut ShieldPolicies) -> Option<NftChange> {
+    let mut change = NftChange::of(name);
+    let mut changed = false;
+    for (index, classifier) in policies.classifiers().iter_mut().enumerate() {
+        let (gone, come) = classifier.take_changes();
+        changed |= !gone.is_empty() || !come.is_empty();
+        // The kernel refuses intervals that overlap those that are to go.
+        for (branches, comes) in [(gone, false), (come, true)] {
+            for map in ClassifierMap::ALL {
+                let of_map = branches.iter().filter(|branch| branch.map == map);
+                let elements: Vec<_> = of_map.map(|branch| element(index, branch)).collect();
+                let (set, keys) = (map_name(index, map), keys(index, map));
+                match comes {
+                    true => change.add(&set, keys, &elements),
+                    false => change.delete(&set, keys, &elements),
+                }
+            }
+        }
+    }
+    for destinations in policies.destinations() {
+        let (gone, come) = destinations.ranges.take_changes();
+        changed |= !gone.is_empty() || !come.is_empty();
+        for (index, (_, _, len)) in FAMILIES.iter().enumerate() {
+            let set = destinations_name(destinations.interface, index);
+            let keys = SetKeys::Addresses(*len);
+            change.delete(&set, keys, &addresses(&gone, index));
+            change.add(&set, keys, &addresses(&come, index));
+        }
+    }
+    changed.then_some(change)
+}
+
+/// The name of a classifier's map. `index` is that of the family.
+fn map_name(index: usize, map: ClassifierMap) -> String {
+    let what = match map {
+        ClassifierMap::Remote => "remote",
+        ClassifierMap::Local => "local",
+        ClassifierMap::Addresses => "addresses",
+        ClassifierMap::Protocol => "protocol",
+        ClassifierMap::PortProtocol => "port-protocol",
+        ClassifierMap::RemotePort => "remote-port",
+        ClassifierMap::LocalPort => "local-port",
+    };
+    format!("{}-{what}", family_name(index))
+}
+
+fn family_name(index: usize) -> &'static str {
+    ["ip", "ip6"].get(index).copied().unwrap_or_default()
+}
+
+fn destinations_name(interface: u32, index: usize) -> String {
+    format!("{}-out-{interface}", family_name(index))
+}
+
+/// The length in bytes of the field that a map looks at.
+fn field_len(index: usize, map: ClassifierMap) -> usize {
+    match map {
+        ClassifierMap::Remote | ClassifierMap::Local | ClassifierMap::Addresses => {
+            FAMILIES.get(index).map_or(0, |(_, _, len)| *len)
+        }
+        ClassifierMap::Protocol | ClassifierMap::PortProtocol => 1,
+        ClassifierMap::RemotePort | ClassifierMap::LocalPort => 2,
+    }
+}
+
+fn keys(index: usize, map: ClassifierMap) -> SetKeys {
+    SetKeys::Nodes(field_len(index, map))
+}
+
+fn element(index: usize, branch: &Branch) -> SetElement {
+    let len = field_len(index, branch.map);
+    let key = |number: u128| {
+        let bytes = number.to_be_bytes();
+        node_key(
+            branch.node,
+            bytes.get(bytes.len() - len..).unwrap_or_default(),
+        )
+    };
+    SetElement {
+        value: Some(branch.to),
+        ..SetElement::new(key(branch.span.0), key(branch.span.1))
+    }
+}
+
+fn addresses(ranges: &[AddressRange], index: usize) -> Vec<SetElement> {
+    let of_family = ranges
+        .iter()
+        .filter(|range| usize::from(range.first.is_ipv6()) == index);
+    let element = |range: &AddressRange| SetElement::new(octets(range.first), octets(range.last));
+    of_family.map(element).collect()
 }
 
 /// Drops packets that routes lead into the TUN device if they would leave by another device. Packets of the gateway
 /// itself may leave.
 fn outbound(
-    table: &mut NftTable,
+    table: &mut NftChange,
     config: &GatewayConfig,
-    policies: &[ConfiguredPolicy],
-    sets: &mut impl Iterator<Item = u32>,
+    policies: &mut ShieldPolicies,
+    id: &mut impl FnMut() -> u32,
 ) {
-    let guards = |interface: u32| -> Vec<_> {
-        let of_interface = |policy: &&ConfiguredPolicy| {
-            policy.sa.if_ids.outbound == interface
-                && matches!(policy.kind, PolicyKind::Protect { .. })
-        };
-        let policies = policies.iter().filter(of_interface);
-        let ends = |policy: &ConfiguredPolicy| (ranges(&policy.local), ranges(&policy.remote));
-        policies.map(ends).collect()
-    };
-    let thrown: Vec<_> = (bypass_routes(policies).into_iter())
-        .map(|change| change.remote)
-        .collect();
     table.rule(
         OUTBOUND,
         &[RuleMatch::Mark(config.mark)],
@@ -138,13 +250,25 @@ fn outbound(
         &[RuleMatch::InterfaceOut(DEVICES)],
         RuleVerdict::Return,
     );
-    let all = guarded(&guards(0), &thrown);
-    keep_in(table, &[], &all, &mut (2..));
-    for interface in config.marked_interfaces() {
-        if let Some(mark) = interface.marks.outbound {
-            let marked = RuleMatch::MaskedMark(mark.value, mark.mask);
-            let all = guarded(&guards(interface.if_id), &[]);
-            keep_in(table, &[marked], &all, sets);
+    for destinations in policies.destinations() {
+        let interface = destinations.interface;
+        let marked = config
+            .marked_interfaces()
+            .find(|one| one.if_id == interface);
+        let marked = marked.and_then(|one| one.marks.outbound);
+        let marked = marked.map(|mark| RuleMatch::MaskedMark(mark.value, mark.mask));
+        let ranges = destinations.ranges.ranges();
+        for (index, (family, source, len)) in FAMILIES.into_iter().enumerate() {
+            let set = destinations_name(interface, index);
+            let elements = addresses(&ranges, index);
+            table.set(&set, id(), SetKeys::Addresses(len), &elements);
+            let to = RuleMatch::Destination(source + len as u32, len, set);
+            let matches = marked
+                .iter()
+                .cloned()
+                .chain([RuleMatch::Family(family), to]);
+            let matches: Vec<_> = matches.collect();
+            table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
         }
     }
     // Neighbour discovery is the kernel's own traffic.
@@ -154,28 +278,8 @@ fn outbound(
     }
 }
 
-/// Drops packets that these matches take and that would leave for one of these destinations.
-fn keep_in(
-    table: &mut NftTable,
-    matches: &[RuleMatch],
-    destinations: &[AddressRange],
-    sets: &mut impl Iterator<Item = u32>,
-) {
-    for (id, (family, source, len)) in sets.zip(FAMILIES) {
-        let of_family = |range: &&AddressRange| range.first.is_ipv4() == (len == 4);
-        let keys: Vec<_> = (destinations.iter().filter(of_family))
-            .map(|range| (octets(range.first), octets(range.last)))
-            .collect();
-        let set = format!("out{id}");
-        table.set(&set, id, SetKeys::Addresses(len), &keys);
-        let to = RuleMatch::Destination(source + len as u32, len, set);
-        let matches = [matches, &[RuleMatch::Family(family), to]].concat();
-        table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
-    }
-}
-
 /// Gives marks to the packets that come from the devices for marks, before rules of others look at them.
-fn give_marks(table: &mut NftTable, config: &GatewayConfig) {
+fn give_marks(table: &mut NftChange, config: &GatewayConfig) {
     let devices = config.marked_interfaces();
     let given: Vec<_> = devices
         .filter_map(|one| Some((&one.name, one.marks.inbound?)))
@@ -191,7 +295,7 @@ fn give_marks(table: &mut NftTable, config: &GatewayConfig) {
 }
 
 /// Accepts neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
-fn neighbours(table: &mut NftTable, chain: &str) {
+fn neighbours(table: &mut NftChange, chain: &str) {
     let discovery = RuleMatch::Transport(0, vec![133], vec![137]);
     table.rule(
         chain,
@@ -205,7 +309,7 @@ fn neighbours(table: &mut NftTable, chain: &str) {
 }
 
 /// Accepts the packets that rightly come in without an SA.
-fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
+fn exceptions(table: &mut NftChange, config: &GatewayConfig) {
     for chain in ["input", "forward"] {
         table.rule(
             chain,
@@ -251,145 +355,53 @@ fn exceptions(table: &mut NftTable, config: &GatewayConfig) {
 
 /// Adds the rules for the policies of an interface. Routes decide what these policies protect, here by the way back of
 /// a packet. For a device of marks the mark decides, which somebody has given to a packet in the clear.
-fn of_interface(
-    table: &mut NftTable,
-    interface: &InterfaceConfig,
-    policies: &[ConfiguredPolicy],
-    sets: &mut impl Iterator<Item = u32>,
-) -> Result<(), TooMany> {
-    let marked = interface.marks.are_given();
-    let is_bound = |policy: &&ConfiguredPolicy| match marked {
-        true => policy.sa.if_ids.inbound == interface.if_id,
-        false => policy.sa.if_ids.outbound == interface.if_id,
-    };
-    let of_interface = match (marked, interface.marks.inbound) {
+fn of_interface(table: &mut NftChange, interface: &InterfaceConfig, accepts: bool) {
+    let of_interface = match (interface.marks.are_given(), interface.marks.inbound) {
         (false, _) => RuleMatch::WayBack(interface.name.clone()),
         (true, Some(mark)) => RuleMatch::Mark(mark),
-        (true, None) => return Ok(()),
+        (true, None) => return,
     };
     let chain = format!("interface-{}", interface.if_id);
     table.chain(&chain, None);
     table.rule(INBOUND, &[of_interface], RuleVerdict::Jump(&chain));
-    inbound(table, &chain, policies.iter().filter(is_bound), sets)
+    inbound(table, &chain, interface.if_id, accepts);
 }
 
 /// Drops packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
-/// names a packet decides.
-fn inbound<'a>(
-    table: &mut NftTable,
-    chain: &str,
-    policies: impl Iterator<Item = &'a ConfiguredPolicy>,
-    sets: &mut impl Iterator<Item = u32>,
-) -> Result<(), TooMany> {
-    let mut rules = 0;
-    let mut together: Vec<(AddressRange, AddressRange)> = Vec::new();
-    for policy in policies {
-        let verdict = match policy.kind {
-            PolicyKind::Bypass => RuleVerdict::Accept,
-            PolicyKind::Protect { .. } => RuleVerdict::Drop,
-            PolicyKind::Discard => continue,
-        };
-        for local in &policy.local {
-            for remote in &policy.remote {
-                let pair = (range(remote), range(local));
-                if pair.0.first.is_ipv4() != pair.1.first.is_ipv4() {
-                    continue;
-                }
-                let everything = [local, remote]
-                    .iter()
-                    .all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
-                if everything && matches!(verdict, RuleVerdict::Drop) {
-                    together.push(pair);
-                    continue;
-                }
-                flush(table, chain, &mut together, sets)?;
-                rules += 1;
-                if rules > RULES_MAX {
-                    return Err(TooMany);
-                }
-                if let Some(matches) = single(remote, local) {
-                    table.rule(chain, &matches, verdict);
-                }
+/// names a packet decides. A packet from an address that no policy names is looked up once.
+fn inbound(table: &mut NftChange, chain: &str, number: u32, accepts: bool) {
+    for (index, (family, source, len)) in FAMILIES.into_iter().enumerate() {
+        let step = |field, map| RuleMatch::Step(field, map_name(index, map));
+        let remote = [
+            RuleMatch::Start(number.into()),
+            step(PacketField::Network(source, len), ClassifierMap::Remote),
+        ];
+        let to = PacketField::Network(source + len as u32, len);
+        let own = format!("{chain}-{}", family_name(index));
+        table.chain(&own, None);
+        let mut matches = vec![RuleMatch::Family(family)];
+        matches.extend(remote.clone());
+        table.rule(chain, &matches, RuleVerdict::Jump(&own));
+        let ways = [
+            vec![
+                step(to, ClassifierMap::Local),
+                step(PacketField::Protocol, ClassifierMap::PortProtocol),
+                step(PacketField::Transport(0), ClassifierMap::RemotePort),
+                step(PacketField::Transport(2), ClassifierMap::LocalPort),
+            ],
+            vec![
+                step(to, ClassifierMap::Local),
+                step(PacketField::Protocol, ClassifierMap::Protocol),
+            ],
+            vec![step(to, ClassifierMap::Addresses)],
+        ];
+        for way in ways {
+            let rule = |verdict| [&remote[..], &way, &[RuleMatch::Reached(verdict)]].concat();
+            table.rule(&own, &rule(DROP), RuleVerdict::Drop);
+            if accepts {
+                table.rule(&own, &rule(ACCEPT), RuleVerdict::Accept);
             }
         }
-    }
-    flush(table, chain, &mut together, sets)
-}
-
-/// Adds one rule with one set for each address family, however many policies there are.
-fn flush(
-    table: &mut NftTable,
-    chain: &str,
-    together: &mut Vec<(AddressRange, AddressRange)>,
-    sets: &mut impl Iterator<Item = u32>,
-) -> Result<(), TooMany> {
-    let pairs = std::mem::take(together);
-    for (family, source, len) in FAMILIES {
-        let of_family = |pair: &&(AddressRange, AddressRange)| pair.0.first.is_ipv4() == (len == 4);
-        let rectangles: Vec<_> = pairs.iter().filter(of_family).copied().collect();
-        if rectangles.is_empty() {
-            continue;
-        }
-        let Some(id) = sets.next() else {
-            return Err(TooMany);
-        };
-        let name = format!("in{id}");
-        let disjoint = net::disjoint(&rectangles, PAIRS_MAX).ok_or(TooMany)?;
-        let keys: Vec<_> = (disjoint.iter())
-            .map(|(from, to)| {
-                let first = [octets(from.first), octets(to.first)].concat();
-                (first, [octets(from.last), octets(to.last)].concat())
-            })
-            .collect();
-        table.set(&name, id, SetKeys::Pairs(len), &keys);
-        let pair = RuleMatch::Pair(source, len, name);
-        table.rule(chain, &[RuleMatch::Family(family), pair], RuleVerdict::Drop);
-    }
-    Ok(())
-}
-
-/// Returns the conditions for one pair of selectors, or `None` if they select by something that the header does not
-/// show.
-fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<RuleMatch>> {
-    let (family, source, len) = FAMILIES[usize::from(remote.addresses.first().is_ipv6())];
-    let address = |offset, ts: &TrafficSelector| {
-        RuleMatch::Network(
-            offset,
-            octets(ts.addresses.first()),
-            octets(ts.addresses.last()),
-        )
-    };
-    let mut matches = vec![
-        RuleMatch::Family(family),
-        address(source, remote),
-        address(source + len as u32, local),
-    ];
-    let protocol = remote.protocol.max(local.protocol);
-    if protocol != 0 {
-        matches.push(RuleMatch::Protocol(protocol));
-    }
-    // Type and code of ICMP stand where a source port would.
-    let is_icmp = [ICMP, ICMPV6].contains(&protocol);
-    for (offset, ports) in [
-        (0, remote.ports),
-        (if is_icmp { 0 } else { 2 }, local.ports),
-    ] {
-        match ports {
-            PortRange::Any => {}
-            PortRange::Range(first, last) if is_icmp || WITH_PORTS.contains(&protocol.into()) => {
-                let (first, last) = (first.to_be_bytes().to_vec(), last.to_be_bytes().to_vec());
-                matches.push(RuleMatch::Transport(offset, first, last));
-            }
-            _ => return None,
-        }
-    }
-    Some(matches)
-}
-
-fn range(ts: &TrafficSelector) -> AddressRange {
-    AddressRange {
-        first: ts.addresses.first(),
-        last: ts.addresses.last(),
     }
 }
 

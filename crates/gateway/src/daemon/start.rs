@@ -10,9 +10,13 @@ use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
 use super::guards::Guards;
+use super::holds::Holds;
+use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
 use super::plane::{self, Plane};
+use super::shielding::Shielding;
 use super::signals::Signals;
+use super::spd_compiler::SpdCompiler;
 use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     token_secret, warn_of_missing,
@@ -22,6 +26,7 @@ use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
 use crate::join::{ChildSaDevice, Join, LaneOrders};
+use crate::rate::LineLimit;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
 
@@ -102,7 +107,8 @@ impl Daemon {
         let socket = socket?;
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
         settle_ike(&mut loaded, keys.is_some(), token_secret);
-        let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
+        let (mut plane, from_plane) =
+            Plane::start(&loaded.gateway, clock, database, guards).await?;
         let core = plane.core().cloned();
         join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
         join.set_engines(plane.engines());
@@ -111,11 +117,19 @@ impl Daemon {
         join.set_ace(ace.map(|ace| Box::new(ace) as Box<dyn LaneOrders>));
         let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
         join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
-        let endpoint = Endpoint::new(
-            loaded.ike.clone(),
-            Host::new(plane.spi_allocator(), plane.routes()),
-            started,
-        );
+        let host = Host {
+            runs_jobs: false,
+            policies: Box::new(plane.keeper().shield_policies()),
+            ..Host::new(plane.spi_allocator(), plane.routes())
+        };
+        let endpoint = Endpoint::new(loaded.ike.clone(), host, started);
+        let threads = loaded.gateway.ike_threads;
+        let job_pool = JobPool::start(threads.unwrap_or_else(job_pool::usual_threads))
+            .map_err(|error| Failure::runtime(format!("cannot start a thread for IKE: {error}")))?;
+        let compiler = SpdCompiler::start();
+        let compiler = compiler.map_err(|error| {
+            Failure::runtime(format!("cannot start the thread for the SPD: {error}"))
+        })?;
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
         let events = Events::default();
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
@@ -126,6 +140,7 @@ impl Daemon {
             started,
             clock,
             endpoint,
+            job_pool,
             keys,
             waiters: Vec::new(),
             look_at_waiters: false,
@@ -133,15 +148,17 @@ impl Daemon {
             refused: HashSet::new(),
             repair_at: from_plane.routes_lag.then_some(started + TICK),
             plane,
-            shield_at: Some(started),
-            shield_next: started,
+            shielding: Shielding::new(started),
             next_tick: started + TICK,
             next_balance: started,
             updown,
+            moves_logged: LineLimit::new(10, 1),
             fetcher,
             statuses: StatusFetcher::default(),
             names: NameStore::default(),
             tokens,
+            compiler,
+            holds: Holds::default(),
             confined: InForce::default(),
         };
         warn_of_missing(&daemon.loaded);

@@ -1,229 +1,146 @@
-//! The fetcher: a process that asks web servers, and looks host names up, for the gateway.
-//!
-//! The gateway writes a `Request` a line in JSON. The fetcher answers each, in any order, with a `Report` a line. The
-//! content that was fetched follows its report as bytes.
+//! The fetcher: a process that has one further process carry out each request of the gateway. It parses nothing that
+//! comes from the network.
 
-use std::io::{self, BufReader, Write};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use super::message::{FetchFailure, LINE_MAX, Packet, Report, Request};
+use super::worker;
 use crate::confine;
-use crate::helper_process::{line, next_line};
+use crate::helper_process::{self, line, next_line};
 
 /// The hidden command of `esplanade` that is the fetcher.
 pub const COMMAND: &str = "fetcher";
-/// Bytes of a line. A request has one URI, or one name.
-pub(super) const LINE_MAX: usize = 1 << 14;
-/// Bytes of what is fetched. The CRLs of large public authorities have a few MiB.
-pub(super) const CONTENT_MAX: u64 = 16 << 20;
-/// Addresses of a name that are told.
-pub(super) const ADDRESSES_MAX: usize = 16;
-/// Requests to web servers that are carried out at a time.
-const WEB_WORKERS: usize = 8;
-/// Names that are looked up at a time. A server that does not answer keeps a thread for as long as resolv.conf(5) says.
-const NAME_WORKERS: usize = 16;
-/// The time for one request, with the look-up of the name and all redirections.
-const TIME_MAX: Duration = Duration::from_secs(10);
-const REDIRECTIONS_MAX: u32 = 3;
-/// Characters of an error that are told.
-const ERROR_MAX: usize = 300;
-
-/// A line to the fetcher.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
-    pub id: u64,
-    pub task: FetchTask,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FetchTask {
-    Crl {
-        uri: String,
-    },
-    /// `request` is posted.
-    Ocsp {
-        uri: String,
-        request: Vec<u8>,
-    },
-    LookUp {
-        name: String,
-    },
-}
-
-/// The kind of content that a report brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum ReportKind {
-    Crl,
-    Ocsp,
-    /// A list of addresses in JSON.
-    Addresses,
-}
-
-/// The outcome of a request.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Report {
-    pub id: u64,
-    pub kind: ReportKind,
-    /// The length of the content that follows.
-    pub len: usize,
-    pub error: Option<String>,
-}
+/// Requests that are carried out at a time. The gateway has fewer under way.
+const REQUESTS_MAX: usize = 64;
 
 /// Carries out requests until the gateway closes the socket. `socket` is the standard input.
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
-    confine::fetching()?;
-    let writer = UnixStream::from(socket);
-    let mut reader = BufReader::new(writer.try_clone()?);
-    let writer = Arc::new(Mutex::new(writer));
-    let agent = agent();
-    let web = start_workers(WEB_WORKERS, &writer, &agent);
-    // Web servers that do not answer hold up no names.
-    let names = start_workers(NAME_WORKERS, &writer, &agent);
-    // The gateway bounds the number of requests that wait.
-    while let Some(line) = next_line(&mut reader, LINE_MAX)? {
-        let request: Request = serde_json::from_slice(&line)?;
-        let queue = match request.task {
-            FetchTask::Crl { .. } | FetchTask::Ocsp { .. } => &web,
-            FetchTask::LookUp { .. } => &names,
-        };
-        if queue.send(request).is_err() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn start_workers(
-    count: usize,
-    writer: &Arc<Mutex<UnixStream>>,
-    agent: &ureq::Agent,
-) -> Sender<Request> {
-    let (queue, waiting) = mpsc::channel();
-    let waiting = Arc::new(Mutex::new(waiting));
-    for _ in 0..count {
-        let (agent, waiting, writer) = (agent.clone(), waiting.clone(), writer.clone());
-        std::thread::spawn(move || {
-            while let Some(request) = next(&waiting) {
-                let fetched = fetch(&agent, &request.task);
-                let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                if report(&mut *writer, &request, fetched).is_err() {
-                    return;
-                }
+    confine::keeping()?;
+    let socket = UnixStream::from(socket);
+    Packet::Started.send(&socket)?;
+    let under_way = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        while let Some(request) = Request::receive(&socket)? {
+            let (under_way, socket) = (&under_way, &socket);
+            if under_way.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                fail(
+                    &request,
+                    socket,
+                    FetchFailure::new("too many requests are under way"),
+                )?;
+                continue;
             }
-        });
-    }
-    queue
-}
-
-fn next(waiting: &Mutex<Receiver<Request>>) -> Option<Request> {
-    let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting.recv().ok()
-}
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(TIME_MAX))
-        .max_redirects(REDIRECTIONS_MAX)
-        .user_agent("esplanade")
-        .build();
-    config.into()
-}
-
-fn fetch(agent: &ureq::Agent, task: &FetchTask) -> Result<Vec<u8>, String> {
-    let response = match task {
-        FetchTask::LookUp { name } => return look_up(name),
-        FetchTask::Crl { uri } => agent.get(uri).call(),
-        FetchTask::Ocsp { uri, request } => {
-            let post = agent.post(uri);
-            // RFC 6960 appendix A.1.
-            post.content_type("application/ocsp-request").send(request)
+            let again = request.clone();
+            let thread = std::thread::Builder::new().spawn_scoped(threads, move || {
+                if let Err(failure) = Worker::carry_out(&request, socket) {
+                    // The gateway may have ended.
+                    let _ = fail(&request, socket, failure);
+                }
+                under_way.fetch_sub(1, Ordering::Relaxed);
+            });
+            if let Err(error) = thread {
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                fail(&again, socket, FetchFailure::new(error))?;
+            }
         }
-    };
-    let body = response.and_then(|mut response| {
-        let body = response.body_mut().with_config().limit(CONTENT_MAX);
-        body.read_to_vec()
-    });
-    body.map_err(|error| error.to_string())
+        Ok(())
+    })
 }
 
-/// Looks a host name up as this system does (getaddrinfo): by its files, and by DNS.
-fn look_up(name: &str) -> Result<Vec<u8>, String> {
-    let found = (name, 0).to_socket_addrs().map_err(|error| {
-        let text = error.to_string();
-        // The standard library says what it was about to do in front of what the resolver says.
-        let prefix = "failed to lookup address information: ";
-        text.strip_prefix(prefix).unwrap_or(&text).to_owned()
-    })?;
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in found.map(|address| address.ip()) {
-        if addresses.len() < ADDRESSES_MAX && is_host(address) && !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    serde_json::to_vec(&addresses).map_err(|error| error.to_string())
-}
-
-/// Says whether a gateway can have the address. An IPv6 address of one link is of no use without the link.
-fn is_host(address: IpAddr) -> bool {
-    let one_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    !one_link && !address.is_unspecified() && !address.is_multicast()
-}
-
-fn report(
-    writer: &mut impl Write,
-    request: &Request,
-    fetched: Result<Vec<u8>, String>,
-) -> io::Result<()> {
-    let (content, error) = match fetched {
-        Ok(content) => (content, None),
-        Err(error) => (Vec::new(), Some(error.chars().take(ERROR_MAX).collect())),
-    };
+fn fail(request: &Request, gateway: &UnixStream, failure: FetchFailure) -> io::Result<()> {
     let report = Report {
         id: request.id,
-        kind: match request.task {
-            FetchTask::Crl { .. } => ReportKind::Crl,
-            FetchTask::Ocsp { .. } => ReportKind::Ocsp,
-            FetchTask::LookUp { .. } => ReportKind::Addresses,
-        },
-        len: content.len(),
-        error,
+        kind: request.task.kind(),
+        len: 0,
+        failure: Some(failure),
     };
-    writer.write_all(&line(&report)?)?;
-    writer.write_all(&content)
+    Packet::Report(report).send(gateway)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The process of one request.
+struct Worker {
+    child: std::process::Child,
+    socket: UnixStream,
+    ends: Instant,
+}
 
-    #[test]
-    fn names_are_looked_up_as_the_system_does() {
-        let found = look_up("localhost").unwrap();
-        let found: Vec<IpAddr> = serde_json::from_slice(&found).unwrap();
-        assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback));
-        let why = look_up(&"x".repeat(64)).unwrap_err();
-        assert!(!why.is_empty() && !why.contains("lookup address"), "{why}");
+impl Worker {
+    /// Passes on to the gateway what the process reports. After an error the gateway forgets what came before.
+    fn carry_out(request: &Request, gateway: &UnixStream) -> Result<(), FetchFailure> {
+        let started = helper_process::start(worker::COMMAND);
+        let (socket, child) = started.map_err(FetchFailure::new)?;
+        let mut worker = Self {
+            child,
+            socket,
+            ends: Instant::now() + worker::TIME_MAX,
+        };
+        let passed = worker.pass(request, gateway);
+        let how = worker.end();
+        passed.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let seconds = worker::TIME_MAX.as_secs();
+                FetchFailure::late(format!("it took longer than {seconds} s"))
+            }
+            _ => FetchFailure::new(format!("the process for it has ended{how}: {error}")),
+        })
     }
 
-    #[test]
-    fn addresses_that_no_gateway_can_have_are_left_out() {
-        for (address, expected) in [
-            ("192.0.2.1", true),
-            ("127.0.0.1", true),
-            ("2001:db8::1", true),
-            ("0.0.0.0", false),
-            ("::", false),
-            ("224.0.0.1", false),
-            ("ff02::1", false),
-            ("fe80::1", false),
-        ] {
-            assert_eq!(is_host(address.parse().unwrap()), expected, "{address}");
+    fn pass(&mut self, request: &Request, gateway: &UnixStream) -> io::Result<()> {
+        self.socket.write_all(&line(request)?)?;
+        let mut reader = BufReader::new(Until {
+            socket: &self.socket,
+            ends: self.ends,
+        });
+        let Some(report) = next_line(&mut reader, LINE_MAX)? else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let report: Report = serde_json::from_slice(&report)?;
+        let kind = request.task.kind();
+        if (report.id, report.kind) != (request.id, kind) || report.len > kind.len_max() {
+            return Err(io::ErrorKind::InvalidData.into());
         }
+        let mut left = report.len;
+        Packet::Report(report).send(gateway)?;
+        while left > 0 {
+            let mut piece = vec![0; left.min(Packet::PIECE_MAX)];
+            reader.read_exact(&mut piece)?;
+            left -= piece.len();
+            let id = request.id;
+            Packet::Content { id, piece }.send(gateway)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the process, if it runs, and tells how it ended.
+    fn end(&mut self) -> String {
+        // A process that has ended already keeps its status.
+        let _ = self.child.kill();
+        match self.child.wait() {
+            Ok(status) => format!(" ({status})"),
+            Err(_) => String::new(),
+        }
+    }
+}
+
+/// Reads from a socket until a time.
+struct Until<'a> {
+    socket: &'a UnixStream,
+    ends: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if left == Duration::ZERO {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        let mut socket = self.socket;
+        socket.read(buffer)
     }
 }

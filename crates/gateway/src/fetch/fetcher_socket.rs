@@ -1,40 +1,46 @@
 //! The gateway's end of the socket to the fetcher: requests go out, reports come in.
 
-use std::io::{self, BufReader, Read, Write};
+use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use esplanade_ike::auth::{Crl, OcspAnswer};
+use socket2::SockRef;
 use tokio::sync::mpsc;
 
-use super::fetcher::{self, CONTENT_MAX, FetchTask, LINE_MAX, Report, ReportKind, Request};
+use super::keeper;
+use super::message::{FetchFailure, FetchTask, LINE_MAX, Packet, Report, ReportKind, Request};
 use crate::confine;
-use crate::helper_process::{self, line, next_line};
+use crate::helper_process;
 
 /// Reports that wait for the control thread. The fetcher waits while there are more.
 const REPORTS_MAX: usize = 64;
+/// Bytes of reports that have not come as a whole.
+const PARTS_LEN_MAX: usize = 256 << 20;
 
 /// The content that a report brings.
 #[derive(Debug)]
 pub enum FetchContent {
-    Status(StatusContent),
+    Crls(Vec<Arc<Crl>>),
+    Answer(Arc<OcspAnswer>),
     Addresses(Vec<IpAddr>),
 }
 
-/// Information about revocation.
+/// A message of the fetcher.
 #[derive(Debug)]
-pub enum StatusContent {
-    /// CRLs, and the bytes that they were made from.
-    Crls(Vec<Arc<Crl>>, usize),
-    Answer(Arc<OcspAnswer>),
+pub enum FetchReport {
+    Outcome(FetchOutcome),
+    /// The fetcher has started again, so that all requests have come to nothing.
+    Restarted,
 }
 
-/// The outcome of a request. The text of an error is for the log.
+/// The outcome of a request.
 #[derive(Debug)]
-pub struct FetchReport {
+pub struct FetchOutcome {
     pub(super) id: u64,
-    pub(super) content: Result<FetchContent, String>,
+    pub(super) content: Result<FetchContent, FetchFailure>,
 }
 
 /// The connection to the fetcher, if there is one.
@@ -53,16 +59,23 @@ struct Ends {
 impl FetcherSocket {
     /// Starts the fetcher. Call it while the process can still run programs.
     pub fn start() -> io::Result<Self> {
-        let writer = helper_process::spawn(fetcher::COMMAND)?;
-        Self::connect(writer)
+        Self::connect(helper_process::spawn_for_packets(keeper::COMMAND)?)
     }
 
     pub(super) fn connect(writer: UnixStream) -> io::Result<Self> {
         let reader = writer.try_clone()?;
         let (to_daemon, reports) = mpsc::channel(REPORTS_MAX);
-        std::thread::Builder::new()
-            .name("fetched".to_owned())
-            .spawn(move || read_reports(reader, &to_daemon))?;
+        // Content that takes long to parse holds up none of another kind.
+        let crls = start_parser("fetched-crls", to_daemon.clone())?;
+        let answers = start_parser("fetched-ocsp", to_daemon.clone())?;
+        let readers = Readers {
+            started: false,
+            parts: HashMap::new(),
+            crls,
+            answers,
+            to_daemon,
+        };
+        start_thread("fetched", move || readers.read(&reader))?;
         Ok(Self {
             ends: Some(Ends { writer, reports }),
             last_id: 0,
@@ -73,24 +86,25 @@ impl FetcherSocket {
         self.ends.is_some()
     }
 
-    /// Sends a request. Returns the number that its report will have. Callers bound the number of requests under way, so
-    /// that they fit into the buffer of the socket.
+    /// Sends a request. Returns the number that its report will have. It never waits: there is an error if the fetcher does
+    /// not take requests.
     pub(super) fn request(&mut self, task: FetchTask) -> io::Result<u64> {
         let Some(ends) = &mut self.ends else {
             return Err(io::Error::other("the fetcher does not run"));
         };
         self.last_id += 1;
         let id = self.last_id;
-        let request = line(&Request { id, task })?;
+        let request = serde_json::to_vec(&Request { id, task })?;
         if request.len() > LINE_MAX {
             return Err(io::Error::other("the URI is too long"));
         }
-        ends.writer.write_all(&request)?;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        SockRef::from(&ends.writer).send_with_flags(&request, flags)?;
         Ok(id)
     }
 
-    /// Waits for the outcome of a request. Returns `None`, once, when the fetcher has ended. It is safe to cancel.
-    /// Without a fetcher it waits for ever.
+    /// Waits for a report. Returns `None`, once, when the fetcher has ended for good. It is safe to cancel. Without a fetcher
+    /// it waits for ever.
     pub async fn report(&mut self) -> Option<FetchReport> {
         let Some(ends) = &mut self.ends else {
             return std::future::pending().await;
@@ -111,17 +125,55 @@ impl FetcherSocket {
     }
 }
 
+type Whole = (Report, Vec<u8>);
+
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let thread = thread.spawn(move || {
+        if let Err(error) = confine::writing() {
+            tracing::error!("a thread that reads from the fetcher keeps its rights: {error}");
+        }
+        run();
+    });
+    thread.map(drop)
+}
+
+/// Starts a thread that parses the content of reports.
+fn start_parser(
+    name: &str,
+    to_daemon: mpsc::Sender<FetchReport>,
+) -> io::Result<std::sync::mpsc::Sender<Whole>> {
+    // The fetcher has a bounded number of requests.
+    let (queue, waiting) = std::sync::mpsc::channel::<Whole>();
+    start_thread(name, move || {
+        while let Ok((report, content)) = waiting.recv() {
+            if to_daemon.blocking_send(parsed(report, &content)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(queue)
+}
+
+fn parsed(report: Report, content: &[u8]) -> FetchReport {
+    let content = match report.failure {
+        None => FetchContent::read(report.kind, content).map_err(FetchFailure::new),
+        Some(failure) => Err(failure),
+    };
+    let id = report.id;
+    FetchReport::Outcome(FetchOutcome { id, content })
+}
+
 impl FetchContent {
     fn read(kind: ReportKind, bytes: &[u8]) -> Result<Self, String> {
         Ok(match kind {
             ReportKind::Crl => {
-                let crls = Crl::from_file_content(bytes).map_err(|error| error.to_string())?;
-                let crls = crls.into_iter().map(Arc::new).collect();
-                Self::Status(StatusContent::Crls(crls, bytes.len()))
+                let crls = Crl::from_reduced(bytes).map_err(|error| error.to_string())?;
+                Self::Crls(crls.into_iter().map(Arc::new).collect())
             }
             ReportKind::Ocsp => {
                 let answer = OcspAnswer::from_der(bytes).map_err(|error| error.to_string())?;
-                Self::Status(StatusContent::Answer(Arc::new(answer)))
+                Self::Answer(Arc::new(answer))
             }
             ReportKind::Addresses => {
                 let addresses = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
@@ -131,34 +183,80 @@ impl FetchContent {
     }
 }
 
-/// Takes reports off the socket until the fetcher ends.
-fn read_reports(socket: UnixStream, to_daemon: &mpsc::Sender<FetchReport>) {
-    if let Err(error) = confine::writing() {
-        tracing::error!("the thread that reads from the fetcher keeps its rights: {error}");
-    }
-    let mut reader = BufReader::new(socket);
-    while let Ok(Some(report)) = next_report(&mut reader) {
-        if to_daemon.blocking_send(report).is_err() {
-            return;
-        }
-    }
+/// Puts reports together, and has others parse them.
+struct Readers {
+    started: bool,
+    parts: HashMap<u64, Whole>,
+    crls: std::sync::mpsc::Sender<Whole>,
+    answers: std::sync::mpsc::Sender<Whole>,
+    to_daemon: mpsc::Sender<FetchReport>,
 }
 
-fn next_report(reader: &mut BufReader<UnixStream>) -> io::Result<Option<FetchReport>> {
-    let Some(line) = next_line(reader, LINE_MAX)? else {
-        return Ok(None);
-    };
-    let report: Report = serde_json::from_slice(&line)?;
-    if report.len as u64 > CONTENT_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
+impl Readers {
+    /// Takes packets off the socket until the fetcher ends for good.
+    fn read(mut self, socket: &UnixStream) {
+        loop {
+            let taken = match Packet::receive(socket) {
+                Ok(Some(packet)) => self.take(packet),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                tracing::error!("what the fetcher says is not understood: {error}");
+                return;
+            }
+        }
     }
-    let mut bytes = vec![0; report.len];
-    reader.read_exact(&mut bytes)?;
-    // A large CRL takes a while to read, so that this thread does it.
-    let content = match report.error {
-        None => FetchContent::read(report.kind, &bytes),
-        Some(error) => Err(error),
-    };
-    let id = report.id;
-    Ok(Some(FetchReport { id, content }))
+
+    fn take(&mut self, packet: Packet) -> io::Result<()> {
+        match packet {
+            Packet::Started if !self.started => self.started = true,
+            Packet::Started => {
+                self.parts.clear();
+                self.deliver(FetchReport::Restarted)?;
+            }
+            Packet::Report(report) => {
+                self.parts.remove(&report.id);
+                let others: usize = self.parts.values().map(|(other, _)| other.len).sum();
+                if report.len > report.kind.len_max() || others + report.len > PARTS_LEN_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                let content = Vec::with_capacity(report.len);
+                match report.len {
+                    0 => self.dispatch(report, content)?,
+                    _ => drop(self.parts.insert(report.id, (report, content))),
+                }
+            }
+            Packet::Content { id, piece } => {
+                let Some((report, content)) = self.parts.get_mut(&id) else {
+                    return Ok(());
+                };
+                content.extend_from_slice(&piece);
+                if content.len() > report.len {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                if content.len() == report.len
+                    && let Some((report, content)) = self.parts.remove(&id)
+                {
+                    self.dispatch(report, content)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dispatch(&self, report: Report, content: Vec<u8>) -> io::Result<()> {
+        let queue = match report.kind {
+            ReportKind::Crl => &self.crls,
+            ReportKind::Ocsp => &self.answers,
+            ReportKind::Addresses => return self.deliver(parsed(report, &content)),
+        };
+        let sent = queue.send((report, content));
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn deliver(&self, report: FetchReport) -> io::Result<()> {
+        let sent = self.to_daemon.blocking_send(report);
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
 }

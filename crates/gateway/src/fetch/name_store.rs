@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use esplanade_ike::config::HostName;
 use esplanade_ike::text::clean;
 
-use super::fetcher::{ADDRESSES_MAX, FetchTask};
-use super::fetcher_socket::{FetchContent, FetchReport, FetcherSocket};
+use super::fetcher_socket::{FetchContent, FetchOutcome, FetcherSocket};
+use super::message::{ADDRESSES_MAX, FetchTask};
 
 /// Look-ups that the fetcher has at a time. Their requests fit into the buffer of the socket.
 const REQUESTS_MAX: usize = 32;
@@ -88,17 +88,17 @@ impl NameStore {
         }
     }
 
-    /// Takes the report, if it is about a name.
+    /// Takes the outcome, if it is about a name.
     pub fn take(
         &mut self,
         fetcher: &mut FetcherSocket,
-        report: FetchReport,
+        outcome: FetchOutcome,
         now: Instant,
-    ) -> Result<(), FetchReport> {
-        let Some(name) = self.asked.remove(&report.id) else {
-            return Err(report);
+    ) -> Result<(), FetchOutcome> {
+        let Some(name) = self.asked.remove(&outcome.id) else {
+            return Err(outcome);
         };
-        let found = match report.content {
+        let found = match outcome.content {
             Ok(FetchContent::Addresses(mut addresses)) => {
                 addresses.truncate(ADDRESSES_MAX);
                 match addresses.is_empty() {
@@ -107,7 +107,7 @@ impl NameStore {
                 }
             }
             Ok(_) => Err("the fetcher has brought something else".to_owned()),
-            Err(error) => Err(clean(&error)),
+            Err(failure) => Err(clean(&failure.text)),
         };
         self.finish(name, found, now);
         self.proceed(fetcher, now);
@@ -179,18 +179,18 @@ impl NameStore {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufReader, Write};
     use std::os::unix::net::UnixStream;
 
-    use super::super::fetcher::{LINE_MAX, Report, ReportKind, Request};
+    use super::super::fetcher_socket::FetchReport;
+    use super::super::message::{FetchFailure, Packet, Report, ReportKind, Request};
     use super::*;
-    use crate::helper_process::{line, next_line};
+    use crate::helper_process::packet_pair;
 
     /// A store, and the end of the fetcher, which the test plays.
     struct Played {
         store: NameStore,
         socket: FetcherSocket,
-        fetcher: BufReader<UnixStream>,
+        fetcher: UnixStream,
         now: Instant,
     }
 
@@ -200,13 +200,12 @@ mod tests {
 
     impl Played {
         fn new(names: &[&str]) -> Self {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            let short = Duration::from_millis(20);
-            theirs.set_read_timeout(Some(short)).unwrap();
+            let (ours, theirs) = packet_pair().unwrap();
+            theirs.set_nonblocking(true).unwrap();
             let mut played = Self {
                 store: NameStore::default(),
                 socket: FetcherSocket::connect(ours).unwrap(),
-                fetcher: BufReader::new(theirs),
+                fetcher: theirs,
                 now: Instant::now(),
             };
             let now = played.now;
@@ -217,8 +216,7 @@ mod tests {
         /// The requests that have come: their numbers and names.
         fn requests(&mut self) -> Vec<(u64, String)> {
             let mut requests = Vec::new();
-            while let Ok(Some(line)) = next_line(&mut self.fetcher, LINE_MAX) {
-                let request: Request = serde_json::from_slice(&line).unwrap();
+            while let Ok(Some(request)) = Request::receive(&self.fetcher) {
                 match request.task {
                     FetchTask::LookUp { name } => requests.push((request.id, name)),
                     other => panic!("{other:?}"),
@@ -238,18 +236,21 @@ mod tests {
                 id,
                 kind: ReportKind::Addresses,
                 len: content.len(),
-                error: found.err().map(str::to_owned),
+                failure: found.err().map(FetchFailure::new),
             };
-            let fetcher = self.fetcher.get_mut();
-            fetcher.write_all(&line(&report).unwrap()).unwrap();
-            fetcher.write_all(&content).unwrap();
+            Packet::Report(report).send(&self.fetcher).unwrap();
+            let piece = content;
+            Packet::Content { id, piece }.send(&self.fetcher).unwrap();
             let report = loop {
                 if let Some(report) = self.socket.next_report() {
                     break report;
                 }
                 std::thread::yield_now();
             };
-            let taken = self.store.take(&mut self.socket, report, self.now);
+            let FetchReport::Outcome(outcome) = report else {
+                panic!("{report:?}");
+            };
+            let taken = self.store.take(&mut self.socket, outcome, self.now);
             assert!(taken.is_ok());
         }
 

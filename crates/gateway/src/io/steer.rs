@@ -85,6 +85,20 @@ pub(super) fn take_share(
     attach(fd, libc::SO_ATTACH_FILTER, &program)
 }
 
+/// Keeps announcements of the netlink port `port` from a socket, so that they take no room in its queue.
+pub fn leave_port(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
+    /// The offset of the port in the header of a message.
+    const PORT_AT: u32 = 12;
+    let program = [
+        step(LOAD_WORD, PORT_AT),
+        // A load takes the bytes as big endian.
+        branch(IF_EQUAL, u32::from_be_bytes(port.to_ne_bytes()), 0, 1),
+        step(RETURN, LEAVE),
+        step(RETURN, TAKE),
+    ];
+    attach(fd, libc::SO_ATTACH_FILTER, &program)
+}
+
 /// Spreads packets over a group of UDP sockets that share a port, in the order in which they were
 /// bound. The first socket gets IKE, whose first word is zero (RFC 3948 §2.2), and packets shorter
 /// than a word.

@@ -13,9 +13,10 @@ use std::ptr::{null, null_mut};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
-    setrlimit,
+    DumpableBehavior, Pid, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
+    setrlimit, test_kill_process,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -25,6 +26,8 @@ use crate::config::GatewayConfig;
 use crate::confine;
 
 const TRIAL: &str = "ESPLANADE_TRIAL";
+/// Names the part of the gateway that tries to send signals.
+const SIGNALS: &str = "ESPLANADE_TRIAL_SIGNALS";
 const PLACE: &str = "ESPLANADE_TRIAL_PLACE";
 /// Exit status of a trial: the kernel lacks a part of the confinement.
 const LACKING: i32 = 77;
@@ -364,6 +367,149 @@ const PROCESSES: &[ConfinementTrial] = &[
     }),
 ];
 
+/// A command of fcntl on a socket.
+fn control(command: i32, argument: usize) -> io::Result<()> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let descriptor = socket.as_raw_fd() as usize;
+    call(
+        libc::SYS_fcntl,
+        [descriptor, command as usize, argument, 0, 0],
+    )
+}
+
+/// A request of ioctl on a socket, about the number `value`.
+fn request(request: libc::Ioctl, value: i32) -> io::Result<()> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let descriptor = socket.as_raw_fd() as usize;
+    let place = &raw const value as usize;
+    call(libc::SYS_ioctl, [descriptor, request as usize, place, 0, 0])
+}
+
+const FIOSETOWN: libc::Ioctl = 0x8901;
+const SIOCSPGRP: libc::Ioctl = 0x8902;
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+
+/// Calls that reach another process by an argument.
+const OTHERS: &[ConfinementTrial] = &[
+    ("changes the mode of a socket", Works, |_| {
+        control(libc::F_SETFL, libc::O_NONBLOCK as usize)
+    }),
+    ("copies a descriptor", Works, |_| {
+        UdpSocket::bind("127.0.0.1:0")?.try_clone().map(drop)
+    }),
+    ("binds itself to processors", Works, |_| {
+        let all = [u64::MAX; 16];
+        call(
+            libc::SYS_sched_setaffinity,
+            [0, size_of_val(&all), all.as_ptr() as usize, 0, 0],
+        )
+    }),
+    (
+        "has the kernel signal another process",
+        NotPermitted,
+        |place| control(libc::F_SETOWN, place.1 as usize),
+    ),
+    ("has it signal another's thread", NotPermitted, |place| {
+        let owner = [0, place.1 as i32];
+        control(F_SETOWN_EX, owner.as_ptr() as usize)
+    }),
+    ("chooses the signal of a descriptor", NotPermitted, |_| {
+        control(F_SETSIG, libc::SIGKILL as usize)
+    }),
+    ("is signalled by a descriptor", NotPermitted, |_| {
+        control(libc::F_SETFL, libc::O_ASYNC as usize)
+    }),
+    ("watches a folder by signals", NotPermitted, |_| {
+        control(libc::F_NOTIFY, 1)
+    }),
+    ("takes a lease", NotPermitted, |_| {
+        control(libc::F_SETLEASE, libc::F_RDLCK as usize)
+    }),
+    ("is signalled by a request", NotPermitted, |_| {
+        request(libc::FIOASYNC, 1)
+    }),
+    (
+        "requests signals for another process",
+        NotPermitted,
+        |place| request(FIOSETOWN, place.1 as i32),
+    ),
+    (
+        "requests signals for another group",
+        NotPermitted,
+        |place| request(SIOCSPGRP, place.1 as i32),
+    ),
+    (
+        "presses another process onto a processor",
+        NotPermitted,
+        |place| {
+            let first = 1_u64;
+            call(
+                libc::SYS_sched_setaffinity,
+                [place.1 as usize, 8, &raw const first as usize, 0, 0],
+            )
+        },
+    ),
+    (
+        "reads the limits of another process",
+        NotPermitted,
+        |place| {
+            let mut limit = [0_u64; 2];
+            let into = limit.as_mut_ptr() as usize;
+            call(libc::SYS_prlimit64, [place.1 as usize, 0, 0, into, 0])
+        },
+    ),
+    ("signals a thread by its number", NotPermitted, |place| {
+        call(libc::SYS_tkill, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("queues a signal", NotPermitted, |place| {
+        call(libc::SYS_rt_sigqueueinfo, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("queues a signal for a thread", NotPermitted, |place| {
+        let other = place.1 as usize;
+        call(libc::SYS_rt_tgsigqueueinfo, [other, other, 0, 0, 0])
+    }),
+    ("opens another process", NotPermitted, |place| {
+        call(libc::SYS_pidfd_open, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("signals by a descriptor", NotPermitted, |_| {
+        call(libc::SYS_pidfd_send_signal, [0, 0, 0, 0, 0])
+    }),
+    ("changes another's priority", NotPermitted, |place| {
+        call(libc::SYS_setpriority, [0, place.1 as usize, 19, 0, 0])
+    }),
+    ("changes another's priority of I/O", NotPermitted, |place| {
+        call(libc::SYS_ioprio_set, [1, place.1 as usize, 0, 0, 0])
+    }),
+    ("changes another's scheduling", NotPermitted, |place| {
+        call(libc::SYS_sched_setscheduler, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("changes the parameters of that", NotPermitted, |place| {
+        call(libc::SYS_sched_setparam, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("changes its attributes", NotPermitted, |place| {
+        call(libc::SYS_sched_setattr, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("moves another process to a group", NotPermitted, |place| {
+        call(libc::SYS_setpgid, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("moves another's memory", NotPermitted, |place| {
+        call(libc::SYS_migrate_pages, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("makes a timer that signals", NotPermitted, |_| {
+        call(libc::SYS_timer_create, [0, 0, 0, 0, 0])
+    }),
+    ("has a queue signal", NotPermitted, |_| {
+        call(libc::SYS_mq_notify, [0, 0, 0, 0, 0])
+    }),
+    ("makes a segment that others share", NotPermitted, |_| {
+        call(libc::SYS_shmget, [1, 4096, 0, 0, 0])
+    }),
+    ("advises about another's memory", Killed, |_| {
+        call(libc::SYS_process_madvise, [0, 0, 0, 0, 0])
+    }),
+];
+
 /// Runs the trial that the environment names, in a process of its own. Without that name it does
 /// nothing.
 #[test]
@@ -372,7 +518,7 @@ fn child() {
         return;
     };
     let place = TrialFolder(place.into(), parent_id());
-    let trials = [FILES, SOCKETS, PROCESSES];
+    let trials = [FILES, SOCKETS, PROCESSES, OTHERS];
     let trial = trials.into_iter().flatten().find(|trial| trial.0 == name);
     let (_, expected, run) = trial.expect("a trial of that name");
     let config = GatewayConfig {
@@ -458,6 +604,58 @@ fn sockets_are_those_of_a_gateway() {
 #[test]
 fn nothing_leads_out_of_the_process() {
     try_all(PROCESSES);
+}
+
+#[test]
+fn no_argument_reaches_another_process() {
+    try_all(OTHERS);
+}
+
+/// Where seccomp is not in force, Landlock keeps signals from other processes: in the thread that drives a GPU, and in
+/// the processes that use PKCS#11 modules. Without a name in the environment it does nothing.
+#[test]
+fn signalling_child() {
+    let Ok(name) = std::env::var(SIGNALS) else {
+        return;
+    };
+    let parent = i32::try_from(parent_id()).ok().and_then(Pid::from_raw);
+    let signal = move || test_kill_process(parent.unwrap());
+    assert_eq!(signal(), Ok(()), "before the confinement");
+    if name == "gpu" {
+        confine::begin().unwrap();
+        confine::settle(&GatewayConfig::default());
+        let thread = std::thread::spawn(move || {
+            confine::driving().unwrap();
+            signal()
+        });
+        assert_eq!(thread.join().unwrap(), Err(Errno::PERM));
+        assert_eq!(signal(), Ok(()), "another thread");
+    } else {
+        confine::keeping().unwrap();
+        assert_eq!(signal(), Err(Errno::PERM));
+        // The keeper ends a module's process that gives no answer.
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+}
+
+#[test]
+fn threads_and_helpers_without_seccomp_signal_nobody() {
+    // SAFETY: the call asks for the version, and takes no pointers.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
+    if version < 6 {
+        println!("SKIP signal-scope: the kernel's Landlock has none");
+        return;
+    }
+    for name in ["gpu", "keeper"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "io::trials::signalling_child", "--nocapture"])
+            .env(SIGNALS, name)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
 }
 
 /// An access that Landlock would not refuse must not be reported as refused by Landlock.

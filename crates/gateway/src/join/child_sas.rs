@@ -1,12 +1,13 @@
 //! The installed child SAs: finds them by their numbers, and looks at their use and age.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaDirection};
+use esplanade_ipsec::sa::{DscpSet, InboundSa, OutboundSa, SaDirection};
+use esplanade_ipsec::selector::SelectorSet;
 use esplanade_ipsec::spd::PolicyId;
 
 use super::policy::ChildName;
@@ -37,8 +38,6 @@ pub struct InstalledChild {
     pub(super) is_adaptive: bool,
     /// The peer has made this SA beside the SAs that exist.
     pub(super) made_by_peer: bool,
-    /// The SA may be sent with.
-    sending: bool,
     /// `last_used_ms` of the inbound and the outbound half when IKE was last told.
     seen: (u64, u64),
 }
@@ -59,13 +58,8 @@ impl InstalledChild {
             policy,
             is_adaptive: false,
             made_by_peer,
-            sending: false,
             seen: (0, 0),
         }
-    }
-
-    pub(super) fn is_sending(&self) -> bool {
-        self.sending
     }
 }
 
@@ -84,30 +78,63 @@ impl Activity {
     }
 }
 
+/// The packets that SAs are for: those of a policy with these selectors and DSCPs.
+type AlikeKey = (PolicyId, SelectorSet, DscpSet);
+
+fn alike_key(policy: PolicyId, sa: &OutboundSa) -> AlikeKey {
+    (policy, sa.common.selectors.clone(), sa.common.dscp)
+}
+
+/// The SAs for the same packets. A set is in order of age, as the numbers of child SAs are.
+#[derive(Debug, Default)]
+struct AlikeSas {
+    installed: BTreeSet<ChildSaId>,
+    sending: BTreeSet<ChildSaId>,
+    /// SAs that wait for their peer before they send.
+    waiting: BTreeSet<ChildSaId>,
+}
+
 /// All installed child SAs.
 #[derive(Debug, Default)]
 pub(super) struct ChildSas {
     by_id: BTreeMap<ChildSaId, InstalledChild>,
-    /// The SAs of each policy, oldest first.
-    by_policy: HashMap<PolicyId, Vec<ChildSaId>>,
-    /// The SAs by their inbound SPIs, which we choose and which are unique. Peers choose outbound SPIs.
+    by_policy: HashMap<PolicyId, BTreeSet<ChildSaId>>,
+    alike: HashMap<AlikeKey, AlikeSas>,
+    /// The SAs by their inbound SPIs, which we choose and which are unique.
     by_spi: HashMap<u32, ChildSaId>,
+    /// The SAs by their outbound SPIs, which peers choose.
+    by_outbound_spi: BTreeSet<(PolicyId, u32, ChildSaId)>,
     /// The last SA of the last look, if more SAs follow it.
     looked_at: Option<ChildSaId>,
 }
 
 impl ChildSas {
     pub fn insert(&mut self, id: ChildSaId, child: InstalledChild) {
-        self.by_policy.entry(child.policy).or_default().push(id);
+        self.by_policy.entry(child.policy).or_default().insert(id);
+        let alike = self.alike.entry(alike_key(child.policy, &child.outbound));
+        alike.or_default().installed.insert(id);
         self.by_spi.insert(child.inbound.common.spi, id);
+        let outbound = (child.policy, child.outbound.common.spi, id);
+        self.by_outbound_spi.insert(outbound);
         self.by_id.insert(id, child);
     }
 
     pub fn remove(&mut self, id: ChildSaId) -> Option<InstalledChild> {
         let child = self.by_id.remove(&id)?;
         self.by_spi.remove(&child.inbound.common.spi);
+        let outbound = (child.policy, child.outbound.common.spi, id);
+        self.by_outbound_spi.remove(&outbound);
+        let key = alike_key(child.policy, &child.outbound);
+        if let Some(alike) = self.alike.get_mut(&key) {
+            alike.installed.remove(&id);
+            alike.sending.remove(&id);
+            alike.waiting.remove(&id);
+            if alike.installed.is_empty() {
+                self.alike.remove(&key);
+            }
+        }
         if let Some(of_policy) = self.by_policy.get_mut(&child.policy) {
-            of_policy.retain(|other| *other != id);
+            of_policy.remove(&id);
             if of_policy.is_empty() {
                 self.by_policy.remove(&child.policy);
             }
@@ -125,9 +152,36 @@ impl ChildSas {
 
     /// Notes that an SA may be sent with from now on.
     pub fn begin_sending(&mut self, id: ChildSaId) -> Option<&InstalledChild> {
-        let child = self.by_id.get_mut(&id)?;
-        child.sending = true;
+        let child = self.by_id.get(&id)?;
+        if let Some(alike) = self
+            .alike
+            .get_mut(&alike_key(child.policy, &child.outbound))
+        {
+            alike.sending.insert(id);
+        }
         Some(child)
+    }
+
+    /// Notes that an SA waits for its peer before it sends.
+    pub fn begin_waiting(&mut self, id: ChildSaId) {
+        if let Some(child) = self.by_id.get(&id)
+            && let Some(alike) = self
+                .alike
+                .get_mut(&alike_key(child.policy, &child.outbound))
+        {
+            alike.waiting.insert(id);
+        }
+    }
+
+    /// Takes the SA and the older ones for the same packets out of those that wait.
+    pub fn end_waiting(&mut self, id: ChildSaId) -> BTreeSet<ChildSaId> {
+        let child = self.by_id.get(&id);
+        let key = child.map(|child| alike_key(child.policy, &child.outbound));
+        let Some(alike) = key.and_then(|key| self.alike.get_mut(&key)) else {
+            return BTreeSet::new();
+        };
+        let newer = alike.waiting.split_off(&ChildSaId(id.0.saturating_add(1)));
+        std::mem::replace(&mut alike.waiting, newer)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ChildSaId, &InstalledChild)> {
@@ -145,9 +199,18 @@ impl ChildSas {
 
     /// Returns the newest SA of a policy that is for the same packets as this one.
     pub fn newest_like(&self, policy: PolicyId, sa: &OutboundSa) -> Option<ChildSaId> {
-        let mut newest_first = self.of_policy(policy).rev();
-        let found = newest_first.find(|(_, other)| alike(&other.outbound, sa));
-        found.map(|(id, _)| id)
+        let alike = self.alike.get(&alike_key(policy, sa))?;
+        alike.installed.last().copied()
+    }
+
+    /// Returns the newest of these SAs that may be sent with.
+    pub fn newest_sending_like(
+        &self,
+        policy: PolicyId,
+        sa: &OutboundSa,
+    ) -> Option<&InstalledChild> {
+        let alike = self.alike.get(&alike_key(policy, sa))?;
+        self.by_id.get(alike.sending.last()?)
     }
 
     /// Returns the child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and
@@ -164,8 +227,10 @@ impl ChildSas {
                 Some((id, self.by_id.get(&id)?))
             }
             SaDirection::Outbound => {
-                let mut children = self.of_policy(policy);
-                children.find(|(_, child)| child.outbound.common.spi == spi)
+                let least = (policy, spi, ChildSaId(0));
+                let (of, own, id) = *self.by_outbound_spi.range(least..).next()?;
+                let found = (of, own) == (policy, spi);
+                found.then_some((id, self.by_id.get(&id)?))
             }
         }
     }

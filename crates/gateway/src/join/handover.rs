@@ -1,5 +1,6 @@
 //! The times at which outbound traffic changes to a new SA, and for which an old inbound SPI still receives.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,16 @@ use super::child_sas::{ChildSas, InstalledChild, alike};
 /// The time for which the responder of an additional SA goes on with the SA that it has. A packet of the peer on the
 /// new SA ends the wait.
 pub(super) const HANDOVER: Duration = Duration::from_secs(1);
+/// Most SPIs that are freed at a time.
+const DRAINED_MAX: usize = 1024;
 
 /// SAs that wait: outbound ones for their peer, inbound ones for packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     /// Outbound SAs that wait until their peer has surely installed them, each with the end of the wait.
-    waiting: Vec<(Instant, ChildSaId)>,
+    waiting: BTreeMap<ChildSaId, Instant>,
     /// SPIs of deleted inbound SAs that wait for packets in flight, each with the end of the wait.
-    lingering: Vec<(Instant, u32)>,
+    lingering: VecDeque<(Instant, u32)>,
 }
 
 impl Handover {
@@ -31,7 +34,7 @@ impl Handover {
     pub fn begin(
         &mut self,
         child: ChildSaId,
-        child_sas: &ChildSas,
+        child_sas: &mut ChildSas,
         (policy, placements): (&Policy, &Placements),
         now: Instant,
     ) -> bool {
@@ -39,7 +42,8 @@ impl Handover {
             return false;
         };
         if new.made_by_peer && sends_like(policy, &new.outbound) {
-            self.waiting.push((now + HANDOVER, child));
+            self.waiting.insert(child, now + HANDOVER);
+            child_sas.begin_waiting(child);
             return false;
         }
         self.switch(child, child_sas, (policy, placements))
@@ -49,7 +53,7 @@ impl Handover {
     pub fn switch(
         &mut self,
         child: ChildSaId,
-        child_sas: &ChildSas,
+        child_sas: &mut ChildSas,
         (policy, placements): (&Policy, &Placements),
     ) -> bool {
         let Some(new) = child_sas.get(child) else {
@@ -60,14 +64,9 @@ impl Handover {
             placements.expect(&new.outbound.common.placement);
         }
         policy.install(new.outbound.clone());
-        let older = child_sas.of_policy(policy.id);
-        let older = older.take_while(|(other, _)| *other != child);
-        let overtaken: Vec<_> = older
-            .filter(|(_, other)| alike(&other.outbound, &new.outbound))
-            .map(|(other, _)| other)
-            .chain([child])
-            .collect();
-        self.waiting.retain(|(_, other)| !overtaken.contains(other));
+        for overtaken in child_sas.end_waiting(child) {
+            self.waiting.remove(&overtaken);
+        }
         true
     }
 
@@ -80,38 +79,43 @@ impl Handover {
         child_sas: &ChildSas,
         (policy, placements): (&Policy, &Placements),
     ) {
-        self.waiting.retain(|(_, other)| *other != child);
+        self.waiting.remove(&child);
         policy.withdraw(&gone.outbound);
-        if !sends_like(policy, &gone.outbound) {
-            let mut left = child_sas.of_policy(policy.id).rev();
-            let next = left.find(|(_, sa)| sa.is_sending() && alike(&sa.outbound, &gone.outbound));
-            if let Some((_, next)) = next {
-                placements.expect(&next.outbound.common.placement);
-                policy.install(next.outbound.clone());
-            }
+        if !sends_like(policy, &gone.outbound)
+            && let Some(next) = child_sas.newest_sending_like(policy.id, &gone.outbound)
+        {
+            placements.expect(&next.outbound.common.placement);
+            policy.install(next.outbound.clone());
         }
     }
 
     /// Lets a deleted inbound SPI receive packets in flight.
     pub fn linger(&mut self, spi: u32, until: Instant) {
-        self.lingering.push((until, spi));
+        // IKE lets all SPIs linger for the same time, so that the queue is in order.
+        self.lingering.push_back((until, spi));
     }
 
     /// Returns the outbound SAs that wait for their peer.
     pub fn waiting(&self) -> Vec<ChildSaId> {
-        self.waiting.iter().map(|(_, child)| *child).collect()
+        self.waiting.keys().copied().collect()
     }
 
     /// Returns the outbound SAs that have waited long enough.
     pub fn due(&self, now: Instant) -> Vec<ChildSaId> {
-        let due = self.waiting.iter().filter(|(until, _)| *until <= now);
-        due.map(|(_, child)| *child).collect()
+        let due = self.waiting.iter().filter(|(_, until)| **until <= now);
+        due.map(|(child, _)| *child).collect()
     }
 
-    /// Takes the inbound SPIs that have lingered long enough.
+    /// Takes the next inbound SPIs that have lingered long enough.
     pub fn take_drained(&mut self, now: Instant) -> Vec<u32> {
-        let drained = self.lingering.extract_if(.., |(until, _)| *until <= now);
-        drained.map(|(_, spi)| spi).collect()
+        let is_over = |(until, _): &mut (Instant, u32)| *until <= now;
+        let drained = std::iter::from_fn(|| self.lingering.pop_front_if(is_over));
+        drained.map(|(_, spi)| spi).take(DRAINED_MAX).collect()
+    }
+
+    /// Returns the time at which the next inbound SPI has lingered long enough.
+    pub fn next_drained(&self) -> Option<Instant> {
+        self.lingering.front().map(|(until, _)| *until)
     }
 }
 

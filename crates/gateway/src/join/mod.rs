@@ -13,8 +13,8 @@
 //! | `dummies` | which SAs send dummy packets |
 //! | `translate` | what a negotiated SA is in terms of the data plane |
 //!
-//! [`Join`] takes the events of IKE one by one. SAD and SPD follow at once. [`Join::take_changes`] has everything else
-//! that must follow. Nothing here reads a clock or touches the system.
+//! [`Join`] takes the events of IKE one by one. The SAD follows at once. [`Join::take_changes`] publishes the SPD once for
+//! all of them, and has everything else that must follow. Nothing here reads a clock or touches the system.
 
 mod child_sas;
 mod dummies;
@@ -28,6 +28,7 @@ mod succession;
 pub(crate) mod tests;
 mod translate;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ use esplanade_ike::config::EndAction;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
-use esplanade_ipsec::spd::PolicyId;
+use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId};
 
 use crate::gpu::GpuLimits;
 use crate::share::{LoadSample, ShareLimits, ShareReport};
@@ -48,13 +49,16 @@ use handover::Handover;
 use placement::Placement;
 use policy_book::{PolicyBook, PolicySelectors};
 use routes::RouteBook;
-use succession::{Succession, expect, overlap, renew};
+use succession::{Overlaps, Succession, expect, renew};
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
 pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
-pub use policy::{ConfiguredPolicy, PolicyKind};
-pub use routes::{RouteChange, bypass_routes, ranges};
-pub use translate::demand;
+pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
+pub use routes::{RouteChange, disputes_bypass, is_for_all_packets, ranges};
+pub use translate::{demand, ends};
+
+/// Most SAs that are gone at once whose heirs are looked for. Of more, every other SA counts as an heir.
+const GONE_LOOKS_MAX: usize = 16;
 
 /// The reason why a child SA could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +80,8 @@ pub enum InstallError {
 pub enum Change {
     /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
     Tables,
-    /// [`Join::shielded`] gives other policies than before.
-    Shield,
+    /// A policy of a peer came (true) or went.
+    PeerPolicy(bool, PeerPolicy),
     Route(RouteChange),
     /// These SAs send dummy packets from now on, and no others.
     Dummies(DummySas),
@@ -96,7 +100,11 @@ pub struct Join {
     succession: Succession,
     routes: RouteBook,
     dummies: DummySchedule,
-    shield_changed: bool,
+    peer_policies: Vec<Change>,
+    /// Child SAs that are gone and whose packets go elsewhere when the SPD is published. Empty with one engine.
+    gone: Vec<InstalledChild>,
+    /// Policies whose SAs are all expected to take over packets, until the SPD is published.
+    expected: HashSet<PolicyId>,
     tables_changed: bool,
 }
 
@@ -111,7 +119,9 @@ impl Join {
             succession: Succession::default(),
             routes: RouteBook::default(),
             dummies: DummySchedule::default(),
-            shield_changed: false,
+            peer_policies: Vec::new(),
+            gone: Vec::new(),
+            expected: HashSet::new(),
             tables_changed: false,
         }
     }
@@ -185,12 +195,15 @@ impl Join {
 
     /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
     pub fn install(&mut self, event: &ChildSaInstalled, now_ms: u64) -> Result<(), InstallError> {
+        if self.placement.has_core() {
+            // The core makes its tables from the SPD when it takes an SA.
+            self.settle();
+        }
         let selectors = translate::negotiated(event).ok_or(InstallError::Selectors)?;
         let configured = self.configured_for(event)?;
         let policy = self.policies.policy_for_sa(&configured, selectors.clone());
         let result = self.install_for(event, &configured, policy, &selectors, now_ms);
         self.policies.drop_if_unused(policy);
-        self.settle();
         result
     }
 
@@ -241,17 +254,43 @@ impl Join {
 
     /// Lets other SAs take over the packets of one that is gone or will be.
     fn expect_heirs(&self, gone: &InstalledChild) {
-        if !self.placement.can_overtake() {
-            return;
-        }
         let everywhere = self.policies.policy(gone.policy).is_none();
+        let mut overlaps = Overlaps::of(gone);
         let heirs = self.others(gone.policy, everywhere);
         let placements = self.database.placements();
-        for (index, heir) in heirs.filter(|heir| overlap(heir, gone)).enumerate() {
+        for (index, heir) in heirs.filter(|heir| overlaps.with_child(heir)).enumerate() {
             expect(placements, heir);
             if index == 0 {
                 self.placement.linger(&self.database, gone, heir);
             }
+        }
+    }
+
+    /// Lets other SAs of the policy take over the packets of one that will be gone. Of a policy with many SAs, all are
+    /// expected at once.
+    fn expect_heirs_in_policy(&mut self, gone: &InstalledChild) {
+        if !self.placement.can_overtake() || self.expected.contains(&gone.policy) {
+            return;
+        }
+        let placements = self.database.placements();
+        let of_policy = || self.child_sas.of_policy(gone.policy);
+        if of_policy().nth(GONE_LOOKS_MAX).is_none() {
+            return self.expect_heirs(gone);
+        }
+        of_policy().for_each(|(_, heir)| expect(placements, heir));
+        self.expected.insert(gone.policy);
+    }
+
+    /// Lets other SAs take over the packets of those that are gone, now that the SPD leads these packets to them.
+    fn expect_heirs_of_all_gone(&mut self) {
+        let gone = std::mem::take(&mut self.gone);
+        self.expected.clear();
+        if gone.len() <= GONE_LOOKS_MAX {
+            gone.iter().for_each(|gone| self.expect_heirs(gone));
+        } else {
+            let placements = self.database.placements();
+            let heirs = self.child_sas.iter();
+            heirs.for_each(|(_, heir)| expect(placements, heir));
         }
     }
 
@@ -294,7 +333,7 @@ impl Join {
         let placements = self.database.placements();
         let begun = self
             .handover
-            .begin(child, &self.child_sas, (policy, placements), now);
+            .begin(child, &mut self.child_sas, (policy, placements), now);
         if begun {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
@@ -310,7 +349,7 @@ impl Join {
         let placements = self.database.placements();
         if self
             .handover
-            .switch(child, &self.child_sas, (policy, placements))
+            .switch(child, &mut self.child_sas, (policy, placements))
         {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
@@ -330,7 +369,7 @@ impl Join {
         self.handover.linger(event.spi_in, now + event.linger);
         if !event.replaced {
             self.succession.remember(&gone, now + event.linger);
-            self.expect_heirs(&gone);
+            self.expect_heirs_in_policy(&gone);
         } else if let Some(heir) = self.child_sas.newest_like(gone.policy, &gone.outbound) {
             let heir = self.child_sas.get(heir);
             heir.inspect(|heir| self.placement.linger(&self.database, &gone, heir));
@@ -346,22 +385,31 @@ impl Join {
             self.policies.trap_as_configured(gone.policy);
         }
         self.policies.drop_if_unused(gone.policy);
-        self.settle();
-        // Packets of their own may have come through the heirs while tables changed.
-        if !event.replaced || self.policies.policy(gone.policy).is_none() {
-            self.expect_heirs(&gone);
+        // Packets of their own may come through the heirs until the SPD is published.
+        let goes_on = event.replaced && self.policies.policy(gone.policy).is_some();
+        if self.placement.can_overtake() && !goes_on {
+            self.gone.push(gone);
         }
     }
 
-    /// Does what is due: switches to SAs that have waited long enough, and frees SPIs that have lingered long enough.
+    /// Does what is due: switches to SAs that have waited long enough.
     pub fn expire(&mut self, now: Instant) {
         for child in self.handover.due(now) {
             self.switch_to(child);
         }
+        self.succession.expire(now);
+    }
+
+    /// Frees SPIs that have lingered long enough, a bounded number of them.
+    pub fn free_spis(&mut self, now: Instant) {
         for spi in self.handover.take_drained(now) {
             self.database.sad().remove(spi);
         }
-        self.succession.expire(now);
+    }
+
+    /// Returns the time at which [`Self::free_spis`] has something to do.
+    pub fn next_drained(&self) -> Option<Instant> {
+        self.handover.next_drained()
     }
 
     /// Changes the addresses of child SAs, ours and the peer's.
@@ -419,23 +467,42 @@ impl Join {
     fn settle(&mut self) {
         for change in self.policies.take_changes() {
             self.routes.follow(&change);
-            self.shield_changed |= change.from_peer;
+            let of_peer = change
+                .of_peer
+                .map(|policy| Change::PeerPolicy(change.came, policy));
+            self.peer_policies.extend(of_peer);
         }
         if let Some(spd) = self.policies.take_spd() {
             self.database.publish_spd(spd);
             self.tables_changed = true;
         }
+        self.expect_heirs_of_all_gone();
     }
 
-    /// Takes the tasks that have come up since the last call, in the order in which they are to be done.
+    /// Returns the part of the SPD that is to be compiled anew, if there is a large one. Any thread can do that.
+    pub fn take_merge(&mut self) -> Option<LevelMerge> {
+        self.policies.take_merge()
+    }
+
+    /// Takes the part of the SPD that was compiled.
+    pub fn merged(&mut self, level: MergedLevel) {
+        self.policies.merged(level);
+    }
+
+    /// The number of selectors that were compiled for the SPD so far, each as often as it was compiled.
+    pub fn compiled_rules(&self) -> u64 {
+        self.policies.compiled_rules()
+    }
+
+    /// Publishes the SPD if policies came or went. Takes the tasks that have come up since the last call, in the order
+    /// in which they are to be done.
     pub fn take_changes(&mut self) -> Vec<Change> {
+        self.settle();
         let mut changes = Vec::new();
         if std::mem::take(&mut self.tables_changed) {
             changes.push(Change::Tables);
         }
-        if std::mem::take(&mut self.shield_changed) {
-            changes.push(Change::Shield);
-        }
+        changes.append(&mut self.peer_policies);
         changes.extend(self.routes.take().into_iter().map(Change::Route));
         let dummies = self.dummies.take(&self.child_sas, &self.policies);
         changes.extend(dummies.map(Change::Dummies));
@@ -444,9 +511,20 @@ impl Join {
         changes
     }
 
-    /// Returns the policies from which the shield is made, in the order of the SPD.
-    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
-        self.policies.shielded()
+    /// Returns the configured policies in the order of the SPD.
+    pub fn configured(&self) -> &[ConfiguredPolicy] {
+        self.policies.configured()
+    }
+
+    /// Returns the policies that peers have negotiated beside the configured selectors, and that have SAs.
+    pub fn peer_policies(&self) -> Vec<PeerPolicy> {
+        self.policies.of_peers()
+    }
+
+    /// Returns the child SAs of a policy.
+    pub fn child_sas_of(&self, policy: PolicyId) -> Vec<ChildSaId> {
+        let children = self.child_sas.of_policy(policy);
+        children.map(|(child, _)| child).collect()
     }
 
     pub fn child(&self, child: ChildSaId) -> Option<&InstalledChild> {

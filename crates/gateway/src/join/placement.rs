@@ -205,6 +205,10 @@ impl Placement {
         self.core = core;
     }
 
+    pub fn has_core(&self) -> bool {
+        self.core.is_some()
+    }
+
     /// Returns the place for the next SA of a child: as ordered, else as configured, else the usual engine.
     pub fn choice(&self, configured: &ConfiguredPolicy) -> EngineChoice {
         self.wanted(configured).unwrap_or_else(|| {

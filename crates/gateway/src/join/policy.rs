@@ -1,6 +1,7 @@
 //! A child of the configuration, as the SPD and the routes need it.
 
 use esplanade_ipsec::selector::TrafficSelector;
+use esplanade_ipsec::spd::PolicyId;
 
 use crate::config::SaOptions;
 
@@ -33,18 +34,40 @@ pub enum PolicyKind {
 }
 
 impl ConfiguredPolicy {
-    pub(super) fn name(&self) -> ChildName {
+    pub fn name(&self) -> ChildName {
         (self.connection.clone(), self.child.clone())
     }
 
     /// Returns the name of the child whose SPD entry this child shares.
-    pub(super) fn entry_name(&self) -> ChildName {
+    pub fn entry_name(&self) -> ChildName {
         (self.connection.clone(), self.shares_entry_of.clone())
     }
 
     /// Returns the name in the form `connection/child`.
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.connection, self.child)
+    }
+}
+
+/// A policy that a peer has negotiated beside the selectors of its child. It stands while it has SAs.
+#[derive(Clone, Debug)]
+pub struct PeerPolicy {
+    pub id: PolicyId,
+    /// The connection, and the child whose entry in the SPD the policy comes behind.
+    pub entry: (String, String),
+    pub local: Vec<TrafficSelector>,
+    pub remote: Vec<TrafficSelector>,
+}
+
+impl ConfiguredPolicy {
+    /// Tells whether the policy covers these addresses. A `dynamic` selector has an address only when the peer is
+    /// there.
+    pub fn covers(&self, local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {
+        let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
+            let mut ends = ends.iter();
+            ends.all(|ts| wide.iter().any(|wide| covers(wide, ts)))
+        };
+        within(&self.local, local) && within(&self.remote, remote)
     }
 }
 

@@ -4,13 +4,15 @@
 //! protected has an entry for its own selectors, which holds the traffic while there is no SA. A peer that narrows the
 //! selectors gets an entry of its own in front, for as long as it has SAs with them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use esplanade_ipsec::selector::{SelectorSet, TrafficSelector};
-use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
+use esplanade_ipsec::selector::{PopulateFromPacket, SelectorSet, TrafficSelector};
+use esplanade_ipsec::spd::{
+    Action, EntryPlace, LevelMerge, MergedLevel, Policy, PolicyId, Spd, SpdBook, SpdEntry,
+};
 
-use super::policy::{ChildName, ConfiguredPolicy, PolicyKind, covers};
+use super::policy::{ChildName, ConfiguredPolicy, PeerPolicy, PolicyKind};
 
 /// The selectors that a policy is for: as a set, and as the two ends that routes and nftables see.
 #[derive(Clone, Debug)]
@@ -42,8 +44,8 @@ pub(super) struct PolicyChange {
     pub led: bool,
     pub local: Vec<TrafficSelector>,
     pub remote: Vec<TrafficSelector>,
-    /// The selectors came with a peer: the configuration does not cover them.
-    pub from_peer: bool,
+    /// The policy, if its selectors came with a peer: the configuration does not cover them.
+    pub of_peer: Option<PeerPolicy>,
 }
 
 /// A Protect policy, for a child SA and for those that replace it.
@@ -60,6 +62,8 @@ struct PolicyGroup {
     trap: bool,
     /// The place of the child in the configuration. A child that is no longer configured is behind all others.
     order: usize,
+    /// The entry of the policy in the SPD: its place, and what it takes from packets.
+    entry: Option<(EntryPlace, PopulateFromPacket)>,
 }
 
 /// The key that makes two policies the same: the child with the entry, the interface, the selectors.
@@ -71,13 +75,16 @@ pub(super) struct PolicyBook {
     configured: Vec<ConfiguredPolicy>,
     /// Indices into `configured`.
     by_name: HashMap<ChildName, usize>,
+    /// Indices into `configured`, by the child with the entry.
+    by_entry: HashMap<ChildName, Vec<usize>>,
     groups: BTreeMap<PolicyId, PolicyGroup>,
     by_selectors: HashMap<GroupKey, PolicyId>,
     next_id: u32,
-    /// `next_id` when the SPD was built last.
-    built_id: u32,
-    /// The SPD was not built again since a policy changed.
-    spd_lags: bool,
+    spd: SpdBook,
+    /// Policies whose entries may have to change.
+    lagging: BTreeSet<PolicyId>,
+    /// The policies of the configuration that have no group, by their places.
+    unprotected: BTreeMap<EntryPlace, ConfiguredPolicy>,
     changes: Vec<PolicyChange>,
 }
 
@@ -86,12 +93,14 @@ impl Default for PolicyBook {
         Self {
             configured: Vec::new(),
             by_name: HashMap::new(),
+            by_entry: HashMap::new(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
             // Policy 0 stands for all policies that are not Protect.
             next_id: 1,
-            built_id: 1,
-            spd_lags: false,
+            spd: SpdBook::default(),
+            lagging: BTreeSet::new(),
+            unprotected: BTreeMap::new(),
             changes: Vec::new(),
         }
     }
@@ -105,6 +114,12 @@ impl PolicyBook {
         self.by_name = (self.configured.iter().enumerate())
             .map(|(index, policy)| (policy.name(), index))
             .collect();
+        self.by_entry.clear();
+        for (index, policy) in self.configured.iter().enumerate() {
+            let sharing = self.by_entry.entry(policy.entry_name());
+            sharing.or_default().push(index);
+        }
+        self.lagging.extend(self.groups.keys());
         for group in self.groups.values_mut() {
             group.order = order(&self.by_name, &group.configured.entry_name());
             let now = self.configured.get(group.order);
@@ -126,7 +141,28 @@ impl PolicyBook {
                 self.hold(&policy, trap);
             }
         }
-        self.spd_lags = true;
+        self.place_unprotected();
+    }
+
+    /// Lets the entries of the configuration that bypass or discard follow it.
+    fn place_unprotected(&mut self) {
+        let configured = self.configured.iter().enumerate();
+        let unprotected = configured
+            .filter(|(_, policy)| !matches!(policy.kind, PolicyKind::Protect { .. }))
+            .map(|(index, policy)| (place(index, false, PolicyId(0)), policy.clone()));
+        let former = std::mem::replace(&mut self.unprotected, unprotected.collect());
+        for (place, policy) in &former {
+            if self.unprotected.get(place) != Some(policy) {
+                self.spd.remove(*place);
+            }
+        }
+        for (place, policy) in &self.unprotected {
+            if former.get(place) != Some(policy)
+                && let Some(entry) = unprotected_entry(policy)
+            {
+                self.spd.add(*place, entry);
+            }
+        }
     }
 
     /// Lets a configured policy stand without SAs; with `trap` its traffic asks for one.
@@ -136,7 +172,7 @@ impl PolicyBook {
         };
         let id = self.group_for(policy, selectors);
         if let Some(group) = self.groups.get_mut(&id) {
-            self.spd_lags |= !group.hold;
+            self.lagging.insert(id);
             group.hold = true;
             group.trap |= trap;
             group.configured = policy.clone();
@@ -186,11 +222,12 @@ impl PolicyBook {
             hold: false,
             trap: false,
             order: order(&self.by_name, &key.0),
+            entry: None,
         };
         self.changes.push(group.change(true));
         self.groups.insert(id, group);
         self.by_selectors.insert(key, id);
-        self.spd_lags = true;
+        self.lagging.insert(id);
         id
     }
 
@@ -223,7 +260,10 @@ impl PolicyBook {
                 group.selectors.set,
             );
             self.by_selectors.remove(&key);
-            self.spd_lags = true;
+            self.lagging.remove(&id);
+            if let Some((place, _)) = group.entry {
+                self.spd.remove(place);
+            }
         }
     }
 
@@ -255,7 +295,8 @@ impl PolicyBook {
 
     /// Tells whether the policy is not in the SPD yet.
     pub fn is_new(&self, id: PolicyId) -> bool {
-        id.0 >= self.built_id
+        let group = self.groups.get(&id);
+        group.is_some_and(|group| group.entry.is_none())
     }
 
     /// Tells whether packets of the policy that find no SA ask IKE for one.
@@ -268,8 +309,9 @@ impl PolicyBook {
     /// no packet would ask for their own SAs.
     pub fn children_to_ask(&self, id: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         let group = self.groups.get(&id).filter(|group| group.asks())?;
-        let entry = group.configured.entry_name();
-        let sharing = || (self.configured.iter()).filter(|other| other.entry_name() == entry);
+        let indices = self.by_entry.get(&group.configured.entry_name());
+        let indices = indices.map_or(&[][..], Vec::as_slice);
+        let sharing = || (indices.iter()).filter_map(|index| self.configured.get(*index));
         let own = sharing().find(|other| other.sa.dscp.contains(dscp));
         let own = own.unwrap_or(&group.configured);
         let others = sharing().filter(|other| {
@@ -291,24 +333,12 @@ impl PolicyBook {
         }
     }
 
-    /// Returns the policies from which the shield is made, in the order of the SPD. After each configured policy come
-    /// the policies that peers have negotiated beside its selectors and that have SAs.
-    pub fn shielded(&self) -> Vec<ConfiguredPolicy> {
-        let mut from_peers: HashMap<usize, Vec<&PolicyGroup>> = HashMap::new();
-        for group in self.groups.values().filter(|group| group.is_from_peer()) {
-            from_peers.entry(group.order).or_default().push(group);
-        }
-        let mut policies = Vec::with_capacity(self.configured.len() + from_peers.len());
-        for (index, policy) in self.configured.iter().enumerate() {
-            policies.push(policy.clone());
-            let groups = from_peers.get(&index).into_iter().flatten();
-            policies.extend(groups.map(|group| ConfiguredPolicy {
-                local: group.selectors.local.clone(),
-                remote: group.selectors.remote.clone(),
-                ..policy.clone()
-            }));
-        }
-        policies
+    /// Returns the policies that peers have negotiated beside the configured selectors, and that have SAs.
+    pub fn of_peers(&self) -> Vec<PeerPolicy> {
+        self.groups
+            .values()
+            .filter_map(PolicyGroup::of_peer)
+            .collect()
     }
 
     /// Takes the policies that came and went since the last call, in order.
@@ -319,45 +349,55 @@ impl PolicyBook {
     /// Returns the SPD if it has changed since the last call. The order is the configuration's. Negotiated selectors
     /// stand before the wider ones that are held, and policies that are no longer configured stand last.
     pub fn take_spd(&mut self) -> Option<Spd> {
-        if !std::mem::take(&mut self.spd_lags) {
-            return None;
-        }
-        self.built_id = self.next_id;
-        let protect = self.groups.values().map(|group| {
-            let action = Action::Protect(group.policy.clone());
-            let place = (group.order, group.hold, group.policy.id);
-            let entry = SpdEntry {
-                interface: group.configured.sa.if_ids.outbound,
-                populate: group.configured.sa.populate,
-                name: group.policy.name.as_str().into(),
-                ..SpdEntry::new(group.selectors.set.clone(), action)
+        for id in std::mem::take(&mut self.lagging) {
+            let Some(group) = self.groups.get_mut(&id) else {
+                continue;
             };
-            (place, entry)
-        });
-        let mut entries: Vec<_> = protect.collect();
-        for (index, configured) in self.configured.iter().enumerate() {
-            let action = match configured.kind {
-                PolicyKind::Bypass => Action::Bypass,
-                PolicyKind::Discard => Action::Discard,
-                PolicyKind::Protect { .. } => continue,
-            };
-            if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
-                let place = (index, false, PolicyId(0));
-                let entry = SpdEntry {
-                    interface: configured.sa.if_ids.outbound,
-                    name: configured.full_name().into(),
-                    ..SpdEntry::new(selectors, action)
-                };
-                entries.push((place, entry));
+            let wanted = (group.place(), group.configured.sa.populate);
+            if group.entry == Some(wanted) {
+                continue;
             }
+            if let Some((former, _)) = group.entry.replace(wanted) {
+                self.spd.remove(former);
+            }
+            self.spd.add(wanted.0, group.spd_entry());
         }
-        entries.sort_unstable_by_key(|(place, _)| *place);
-        let entries = entries.into_iter().map(|(_, entry)| entry);
-        Some(Spd::new(entries.collect()))
+        self.spd.take_snapshot()
+    }
+
+    /// Returns the part of the SPD that is to be compiled anew, if there is a large one.
+    pub fn take_merge(&mut self) -> Option<LevelMerge> {
+        self.spd.take_merge()
+    }
+
+    /// Takes the part that was compiled.
+    pub fn merged(&mut self, level: MergedLevel) {
+        self.spd.merged(level);
+    }
+
+    /// The number of selectors that were compiled so far, each as often as it was compiled.
+    pub fn compiled_rules(&self) -> u64 {
+        self.spd.compiled_rules()
     }
 }
 
 impl PolicyGroup {
+    fn place(&self) -> EntryPlace {
+        place(self.order, self.hold, self.policy.id)
+    }
+
+    fn spd_entry(&self) -> SpdEntry {
+        SpdEntry {
+            interface: self.configured.sa.if_ids.outbound,
+            populate: self.configured.sa.populate,
+            name: self.policy.name.as_str().into(),
+            ..SpdEntry::new(
+                self.selectors.set.clone(),
+                Action::Protect(self.policy.clone()),
+            )
+        }
+    }
+
     fn change(&self, came: bool) -> PolicyChange {
         PolicyChange {
             came,
@@ -365,7 +405,7 @@ impl PolicyGroup {
             led: self.configured.sa.is_led(),
             local: self.selectors.local.clone(),
             remote: self.selectors.remote.clone(),
-            from_peer: self.is_from_peer(),
+            of_peer: self.of_peer(),
         }
     }
 
@@ -375,16 +415,39 @@ impl PolicyGroup {
         self.trap || self.child_sas > 0
     }
 
-    /// Tells whether the configuration does not cover the selectors. A `dynamic` selector has an address only when the
-    /// peer is there.
-    fn is_from_peer(&self) -> bool {
-        let within = |wide: &[TrafficSelector], ends: &[TrafficSelector]| {
-            let mut ends = ends.iter();
-            ends.all(|ts| wide.iter().any(|wide| covers(wide, ts)))
-        };
-        !within(&self.configured.local, &self.selectors.local)
-            || !within(&self.configured.remote, &self.selectors.remote)
+    fn of_peer(&self) -> Option<PeerPolicy> {
+        let (local, remote) = (&self.selectors.local, &self.selectors.remote);
+        (!self.configured.covers(local, remote)).then(|| PeerPolicy {
+            id: self.policy.id,
+            entry: self.configured.entry_name(),
+            local: local.clone(),
+            remote: remote.clone(),
+        })
     }
+}
+
+/// The bits of a place, from the lowest up: the policy, whether it is held, the order of the configuration.
+const HOLD_SHIFT: u32 = 32;
+const ORDER_SHIFT: u32 = HOLD_SHIFT + 1;
+
+fn place(order: usize, hold: bool, id: PolicyId) -> EntryPlace {
+    let order = (order as u64).min(u64::MAX >> ORDER_SHIFT);
+    EntryPlace(order << ORDER_SHIFT | u64::from(hold) << HOLD_SHIFT | u64::from(id.0))
+}
+
+/// Returns the entry of a policy that bypasses or discards.
+fn unprotected_entry(policy: &ConfiguredPolicy) -> Option<SpdEntry> {
+    let action = match policy.kind {
+        PolicyKind::Bypass => Action::Bypass,
+        PolicyKind::Discard => Action::Discard,
+        PolicyKind::Protect { .. } => return None,
+    };
+    let selectors = SelectorSet::from_ends(&policy.local, &policy.remote)?;
+    Some(SpdEntry {
+        interface: policy.sa.if_ids.outbound,
+        name: policy.full_name().into(),
+        ..SpdEntry::new(selectors, action)
+    })
 }
 
 fn order(by_name: &HashMap<ChildName, usize>, name: &ChildName) -> usize {

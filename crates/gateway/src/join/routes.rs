@@ -63,30 +63,18 @@ impl RouteBook {
 ///
 /// A route knows remote addresses only. So none of the addresses may be for another kind of policy, or for one protocol
 /// or port alone. Other bypassed traffic passes the TUN device and the SPD.
-pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
+pub(super) fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
     let mut bypassed = Vec::new();
     for (index, policy) in configured.iter().enumerate() {
-        if policy.kind != PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
+        if !is_for_all_packets(policy) {
             continue;
         }
-        let mut ends = policy.local.iter().chain(&policy.remote);
-        let everything = ends.all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
         let shared = configured.iter().enumerate().any(|(other_index, other)| {
-            // A policy whose local address is not known yet has no local selectors.
-            let inside = !other.local.is_empty()
-                && other
-                    .local
-                    .iter()
-                    .all(|ts| policy.local.iter().any(|wide| covers(wide, ts)));
             other.kind != PolicyKind::Bypass
                 && other.sa.if_ids.outbound == 0
-                && (other_index < index || !inside)
-                && policy
-                    .remote
-                    .iter()
-                    .any(|a| other.remote.iter().any(|b| overlap(a, b)))
+                && disputes_bypass((other_index, &other.local, &other.remote), (index, policy))
         });
-        if everything && !shared {
+        if !shared {
             bypassed.push(RouteChange {
                 add: true,
                 interface: 0,
@@ -97,6 +85,28 @@ pub fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
         }
     }
     bypassed
+}
+
+/// Tells whether a policy bypasses all packets of its addresses, on the common interface.
+pub fn is_for_all_packets(policy: &ConfiguredPolicy) -> bool {
+    let mut ends = policy.local.iter().chain(&policy.remote);
+    policy.kind == PolicyKind::Bypass
+        && policy.sa.if_ids.outbound == 0
+        && ends.all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any)
+}
+
+/// Tells whether a policy of another kind keeps a Bypass policy's traffic from ordinary routes. Each policy comes with
+/// its place in the SPD.
+pub fn disputes_bypass(
+    (place, local, remote): (usize, &[TrafficSelector], &[TrafficSelector]),
+    (bypass_place, bypass): (usize, &ConfiguredPolicy),
+) -> bool {
+    let mut own = local.iter();
+    // A policy whose local address is not known yet has no local selectors.
+    let inside =
+        !local.is_empty() && own.all(|ts| bypass.local.iter().any(|wide| covers(wide, ts)));
+    let mut ends = bypass.remote.iter();
+    (place < bypass_place || !inside) && ends.any(|a| remote.iter().any(|b| overlap(a, b)))
 }
 
 fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {

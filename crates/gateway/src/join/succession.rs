@@ -14,6 +14,8 @@ use super::child_sas::InstalledChild;
 pub(super) const GONE: Duration = Duration::from_secs(2);
 /// Most SAs that are remembered after they are gone.
 const GONE_MAX: usize = 256;
+/// Most pairs of selectors that are compared for one SA. Peers choose how many selectors there are.
+const COMPARISONS_MAX: usize = 4096;
 
 /// The SAs that were deleted a short time ago.
 #[derive(Debug, Default)]
@@ -45,17 +47,39 @@ impl Succession {
         new: &InstalledChild,
         mut others: impl Iterator<Item = &'a InstalledChild>,
     ) -> bool {
-        let new = selectors(new);
+        let mut overlaps = Overlaps::of(new);
         let mut gone = self.gone.iter();
         self.more.is_some()
-            || gone.any(|(_, gone)| gone.overlaps(new))
-            || others.any(|other| selectors(other).overlaps(new))
+            || gone.any(|(_, gone)| overlaps.with(gone))
+            || others.any(|other| overlaps.with_child(other))
     }
 }
 
-/// Tells whether packets of one SA may go through the other.
-pub(super) fn overlap(a: &InstalledChild, b: &InstalledChild) -> bool {
-    selectors(a).overlaps(selectors(b))
+/// The SAs whose packets may be those of one SA. After many comparisons every other SA counts as such: to wait in vain
+/// costs little.
+pub(super) struct Overlaps<'a> {
+    of: &'a SelectorSet,
+    left: usize,
+}
+
+impl<'a> Overlaps<'a> {
+    pub fn of(child: &'a InstalledChild) -> Self {
+        Self {
+            of: selectors(child),
+            left: COMPARISONS_MAX,
+        }
+    }
+
+    pub fn with_child(&mut self, other: &InstalledChild) -> bool {
+        self.with(selectors(other))
+    }
+
+    fn with(&mut self, other: &SelectorSet) -> bool {
+        let pairs = self.of.as_slice().len() * other.as_slice().len();
+        let left = self.left.checked_sub(pairs);
+        self.left = left.unwrap_or(0);
+        left.is_none() || self.of.overlaps(other)
+    }
 }
 
 /// Lets both halves of an SA take over packets.

@@ -19,9 +19,12 @@ use crate::config::SaOptions;
 
 /// Returns the negotiated selectors, or `None` if there are too many, or if they select nothing.
 pub(super) fn negotiated(event: &ChildSaInstalled) -> Option<PolicySelectors> {
-    let local = event.local_ts.iter().filter_map(selector).collect();
-    let remote = event.remote_ts.iter().filter_map(selector).collect();
-    PolicySelectors::new(local, remote)
+    PolicySelectors::new(ends(&event.local_ts), ends(&event.remote_ts))
+}
+
+/// Returns the negotiated selectors of one end as the data plane has them.
+pub fn ends(negotiated: &[esplanade_ike::TrafficSelector]) -> Vec<TrafficSelector> {
+    negotiated.iter().filter_map(selector).collect()
 }
 
 /// Makes the two halves of a child SA. `now_ms` is the data plane's clock.

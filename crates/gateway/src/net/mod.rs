@@ -4,6 +4,7 @@
 //! A [`Net`] talks to the network namespace that its thread was in when it connected. It needs a
 //! tokio runtime.
 
+pub mod classifier;
 mod kept;
 mod lookup;
 mod next_hop;
@@ -33,7 +34,7 @@ use tokio::task::JoinHandle;
 pub use lookup::{Headers, KnownMtu, Origin, RoutedTo, origin, route_to};
 pub use next_hop::{LinkFacts, Neighbour, NextHop, link_facts, neighbour, next_hop};
 pub use prefix::{Prefix, prefixes_of_range};
-pub use ranges::{disjoint, guarded};
+pub use ranges::Destinations;
 pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RuleConfig, RulePackets};
 pub use watch::{NetWatch, TableWatch, Watched, WatchedNumbers};

@@ -1,5 +1,5 @@
-//! Writes nf_tables rules over netlink. It replaces the gateway's own table as a whole, in one
-//! transaction.
+//! Writes nf_tables rules over netlink: the gateway's own table as a whole, or some elements of its
+//! sets and maps, each in one transaction.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,18 +18,31 @@ const NEW_CHAIN: u16 = libc::NFT_MSG_NEWCHAIN as u16;
 const NEW_RULE: u16 = libc::NFT_MSG_NEWRULE as u16;
 const NEW_SET: u16 = libc::NFT_MSG_NEWSET as u16;
 const NEW_ELEMENTS: u16 = libc::NFT_MSG_NEWSETELEM as u16;
+const DELETE_ELEMENTS: u16 = libc::NFT_MSG_DELSETELEM as u16;
 const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 const CREATE: u16 = libc::NLM_F_CREATE as u16;
 /// Appends the rule to the chain, so that rules stand in the order of their addition.
 const APPEND: u16 = libc::NLM_F_APPEND as u16;
 const NESTED: u16 = libc::NLA_F_NESTED as u16;
 const INTERVALS: u32 = libc::NFT_SET_INTERVAL as u32;
+const MAP: u32 = libc::NFT_SET_MAP as u32;
 /// The first 32-bit register. Keys of several fields lie in neighbouring registers.
 const REGISTER: u32 = libc::NFT_REG32_00 as u32;
-// NFT_SET_CONCAT. This and the next constants come from <linux/netfilter/nf_tables.h>: `libc` lacks
+/// Length of a node's number in bytes.
+const NODE_LEN: usize = 8;
+/// Bytes in front of a node's number where a map gives it. `nft` aborts where a key begins with what a map gave. So the
+/// map gives one register more, and the key begins behind that.
+const PAD_LEN: usize = 4;
+const REGISTER_OF_NODE: u32 = REGISTER + (PAD_LEN / 4) as u32;
+/// The registers behind a node's number, for the packet's field.
+const REGISTER_OF_FIELD: u32 = REGISTER_OF_NODE + (NODE_LEN / 4) as u32;
+/// The numbers by which `nft` knows the types of names, addresses and plain numbers.
+const TYPE_INTEGER: u32 = 4;
+const TYPE_IPV4: u32 = 7;
+const TYPE_IPV6: u32 = 8;
+const TYPE_INTERFACE: u32 = 41;
+// NFT_FIB_RESULT_OIFNAME and NFTA_FIB_F_SADDR, from <linux/netfilter/nf_tables.h>: `libc` lacks
 // them.
-const CONCATENATED: u32 = 0x80;
-/// NFT_FIB_RESULT_OIFNAME and NFTA_FIB_F_SADDR.
 const WAY_BACK: [u32; 2] = [2, 1];
 /// NFTA_LIST_ELEM.
 const LIST_ELEMENT: u16 = 1;
@@ -65,8 +78,35 @@ pub enum SetKeys {
     Names,
     /// Intervals of addresses, each with this many bytes.
     Addresses(usize),
-    /// Intervals of pairs of a source and a destination address, each address with this many bytes.
-    Pairs(usize),
+    /// A map from the number of a node, and an interval of a packet's field of this many bytes, to
+    /// the number of the next node. The kernel compares such keys byte by byte. So it finds one as
+    /// fast as an interval of one field.
+    Nodes(usize),
+}
+
+/// An element of a set: an interval of keys. In a map it has a value.
+#[derive(Debug, Clone)]
+pub struct SetElement {
+    pub first: Vec<u8>,
+    pub last: Vec<u8>,
+    pub value: Option<u64>,
+}
+
+impl SetElement {
+    pub fn new(first: Vec<u8>, last: Vec<u8>) -> Self {
+        let value = None;
+        Self { first, last, value }
+    }
+}
+
+/// A field of a packet, by which a rule goes from one node to the next.
+#[derive(Debug, Clone, Copy)]
+pub enum PacketField {
+    /// Bytes of the network header: their offset and their number.
+    Network(u32, usize),
+    Protocol,
+    /// Two bytes of the transport header, from this offset.
+    Transport(u32),
 }
 
 /// A condition of a rule. A packet that fails a condition leaves the rule.
@@ -82,15 +122,17 @@ pub enum RuleMatch {
     From(String),
     InterfaceIn(&'static str),
     InterfaceOut(&'static str),
-    /// Bytes of the network header, from this offset, lie between two values.
-    Network(u32, Vec<u8>, Vec<u8>),
     /// Bytes of the transport header, from this offset, lie between two values.
     Transport(u32, Vec<u8>, Vec<u8>),
     /// The destination address is in the set. The numbers are its offset and its length in bytes.
     Destination(u32, usize, String),
-    /// The source and the destination address are in the set. The numbers are the offset of the
-    /// source address and the length of one address.
-    Pair(u32, usize, String),
+    /// The way through maps begins at this node.
+    Start(u64),
+    /// The map knows the node that was reached before, together with the packet's field. The rule
+    /// goes to the node that it names.
+    Step(PacketField, String),
+    /// The node that was reached is this one.
+    Reached(u64),
     /// The routes back to the source address leave by this interface.
     WayBack(String),
 }
@@ -107,33 +149,38 @@ pub enum RuleVerdict<'a> {
     SetMark(u32),
 }
 
-/// A transaction that replaces one table. It is built step by step.
+/// A transaction that changes one table. It is built step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NftTable {
+pub struct NftChange {
     name: String,
     bytes: Vec<u8>,
 }
 
-impl NftTable {
-    /// Starts a transaction that replaces the table of that name.
-    pub fn new(name: &str) -> Self {
-        let mut table = Self::absent(name);
-        let name = string(name);
-        table.message(NEW_TABLE, 0, &attribute(1, &name));
-        table
-    }
-
-    /// Starts a transaction that deletes the table of that name.
-    pub fn absent(name: &str) -> Self {
-        let mut table = Self {
+impl NftChange {
+    /// Starts a transaction that changes elements of the table of that name.
+    pub fn of(name: &str) -> Self {
+        let mut change = Self {
             name: name.to_owned(),
             bytes: Vec::new(),
         };
-        table.batch(BATCH_BEGIN);
+        change.batch(BATCH_BEGIN);
+        change
+    }
+
+    /// Starts a transaction that replaces the table of that name.
+    pub fn replace(name: &str) -> Self {
+        let mut change = Self::remove(name);
+        change.message(NEW_TABLE, 0, &attribute(1, &string(name)));
+        change
+    }
+
+    /// Starts a transaction that deletes the table of that name.
+    pub fn remove(name: &str) -> Self {
+        let mut change = Self::of(name);
         // Deleting a table that does not exist fails, so create it first.
-        table.message(NEW_TABLE, 0, &attribute(1, &string(name)));
-        table.message(DELETE_TABLE, 0, &attribute(1, &string(name)));
-        table
+        change.message(NEW_TABLE, 0, &attribute(1, &string(name)));
+        change.message(DELETE_TABLE, 0, &attribute(1, &string(name)));
+        change
     }
 
     pub fn chain(&mut self, name: &str, hook: Option<Hook>) {
@@ -147,41 +194,69 @@ impl NftTable {
         self.message(NEW_CHAIN, 0, &body);
     }
 
-    /// Adds a set and its elements: pairs of the first and the last key. The elements must not
-    /// overlap.
-    pub fn set(&mut self, name: &str, id: u32, keys: SetKeys, elements: &[(Vec<u8>, Vec<u8>)]) {
+    /// Adds a set and its elements, which must not overlap.
+    pub fn set(&mut self, name: &str, id: u32, keys: SetKeys, elements: &[SetElement]) {
         let (kind, len, flags) = match keys {
-            SetKeys::Names => (41, 16, 0),
-            SetKeys::Addresses(len) => (type_of(len), len, INTERVALS),
-            SetKeys::Pairs(len) => (
-                type_of(len) << 6 | type_of(len),
-                2 * len,
-                INTERVALS | CONCATENATED,
-            ),
+            SetKeys::Names => (TYPE_INTERFACE, libc::IFNAMSIZ, 0),
+            SetKeys::Addresses(4) => (TYPE_IPV4, 4, INTERVALS),
+            SetKeys::Addresses(len) => (TYPE_IPV6, len, INTERVALS),
+            SetKeys::Nodes(len) => (TYPE_INTEGER, NODE_LEN + padded(len), INTERVALS | MAP),
         };
-        let mut body = attribute(1, &string(&self.name));
-        body.extend(attribute(2, &string(name)));
+        let mut body = self.set_named(name);
         body.extend(number(3, flags));
         body.extend(number(4, kind));
         body.extend(number(5, len as u32));
+        if let SetKeys::Nodes(_) = keys {
+            body.extend(number(6, TYPE_INTEGER));
+            body.extend(number(7, (PAD_LEN + NODE_LEN) as u32));
+        }
         body.extend(number(10, id));
-        if let SetKeys::Pairs(len) = keys {
-            let field = attribute(LIST_ELEMENT | NESTED, &number(1, len as u32));
-            let fields = attribute(2 | NESTED, &[field.clone(), field].concat());
-            body.extend(attribute(9 | NESTED, &fields));
-        }
         self.message(NEW_SET, 0, &body);
+        self.add(name, keys, elements);
+    }
+
+    /// Adds elements to a set, which must not overlap those that are there.
+    pub fn add(&mut self, set: &str, keys: SetKeys, elements: &[SetElement]) {
+        self.elements(NEW_ELEMENTS, set, keys, elements);
+    }
+
+    /// Deletes elements of a set.
+    pub fn delete(&mut self, set: &str, keys: SetKeys, elements: &[SetElement]) {
+        self.elements(DELETE_ELEMENTS, set, keys, elements);
+    }
+
+    fn elements(&mut self, kind: u16, set: &str, keys: SetKeys, elements: &[SetElement]) {
         for some in elements.chunks(ELEMENTS_PER_MESSAGE) {
-            let list: Vec<u8> = some
-                .iter()
-                .flat_map(|(first, last)| element(keys, first, last))
-                .collect();
-            let mut body = attribute(1, &string(&self.name));
-            body.extend(attribute(2, &string(name)));
-            body.extend(number(4, id));
+            let list: Vec<u8> = some.iter().flat_map(|one| element(keys, one)).collect();
+            let mut body = self.set_named(set);
             body.extend(attribute(3 | NESTED, &list));
-            self.message(NEW_ELEMENTS, 0, &body);
+            self.message(kind, 0, &body);
         }
+    }
+
+    fn set_named(&self, set: &str) -> Vec<u8> {
+        [
+            attribute(1, &string(&self.name)),
+            attribute(2, &string(set)),
+        ]
+        .concat()
+    }
+
+    /// Returns how many rules the transaction adds to a table.
+    #[cfg(test)]
+    pub fn rules(&self) -> usize {
+        self.messages(NEW_RULE)
+    }
+
+    #[cfg(test)]
+    fn messages(&self, kind: u16) -> usize {
+        let (mut at, mut count) = (0, 0);
+        while let Some(header) = self.bytes.get(at..at + 6) {
+            let of_kind = u16::from_ne_bytes([header[4], header[5]]) == (SUBSYSTEM << 8 | kind);
+            count += usize::from(of_kind);
+            at += u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        }
+        count
     }
 
     pub fn rule(&mut self, chain: &str, matches: &[RuleMatch], verdict: RuleVerdict<'_>) {
@@ -213,7 +288,7 @@ impl NftTable {
 
     fn message(&mut self, kind: u16, flags: u16, body: &[u8]) {
         let flags = match kind {
-            DELETE_TABLE => REQUEST,
+            DELETE_TABLE | DELETE_ELEMENTS => REQUEST,
             _ => REQUEST | CREATE | flags,
         };
         let family = libc::NFPROTO_INET as u8;
@@ -251,8 +326,8 @@ impl Nft {
 
     /// Carries out the whole transaction or nothing. After an error of the socket itself, nobody
     /// knows which.
-    pub fn commit(&self, table: &NftTable) -> io::Result<()> {
-        let mut batch = table.clone();
+    pub fn commit(&self, change: &NftChange) -> io::Result<()> {
+        let mut batch = change.clone();
         batch.batch(BATCH_END);
         // A transaction is one datagram, so make room for all of it.
         let room = i32::try_from(batch.bytes.len() + 4096).unwrap_or(i32::MAX);
@@ -318,11 +393,6 @@ pub(super) fn concerns(mut datagram: &[u8], name: &str, own_port: u32) -> bool {
     false
 }
 
-/// The number by which `nft` knows the type of an address.
-fn type_of(address_len: usize) -> u32 {
-    if address_len == 4 { 7 } else { 8 }
-}
-
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(value.len() + 8);
     bytes.extend((4 + value.len() as u16).to_ne_bytes());
@@ -345,29 +415,37 @@ fn data(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, &attribute(1, value))
 }
 
-fn element(keys: SetKeys, first: &[u8], last: &[u8]) -> Vec<u8> {
+fn element(keys: SetKeys, element: &SetElement) -> Vec<u8> {
     let one = |body: &[u8]| attribute(LIST_ELEMENT | NESTED, body);
-    match keys {
-        SetKeys::Names => one(&data(1, first)),
-        SetKeys::Pairs(_) => one(&[data(1, first), data(10, last)].concat()),
-        SetKeys::Addresses(_) => {
-            let mut bytes = one(&data(1, first));
-            // An interval ends at the first key after it. The last interval may have no such key.
-            let mut behind = last.to_vec();
-            let carried = behind.iter_mut().rev().any(|byte| {
-                *byte = byte.wrapping_add(1);
-                *byte != 0
-            });
-            if carried {
-                bytes.extend(one(&[
-                    data(1, &behind),
-                    number(3, libc::NFT_SET_ELEM_INTERVAL_END as u32),
-                ]
-                .concat()));
-            }
-            bytes
-        }
+    let padded = |value: u64| [&[0; PAD_LEN][..], &value.to_be_bytes()].concat();
+    let value = element.value.map(|value| data(2, &padded(value)));
+    let mut bytes = one(&[data(1, &element.first), value.unwrap_or_default()].concat());
+    if let SetKeys::Names = keys {
+        return bytes;
     }
+    // An interval ends at the first key after it. The last interval may have no such key.
+    let mut behind = element.last.clone();
+    let carried = behind.iter_mut().rev().any(|byte| {
+        *byte = byte.wrapping_add(1);
+        *byte != 0
+    });
+    if carried {
+        let end = number(3, libc::NFT_SET_ELEM_INTERVAL_END as u32);
+        bytes.extend(one(&[data(1, &behind), end].concat()));
+    }
+    bytes
+}
+
+/// The key of a packet's field behind a node's number, as registers hold it.
+pub fn node_key(node: u64, field: &[u8]) -> Vec<u8> {
+    let mut key = [&node.to_be_bytes(), field].concat();
+    key.resize(NODE_LEN + padded(field.len()), 0);
+    key
+}
+
+/// The room that a field of this many bytes takes in registers.
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(4)
 }
 
 fn expression(name: &str, body: &[u8]) -> Vec<u8> {
@@ -381,8 +459,8 @@ fn immediate_verdict(verdict: &[u8]) -> Vec<u8> {
     expression("immediate", &body)
 }
 
-fn load_meta(key: libc::c_int) -> Vec<u8> {
-    let body = [number(1, REGISTER), number(2, key as u32)];
+fn load_meta(register: u32, key: libc::c_int) -> Vec<u8> {
+    let body = [number(1, register), number(2, key as u32)];
     expression("meta", &body.concat())
 }
 
@@ -397,8 +475,12 @@ fn load(register: u32, base: libc::c_int, offset: u32, len: usize) -> Vec<u8> {
 }
 
 fn equals(value: &[u8]) -> Vec<u8> {
+    compare(REGISTER, value)
+}
+
+fn compare(register: u32, value: &[u8]) -> Vec<u8> {
     let equal = number(2, libc::NFT_CMP_EQ as u32);
-    let body = [number(1, REGISTER), equal, data(3, value)];
+    let body = [number(1, register), equal, data(3, value)];
     expression("cmp", &body.concat())
 }
 
@@ -428,7 +510,7 @@ fn is_in(set: &str) -> Vec<u8> {
 fn expressions(step: &RuleMatch) -> Vec<u8> {
     const NETWORK: libc::c_int = libc::NFT_PAYLOAD_NETWORK_HEADER;
     const TRANSPORT: libc::c_int = libc::NFT_PAYLOAD_TRANSPORT_HEADER;
-    let meta = |key, test| [load_meta(key), test].concat();
+    let meta = |key, test| [load_meta(REGISTER, key), test].concat();
     match step {
         RuleMatch::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
         RuleMatch::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
@@ -440,10 +522,6 @@ fn expressions(step: &RuleMatch) -> Vec<u8> {
         RuleMatch::From(name) => meta(libc::NFT_META_IIFNAME, equals(&interface_name(name))),
         RuleMatch::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
         RuleMatch::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
-        RuleMatch::Network(offset, first, last) => {
-            let field = load(REGISTER, NETWORK, *offset, first.len());
-            [field, between(first, last)].concat()
-        }
         RuleMatch::Transport(offset, first, last) => {
             let field = load(REGISTER, TRANSPORT, *offset, first.len());
             [field, between(first, last)].concat()
@@ -451,16 +529,24 @@ fn expressions(step: &RuleMatch) -> Vec<u8> {
         RuleMatch::Destination(offset, len, set) => {
             [load(REGISTER, NETWORK, *offset, *len), is_in(set)].concat()
         }
-        RuleMatch::Pair(offset, len, set) => {
-            let second = REGISTER + (*len / 4) as u32;
-            let behind = offset + *len as u32;
-            [
-                load(REGISTER, NETWORK, *offset, *len),
-                load(second, NETWORK, behind, *len),
-                is_in(set),
-            ]
-            .concat()
+        RuleMatch::Start(node) => {
+            let body = [number(1, REGISTER_OF_NODE), data(2, &node.to_be_bytes())];
+            expression("immediate", &body.concat())
         }
+        RuleMatch::Step(field, map) => {
+            let field = match *field {
+                PacketField::Network(offset, len) => load(REGISTER_OF_FIELD, NETWORK, offset, len),
+                PacketField::Protocol => load_meta(REGISTER_OF_FIELD, libc::NFT_META_L4PROTO),
+                PacketField::Transport(offset) => load(REGISTER_OF_FIELD, TRANSPORT, offset, 2),
+            };
+            let body = [
+                attribute(1, &string(map)),
+                number(2, REGISTER_OF_NODE),
+                number(3, REGISTER),
+            ];
+            [field, expression("lookup", &body.concat())].concat()
+        }
+        RuleMatch::Reached(node) => compare(REGISTER_OF_NODE, &node.to_be_bytes()),
         RuleMatch::WayBack(interface) => {
             let [result, source] = WAY_BACK;
             let body = [number(1, REGISTER), number(2, result), number(3, source)];

@@ -1,6 +1,7 @@
-//! Computes with sets of addresses and of address pairs, as lists of ranges that do not overlap.
+//! Computes with sets of addresses, as lists of ranges that do not overlap.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::prefix::{from_bits, to_bits};
 use super::routing::{shadowed, wanted};
@@ -14,134 +15,171 @@ type Span = (u128, u128);
 const OF_THE_LINK: [&str; 4] = ["224.0.0.0", "255.255.255.255", "ff00::", "fe80::"];
 const OF_THE_LINK_LENGTHS: [u8; 4] = [4, 32, 8, 10];
 
-/// Returns the destinations whose longest prefix leads into the TUN device. `guards` are the local
-/// and the remote ends of policies that protect. `bypassed` are the remote ends of policies that
-/// bypass.
-pub fn guarded(
-    guards: &[(Vec<AddressRange>, Vec<AddressRange>)],
-    bypassed: &[Vec<AddressRange>],
-) -> Vec<AddressRange> {
-    let mut prefixes: BTreeMap<Prefix, bool> = BTreeMap::new();
-    for (address, length) in OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS) {
-        let address = address.parse().ok();
-        let prefix = address.and_then(|address| Prefix::new(address, length));
-        prefixes.extend(prefix.map(|prefix| (prefix, false)));
-    }
-    let out = guards
-        .iter()
-        .flat_map(|(local, remote)| shadowed(local, remote));
-    prefixes.extend(out.map(|prefix| (prefix, false)));
-    let out = bypassed.iter().flat_map(|remote| wanted(remote));
-    prefixes.extend(out.map(|prefix| (prefix, false)));
-    let into = guards.iter().flat_map(|(_, remote)| wanted(remote));
-    prefixes.extend(into.map(|prefix| (prefix, true)));
-    // In this order, a prefix precedes the prefixes inside it.
-    let spans = |v4: bool| {
-        let of_family = prefixes
-            .iter()
-            .filter(move |(one, _)| one.address().is_ipv4() == v4);
-        let span = |(prefix, into): (&Prefix, &bool)| {
-            ((to_bits(prefix.address()), to_bits(prefix.last())), *into)
+/// The destinations whose longest prefix leads into a TUN device, as policies come and go.
+#[derive(Debug)]
+pub struct Destinations {
+    prefixes: BTreeMap<Prefix, Reasons>,
+    /// The last address of each range, by its first.
+    ranges: BTreeMap<IpAddr, IpAddr>,
+    /// Ranges that have come (1) or gone (-1) since they were taken last.
+    changes: BTreeMap<AddressRange, i8>,
+}
+
+/// How many policies lead a prefix into the device, and how many keep it out. A prefix that one leads in is led in.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Reasons {
+    into: usize,
+    out: usize,
+}
+
+impl Default for Destinations {
+    fn default() -> Self {
+        let mut own = Self {
+            prefixes: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+            changes: BTreeMap::new(),
         };
-        nested(of_family.map(span))
-            .into_iter()
-            .map(move |span| range(span, v4))
-            .collect::<Vec<_>>()
-    };
-    [spans(true), spans(false)].concat()
+        for (address, length) in OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS) {
+            let address = address.parse().ok();
+            let prefix = address.and_then(|address| Prefix::new(address, length));
+            own.count(prefix.into_iter().collect(), true, |reasons| {
+                &mut reasons.out
+            });
+        }
+        own
+    }
+}
+
+impl Destinations {
+    /// Follows a policy that protects, and that has come or gone.
+    pub fn protect(&mut self, come: bool, local: &[AddressRange], remote: &[AddressRange]) {
+        self.count(shadowed(local, remote), come, |reasons| &mut reasons.out);
+        self.count(wanted(remote), come, |reasons| &mut reasons.into);
+    }
+
+    /// Keeps the remote end of a policy that bypasses out of the device, or no longer does.
+    pub fn bypass(&mut self, come: bool, remote: &[AddressRange]) {
+        self.count(wanted(remote), come, |reasons| &mut reasons.out);
+    }
+
+    /// Returns all ranges.
+    pub fn ranges(&self) -> Vec<AddressRange> {
+        let range = |(first, last): (&IpAddr, &IpAddr)| AddressRange {
+            first: *first,
+            last: *last,
+        };
+        self.ranges.iter().map(range).collect()
+    }
+
+    /// Takes the ranges that have gone, and those that have come, since the last call.
+    pub fn take_changes(&mut self) -> (Vec<AddressRange>, Vec<AddressRange>) {
+        let changes = std::mem::take(&mut self.changes);
+        let of = |wanted: i8| {
+            let of_kind = changes.iter().filter(move |(_, change)| **change == wanted);
+            of_kind.map(|(range, _)| *range).collect()
+        };
+        (of(-1), of(1))
+    }
+
+    fn count(&mut self, prefixes: Vec<Prefix>, come: bool, of: fn(&mut Reasons) -> &mut usize) {
+        for prefix in prefixes {
+            let reasons = self.prefixes.entry(prefix).or_default();
+            let count = of(reasons);
+            *count = match come {
+                true => *count + 1,
+                false => count.saturating_sub(1),
+            };
+            if *reasons == Reasons::default() {
+                self.prefixes.remove(&prefix);
+            }
+            self.follow(prefix);
+        }
+    }
+
+    /// Puts the ranges right inside the widest prefix around this one.
+    fn follow(&mut self, prefix: Prefix) {
+        let around = (0..prefix.length()).filter_map(|len| Prefix::new(prefix.address(), len));
+        let known = |one: &Prefix| self.prefixes.contains_key(one);
+        let widest = around.into_iter().find(known).unwrap_or(prefix);
+        let (first, last) = (widest.address(), widest.last());
+        let v4 = first.is_ipv4();
+        let within = |address: &IpAddr| first <= *address && *address <= last;
+        let former = self
+            .ranges
+            .range(first..=last)
+            .map(|(first, last)| (*first, *last));
+        let former: Vec<_> = former.collect();
+        let inside = self.prefixes.range(widest..);
+        let inside = inside.take_while(|(one, _)| within(&one.address()));
+        let span = |(one, reasons): (&Prefix, &Reasons)| {
+            let span = (to_bits(one.address()), to_bits(one.last()));
+            (span, reasons.into > 0)
+        };
+        let spans = nested(inside.map(span));
+        for (first, last) in former {
+            self.ranges.remove(&first);
+            self.note(AddressRange { first, last }, -1);
+        }
+        for span in spans {
+            let one = range(span, v4);
+            self.ranges.insert(one.first, one.last);
+            self.note(one, 1);
+        }
+    }
+
+    fn note(&mut self, range: AddressRange, change: i8) {
+        let total = self.changes.entry(range).or_default();
+        *total += change;
+        if *total == 0 {
+            self.changes.remove(&range);
+        }
+    }
 }
 
 /// Returns the numbers whose innermost span is wanted. The spans are nested or apart, and each span
-/// precedes the spans inside it.
+/// precedes the spans inside it. Numbers of spans that are apart stay apart.
 fn nested(spans: impl Iterator<Item = (Span, bool)>) -> Vec<Span> {
     let mut found: Vec<Span> = Vec::new();
-    let mut add = |span: Span, wanted: bool| {
+    // The first number of the outermost span.
+    let mut outermost = 0;
+    let mut add = |span: Span, wanted: bool, outermost: u128| {
         if !wanted || span.0 > span.1 {
             return;
         }
         match found.last_mut() {
-            Some(last) if last.1.checked_add(1) == Some(span.0) => last.1 = span.1,
+            Some(last) if last.1.checked_add(1) == Some(span.0) && last.0 >= outermost => {
+                last.1 = span.1;
+            }
             _ => found.push(span),
         }
     };
     let mut open: Vec<(Span, bool)> = Vec::new();
     // The first number without a decision. `None` after the last number.
     let mut at = Some(0_u128);
-    let close = |((_, last), wanted): (Span, bool),
-                 at: &mut Option<u128>,
-                 add: &mut dyn FnMut(Span, bool)| {
-        if let Some(from) = *at {
-            add((from, last), wanted);
-        }
-        *at = last.checked_add(1);
-    };
     for (span, wanted) in spans {
-        while let Some(top) = open.pop_if(|((_, last), _)| *last < span.0) {
-            close(top, &mut at, &mut add);
+        while let Some(((_, last), inner)) = open.pop_if(|((_, last), _)| *last < span.0) {
+            if let Some(from) = at {
+                add((from, last), inner, outermost);
+            }
+            at = last.checked_add(1);
         }
-        if let (Some((_, around)), Some(from)) = (open.last(), at)
-            && span.0 > 0
-        {
-            add((from, span.0 - 1), *around);
+        match (open.last(), at) {
+            (Some((_, around)), Some(from)) if span.0 > 0 => {
+                add((from, span.0 - 1), *around, outermost);
+            }
+            (None, _) => outermost = span.0,
+            _ => {}
         }
         at = Some(span.0);
         open.push((span, wanted));
     }
-    while let Some(top) = open.pop() {
-        close(top, &mut at, &mut add);
+    while let Some(((_, last), inner)) = open.pop() {
+        if let Some(from) = at {
+            add((from, last), inner, outermost);
+        }
+        at = last.checked_add(1);
     }
     found
-}
-
-/// Splits pairs of addresses of one family into rectangles that do not overlap and cover the same
-/// pairs. Returns `None` if there are more than `most` rectangles, or no pairs.
-pub fn disjoint(
-    pairs: &[(AddressRange, AddressRange)],
-    most: usize,
-) -> Option<Vec<(AddressRange, AddressRange)>> {
-    let v4 = pairs.first()?.0.first.is_ipv4();
-    let span = |range: &AddressRange| (to_bits(range.first), to_bits(range.last));
-    let mut rectangles: Vec<(Span, Span)> =
-        (pairs.iter()).map(|(a, b)| (span(a), span(b))).collect();
-    rectangles.sort_unstable();
-    rectangles.dedup();
-    let mut edges: Vec<u128> = (rectangles.iter())
-        .flat_map(|((first, last), _)| [Some(*first), last.checked_add(1)])
-        .flatten()
-        .collect();
-    edges.sort_unstable();
-    edges.dedup();
-    let mut found: Vec<(Span, Span)> = Vec::new();
-    let mut active: Vec<(Span, Span)> = Vec::new();
-    let mut coming = rectangles.into_iter().peekable();
-    for (index, edge) in edges.iter().enumerate() {
-        active.retain(|((_, last), _)| last >= edge);
-        while let Some(next) = coming.next_if(|((first, _), _)| first == edge) {
-            active.push(next);
-        }
-        let last = edges.get(index + 1).map_or(u128::MAX, |next| next - 1);
-        let last = active
-            .iter()
-            .map(|((_, end), _)| *end)
-            .fold(last, u128::min);
-        let mut others: Vec<Span> = active.iter().map(|(_, other)| *other).collect();
-        others.sort_unstable();
-        let mut merged: Vec<Span> = Vec::new();
-        for other in others {
-            match merged.last_mut() {
-                Some(before) if other.0 <= before.1.saturating_add(1) => {
-                    before.1 = before.1.max(other.1);
-                }
-                _ => merged.push(other),
-            }
-        }
-        found.extend(merged.into_iter().map(|other| ((*edge, last), other)));
-        if found.len() > most {
-            return None;
-        }
-    }
-    let back = |(a, b)| (range(a, v4), range(b, v4));
-    Some(found.into_iter().map(back).collect())
 }
 
 fn range((first, last): Span, v4: bool) -> AddressRange {
@@ -153,7 +191,7 @@ fn range((first, last): Span, v4: bool) -> AddressRange {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::collections::BTreeSet;
 
     use super::*;
 
@@ -172,6 +210,15 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_decides() {
+        let guarded = |guards: &[(Vec<AddressRange>, Vec<AddressRange>)],
+                       bypassed: &[Vec<AddressRange>]| {
+            let mut own = Destinations::default();
+            for (local, remote) in guards {
+                own.protect(true, local, remote);
+            }
+            bypassed.iter().for_each(|remote| own.bypass(true, remote));
+            own.ranges()
+        };
         let everything = vec![of("0.0.0.0-255.255.255.255")];
         let guards = [
             (vec![of("10.1.0.0-10.1.255.255")], everything),
@@ -207,30 +254,56 @@ mod tests {
     }
 
     #[test]
-    fn rectangles_cover_the_same_and_do_not_overlap() {
-        let spans = [(0_u32, 9), (3, 5), (5, 12), (20, 20), (0, 3)];
-        let range = |(first, last): (u32, u32)| AddressRange {
-            first: Ipv4Addr::from(first).into(),
-            last: Ipv4Addr::from(last).into(),
-        };
-        let pairs: Vec<_> = (spans.iter().enumerate())
-            .map(|(index, span)| (range(*span), range(spans[(index * 3 + 1) % spans.len()])))
-            .collect();
-        let cut = disjoint(&pairs, 1000).unwrap();
-        let holding = |list: &[(AddressRange, AddressRange)], a: u32, b: u32| {
-            let (a, b) = (Ipv4Addr::from(a).into(), Ipv4Addr::from(b).into());
-            let within =
-                |range: &AddressRange, one: IpAddr| range.first <= one && one <= range.last;
-            list.iter()
-                .filter(|(x, y)| within(x, a) && within(y, b))
-                .count()
-        };
-        for a in 0..24 {
-            for b in 0..24 {
-                let wanted = usize::from(holding(&pairs, a, b) > 0);
-                assert_eq!(holding(&cut, a, b), wanted, "{a} {b}");
+    fn destinations_come_and_go_with_their_policies() {
+        let policies = [
+            ("10.1.0.0-10.1.255.255", "0.0.0.0-255.255.255.255"),
+            ("10.1.0.0-10.1.255.255", "10.2.0.0-10.2.255.255"),
+            ("10.2.3.0-10.2.3.255", "10.2.0.0-10.2.255.255"),
+            ("10.1.0.0-10.1.255.255", "10.3.0.0-10.3.0.255"),
+            ("10.1.0.0-10.1.255.255", "10.2.255.0-10.3.0.0"),
+            ("fd01::-fd01::ff", "fd02::-fd02::ff"),
+        ];
+        let mut standing: Vec<usize> = Vec::new();
+        let mut own = Destinations::default();
+        let mut known = BTreeSet::new();
+        own.take_changes();
+        // Each comes and goes, in two orders, with all others there and without them.
+        let steps = (0..6)
+            .chain(0..6)
+            .chain((0..6).rev())
+            .chain([3, 0, 5, 1, 4, 2]);
+        for step in steps {
+            let come = !standing.contains(&step);
+            let (local, remote) = policies[step];
+            own.protect(come, &[of(local)], &[of(remote)]);
+            match come {
+                true => standing.push(step),
+                false => standing.retain(|other| *other != step),
+            }
+            let (gone, come) = own.take_changes();
+            assert!(gone.iter().all(|range| known.remove(range)));
+            assert!(come.iter().all(|range| known.insert(*range)));
+            assert_eq!(own.ranges(), known.iter().copied().collect::<Vec<_>>());
+            let mut afresh = Destinations::default();
+            for one in &standing {
+                let (local, remote) = policies[*one];
+                afresh.protect(true, &[of(local)], &[of(remote)]);
+            }
+            assert_eq!(joined(own.ranges()), joined(afresh.ranges()));
+        }
+        assert!(own.ranges().is_empty());
+    }
+
+    /// Ranges that meet are one.
+    fn joined(ranges: Vec<AddressRange>) -> Vec<String> {
+        let mut joined: Vec<AddressRange> = Vec::new();
+        for range in ranges {
+            let next = |address: IpAddr| to_bits(address) + 1;
+            match joined.last_mut() {
+                Some(last) if next(last.last) == to_bits(range.first) => last.last = range.last,
+                _ => joined.push(range),
             }
         }
-        assert!(disjoint(&pairs, 2).is_none());
+        text(&joined)
     }
 }

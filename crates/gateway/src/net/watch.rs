@@ -2,6 +2,7 @@
 //! restores.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::nft::{self, Nft};
 use super::{Net, NetError, Result, table_of};
+use crate::io::steer::leave_port;
 
 const GROUPS: [MulticastGroup; 7] = [
     MulticastGroup::Link,
@@ -119,6 +121,8 @@ impl TableWatch {
     pub fn start(&mut self, nft: &Nft, name: String) -> io::Result<()> {
         let socket = open(nft::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])?;
         let port = nft.port;
+        // Our own changes can be larger than the socket's queue. What overflows it counts as a change by others.
+        leave_port(socket.socket_ref().as_fd(), port)?;
         let concerns = move |datagram: &[u8]| nft::concerns(datagram, &name, port);
         let (changed, table) = (Arc::clone(&self.changed), Arc::clone(&self.table_changed));
         let task = tokio::spawn(watch(socket, concerns, changed, Some(table)));

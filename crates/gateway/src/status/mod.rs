@@ -29,6 +29,6 @@ pub use counters::{
 pub use parts::Named;
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
 pub use stats::{
-    AceStats, ConfinementStats, EngineStats, FabricStats, GatewayStats, GpuStats, IkeSaStats,
-    ListedCrl, ShareStats, UptimeStats, WorkerStats, WorkersStats,
+    AceStats, ConfinementStats, EngineStats, FabricStats, GatewayStats, GpuStats, HoldStats,
+    IkeSaStats, ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
 };

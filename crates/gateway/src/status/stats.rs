@@ -10,10 +10,12 @@ pub struct GatewayStats {
     pub uptime: UptimeStats,
     pub ikesas: IkeSaStats,
     pub workers: WorkersStats,
+    pub control: HoldStats,
     pub engine: EngineStats,
     /// The CRLs, by numbers from 0.
     pub crls: Named<ListedCrl>,
     pub confinement: ConfinementStats,
+    pub shield: ShieldStats,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,6 +30,15 @@ pub struct IkeSaStats {
     pub total: usize,
     /// IKE SAs whose peer has not proved its identity yet.
     pub half_open: usize,
+}
+
+/// The turns of the control thread's loop: while one lasts, IKE and commands wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct HoldStats {
+    pub longest_us: u64,
+    /// The number of turns by their duration: up to each bound and beyond the one before, and longer ones.
+    pub turns: Named<u64>,
 }
 
 /// All workers, by their numbers from 0.
@@ -219,6 +230,18 @@ pub struct ListedCrl {
     /// The reason why nothing follows from the CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
+}
+
+/// The table of nf_tables that stands behind the routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShieldStats {
+    /// The table is as the policies say.
+    pub stands: bool,
+    /// The elements of the table's maps.
+    pub elements: usize,
+    /// The reason why the table does not stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// The means that confine the process besides its reduced rights.

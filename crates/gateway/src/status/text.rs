@@ -178,6 +178,18 @@ pub fn render_workers(stats: &Section) -> String {
     out
 }
 
+/// Writes out that the table of nf_tables is not as it should be, from the answer to `stats`.
+pub fn render_shield(stats: &Section) -> String {
+    let failure = stats
+        .sub("shield")
+        .and_then(|shield| shield.text("failure"));
+    let line = |why| {
+        let line = format!("the nftables table does not stand: {why}");
+        format!("{:<10}{}\n", "warning", printable(&line))
+    };
+    failure.map(line).unwrap_or_default()
+}
+
 /// Writes out the engines that seal and open packets, from the answer to `stats`.
 pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();

@@ -8,37 +8,12 @@ use esplanade_crypto::transform::Protocol;
 use esplanade_ike::ChildSaInstalled;
 use esplanade_ike::text::clean;
 use esplanade_ike::wire::TrafficSelector;
-use esplanade_ipsec::selector::AddressRange;
 
 use crate::config::{Policy, SaMarks};
+use crate::net::{Prefix, prefixes_of_range};
 
-/// The variables of one call, without the verb.
-pub type Environment = BTreeMap<&'static str, String>;
-
-/// A pair of traffic selectors of a child SA. A script runs once for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelectorPair {
-    /// `client`, or `host` if this end protects nothing but itself. Over IPv6 `-v6` follows.
-    verb: String,
-    environment: Environment,
-}
-
-impl SelectorPair {
-    /// The variables, with the verb for a child SA that comes up or ends.
-    pub fn call(&self, up: bool) -> Environment {
-        let mut environment = self.environment.clone();
-        let change = if up { "up" } else { "down" };
-        environment.insert("PLUTO_VERB", format!("{change}-{}", self.verb));
-        environment
-    }
-
-    /// The variables that two SAs for the same traffic of the same peer have in common.
-    pub fn meaning(&self) -> Environment {
-        let mut meaning = self.call(true);
-        meaning.remove("PLUTO_UNIQUEID");
-        meaning
-    }
-}
+/// The variables of one call.
+pub(super) type Environment = BTreeMap<String, String>;
 
 /// The properties of a child SA and its IKE SA that scripts are told.
 #[derive(Debug)]
@@ -51,129 +26,279 @@ pub struct ChildFacts<'a> {
     pub remote_id: String,
 }
 
-/// Returns the pairs of traffic selectors of one IP version.
-pub fn selector_pairs(facts: &ChildFacts<'_>) -> Vec<SelectorPair> {
-    let pairs = facts.sa.local_ts.iter().flat_map(|local| {
-        let alike = |remote: &&TrafficSelector| remote.start.is_ipv4() == local.start.is_ipv4();
-        let remote = facts.sa.remote_ts.iter().filter(alike);
-        remote.map(move |remote| (local, remote))
-    });
-    pairs
-        .map(|(local, remote)| selector_pair(facts, local, remote))
-        .collect()
+/// The facts about a child SA that scripts are told, besides its traffic selectors and the number of its IKE SA. All SAs
+/// of one child with one peer at one address share them.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct CallSubject {
+    pub script: String,
+    pub connection: String,
+    pub child: String,
+    pub peer: String,
+    own: IpAddr,
+    variables: Vec<(&'static str, String)>,
 }
 
-fn selector_pair(
-    facts: &ChildFacts<'_>,
-    local: &TrafficSelector,
-    remote: &TrafficSelector,
-) -> SelectorPair {
-    let sa = facts.sa;
-    let own = sa.local.ip();
-    let kind = match local.start == own && local.end == own {
-        true => "host",
-        false => "client",
-    };
-    let version = if local.start.is_ipv4() { "" } else { "-v6" };
-    let mut environment = Environment::new();
-    let mut set = |name, value: &dyn Display| {
-        environment.insert(name, clean(&value.to_string()));
-    };
-    set("PLUTO_VERSION", &"1.1");
-    set("PLUTO_CONNECTION", &sa.name);
-    set("PLUTO_INTERFACE", &facts.interface);
-    set(
-        "PLUTO_PROTO",
-        &match sa.esp.transform.protocol() {
-            Protocol::Esp => "esp",
-            Protocol::Ah => "ah",
-        },
-    );
-    set("PLUTO_UNIQUEID", &sa.ike_sa.0);
-    set("PLUTO_ME", &own);
-    set("PLUTO_MY_ID", &facts.local_id);
-    set("PLUTO_MY_CLIENT", &Network(local));
-    set("PLUTO_MY_PORT", &port(local));
-    set("PLUTO_MY_PROTOCOL", &local.protocol);
-    set("PLUTO_PEER", &sa.remote.ip());
-    set("PLUTO_PEER_ID", &facts.remote_id);
-    set("PLUTO_PEER_CLIENT", &Network(remote));
-    set("PLUTO_PEER_PORT", &port(remote));
-    set("PLUTO_PEER_PROTOCOL", &remote.protocol);
-    if sa.udp_encap {
-        set("PLUTO_UDP_ENC", &sa.remote.port());
-    }
-    let if_ids = facts.policy.sa.if_ids;
-    let marks = facts.policy.sa.marks;
-    // The number of a device for marks is the gateway's own affair.
-    let bound = marks == SaMarks::default();
-    if bound && if_ids.inbound != 0 {
-        set("PLUTO_IF_ID_IN", &if_ids.inbound);
-    }
-    if bound && if_ids.outbound != 0 {
-        set("PLUTO_IF_ID_OUT", &if_ids.outbound);
-    }
-    if let Some(mark) = marks.inbound {
-        set("PLUTO_MARK_IN", &mark);
-    }
-    if let Some(mark) = marks.outbound {
-        set("PLUTO_MARK_OUT", &mark);
-    }
-    if facts.policy.host_access {
-        set("PLUTO_HOST_ACCESS", &1);
-    }
-    SelectorPair {
-        verb: format!("{kind}{version}"),
-        environment,
-    }
-}
-
-/// The port of a selector. Zero stands for any, and for a range the first port stands.
-fn port(selector: &TrafficSelector) -> u16 {
-    match selector.is_opaque_port() {
-        true => 0,
-        false => selector.start_port,
-    }
-}
-
-/// Prints the smallest subnet that has all addresses of a selector.
-struct Network<'a>(&'a TrafficSelector);
-
-impl Display for Network<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let TrafficSelector { start, end, .. } = *self.0;
-        let bits = match (start, end) {
-            (IpAddr::V4(start), IpAddr::V4(end)) => {
-                (start.to_bits() ^ end.to_bits()).leading_zeros()
-            }
-            (IpAddr::V6(start), IpAddr::V6(end)) => {
-                (start.to_bits() ^ end.to_bits()).leading_zeros()
-            }
-            // A selector has addresses of one IP version.
-            _ => 0,
+impl CallSubject {
+    pub fn new(facts: &ChildFacts<'_>, script: &str) -> Self {
+        let sa = facts.sa;
+        let own = sa.local.ip();
+        let mut variables = Vec::new();
+        let mut set = |name, value: &dyn Display| {
+            variables.push((name, clean(&value.to_string())));
         };
-        let network = AddressRange::from_prefix(start, bits as u8);
-        let first = network.map_or(start, |network| network.first());
-        write!(f, "{first}/{bits}")
+        set("PLUTO_VERSION", &"1.1");
+        set("PLUTO_CONNECTION", &sa.name);
+        set("PLUTO_INTERFACE", &facts.interface);
+        set(
+            "PLUTO_PROTO",
+            &match sa.esp.transform.protocol() {
+                Protocol::Esp => "esp",
+                Protocol::Ah => "ah",
+            },
+        );
+        set("PLUTO_ME", &own);
+        set("PLUTO_MY_ID", &facts.local_id);
+        set("PLUTO_PEER", &sa.remote.ip());
+        set("PLUTO_PEER_ID", &facts.remote_id);
+        if sa.udp_encap {
+            set("PLUTO_UDP_ENC", &sa.remote.port());
+        }
+        let if_ids = facts.policy.sa.if_ids;
+        let marks = facts.policy.sa.marks;
+        // The number of a device for marks is the gateway's own affair.
+        let bound = marks == SaMarks::default();
+        if bound && if_ids.inbound != 0 {
+            set("PLUTO_IF_ID_IN", &if_ids.inbound);
+        }
+        if bound && if_ids.outbound != 0 {
+            set("PLUTO_IF_ID_OUT", &if_ids.outbound);
+        }
+        if let Some(mark) = marks.inbound {
+            set("PLUTO_MARK_IN", &mark);
+        }
+        if let Some(mark) = marks.outbound {
+            set("PLUTO_MARK_OUT", &mark);
+        }
+        if facts.policy.host_access {
+            set("PLUTO_HOST_ACCESS", &1);
+        }
+        Self {
+            script: script.to_owned(),
+            connection: sa.connection.clone(),
+            child: sa.name.clone(),
+            peer: clean(&facts.remote_id),
+            own,
+            variables,
+        }
+    }
+
+    /// Bytes that the subject takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let texts = [&self.script, &self.connection, &self.child, &self.peer];
+        let variables = self.variables.iter().map(|(_, value)| value);
+        let texts = texts.into_iter().chain(variables);
+        size_of::<Self>() + texts.map(|text| text.len() + 64).sum::<usize>()
+    }
+
+    /// The verb of a call, for a pair that comes up or ends.
+    pub fn verb(&self, pair: &SelectorPair, up: bool) -> String {
+        let change = if up { "up" } else { "down" };
+        let kind = match pair.local.prefix == Prefix::host(self.own) {
+            true => "host",
+            false => "client",
+        };
+        let version = match pair.local.prefix.address().is_ipv4() {
+            true => "",
+            false => "-v6",
+        };
+        format!("{change}-{kind}{version}")
+    }
+
+    /// The variables of a call. `ike_sa` is the number of the IKE SA.
+    pub fn environment(&self, pair: &SelectorPair, up: bool, ike_sa: u64) -> Environment {
+        let known = self.variables.iter();
+        let mut environment: Environment = known
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
+        let mut set = |name: &str, value: String| {
+            environment.insert(name.to_owned(), value);
+        };
+        set("PLUTO_VERB", self.verb(pair, up));
+        set("PLUTO_UNIQUEID", ike_sa.to_string());
+        for (end, network) in [("MY", &pair.local), ("PEER", &pair.remote)] {
+            set(&format!("PLUTO_{end}_CLIENT"), network.prefix.to_string());
+            set(&format!("PLUTO_{end}_PORT"), network.port.to_string());
+            set(
+                &format!("PLUTO_{end}_PROTOCOL"),
+                network.protocol.to_string(),
+            );
+        }
+        environment
+    }
+}
+
+/// Traffic at one end, as a script is told: a subnet, a port and a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ClientNetwork {
+    prefix: Prefix,
+    /// Zero stands for any port. For a range the first port stands.
+    port: u16,
+    protocol: u8,
+}
+
+impl ClientNetwork {
+    /// Cuts a selector into subnets. Together they are what the selector is, and no more.
+    fn of(selector: &TrafficSelector) -> impl Iterator<Item = Self> {
+        let port = match selector.is_opaque_port() {
+            true => 0,
+            false => selector.start_port,
+        };
+        let protocol = selector.protocol;
+        let prefixes = prefixes_of_range(selector.start, selector.end);
+        prefixes.into_iter().map(move |prefix| Self {
+            prefix,
+            port,
+            protocol,
+        })
+    }
+}
+
+/// The traffic of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SelectorPair {
+    local: ClientNetwork,
+    remote: ClientNetwork,
+}
+
+/// The traffic selectors of a child SA, cut into subnets.
+#[derive(Debug)]
+pub(super) struct ChildNetworks {
+    local: Box<[ClientNetwork]>,
+    remote: Box<[ClientNetwork]>,
+}
+
+impl ChildNetworks {
+    pub fn new(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Self {
+        let cut = |selectors: &[TrafficSelector]| {
+            let networks = selectors.iter().flat_map(ClientNetwork::of);
+            networks.collect()
+        };
+        Self {
+            local: cut(local),
+            remote: cut(remote),
+        }
+    }
+
+    /// The pairs of one IP version. A script runs once for each.
+    pub fn pairs(&self) -> impl Iterator<Item = SelectorPair> {
+        self.local.iter().flat_map(|local| {
+            let is_ipv4 = local.prefix.address().is_ipv4();
+            let remote = self.remote.iter();
+            let alike = remote.filter(move |other| other.prefix.address().is_ipv4() == is_ipv4);
+            alike.map(|remote| SelectorPair {
+                local: *local,
+                remote: *remote,
+            })
+        })
+    }
+
+    /// The number of [`Self::pairs`].
+    pub fn pairs_count(&self) -> usize {
+        let of = |networks: &[ClientNetwork]| {
+            let ipv4 = networks.iter();
+            let ipv4 = ipv4.filter(|network| network.prefix.address().is_ipv4());
+            let ipv4 = ipv4.count();
+            [ipv4, networks.len() - ipv4]
+        };
+        let (local, remote) = (of(&self.local), of(&self.remote));
+        let products = local.into_iter().zip(remote);
+        products
+            .map(|(local, remote)| local.saturating_mul(remote))
+            .sum()
+    }
+
+    /// Bytes that the networks take.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.local) + size_of_val(&*self.remote)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    use super::*;
+
+    /// A child of a connection with a peer.
+    pub fn subject(connection: &str, peer: &str) -> CallSubject {
+        CallSubject {
+            script: "true".to_owned(),
+            connection: connection.to_owned(),
+            child: "net".to_owned(),
+            peer: peer.to_owned(),
+            own: IpAddr::from([192, 0, 2, 1]),
+            variables: vec![("PLUTO_PEER_ID", peer.to_owned())],
+        }
+    }
+
+    /// Networks of a child: one here, and these ranges at the peer.
+    pub fn networks(remote: &[(&str, &str)]) -> ChildNetworks {
+        let range = |(start, end): (&str, &str)| {
+            TrafficSelector::addresses(start.parse().unwrap(), end.parse().unwrap())
+        };
+        let remote: Vec<_> = remote.iter().copied().map(range).collect();
+        ChildNetworks::new(&[range(("10.1.0.0", "10.1.255.255"))], &remote)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::samples::{networks, subject};
+
+    fn told(start: &str, end: &str) -> Vec<String> {
+        let remote = networks(&[(start, end)]).remote;
+        remote.iter().map(|one| one.prefix.to_string()).collect()
+    }
 
     #[test]
-    fn a_range_is_shown_as_the_subnet_around_it() {
-        for (start, end, shown) in [
-            ("10.1.0.0", "10.1.255.255", "10.1.0.0/16"),
-            ("10.1.0.7", "10.1.0.7", "10.1.0.7/32"),
-            ("10.1.0.1", "10.1.0.6", "10.1.0.0/29"),
-            ("0.0.0.0", "255.255.255.255", "0.0.0.0/0"),
-            ("2001:db8::", "2001:db8::ffff", "2001:db8::/112"),
-            ("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::/0"),
-        ] {
-            let selector = TrafficSelector::addresses(start.parse().unwrap(), end.parse().unwrap());
-            assert_eq!(Network(&selector).to_string(), shown);
-        }
+    fn a_range_is_told_as_the_subnets_that_it_is() {
+        assert_eq!(told("10.1.0.0", "10.1.255.255"), ["10.1.0.0/16"]);
+        assert_eq!(told("10.1.0.7", "10.1.0.7"), ["10.1.0.7/32"]);
+        assert_eq!(told("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(told("2001:db8::", "2001:db8::ffff"), ["2001:db8::/112"]);
+        // Two addresses, and not the subnet of 65,536 around them.
+        let both = ["10.5.127.255/32", "10.5.128.0/32"];
+        assert_eq!(told("10.5.127.255", "10.5.128.0"), both);
+        let six = ["10.1.0.1/32", "10.1.0.2/31", "10.1.0.4/31", "10.1.0.6/32"];
+        assert_eq!(told("10.1.0.1", "10.1.0.6"), six);
+        assert_eq!(
+            told("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe").len(),
+            254
+        );
+    }
+
+    #[test]
+    fn pairs_are_of_one_ip_version() {
+        let child = networks(&[("10.2.0.0", "10.2.0.2"), ("::", "::3")]);
+        assert_eq!((child.pairs().count(), child.pairs_count()), (2, 2));
+        let [first, second] = child.pairs().collect::<Vec<_>>()[..] else {
+            panic!("{child:?}");
+        };
+        let told = subject("site", "peer");
+        let up = told.environment(&first, true, 7);
+        let down = told.environment(&second, false, 7);
+        let expected = [
+            ("PLUTO_MY_CLIENT", "10.1.0.0/16"),
+            ("PLUTO_MY_PORT", "0"),
+            ("PLUTO_MY_PROTOCOL", "0"),
+            ("PLUTO_PEER_CLIENT", "10.2.0.0/31"),
+            ("PLUTO_PEER_ID", "peer"),
+            ("PLUTO_PEER_PORT", "0"),
+            ("PLUTO_PEER_PROTOCOL", "0"),
+            ("PLUTO_UNIQUEID", "7"),
+            ("PLUTO_VERB", "up-client"),
+        ];
+        let up: Vec<_> = up.iter().map(|(a, b)| (&**a, &**b)).collect();
+        assert_eq!(up, expected);
+        assert_eq!(down["PLUTO_VERB"], "down-client");
+        assert_eq!(down["PLUTO_PEER_CLIENT"], "10.2.0.2/32");
     }
 }

@@ -12,6 +12,7 @@ mod accelerator;
 mod control;
 mod core;
 mod counters;
+mod events;
 mod front;
 mod host_io;
 mod links;
@@ -22,7 +23,6 @@ mod paths;
 mod plane;
 mod port_user;
 mod queues;
-mod rate;
 mod run;
 mod sockets;
 mod wakers;
@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
@@ -196,57 +195,5 @@ impl Drop for Worker {
         {
             tracing::error!("a worker panicked");
         }
-    }
-}
-
-/// Most events of one class that wait for the control thread.
-const EVENTS_MAX: usize = 4096;
-/// Most events of higher classes that go before a waiting event of a lower class.
-const EVENTS_PATIENCE: u64 = 64;
-
-/// Events on their way to the control thread. Events that keep tunnels up go before requests for
-/// new tunnels, because traffic can cause many requests.
-#[derive(Debug)]
-struct EventQueue {
-    waiting: ClassQueue<Event>,
-}
-
-impl Default for EventQueue {
-    fn default() -> Self {
-        Self {
-            waiting: ClassQueue::new(EVENTS_MAX, EVENTS_PATIENCE),
-        }
-    }
-}
-
-impl EventQueue {
-    /// Queues an event. Returns false if the event was dropped.
-    fn push(&mut self, event: Event) -> bool {
-        let class = match event {
-            Event::Acquire { .. } | Event::UnknownSpi { .. } => Class::LOWEST,
-            _ => Class::HIGHEST,
-        };
-        self.waiting.push(class, event).is_ok()
-    }
-
-    fn flush(&mut self, sender: &mpsc::Sender<Event>) {
-        while !self.waiting.is_empty() {
-            let permit = match sender.try_reserve() {
-                Ok(permit) => permit,
-                Err(mpsc::error::TrySendError::Full(())) => return,
-                // The control thread is ending, and this thread will end soon.
-                Err(mpsc::error::TrySendError::Closed(())) => {
-                    self.waiting = Self::default().waiting;
-                    return;
-                }
-            };
-            if let Some((_, event)) = self.waiting.pop() {
-                permit.send(event);
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 }

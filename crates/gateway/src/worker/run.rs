@@ -11,10 +11,11 @@ use esplanade_ipsec::{Database, WalkCounters};
 use super::control::{TunChange, WorkerControl};
 use super::core::{CoreDriver, CoreHandle};
 use super::counters::{IoCounters, WorkerLoad, add};
+use super::events::EventQueue;
 use super::front::{AcceleratorFront, COMMON};
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
-use super::{Clock, EventQueue, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
+use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
@@ -162,7 +163,7 @@ impl WorkerLoop {
             }
             self.plane.finish();
             self.plane.io.retry_sends(Clock::ms(woke_ns));
-            self.report_events();
+            self.report_events(Clock::ms(woke_ns));
         }
     }
 
@@ -316,16 +317,16 @@ impl WorkerLoop {
         }
     }
 
-    fn report_events(&mut self) {
+    fn report_events(&mut self, now_ms: u64) {
         let front = self
             .front
             .iter_mut()
             .flat_map(AcceleratorFront::take_events);
         let mut dropped = 0;
         for event in self.plane.events().chain(front) {
-            dropped += u64::from(!self.events.push(event));
+            dropped += u64::from(!self.events.push(event, now_ms));
         }
         add(&self.counters.events_dropped, dropped);
-        self.events.flush(&self.reports.events);
+        self.events.flush(&self.reports.events, now_ms);
     }
 }

@@ -20,7 +20,7 @@ fn whole(value: u32) -> Mark {
 
 #[test]
 fn a_child_with_marks_gets_a_device() {
-    let loaded = good(&site("", "mark_in = 10\n mark_out = 0x10b/0xff"));
+    let loaded = good(&site("", "mark_in = 10\n mark_out = 0x0b/0xff"));
     let mark = Mark {
         value: 11,
         mask: 0xff,
@@ -99,7 +99,10 @@ fn marks_that_cannot_be_are_refused() {
     for (keys, expected) in [
         ("mark_out = ten", "`ten` is not a mark"),
         ("mark_out = 1/ten", "`ten` is not a mark"),
-        ("mark_out = 0x100/0xff", "leaves no bit of a mark"),
+        (
+            "mark_out = 0x100/0xff",
+            "has bits that its mask does not have",
+        ),
         ("mark_out = 0/0xff", "leaves no bit of a mark"),
         ("mark_in = %unique/0xff", "takes all 32 bits"),
         (

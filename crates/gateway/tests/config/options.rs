@@ -260,7 +260,10 @@ fn a_peer_is_asked_by_traffic_unless_a_delay_is_set() {
     };
     assert_eq!(read(""), (30, true, 10));
     assert_eq!(read("dpd_timeout = 60s"), (30, true, 60));
-    assert_eq!(read("dpd_delay = 0"), (0, false, 10));
+    assert_eq!(read("dpd_delay = 0"), (0, false, 0));
+    // As in strongSwan, retransmissions decide.
+    assert_eq!(read("dpd_delay = 5s"), (5, false, 0));
+    assert_eq!(read("dpd_delay = 5s\n dpd_timeout = 9s"), (5, false, 9));
     assert_eq!(read("dpd_delay = 5s\n dpd_timeout = 0"), (5, false, 0));
 }
 

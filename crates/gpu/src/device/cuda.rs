@@ -282,16 +282,18 @@ impl KeyTable {
         let groups = count.div_ceil(GROUP_LANES);
         // SAFETY: the memory is there until the context is not. The kernel takes these arguments, and its records name
         // rows of the table.
-        let done = (|| unsafe {
+        let begun = (|| unsafe {
             let words = self.host.place(0, words.len() * 4);
             driver.upload(self.staging, words, self.stream)?;
-            driver.launch(kernel, groups, GROUP_LANES, arguments, self.stream)?;
-            driver.zero(self.staging, KEYS_AT_ONCE * RAW_WORDS, self.stream)?;
-            driver.finish(self.stream)
+            driver.launch(kernel, groups, GROUP_LANES, arguments, self.stream)
         })();
+        // Raw keys do not stay, even if the device is given up: nothing wipes it later.
+        // SAFETY: the memory is there until the context is not.
+        let wiped = unsafe { driver.zero(self.staging, KEYS_AT_ONCE * RAW_WORDS, self.stream) };
+        let ended = driver.finish(self.stream);
         // SAFETY: the stream has ended, or the device has failed. It only reads the memory.
         unsafe { self.host.words() }.zeroize();
-        done
+        begun.and(wiped).and(ended)
     }
 }
 

@@ -291,6 +291,21 @@ impl KeyTable {
 
     /// Runs a kernel over records in the staging buffer, and waits.
     fn run(&mut self, wipe: bool, words: &[u32], count: usize) -> Result<(), DeviceError> {
+        let begun = self.begin(wipe, words, count);
+        // Raw keys do not stay, even if the device is given up: nothing wipes it later.
+        let wiped = zero(&self.queue, &mut self.staging, KEYS_AT_ONCE * RAW_WORDS);
+        let ended = self.queue.finish().map_err(failed("clFinish"));
+        let begun = begun?;
+        wiped.and(ended)?;
+        check_complete(&begun)
+    }
+
+    fn begin(
+        &mut self,
+        wipe: bool,
+        words: &[u32],
+        count: usize,
+    ) -> Result<HeldHandle<Event>, DeviceError> {
         // SAFETY: the call waits until the words are copied, and the staging buffer has room for them.
         let written = unsafe {
             self.queue
@@ -300,10 +315,7 @@ impl KeyTable {
         let kernel = if wipe { &self.wipe } else { &self.expand };
         // SAFETY: the third argument is a uint.
         unsafe { kernel.set_arg(2, &(count as cl_uint)) }.map_err(failed("clSetKernelArg"))?;
-        let begun = run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))?;
-        zero(&self.queue, &mut self.staging, KEYS_AT_ONCE * RAW_WORDS)?;
-        self.queue.finish().map_err(failed("clFinish"))?;
-        check_complete(&begun)
+        run(&self.queue, kernel, count.next_multiple_of(GROUP_LANES))
     }
 }
 

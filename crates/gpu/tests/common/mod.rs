@@ -152,7 +152,7 @@ pub fn batch_up_to(
 pub fn in_memory(gpu: &Gpu, batch: &Batch) -> Option<Batch> {
     let arena = gpu.memory()?.arena(batch.buffer.len())?;
     let mut moved = Batch::in_arena(batch.direction, arena, batch.jobs.len());
-    moved.copy_from(batch, None);
+    assert!(moved.copy_from(batch, None), "the arenas are of one length");
     Some(moved)
 }
 

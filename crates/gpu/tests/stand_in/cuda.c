@@ -582,9 +582,15 @@ int cuLaunchHostFunc(void *stream, void (*function)(void *), void *data) {
 }
 #endif
 
-// Tells the test at the end how many contexts nobody has freed.
+// Tells the test at the end how many contexts nobody has freed, and whether keys are in one whose kernels have not run.
 __attribute__((destructor)) static void count_contexts(void) {
     u32 left = 0;
+    size_t bytes = 0;
     for (struct object *o = objects; o != NULL; o = o->next) left += o->kind == CONTEXT && !o->gone;
+    for (struct memory *m = memories; m != NULL; m = m->next) {
+        if (m->gone || m->pinned || m->context->gone || m->context->used) continue;
+        for (size_t i = 0; i < m->size; i++) bytes += m->bytes[i] != 0;
+    }
     fprintf(stderr, "stand-in: %u contexts are left\n", left);
+    if (bytes != 0) fprintf(stderr, "stand-in: %zu bytes of keys are left\n", bytes);
 }

@@ -2,11 +2,11 @@
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_cert::der::Encode;
 use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 
+use super::der::{DerError, decode, extension};
 use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::name::DistinguishedName;
@@ -14,7 +14,7 @@ use super::path::{Anchors, Chain, has_signed};
 use super::public_key::PublicKey;
 use super::revocation::{OcspAnswer, Revocation, Serial, StatusSource};
 use super::rules::{CertificateRules, KeyPurposes, SchemeRules};
-use super::sets::{TOO_LARGE, sets_are_small};
+use super::signed::Signed;
 use crate::wire::{Auth, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
@@ -63,21 +63,13 @@ impl Certificate {
     }
 
     fn parse(der: &[u8]) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        if !sets_are_small(der) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let parsed: x509_cert::Certificate = decode(der).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
         let subject = DistinguishedName::from_rdns(&tbs.subject).ok_or("subject")?;
         let issuer = DistinguishedName::from_rdns(&tbs.issuer).ok_or("issuer")?;
-        let mut names = (tbs.extensions.iter().flatten())
-            .filter(|extension| extension.extn_id == SubjectAltName::OID);
-        if !names.all(|names| sets_are_small(names.extn_value.as_bytes())) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let alternative_names = match tbs.get::<SubjectAltName>().map_err(text)? {
-            Some((_, names)) => names
+        let alternative_names = match extension::<SubjectAltName>(tbs).map_err(text)? {
+            Some(names) => names
                 .0
                 .iter()
                 .filter_map(Identity::from_alternative_name)
@@ -85,17 +77,20 @@ impl Certificate {
             None => Vec::new(),
         };
         // Either bit is enough (RFC 4945 §5.1.3.2).
-        let may_sign = match tbs.get::<KeyUsage>().map_err(text)? {
-            Some((_, usage)) => usage.digital_signature() || usage.non_repudiation(),
+        let may_sign = match extension::<KeyUsage>(tbs).map_err(text)? {
+            Some(usage) => usage.digital_signature() || usage.non_repudiation(),
             None => true,
         };
-        let is_authority = match tbs.get::<BasicConstraints>().map_err(text)? {
-            Some((_, basic)) => basic.ca,
+        let is_authority = match extension::<BasicConstraints>(tbs).map_err(text)? {
+            Some(basic) => basic.ca,
             None => false,
         };
-        let purposes = tbs.get::<ExtendedKeyUsage>().map_err(text)?;
+        let purposes: Option<ExtendedKeyUsage> = extension(tbs).map_err(text)?;
         let key = PublicKey::new(&tbs.subject_public_key_info).map_err(text)?;
-        let serial = tbs.serial_number.to_der().map_err(text)?;
+        let serial = tbs
+            .serial_number
+            .to_der()
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             der: CertificateDer::from(der.to_vec()),
             serial: Serial::from_der(&serial),
@@ -104,7 +99,7 @@ impl Certificate {
             alternative_names,
             may_sign,
             is_authority,
-            purposes: purposes.map(|(_, purposes)| purposes.0),
+            purposes: purposes.map(|purposes| purposes.0),
             key,
         })
     }
@@ -134,12 +129,20 @@ impl Certificate {
     }
 
     /// Says whether this authority has signed the other certificate.
-    pub(super) fn has_issued(&self, other: &Self) -> bool {
+    pub fn has_issued(&self, other: &Self) -> bool {
         self.is_authority && self.subject == other.issuer && has_signed(self.der(), other.der())
     }
 
     pub(super) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
+    }
+
+    /// Returns the identifier of the signature's algorithm, with dots, if no peer of our kind can check the signature.
+    /// Nobody checks that of a self-issued certificate.
+    pub fn unsupported_signature(&self) -> Option<String> {
+        let signed = Signed::from_der(&self.der).ok()?;
+        let unsupported = !self.is_self_issued() && !signed.is_supported();
+        unsupported.then(|| signed.algorithm_name())
     }
 
     /// Says whether the extended key usage is one of these.
@@ -230,21 +233,46 @@ impl PeerCertificates {
     /// certificates often are those of an authority.
     pub(crate) fn verify_alone(
         &mut self,
+        authorities: &Authorities,
         identity: &Identity,
         now: UnixTime,
         rules: &CertificateRules,
         revocation: &Revocation<'_>,
     ) -> Result<VerifiedPeer, PeerAuthError> {
-        let (certificate, chain) = match &mut self.0 {
-            Ok((certificate, chain)) => (&*certificate, chain),
-            Err(error) => return Err(error.clone()),
-        };
-        chain.verify_alone(now, rules, revocation)?;
+        let (certificate, chain) = self.parts()?;
+        let sources = chain.verify_alone(&authorities.anchors, now, rules, revocation)?;
         certificate.check_use(identity)?;
         Ok(VerifiedPeer {
             certificate: certificate.clone(),
-            sources: Vec::new(),
+            sources,
         })
+    }
+
+    fn parts(&mut self) -> Result<(&Certificate, &mut Chain), PeerAuthError> {
+        match &mut self.0 {
+            Ok((certificate, chain)) => Ok((&*certificate, chain)),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// The key of the peer's own certificate.
+    pub(crate) fn public_key(&self) -> Result<&PublicKey, PeerAuthError> {
+        match &self.0 {
+            Ok((certificate, _)) => Ok(&certificate.key),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Says whether one of the authorities can have issued any of the certificates, by the names alone.
+    pub(crate) fn may_be_issued_by(&mut self, authorities: &Authorities) -> bool {
+        let possible =
+            (self.parts()).and_then(|(_, chain)| authorities.anchors.may_have_issued(chain));
+        possible.unwrap_or(false)
+    }
+
+    /// The peer is refused whatever else it could prove, and by every connection.
+    pub(crate) fn have_verdict(&self) -> bool {
+        (self.0.as_ref()).is_ok_and(|(_, chain)| chain.check_verdict().is_err())
     }
 
     /// Says whether the peer's own certificate is one of these.
@@ -275,12 +303,38 @@ pub struct Authorities {
 }
 
 impl Authorities {
+    /// Paths end at self-signed certificates. The others only need not be sent.
     pub fn new(certificates: &[Certificate]) -> Result<Self, CredentialError> {
         let anchors = Anchors::new(certificates.iter().map(Certificate::der));
+        Self::from_anchors(anchors, certificates)
+    }
+
+    /// A path must have one of `named`. It goes on to the issuer of that one if the issuer is among `named` and `known`, and
+    /// ends there otherwise.
+    pub fn named(named: &[Certificate], known: &[Certificate]) -> Result<Self, CredentialError> {
+        let known = known.iter().map(Certificate::der);
+        let anchors = Anchors::named(named.iter().map(Certificate::der), known);
+        Self::from_anchors(anchors, named)
+    }
+
+    fn from_anchors(
+        anchors: Result<Anchors, String>,
+        asked: &[Certificate],
+    ) -> Result<Self, CredentialError> {
         Ok(Self {
             anchors: anchors.map_err(CredentialError::Certificate)?,
-            key_hashes: certificates.iter().map(Certificate::key_hash).collect(),
+            key_hashes: asked.iter().map(Certificate::key_hash).collect(),
         })
+    }
+
+    /// No path can be valid.
+    pub fn are_without_anchor(&self) -> bool {
+        self.anchors.len() == 0
+    }
+
+    /// Returns subject and issuer of each certificate from which no way leads to an anchor.
+    pub fn rootless(&self) -> Vec<(&DistinguishedName, &DistinguishedName)> {
+        self.anchors.rootless()
     }
 
     /// Asks the peer for a certificate below one of these authorities.
@@ -318,10 +372,7 @@ impl Authorities {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
         }
-        let (certificate, chain) = match &mut peer.0 {
-            Ok((certificate, chain)) => (&*certificate, chain),
-            Err(error) => return Err(error.clone()),
-        };
+        let (certificate, chain) = peer.parts()?;
         let sources = self.anchors.verify(chain, now, rules, revocation)?;
         if certificate.is_authority {
             return Err(PeerAuthError::Authority);

@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
     RsaKeyPair,
 };
-use esplanade_crypto::rsa_sha1::RsaSha1Key;
+use esplanade_crypto::rsa_pkcs1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;
@@ -222,6 +222,11 @@ impl Credential {
             true => Err(CredentialError::Scheme(self.key.kind().to_string())),
             false => Ok(self),
         }
+    }
+
+    /// The private key is kept elsewhere.
+    pub(crate) fn is_external(&self) -> bool {
+        matches!(self.key, PrivateKey::External(_))
     }
 
     /// The identity that the credential proves where no other is configured: the subject of the certificate, or the

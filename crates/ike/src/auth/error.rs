@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::attributes::{GroupName, GroupNames};
 use super::identity::Identity;
+use super::limit::Exhausted;
 use super::revocation::StatusSource;
 use crate::wire::{AuthMethod, HashAlgorithm, IdType};
 
@@ -113,6 +114,9 @@ pub enum PeerAuthError {
     NotKeyIdentity(Identity),
     #[error("it takes too many keys to check")]
     TooManyKeys,
+    /// A limit ran out before anything was decided.
+    #[error("it takes too many {0}")]
+    TooMuchWork(&'static str),
     #[error(transparent)]
     NotMember(Box<MembershipError>),
     #[error("identity type {0} cannot be proved with a certificate")]
@@ -131,6 +135,12 @@ pub enum PeerAuthError {
     Sha1,
     #[error("the signature does not verify")]
     BadSignature,
+}
+
+impl From<Exhausted> for PeerAuthError {
+    fn from(Exhausted(what): Exhausted) -> Self {
+        Self::TooMuchWork(what)
+    }
 }
 
 /// An attribute certificate does not count.

@@ -8,11 +8,15 @@ use std::str::FromStr;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use super::name::{CanonicalName, DistinguishedName};
-use super::octets::{hexadecimal, ip_address};
+use super::octets::ip_address;
 use crate::wire::{Id, IdType};
+
+/// The octets of an identity in an ID payload. Distinguished names of real certificates have a few hundred.
+const IDENTITY_LEN_MAX: usize = 1024;
 
 #[cfg(feature = "generators")]
 pub mod generators;
+mod notation;
 
 /// The identity that a peer or this end claims. In a configuration it can be a pattern. Patterns are [`Identity::Any`],
 /// a leading "*" in a name or address ("*.example.org", "*@example.org"), and "*" as a value in a distinguished name.
@@ -72,6 +76,8 @@ pub enum IdentityError {
     Type(IdType),
     #[error("malformed {0} identity")]
     Malformed(IdType),
+    #[error("an identity of {0} octets, and {IDENTITY_LEN_MAX} are allowed")]
+    TooLong(usize),
     #[error("\"{0}\" is not an identity: {1}")]
     Text(String, &'static str),
 }
@@ -93,6 +99,9 @@ impl Identity {
 
     /// Reads an ID payload.
     pub fn from_payload(id: &Id) -> Result<Self, IdentityError> {
+        if id.data.len() > IDENTITY_LEN_MAX {
+            return Err(IdentityError::TooLong(id.data.len()));
+        }
         let malformed = || IdentityError::Malformed(id.kind);
         let name = || {
             let text = std::str::from_utf8(&id.data).ok()?;
@@ -130,6 +139,11 @@ impl Identity {
             Self::Dn(name) => Id::new(IdType::DER_ASN1_DN, name.der().to_vec()),
             Self::KeyId(key) => Id::new(IdType::KEY_ID, key.clone()),
         })
+    }
+
+    /// The words for types that a configuration can write before a colon.
+    pub fn types() -> impl Iterator<Item = &'static str> {
+        notation::TYPES.iter().map(|(word, _)| *word)
     }
 
     /// Says whether this identity, as configured, allows the one that a peer presents.
@@ -178,80 +192,13 @@ impl FromStr for Identity {
     type Err = IdentityError;
 
     /// Reads the notation of swanctl.conf. It has `%any`, addresses, distinguished names, and key IDs as `@#` with
-    /// hexadecimal digits. Names are `name.example.org` or `@name.example.org`, and `user@example.org` or
-    /// `@@user@example.org`. A type can stand before a colon: `ipv4`, `ipv6`, `fqdn`, `dns`, `email`, `rfc822`, `dn`,
-    /// `asn1dn` or `keyid`.
+    /// hexadecimal digits, or as text with a colon. Names are `name.example.org` or `@name.example.org`, and
+    /// `user@example.org` or `@@user@example.org`. A type can stand before a colon: one of the words of
+    /// [`Identity::types`], or its number in braces. Behind the colon, `#` announces hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let text = text.trim();
-        let error = |why| IdentityError::Text(text.to_owned(), why);
-        if matches!(text, "" | "%any" | "%any4" | "%any6" | "*") {
-            return Ok(Self::Any);
-        }
-        if let Some((kind, value)) = text.split_once(':')
-            && let Some(identity) = typed(kind, value)
-        {
-            return identity.map_err(error);
-        }
-        if let Ok(ip) = text.parse::<IpAddr>() {
-            return Ok(Self::Ip(ip));
-        }
-        if let Some(digits) = text.strip_prefix("@#") {
-            let key = hexadecimal(digits).ok_or_else(|| error("not hexadecimal digits"))?;
-            return Ok(Self::KeyId(key));
-        }
-        if let Some(address) = text.strip_prefix("@@") {
-            return plain(address).map(Self::Email).map_err(error);
-        }
-        if let Some(name) = text.strip_prefix('@') {
-            return plain(name).map(Self::Fqdn).map_err(error);
-        }
-        if text.contains('=') {
-            return DistinguishedName::parse(text)
-                .map(Self::Dn)
-                .ok_or_else(|| error("not a distinguished name"));
-        }
-        let make = if text.contains('@') {
-            Self::Email
-        } else {
-            Self::Fqdn
-        };
-        plain(text).map(make).map_err(error)
+        notation::parse(text).map_err(|why| IdentityError::Text(text.to_owned(), why))
     }
-}
-
-/// Reads `kind:value`. Returns `None` if `kind` is no type, so that the start of an IPv6 address is not taken for a
-/// type.
-fn typed(kind: &str, value: &str) -> Option<Result<Identity, &'static str>> {
-    Some(match kind {
-        "ipv4" | "ipv6" => value
-            .parse::<IpAddr>()
-            .ok()
-            .filter(|ip| ip.is_ipv4() == (kind == "ipv4"))
-            .map(Identity::Ip)
-            .ok_or("not an address of that family"),
-        "fqdn" | "dns" => plain(value).map(Identity::Fqdn),
-        "email" | "rfc822" => plain(value).map(Identity::Email),
-        "dn" | "asn1dn" => DistinguishedName::parse(value)
-            .map(Identity::Dn)
-            .ok_or("not a distinguished name"),
-        "keyid" => match value.strip_prefix("0x") {
-            Some(digits) => hexadecimal(digits).ok_or("not hexadecimal digits"),
-            None if value.is_empty() => Err("empty"),
-            None => Ok(value.as_bytes().to_vec()),
-        }
-        .map(Identity::KeyId),
-        _ => return None,
-    })
-}
-
-fn plain(text: &str) -> Result<String, &'static str> {
-    if text.is_empty() {
-        return Err("empty");
-    }
-    if !text.chars().all(|c| c.is_ascii_graphic()) {
-        return Err("only printable ASCII without spaces is allowed");
-    }
-    Ok(text.to_owned())
 }
 
 impl std::fmt::Display for Identity {
@@ -260,18 +207,31 @@ impl std::fmt::Display for Identity {
         match self {
             Self::Any => f.write_str("%any"),
             Self::Ip(ip) => write!(f, "{ip}"),
-            Self::Fqdn(name) if ambiguous_name(name) => write!(f, "fqdn:{name}"),
+            Self::Fqdn(name) if ambiguous_name(name) => write_typed(f, "fqdn", name),
             Self::Fqdn(name) => f.write_str(name),
-            Self::Email(address) if ambiguous_address(address) => write!(f, "email:{address}"),
+            Self::Email(address) if ambiguous_address(address) => write_typed(f, "email", address),
             Self::Email(address) => f.write_str(address),
             Self::Dn(name) if name.to_string().contains('=') => write!(f, "{name}"),
             Self::Dn(name) => write!(f, "dn:{name}"),
             Self::KeyId(key) => {
                 f.write_str("@#")?;
-                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                write_hexadecimal(f, key)
             }
         }
     }
+}
+
+/// Writes a name behind its type. A number sign at the beginning would announce hexadecimal digits.
+fn write_typed(f: &mut std::fmt::Formatter<'_>, kind: &str, name: &str) -> std::fmt::Result {
+    if !name.starts_with('#') {
+        return write!(f, "{kind}:{name}");
+    }
+    write!(f, "{kind}:#")?;
+    write_hexadecimal(f, name.as_bytes())
+}
+
+fn write_hexadecimal(f: &mut std::fmt::Formatter<'_>, octets: &[u8]) -> std::fmt::Result {
+    octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
 }
 
 fn ambiguous_name(name: &str) -> bool {

@@ -10,7 +10,8 @@
 //!   AUTH payload. A raw key has no path, and [`PublicKey::check_auth`] does the same.
 //!
 //! - Revocation: [`RevocationStore`] has the CRLs and the answers of OCSP responders. [`RevocationPolicy`] says what an
-//!   unknown status means. [`StatusSource`] is a place where the status is to be had.
+//!   unknown status means. [`StatusSource`] is a place where the status is to be had. [`RevocationCache`] keeps what
+//!   such places give.
 //! - Groups: [`AttributeStore`] has the authorities whose attribute certificates prove that a peer is in a group, and
 //!   the [`AttributeCertificate`]s that need not be sent. [`PeerAttributes`] are those of a message.
 //!
@@ -26,9 +27,11 @@ mod attributes;
 mod certificate;
 mod credential;
 mod date;
+mod der;
 mod error;
 mod external_key;
 mod identity;
+mod limit;
 mod name;
 mod octets;
 mod oid;
@@ -37,7 +40,6 @@ mod public_key;
 mod revocation;
 mod rules;
 mod scheme;
-mod sets;
 mod signed;
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,7 @@ pub use attributes::{
 };
 pub use certificate::{Authorities, Certificate, PeerCertificates, VerifiedPeer};
 pub use credential::{CertificateUriBase, Credential};
+pub(crate) use date::unix_time;
 pub use error::{AttributeError, CredentialError, MembershipError, PeerAuthError};
 pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]
@@ -56,8 +59,8 @@ pub use identity::{Identity, IdentityError};
 pub use name::DistinguishedName;
 pub use public_key::PublicKey;
 pub use revocation::{
-    AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationPolicy,
-    RevocationStore, StatusSource,
+    AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationCache,
+    RevocationPolicy, RevocationStore, StatusKind, StatusSource,
 };
 pub use rules::{CertificatePolicy, CertificateRules, KeyPurposes, SchemeRules};
 pub use rustls_pki_types::UnixTime;

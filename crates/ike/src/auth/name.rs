@@ -1,16 +1,18 @@
 //! Distinguished names as swanctl.conf writes them, for example "C=CH, O=Example, CN=moon". Attributes are in the
 //! order of the encoding, which is the reverse of RFC 4514.
 
+use std::hash::{Hash, Hasher};
+
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{
     Any, Ia5StringRef, ObjectIdentifier, PrintableStringRef, SetOfVec, Utf8StringRef,
 };
-use x509_cert::der::{Decode, Encode, Tag, Tagged};
+use x509_cert::der::{Encode, Tag, Tagged};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
+use super::der::{ELEMENTS_MAX, decode};
 use super::octets::hexadecimal;
 use super::oid;
-use super::sets::{ELEMENTS_MAX, sets_are_small};
 
 /// Keywords with their attribute types. If a type has several keywords, the first one is printed.
 const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
@@ -107,10 +109,7 @@ impl DistinguishedName {
     /// an RDN without attributes, which X.501 clause 9.3 does not allow. The same holds for object identifiers that are
     /// too large to be read again. An RDN has 32 attributes at most.
     pub fn from_der(der: &[u8]) -> Option<Self> {
-        if !sets_are_small(der) {
-            return None;
-        }
-        let rdns = RdnSequence::from_der(der).ok()?;
+        let rdns: RdnSequence = decode(der).ok()?;
         let readable = |attribute: &AttributeTypeAndValue| {
             oid::parse(&oid::dotted(&attribute.oid)) == Some(attribute.oid)
         };
@@ -178,6 +177,12 @@ impl PartialEq for DistinguishedName {
 }
 
 impl Eq for DistinguishedName {}
+
+impl Hash for DistinguishedName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical.hash(state);
+    }
+}
 
 impl std::fmt::Display for DistinguishedName {
     /// Prints what [`DistinguishedName::parse`] reads back as an equal name.
@@ -300,7 +305,7 @@ fn attribute_value(oid: ObjectIdentifier, tokens: &[Token]) -> Option<Any> {
     let encoded = text
         .strip_prefix('#')
         .filter(|_| first.1)
-        .and_then(|digits| Any::from_der(&hexadecimal(digits)?).ok());
+        .and_then(|digits| decode::<Any>(&hexadecimal(digits)?).ok());
     encoded.or_else(|| string(oid, text))
 }
 

@@ -4,9 +4,10 @@ use aws_lc_rs::{digest, signature};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::{self, PemObject};
 use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::{Decode, Encode};
+use x509_cert::der::{Encode, Tag, Tagged};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::der::{self, decode};
 use super::error::{CredentialError, PeerAuthError};
 use super::identity::Identity;
 use super::oid;
@@ -29,9 +30,9 @@ impl PublicKey {
     /// The key of a file: a SubjectPublicKeyInfo in PEM or DER. Keys that cannot sign here are refused.
     pub fn from_file_content(content: &[u8]) -> Result<Self, CredentialError> {
         let parsed = match content.first() {
-            Some(&0x30) => SubjectPublicKeyInfoOwned::from_der(content),
+            Some(&0x30) => decode(content),
             _ => match SubjectPublicKeyInfoDer::from_pem_slice(content) {
-                Ok(der) => SubjectPublicKeyInfoOwned::from_der(&der),
+                Ok(der) => decode(&der),
                 Err(pem::Error::NoItemsFound) => return Err(CredentialError::NoPublicKey),
                 Err(error) => return Err(CredentialError::Pem(error.to_string())),
             },
@@ -45,7 +46,7 @@ impl PublicKey {
         }
     }
 
-    pub(super) fn new(spki: &SubjectPublicKeyInfoOwned) -> x509_cert::der::Result<Self> {
+    pub(super) fn new(spki: &SubjectPublicKeyInfoOwned) -> der::Result<Self> {
         const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
         const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
         const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
@@ -56,8 +57,11 @@ impl PublicKey {
         const ML_DSA_65: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.18");
         const ML_DSA_87: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.19");
         let algorithm = spki.algorithm.oid;
-        let curve =
-            || -> Option<ObjectIdentifier> { spki.algorithm.parameters.as_ref()?.decode_as().ok() };
+        let curve = || {
+            let parameters = spki.algorithm.parameters.as_ref()?;
+            let is_named = parameters.tag() == Tag::ObjectIdentifier;
+            is_named.then(|| ObjectIdentifier::from_bytes(parameters.value()).ok())?
+        };
         let kind = match algorithm {
             RSA => Some(KeyType::Rsa),
             ED25519 => Some(KeyType::Ed25519),
@@ -215,7 +219,7 @@ fn split_digital_signature(data: &[u8]) -> Result<(Scheme, &[u8]), PeerAuthError
 
 fn describe(identifier: &[u8]) -> String {
     use x509_cert::spki::AlgorithmIdentifierOwned;
-    match AlgorithmIdentifierOwned::from_der(identifier) {
+    match decode::<AlgorithmIdentifierOwned>(identifier) {
         Ok(algorithm) => oid::dotted(&algorithm.oid),
         Err(_) => "(malformed)".to_owned(),
     }

@@ -32,6 +32,7 @@ fn relaxed() -> Revocation<'static> {
     Revocation {
         policy: RevocationPolicy::Relaxed,
         store: &NOTHING_KNOWN,
+        asked: true,
     }
 }
 

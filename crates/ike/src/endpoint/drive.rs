@@ -1,5 +1,6 @@
 //! Commands, and the loop that drives the children towards what commands and the configuration want.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -139,30 +140,15 @@ impl Endpoint {
     fn end(&mut self, now: Instant, connection: &str, child: Option<&str>) -> usize {
         let ids = self.table.of_connection(connection);
         match child {
-            None => ids.iter().filter(|id| self.end_ike_sa(now, **id)).count(),
+            None => self.end_ike_sas(now, &ids),
             Some(name) => {
                 for id in &ids {
                     self.with(now, *id, |sa, ctx| sa.withdraw_child(ctx, name));
                 }
-                let children = self.children_named(&ids, name).into_iter();
-                children.filter(|id| self.end_child_sa(now, *id)).count()
+                let children = self.children_named(&ids, name);
+                self.end_child_sas(now, children)
             }
         }
-    }
-
-    fn end_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> bool {
-        let ended = self.with(now, ike_sa, |sa, ctx| {
-            sa.terminate(ctx, DownReason::Terminated)
-        });
-        ended == Some(true)
-    }
-
-    fn end_child_sa(&mut self, now: Instant, child: ChildSaId) -> bool {
-        let Some(ike_sa) = self.table.ike_sa_of(child) else {
-            return false;
-        };
-        let ended = self.with(now, ike_sa, |sa, ctx| sa.end_child(ctx, child));
-        ended == Some(true)
     }
 
     pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
@@ -226,8 +212,7 @@ impl Endpoint {
     pub fn terminate_all(&mut self, now: Instant) -> usize {
         self.goals = Goals::default();
         self.name_hold = NameHold::default();
-        let ids = self.table.ids();
-        let ended = ids.iter().filter(|id| self.end_ike_sa(now, **id)).count();
+        let ended = self.end_all();
         self.settle(now);
         ended
     }
@@ -323,9 +308,12 @@ impl Endpoint {
 
     /// Finds children that are wanted and have ended or were refused, and plans their next attempts.
     pub(super) fn look_for_missing(&mut self, now: Instant) {
+        // Many SAs of one child can end together.
+        let mut there = HashMap::new();
         for ended in self.goals.take_ended() {
             let (connection, child) = &ended.name;
-            if !self.is_child_there(connection, child) {
+            let is_there = there.entry(ended.name.clone());
+            if !*is_there.or_insert_with(|| self.is_child_there(connection, child)) {
                 self.goals.ended(now, &ended);
                 let jitter = self.host.random.fraction();
                 self.goals.missing(now, connection, child, jitter);

@@ -21,20 +21,37 @@ impl Endpoint {
     /// Carries out the effects that the IKE SAs have asked for, and what follows from them.
     pub(super) fn settle(&mut self, now: Instant) {
         loop {
-            while !self.effects.is_empty() {
-                for effect in std::mem::take(&mut self.effects) {
-                    self.apply(now, effect);
-                }
-            }
-            let Some(id) = self.pacing.next() else { break };
-            if self.with(now, id, |sa, ctx| sa.send_init(ctx)).is_none() {
-                self.pacing.forget(id);
+            self.apply_all(now);
+            self.tell_ends(now);
+            if self.effects.is_empty() {
+                break;
             }
         }
         while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {
             self.with(now, id, |sa, _| sa.forget());
         }
         self.look_for_missing(now);
+    }
+
+    fn apply_all(&mut self, now: Instant) {
+        loop {
+            while !self.effects.is_empty() {
+                for effect in std::mem::take(&mut self.effects) {
+                    self.apply(now, effect);
+                }
+            }
+            if let Some(id) = self.pacing.next() {
+                if self.with(now, id, |sa, ctx| sa.send_init(ctx)).is_none() {
+                    self.pacing.forget(id);
+                }
+                continue;
+            }
+            let own = self.host.runs_jobs;
+            let Some(job) = own.then(|| self.jobs.next(now)).flatten() else {
+                break;
+            };
+            self.finish_job(now, job.run(), Duration::ZERO);
+        }
     }
 
     fn apply(&mut self, now: Instant, effect: Effect) {
@@ -75,6 +92,14 @@ impl Endpoint {
             }
             Effect::HoldAuth { ike_sa } => {
                 self.auth_held.insert(ike_sa);
+            }
+            Effect::RefuseInit {
+                request,
+                error,
+                proven,
+            } => self.error(now, &request.received(), vec![error], proven),
+            Effect::JobDropped { ike_sa, ticket } => {
+                self.with(now, ike_sa, |sa, ctx| sa.job_dropped(ctx, ticket));
             }
             Effect::CheckLiveness { child } => self.check_liveness(now, child),
             Effect::ChildAbandoned { connection, child } => {

@@ -8,15 +8,23 @@ use std::time::{Duration, Instant};
 
 use crate::config::{AddressMatch, Config, Limits};
 use crate::event::IkeSaId;
+use crate::rate::{Due, Rate};
 use crate::refusal::Refusal;
 use crate::source_network::{SourceNetwork, prefix_lens};
 
 /// When there is no room, a half-open SA of this age gives way to a new one. A peer whose message was lost has
 /// retransmitted it by then.
 const YIELD_AGE: Duration = Duration::from_secs(5);
-/// A source may be refused in IKE_AUTH this many times as often as it may be half-open, while the refusals are
-/// remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
+/// A request for IKE_SA_INIT of this many bytes is short: all places may be taken by such.
+const SHORT_REQUEST: usize = 4096;
+/// A source that was refused in IKE_AUTH this many times as often as it may be half-open is served slowly, while the
+/// refusals are remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
+/// The rate at which such a source is served.
+const SLOW: Rate = Rate {
+    every: Duration::from_millis(100),
+    burst: 10,
+};
 
 /// The place that a new half-open SA gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +48,21 @@ enum Grain {
 /// Room for SAs of peers that nobody has authenticated. SAs are ordered by age, because their numbers count up.
 #[derive(Default)]
 struct Room {
-    occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
+    occupants: BTreeMap<IkeSaId, Occupant>,
+    /// Bytes of all occupants' messages.
+    bytes: usize,
     by_network: HashMap<SourceNetwork, BTreeSet<IkeSaId>>,
     /// The largest networks, by the number of their SAs.
     weights: BTreeSet<(usize, SourceNetwork)>,
     grain: Grain,
+}
+
+#[derive(Clone, Copy)]
+struct Occupant {
+    address: IpAddr,
+    since: Instant,
+    /// Bytes of the messages that are kept.
+    bytes: usize,
 }
 
 impl Room {
@@ -95,7 +113,7 @@ impl Room {
         let old = |id: &&IkeSaId| {
             self.occupants
                 .get(id)
-                .is_some_and(|(_, since)| now.saturating_duration_since(*since) >= YIELD_AGE)
+                .is_some_and(|one| now.saturating_duration_since(one.since) >= YIELD_AGE)
         };
         for network in self.networks(address) {
             if self.taken(&network) >= self.share(network, limits) {
@@ -127,8 +145,10 @@ impl Room {
         }
     }
 
-    fn enter(&mut self, now: Instant, id: IkeSaId, address: IpAddr) {
-        self.occupants.insert(id, (address, now));
+    fn enter(&mut self, id: IkeSaId, occupant: Occupant) {
+        let address = occupant.address;
+        self.bytes += occupant.bytes;
+        self.occupants.insert(id, occupant);
         for network in self.networks(address) {
             self.by_network.entry(network).or_default().insert(id);
         }
@@ -136,9 +156,10 @@ impl Room {
     }
 
     fn leave(&mut self, id: IkeSaId) -> bool {
-        let Some((address, _)) = self.occupants.remove(&id) else {
+        let Some(Occupant { address, bytes, .. }) = self.occupants.remove(&id) else {
             return false;
         };
+        self.bytes = self.bytes.saturating_sub(bytes);
         for network in self.networks(address) {
             if let Some(occupants) = self.by_network.get_mut(&network) {
                 occupants.remove(&id);
@@ -176,6 +197,8 @@ pub(super) struct HalfOpen {
     unconfigured: Room,
     /// SAs that were refused in IKE_AUTH. Their last responses are kept.
     refused: Room,
+    /// The sources that are served slowly. Few have enough of the room for that.
+    slow: HashMap<SourceNetwork, Due>,
 }
 
 impl HalfOpen {
@@ -211,38 +234,76 @@ impl HalfOpen {
     }
 
     pub(super) fn takes_unproven(&self, source: IpAddr, limits: &Limits) -> bool {
-        self.len() < limits.cookie_threshold && self.room(source).takes_unproven(source, limits)
+        self.len() < limits.cookie_threshold
+            && self.room(source).takes_unproven(source, limits)
+            && !self.is_slow(SourceNetwork::of_source(source), limits)
     }
 
-    /// For a sender that has proved its address, or need not do so.
-    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> HalfOpenPlace {
-        let refused = self.refused.taken(&SourceNetwork::of_source(source));
+    fn is_slow(&self, source: SourceNetwork, limits: &Limits) -> bool {
         let most = limits
             .half_open_per_source_max
             .saturating_mul(REFUSALS_PER_PLACE);
-        if refused >= most.max(1) {
-            return HalfOpenPlace::None(Refusal::RefusedPerSource);
+        self.refused.taken(&source) >= most.max(1)
+    }
+
+    /// Takes a turn of a source that has proved its address. Says whether there is one.
+    pub(super) fn take_turn(&mut self, now: Instant, source: IpAddr, limits: &Limits) -> bool {
+        let source = SourceNetwork::of_source(source);
+        if !self.is_slow(source, limits) {
+            self.slow.remove(&source);
+            return true;
+        }
+        if !self.slow.contains_key(&source) {
+            let mut slow = std::mem::take(&mut self.slow);
+            slow.retain(|source, _| self.is_slow(*source, limits));
+            self.slow = slow;
+        }
+        let due = self.slow.entry(source).or_default();
+        let allowed = SLOW.allows(now, *due);
+        if allowed {
+            SLOW.take(now, due);
+        }
+        allowed
+    }
+
+    /// For a sender that has proved its address, or need not do so. `len` is the length of its request.
+    pub(super) fn place(
+        &self,
+        now: Instant,
+        source: IpAddr,
+        len: usize,
+        limits: &Limits,
+    ) -> HalfOpenPlace {
+        if len > SHORT_REQUEST && self.room(source).bytes + len > limits.half_open_bytes_max {
+            return HalfOpenPlace::None(Refusal::HalfOpenBytes);
         }
         self.room(source).place(now, source, limits)
     }
 
-    /// Notes how far an SA has come. `None` means that its peer is authenticated, or that the SA is dropped.
+    /// Notes how far an SA has come, and how many bytes of its messages are kept. Without a stage, its peer is
+    /// authenticated, or the SA is dropped.
     pub(super) fn note(
         &mut self,
         now: Instant,
         id: IkeSaId,
         source: IpAddr,
-        stage: Option<HalfOpenStage>,
+        stage: Option<(HalfOpenStage, usize)>,
     ) {
         let _ = self.configured.leave(id) || self.unconfigured.leave(id) || self.refused.leave(id);
-        match stage {
-            Some(HalfOpenStage::HalfOpen) if self.is_configured(source) => {
-                self.configured.enter(now, id, source);
-            }
-            Some(HalfOpenStage::HalfOpen) => self.unconfigured.enter(now, id, source),
-            Some(HalfOpenStage::Refused) => self.refused.enter(now, id, source),
-            None => {}
-        }
+        let Some((stage, bytes)) = stage else {
+            return;
+        };
+        let room = match stage {
+            HalfOpenStage::HalfOpen if self.is_configured(source) => &mut self.configured,
+            HalfOpenStage::HalfOpen => &mut self.unconfigured,
+            HalfOpenStage::Refused => &mut self.refused,
+        };
+        let occupant = Occupant {
+            address: source,
+            since: now,
+            bytes,
+        };
+        room.enter(id, occupant);
     }
 
     /// A refused SA that is to be dropped, so that kept responses do not pile up.

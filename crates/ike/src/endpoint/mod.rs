@@ -3,6 +3,7 @@
 mod answers;
 mod drive;
 mod effects;
+mod ends;
 mod goals;
 mod half_open;
 mod name_hold;
@@ -16,7 +17,7 @@ mod table;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::claims::Claims;
 use crate::config::{Child, Config, Connection, RevocationStore};
@@ -25,11 +26,13 @@ use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
 use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
+use crate::jobs::{Job, JobDone, Jobs};
 use crate::rate::Due;
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
+use ends::Ends;
 use goals::Goals;
 use half_open::HalfOpen;
 use name_hold::NameHold;
@@ -64,11 +67,20 @@ pub enum CommandError {
     NeedsPacket(String),
 }
 
+/// Most IKE SAs whose timers are looked at in one call.
+const TIMERS_MAX: usize = 128;
+
 /// All IKE SAs of one gateway. It holds no socket and no clock.
 ///
 /// After every call that takes `now`, and only then, drain [`Endpoint::poll_event`], then
 /// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events come first: an SA must be
 /// able to receive before the message leaves that tells the peer to use it.
+///
+/// If [`Host::runs_jobs`] is not set, take a job with [`Endpoint::poll_job`] whenever a thread is free to run it, and
+/// bring it back with [`Endpoint::job_done`]. Which job is next is decided late, so take none in advance.
+///
+/// Much work at once is done in steps: a time-out that has passed already asks for the next step. In between the
+/// caller can bring other peers' datagrams.
 pub struct Endpoint {
     config: Config,
     /// Indices into the connections of `config`.
@@ -91,6 +103,8 @@ pub struct Endpoint {
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
     effects: Vec<Effect>,
+    jobs: Jobs,
+    ends: Ends,
     /// IKE SAs whose IKE_AUTH waits for the status of certificates, or for our own signature.
     auth_held: HashSet<IkeSaId>,
     last_id: u64,
@@ -129,6 +143,8 @@ impl Endpoint {
             transmits: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: Vec::new(),
+            jobs: Jobs::default(),
+            ends: Ends::default(),
             auth_held: HashSet::new(),
             last_id: 0,
         }
@@ -146,9 +162,11 @@ impl Endpoint {
     pub fn set_config(&mut self, config: Config) {
         self.by_name = index(&config);
         self.config = config;
+        self.jobs.reconfigure();
         let connections = &self.config.connections;
         let by_name = |name: &str| connections.get(*self.by_name.get(name)?);
-        self.table.reconfigure(by_name);
+        self.table
+            .reconfigure(by_name, |id| self.ends.is_terminated(id));
         self.goals.configure(by_name);
         self.claims.configure(&self.config);
         self.table.half_open.configure(&self.config);
@@ -157,6 +175,7 @@ impl Endpoint {
     /// Replaces the information about revocation, and decides on the peers that have waited for it.
     pub fn set_revocation(&mut self, now: Instant, store: Arc<RevocationStore>) {
         self.config.revocation = store;
+        self.jobs.reconfigure();
         self.resume_auth(now);
     }
 
@@ -185,7 +204,7 @@ impl Endpoint {
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        for id in self.table.due(now) {
+        for id in self.table.due(now, TIMERS_MAX) {
             self.with(now, id, |sa, ctx| sa.handle_timeout(ctx));
         }
         self.settle(now);
@@ -194,8 +213,30 @@ impl Endpoint {
         self.settle(now);
     }
 
+    /// The job that is to be done next.
+    pub fn poll_job(&mut self, now: Instant) -> Option<Job> {
+        self.jobs.next(now)
+    }
+
+    /// Takes the outcome of a job. `cost` is the time that it has taken a processor.
+    pub fn job_done(&mut self, now: Instant, done: JobDone, cost: Duration) {
+        self.finish_job(now, done, cost);
+        self.settle(now);
+    }
+
+    fn finish_job(&mut self, now: Instant, done: JobDone, cost: Duration) {
+        self.jobs.settle(now, done.ticket, cost);
+        self.with(now, done.ike_sa, |sa, ctx| {
+            sa.job_done(ctx, done.ticket, done.outcome);
+        });
+    }
+
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.ends.begin_step();
+        }
+        event
     }
 
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -204,7 +245,9 @@ impl Endpoint {
 
     pub fn poll_timeout(&self) -> Option<Instant> {
         let watch = self.address_watch.next_timeout();
-        [self.table.next_timeout(), self.goals.next_timeout(), watch]
+        let ends = self.ends.next_timeout();
+        let goals = self.goals.next_timeout();
+        [self.table.next_timeout(), goals, watch, ends]
             .into_iter()
             .flatten()
             .min()
@@ -315,6 +358,12 @@ impl Endpoint {
         snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
     }
 
+    /// The identity of the peer of a child SA.
+    pub fn peer_of(&self, child: ChildSaId) -> Option<&crate::config::Identity> {
+        let peer = self.table.peer_of(self.table.ike_sa_of(child)?)?;
+        Some(peer.remote())
+    }
+
     pub fn counters(&self) -> &IkeCounters {
         &self.counters
     }
@@ -368,8 +417,11 @@ impl Endpoint {
             wall_clock: wall_clock + now.saturating_duration_since(at),
             config: &self.config,
             random: &mut *self.host.random,
-            key_exchange: &mut *self.host.key_exchange,
+            key_exchange: &self.host.key_exchange,
+            jobs: &mut self.jobs,
+            prepared: None,
             spis: &mut *self.host.spis,
+            policies: &mut *self.host.policies,
             events: &mut self.events,
             transmits: &mut self.transmits,
             counters: &mut self.counters,
@@ -380,6 +432,7 @@ impl Endpoint {
             report_limit: &mut self.report_limit,
             claims: &mut self.claims,
             effects: &mut self.effects,
+            ends: self.ends.queue(),
         };
         f(&mut ctx)
     }
@@ -413,6 +466,11 @@ impl Endpoint {
             }
         }
         self.pacing.note(id, sa.common.remote.ip(), sa.connecting());
+        if !sa.phase.awaits_job()
+            && let Some(ticket) = sa.common.job.take()
+        {
+            self.jobs.cancel(ticket);
+        }
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }

@@ -4,16 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use esplanade_crypto::iana::Group;
+
 use super::Endpoint;
 use super::half_open::HalfOpenPlace;
 use crate::config::{AddressMatch, Connection};
 use crate::crash_token;
 use crate::exchange::{
-    InitPayloads, PeerTraits, RefusalDetails, candidates, init_refusal, respond,
+    InitPayloads, PeerTraits, RefusalDetails, candidates, choose_init, init_refusal,
 };
 use crate::id::IkeSaId;
+use crate::jobs::Payer;
 use crate::rate::Rate;
 use crate::refusal::Refusal;
+use crate::sa::IkeSa;
 use crate::suite::Role;
 use crate::transport::{ReceivedMessage, ike_message};
 use crate::wire::{
@@ -146,7 +150,7 @@ impl Endpoint {
         self.error(now, received, vec![error], false);
     }
 
-    fn error(
+    pub(super) fn error(
         &mut self,
         now: Instant,
         received: &ReceivedMessage<'_>,
@@ -361,7 +365,7 @@ impl Endpoint {
                 admission.proven.is_some(),
             );
         }
-        self.respond(now, received, admission, &candidates, &message, &theirs);
+        self.begin(now, received, admission, &candidates, &message, &theirs);
     }
 
     /// Says whether there is room for another half-open SA. Under load, and when no error notify could be sent, the
@@ -379,17 +383,26 @@ impl Endpoint {
             self.counters.count(Refusal::IkeSaLimit);
             return None;
         }
-        let instead = match self.table.half_open.place(now, source, &limits) {
-            HalfOpenPlace::Free => None,
-            HalfOpenPlace::Instead(other) => Some(other),
-            HalfOpenPlace::None(refusal) => {
-                self.counters.count(refusal);
-                return None;
-            }
-        };
+        let instead =
+            match self
+                .table
+                .half_open
+                .place(now, source, received.datagram.len(), &limits)
+            {
+                HalfOpenPlace::Free => None,
+                HalfOpenPlace::Instead(other) => Some(other),
+                HalfOpenPlace::None(refusal) => {
+                    self.counters.count(refusal);
+                    return None;
+                }
+            };
         let errors = limits.error_notifies_per_second;
+        let known = self.table.half_open.is_configured(source);
+        let payer = Payer::unproven(source, known);
+        let method = Group::from_number(theirs.key_exchange.method);
         if self.table.half_open.takes_unproven(source, &limits)
             && self.answers.has_left(now, source, errors)
+            && !self.jobs.wants_proof(now, method, payer)
         {
             let proven = None;
             return Some(Admission { proven, instead });
@@ -404,6 +417,10 @@ impl Endpoint {
                 .verify(now, random, cookie, theirs.nonce, source, spi)
         });
         if valid == Some(true) {
+            if !self.table.half_open.take_turn(now, source, &limits) {
+                self.counters.count(Refusal::RefusedPerSource);
+                return None;
+            }
             let proven = Some(source);
             return Some(Admission { proven, instead });
         }
@@ -423,7 +440,8 @@ impl Endpoint {
         None
     }
 
-    fn respond(
+    /// Begins an IKE SA for a request that can be granted.
+    fn begin(
         &mut self,
         now: Instant,
         received: &ReceivedMessage<'_>,
@@ -432,16 +450,8 @@ impl Endpoint {
         message: &Message,
         theirs: &InitPayloads<'_>,
     ) {
-        match self.in_context(now, |ctx| {
-            respond(ctx, candidates, received, message, theirs)
-        }) {
-            Ok(sa) => {
-                if let Some(other) = admission.instead {
-                    self.counters.half_open_dropped += 1;
-                    self.with(now, other, |sa, _| sa.forget());
-                }
-                self.insert(now, Box::new(sa), Some(received.remote));
-            }
+        let choice = match choose_init(&*self.host.key_exchange, candidates, theirs) {
+            Ok(choice) => choice,
             Err(reply) => {
                 let refusal = reply.refusal;
                 let payload = reply.into_payload(&mut self.counters);
@@ -454,8 +464,28 @@ impl Endpoint {
                         });
                     });
                 }
-                self.error(now, received, vec![payload], admission.proven.is_some());
+                let proven = admission.proven.is_some();
+                return self.error(now, received, vec![payload], proven);
             }
+        };
+        let source = received.remote.ip();
+        let network = Payer::unproven(source, self.table.half_open.is_configured(source));
+        // Whoever gets through IKE_SA_INIT receives at its address.
+        let proven = admission.proven.is_some();
+        let first = match proven {
+            true => network,
+            false => Payer::nobody(),
+        };
+        let begun = self.in_context(now, |ctx| {
+            let payers = (first, network);
+            IkeSa::receive_init(ctx, choice, (received, message), theirs, payers, proven)
+        });
+        // The peer repeats its request.
+        let Ok(sa) = begun else { return };
+        if let Some(other) = admission.instead {
+            self.counters.half_open_dropped += 1;
+            self.with(now, other, |sa, _| sa.forget());
         }
+        self.insert(now, Box::new(sa), Some(received.remote));
     }
 }

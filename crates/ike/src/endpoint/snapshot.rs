@@ -1,6 +1,7 @@
 //! The status of IKE SAs and of configured children.
 
 use super::Endpoint;
+use crate::id::{ChildSaId, IkeSaId};
 use crate::sa::{ChildRequest, ChildSa, ChildState, Established, IkeSa, Phase};
 use crate::status::{
     ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
@@ -45,13 +46,42 @@ impl Endpoint {
     }
 }
 
-/// Returns the status of an IKE SA. Returns `None` if only the last response of the SA is kept.
-pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
-    let state = match &sa.phase {
+impl Endpoint {
+    /// The state of every IKE SA, oldest first, without those of which only the last response is kept.
+    pub fn states(&self) -> impl Iterator<Item = IkeSaState> {
+        self.table.iter().filter_map(ike_sa_state)
+    }
+
+    /// The state of an IKE SA, or `None` if there is no such SA.
+    pub fn state_of(&self, id: IkeSaId) -> Option<IkeSaState> {
+        ike_sa_state(self.table.get(id)?)
+    }
+
+    /// The state of a child SA, or `None` if there is no such SA.
+    pub fn child_state_of(&self, id: ChildSaId) -> Option<ChildSaState> {
+        let sa = self.table.get(self.table.ike_sa_of(id)?)?;
+        Some(child_state(sa.established()?.child(id)?))
+    }
+
+    /// Tells whether an IKE SA of the connection is established, and has the child if one is named.
+    pub fn is_established(&self, connection: &str, child: Option<&str>) -> bool {
+        let ids = self.table.of_connection(connection).into_iter();
+        let mut established = ids.filter_map(|id| self.table.get(id)?.established());
+        established.any(|state| {
+            let mut children = state.children.iter();
+            child.is_none_or(|name| children.any(|child| child.config.name == name))
+        })
+    }
+}
+
+fn ike_sa_state(sa: &IkeSa) -> Option<IkeSaState> {
+    Some(match &sa.phase {
         _ if sa.ending().is_some() => IkeSaState::Deleting,
-        Phase::InitSent(_) | Phase::InitResponded(_) | Phase::AuthDue(_) | Phase::AuthSent(_) => {
-            IkeSaState::Connecting
-        }
+        Phase::InitSent(_)
+        | Phase::InitReceived(_)
+        | Phase::InitResponded(_)
+        | Phase::AuthDue(_)
+        | Phase::AuthSent(_) => IkeSaState::Connecting,
         Phase::Established(state) if state.is_rekeying_ike() || sa.common.suspended => {
             IkeSaState::Rekeying
         }
@@ -59,7 +89,21 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         Phase::Rekeyed(_) => IkeSaState::Rekeyed,
         Phase::Closing(_) => IkeSaState::Deleting,
         Phase::Gone(_) | Phase::Closed => return None,
-    };
+    })
+}
+
+fn child_state(child: &ChildSa) -> ChildSaState {
+    match child.state {
+        ChildState::Installed => ChildSaState::Installed,
+        ChildState::Rekeying => ChildSaState::Rekeying,
+        ChildState::Rekeyed => ChildSaState::Rekeyed,
+        ChildState::Deleting => ChildSaState::Deleting,
+    }
+}
+
+/// Returns the status of an IKE SA. Returns `None` if only the last response of the SA is kept.
+pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
+    let state = ike_sa_state(sa)?;
     let up = sa.established();
     Some(IkeSaStatus {
         id: sa.common.id,
@@ -104,12 +148,7 @@ fn child(sa: &IkeSa, child: &ChildSa) -> ChildSaStatus {
     ChildSaStatus {
         id: child.id,
         name: child.config.name.clone(),
-        state: match child.state {
-            ChildState::Installed => ChildSaState::Installed,
-            ChildState::Rekeying => ChildSaState::Rekeying,
-            ChildState::Rekeyed => ChildSaState::Rekeyed,
-            ChildState::Deleting => ChildSaState::Deleting,
-        },
+        state: child_state(child),
         mode: child.mode,
         spi_in: child.spi_in,
         spi_out: child.spi_out,

@@ -23,11 +23,11 @@ pub(super) struct IkeSaTable {
     by_spi: HashMap<u64, IkeSaId>,
     /// Responder SAs by the source of their IKE_SA_INIT request and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
-    by_connection: HashMap<String, Vec<IkeSaId>>,
+    by_connection: HashMap<String, BTreeSet<IkeSaId>>,
     /// Established SAs by peer.
-    peers: HashMap<PeerKey, Vec<IkeSaId>>,
+    peers: HashMap<PeerKey, BTreeSet<IkeSaId>>,
     /// Established SAs by the peer's address.
-    by_remote: HashMap<IpAddr, Vec<IkeSaId>>,
+    by_remote: HashMap<IpAddr, BTreeSet<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
@@ -39,20 +39,21 @@ struct IkeSaEntry {
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
-    half_open: Option<HalfOpenStage>,
+    /// With the bytes that are kept.
+    half_open: Option<(HalfOpenStage, usize)>,
     connection: String,
     peer: Option<PeerKey>,
     remote: Option<IpAddr>,
     timer: Option<Instant>,
 }
 
-fn unlist<K, Q>(lists: &mut HashMap<K, Vec<IkeSaId>>, key: &Q, id: IkeSaId)
+fn unlist<K, Q>(lists: &mut HashMap<K, BTreeSet<IkeSaId>>, key: &Q, id: IkeSaId)
 where
     K: Borrow<Q> + Hash + Eq,
     Q: Hash + Eq + ?Sized,
 {
     if let Some(list) = lists.get_mut(key) {
-        list.retain(|listed| *listed != id);
+        list.remove(&id);
         if list.is_empty() {
             lists.remove(key);
         }
@@ -62,9 +63,18 @@ where
 /// Returns how far an SA's peer has come, while nobody has authenticated the peer.
 fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
     match &sa.phase {
-        Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
+        Phase::InitReceived(_) | Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
         Phase::Gone(gone) if gone.unauthenticated => Some(HalfOpenStage::Refused),
         _ => None,
+    }
+}
+
+/// Returns how many bytes of IKE_SA_INIT a half-open SA keeps.
+fn kept_bytes(sa: &IkeSa) -> usize {
+    match &sa.phase {
+        Phase::InitReceived(state) => state.held.len(),
+        Phase::InitResponded(state) => state.init.request.len() + state.init.response.len(),
+        _ => 0,
     }
 }
 
@@ -84,11 +94,11 @@ impl IkeSaTable {
         &self.by_spi
     }
 
-    pub(super) fn peers(&self) -> &HashMap<PeerKey, Vec<IkeSaId>> {
+    pub(super) fn peers(&self) -> &HashMap<PeerKey, BTreeSet<IkeSaId>> {
         &self.peers
     }
 
-    pub(super) fn by_remote(&self) -> &HashMap<IpAddr, Vec<IkeSaId>> {
+    pub(super) fn by_remote(&self) -> &HashMap<IpAddr, BTreeSet<IkeSaId>> {
         &self.by_remote
     }
 
@@ -108,13 +118,14 @@ impl IkeSaTable {
     pub(super) fn reconfigure<'a>(
         &mut self,
         by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>,
+        will_end: impl Fn(IkeSaId) -> bool,
     ) {
         for sa in self
             .entries
             .values_mut()
             .filter_map(|entry| entry.sa.as_mut())
         {
-            let lives = !matches!(sa.phase, Phase::Closing(_) | Phase::Gone(_));
+            let lives = !sa.has_ended() && !will_end(sa.common.id);
             if let Some(connection) = by_name(&sa.common.connection.name)
                 && lives
                 && sa.ending().is_none()
@@ -131,10 +142,6 @@ impl IkeSaTable {
         entries.filter_map(|entry| entry.sa.as_deref_mut())
     }
 
-    pub(super) fn ids(&self) -> Vec<IkeSaId> {
-        self.entries.keys().copied().collect()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &IkeSa> {
         self.entries
             .values()
@@ -142,15 +149,18 @@ impl IkeSaTable {
     }
 
     pub(super) fn of_connection(&self, name: &str) -> Vec<IkeSaId> {
-        self.by_connection.get(name).cloned().unwrap_or_default()
+        let ids = self.by_connection.get(name).into_iter();
+        ids.flatten().copied().collect()
     }
 
     pub(super) fn of_peer(&self, key: &PeerKey) -> Vec<IkeSaId> {
-        self.peers.get(key).cloned().unwrap_or_default()
+        let ids = self.peers.get(key).into_iter();
+        ids.flatten().copied().collect()
     }
 
     pub(super) fn of_remote(&self, remote: IpAddr) -> Vec<IkeSaId> {
-        self.by_remote.get(&remote).cloned().unwrap_or_default()
+        let ids = self.by_remote.get(&remote).into_iter();
+        ids.flatten().copied().collect()
     }
 
     pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&PeerKey> {
@@ -196,7 +206,7 @@ impl IkeSaTable {
         self.by_connection
             .entry(connection.clone())
             .or_default()
-            .push(id);
+            .insert(id);
         let entry = IkeSaEntry {
             spi: sa.common.own_spi(),
             sa: None,
@@ -221,7 +231,7 @@ impl IkeSaTable {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
-        let half_open = stage(&sa);
+        let half_open = stage(&sa).map(|stage| (stage, kept_bytes(&sa)));
         if entry.half_open != half_open {
             // The source of IKE_SA_INIT counts. IKE_AUTH can come from another address behind a NAT, and nobody has
             // shown that it receives there.
@@ -237,7 +247,7 @@ impl IkeSaTable {
                 unlist(&mut self.peers, key, id);
             }
             if let Some(key) = peer {
-                self.peers.entry(key.clone()).or_default().push(id);
+                self.peers.entry(key.clone()).or_default().insert(id);
             }
             entry.peer = peer.cloned();
         }
@@ -247,7 +257,7 @@ impl IkeSaTable {
                 unlist(&mut self.by_remote, &before, id);
             }
             if let Some(remote) = remote {
-                self.by_remote.entry(remote).or_default().push(id);
+                self.by_remote.entry(remote).or_default().insert(id);
             }
             entry.remote = remote;
         }
@@ -257,7 +267,7 @@ impl IkeSaTable {
             self.by_connection
                 .entry(entry.connection.clone())
                 .or_default()
-                .push(id);
+                .insert(id);
         }
         if let Some(timer) = entry.timer.take() {
             self.timers.remove(&(timer, id));
@@ -282,10 +292,12 @@ impl IkeSaTable {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn due(&self, now: Instant) -> Vec<IkeSaId> {
+    /// The SAs whose timers are due, `most` at a time.
+    pub(super) fn due(&self, now: Instant, most: usize) -> Vec<IkeSaId> {
         self.timers
             .iter()
             .take_while(|(at, _)| *at <= now)
+            .take(most)
             .map(|(_, id)| *id)
             .collect()
     }

@@ -2,19 +2,16 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use crate::auth::{
-    AttributeTerms, CredentialError, PeerAttributes, PeerAuthError, PeerCertificates, Revocation,
-    RevocationStore, UnixTime, VerifiedPeer,
-};
+use crate::auth::{PeerAuthError, RevocationStore, unix_time};
 use crate::config::{
-    self, AttributeStore, Authorities, CertificateRules, CertificateUriBase, Connection,
-    Credential, GroupName, Identity, LocalMethod, PublicKey, RemoteMethod, SchemeRules, SendCert,
-    StatusSource,
+    self, CertificateUriBase, Connection, Credential, Identity, LocalMethod, RemoteMethod,
+    SendCert, StatusSource,
 };
 use crate::failure::AuthFailure;
-use crate::sa::InitTranscript;
+use crate::jobs::{AuthenticatedPeer, ProofCheck, SignedAuth, Signing, Work};
+use crate::sa::{Context, InitTranscript};
 use crate::suite::{IkeSaKeys, Role, Secret};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, Id, Payload};
 
@@ -30,11 +27,6 @@ pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
     }
 }
 
-pub(super) fn unix_time(time: SystemTime) -> UnixTime {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    UnixTime::since_unix_epoch(since.unwrap_or(Duration::ZERO))
-}
-
 /// The peer that a pre-shared key is looked up for.
 #[derive(Clone, Copy)]
 pub(super) enum PskPeer<'a> {
@@ -44,90 +36,59 @@ pub(super) enum PskPeer<'a> {
     MayBe(&'a Identity),
 }
 
-/// The outcome of one round of IKE_AUTH. A pre-shared key and a signature need one round. A method with several rounds,
-/// such as EAP (RFC 7296 §2.16), adds an outcome that goes on with another request.
-pub(super) enum RoundOutcome {
-    Authenticated(AuthenticatedPeer),
-}
-
-/// A peer that has proved its identity. Only an [`Authenticator`] makes one.
-pub(super) struct AuthenticatedPeer {
-    identity: Identity,
-    groups: Vec<GroupName>,
-}
-
-impl AuthenticatedPeer {
-    /// Returns the identity, and the groups of the connection that the peer is in.
-    pub(super) fn into_parts(self) -> (Identity, Vec<GroupName>) {
-        (self.identity, self.groups)
-    }
-}
-
 /// Connections with pre-shared keys on which one proof is tried.
-const PSKS_MAX: usize = 16;
-/// Public keys that the configuration has, and with which the signature of one proof is tried.
-const KEYS_MAX: usize = 16;
+pub(super) const PSKS_MAX: usize = 16;
 
-/// The payloads of a message that prove the peer's identity. A responder tries them on several connections, and the
-/// proof bounds the work of all tries.
-pub(super) struct Proof<'a> {
-    auth: &'a Auth,
-    /// The octets that the peer has signed.
-    octets: Vec<u8>,
-    certificates: PeerCertificates,
-    attributes: PeerAttributes,
-    /// The SubjectPublicKeyInfo that the peer sends instead of certificates (RFC 7670 §3).
-    raw_key: Option<&'a [u8]>,
-    /// The outcome for the key of the peer's own certificate, without `legacy` and with it.
-    signature: [Option<Result<(), PeerAuthError>>; 2],
-    psks_left: usize,
-    keys_left: usize,
+/// Why IKE_AUTH does not go on.
+pub(super) enum Undecided {
+    /// A job is to be done first.
+    Needs(Work),
+    Failed(AuthFailure),
 }
 
-impl<'a> Proof<'a> {
-    pub(super) fn new(auth: &'a Auth, certificates: &[&'a Cert], octets: Vec<u8>) -> Self {
-        Self {
-            auth,
-            octets,
-            certificates: PeerCertificates::new(certificates),
-            attributes: PeerAttributes::new(certificates),
-            raw_key: certificates
-                .iter()
-                .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
-                .map(|cert| cert.data.as_slice()),
-            signature: [None, None],
-            psks_left: PSKS_MAX,
-            keys_left: KEYS_MAX,
-        }
+impl From<AuthFailure> for Undecided {
+    fn from(failure: AuthFailure) -> Self {
+        Self::Failed(failure)
     }
+}
 
-    /// Says whether the proof is of the kind that a connection asks for.
-    pub(super) fn has_method_of(&self, expected: &RemoteMethod) -> bool {
-        let is_psk = self.auth.method == AuthMethod::SHARED_KEY;
-        is_psk == matches!(expected, RemoteMethod::Psk)
+impl From<PeerAuthError> for Undecided {
+    fn from(error: PeerAuthError) -> Self {
+        Self::Failed(AuthFailure::Certificate(Box::new(error)))
     }
+}
 
-    /// Checks the signature with the key of the peer's own certificate. It is the first one for every connection.
-    fn check_signature(&mut self, peer: &VerifiedPeer, legacy: bool) -> Result<(), PeerAuthError> {
-        let (auth, octets) = (self.auth, &self.octets);
-        self.signature[usize::from(legacy)]
-            .get_or_insert_with(|| peer.check_auth(auth, octets, legacy))
-            .clone()
-    }
+/// Says whether the proof is of the kind that a connection asks for.
+pub(super) fn is_of_method(auth: &Auth, expected: &RemoteMethod) -> bool {
+    let is_psk = auth.method == AuthMethod::SHARED_KEY;
+    is_psk == matches!(expected, RemoteMethod::Psk)
+}
 
-    /// Checks the signature with a key that the configuration has.
-    fn check_known_key(&mut self, key: &PublicKey, legacy: bool) -> Result<(), PeerAuthError> {
-        let left = self.keys_left.checked_sub(1);
-        self.keys_left = left.ok_or(PeerAuthError::TooManyKeys)?;
-        key.check_auth(self.auth, &self.octets, legacy)
-    }
+/// The check of a signature and of the certificates with it. `candidates` take signatures, and have our own identities.
+pub(super) fn proof_check(
+    ctx: &Context<'_>,
+    candidates: Vec<(Arc<Connection>, Identity)>,
+    identity: Identity,
+    (auth, certificates, octets): (&Auth, &[&Cert], Vec<u8>),
+    refuses_own_identity: bool,
+) -> Work {
+    Work::Check(Box::new(ProofCheck {
+        candidates,
+        identity,
+        auth: auth.clone(),
+        certificates: certificates.iter().copied().cloned().collect(),
+        octets,
+        revocation: ctx.config.revocation.clone(),
+        attributes: ctx.config.attributes.clone(),
+        wall_clock: ctx.wall_clock,
+        refuses_own_identity,
+    }))
 }
 
 /// Authenticates both ends of one IKE SA, under one connection.
 pub(super) struct Authenticator<'a> {
     pub(super) secrets: &'a [config::Secret],
     pub(super) revocation: &'a RevocationStore,
-    pub(super) attributes: &'a AttributeStore,
     /// For the validity of certificates.
     pub(super) wall_clock: SystemTime,
     pub(super) connection: &'a Connection,
@@ -139,165 +100,32 @@ pub(super) struct Authenticator<'a> {
 }
 
 impl Authenticator<'_> {
-    /// Takes the peer's next proof. `identity` is what its ID payload says.
-    pub(super) fn round(
-        &self,
-        identity: Identity,
-        proof: &mut Proof<'_>,
-    ) -> Result<RoundOutcome, AuthFailure> {
-        let mut groups = Vec::new();
-        match &self.connection.remote.method {
-            RemoteMethod::Psk => {
-                if proof.auth.method != AuthMethod::SHARED_KEY {
-                    return Err(AuthFailure::NotPsk(proof.auth.method));
-                }
-                let left = proof.psks_left.checked_sub(1);
-                proof.psks_left = left.ok_or(AuthFailure::TooManyPsks)?;
-                let psk = self.psk(PskPeer::Is(&identity))?;
-                let expected = self.keys.psk_auth(psk, &proof.octets);
-                if expected != Secret::from(proof.auth.data.as_slice()) {
-                    return Err(AuthFailure::PskMismatch);
-                }
-            }
-            RemoteMethod::Certificate {
-                authorities,
-                pinned,
-                rules,
-                revocation,
-            } => {
-                let revocation = Revocation {
-                    policy: *revocation,
-                    store: self.revocation,
-                };
-                let peer = self
-                    .check_certificate(&identity, proof, (authorities, pinned, rules), &revocation)
-                    .and_then(|peer| {
-                        groups = self.memberships(&peer, proof, &rules.groups, revocation)?;
-                        peer.check_status()
-                    });
-                peer.map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
-            }
-            RemoteMethod::PublicKey { keys, signatures } => {
-                self.check_public_key(&identity, proof, keys, signatures)
-                    .map_err(|error| AuthFailure::Certificate(Box::new(error)))?;
-            }
-        }
-        let peer = AuthenticatedPeer { identity, groups };
-        Ok(RoundOutcome::Authenticated(peer))
-    }
-
-    /// Returns those of the groups that the peer is in. There must be one, if there are groups.
-    fn memberships(
-        &self,
-        peer: &VerifiedPeer,
-        proof: &mut Proof<'_>,
-        wanted: &[GroupName],
-        revocation: Revocation<'_>,
-    ) -> Result<Vec<GroupName>, PeerAuthError> {
-        if wanted.is_empty() {
-            return Ok(Vec::new());
-        }
-        let own = match &self.connection.local.method {
-            LocalMethod::Signature(credentials) => credentials.as_slice(),
-            LocalMethod::Psk => &[],
-        };
-        let certifies = |own: &Arc<Credential>, name: &Identity| {
-            own.chain().first().is_some_and(|own| own.names(name))
-        };
-        let is_ours =
-            |name: &Identity| name == self.local_id || own.iter().any(|own| certifies(own, name));
-        let terms = AttributeTerms {
-            now: unix_time(self.wall_clock),
-            revocation,
-            is_ours: &is_ours,
-        };
-        let sent = &mut proof.attributes;
-        let holder = peer.certificate();
-        self.attributes.memberships(sent, holder, wanted, &terms)
-    }
-
-    /// Checks a certificate and the signature with its key. The status of the certificates is left to be checked.
-    fn check_certificate(
+    /// Checks the peer's pre-shared key, or says why there is none to check. `identity` is what its ID payload says, and
+    /// `octets` are what it has signed. `left` is the number of further keys that may be tried.
+    pub(super) fn check_psk(
         &self,
         identity: &Identity,
-        proof: &mut Proof<'_>,
-        (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
-        revocation: &Revocation<'_>,
-    ) -> Result<VerifiedPeer, PeerAuthError> {
-        if proof.auth.method == AuthMethod::SHARED_KEY {
-            return Err(PeerAuthError::Method(proof.auth.method));
-        }
-        let now = unix_time(self.wall_clock);
-        let verify = |sent: &mut PeerCertificates| {
-            let checked = authorities.verify(sent, identity, now, rules, revocation);
-            match checked {
-                Err(PeerAuthError::UnknownIssuer)
-                    if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
-                {
-                    sent.verify_alone(identity, now, rules, revocation)
-                }
-                checked => checked,
-            }
-        };
-        if proof.certificates.are_missing() && !pinned.is_empty() {
-            let pin = self.find_unsent(identity, proof, pinned)?;
-            let mut known = PeerCertificates::known(pin, pinned);
-            let peer = verify(&mut known)?;
-            peer.check_scheme(proof.auth, &rules.signatures)?;
-            return Ok(peer);
-        }
-        let peer = verify(&mut proof.certificates)?;
-        if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
-            return Err(PeerAuthError::NotPinned);
-        }
-        peer.check_scheme(proof.auth, &rules.signatures)?;
-        proof.check_signature(&peer, self.connection.legacy)?;
-        Ok(peer)
-    }
-
-    /// Finds the certificate of a peer that sends none, by its signature.
-    fn find_unsent<'c>(
-        &self,
-        identity: &Identity,
-        proof: &mut Proof<'_>,
-        pinned: &'c [config::Certificate],
-    ) -> Result<&'c config::Certificate, PeerAuthError> {
-        let mut failure = PeerAuthError::NoCertificate;
-        for pin in pinned.iter().filter(|pin| pin.names(identity)) {
-            match proof.check_known_key(pin.public_key(), self.connection.legacy) {
-                Ok(()) => return Ok(pin),
-                Err(error) => failure = error,
+        auth: &Auth,
+        octets: &[u8],
+        left: &mut usize,
+    ) -> Result<AuthenticatedPeer, AuthFailure> {
+        match (&self.connection.remote.method, auth.method) {
+            (RemoteMethod::Psk, AuthMethod::SHARED_KEY) => {}
+            (RemoteMethod::Psk, other) => return Err(AuthFailure::NotPsk(other)),
+            (_, other) => {
+                let error = PeerAuthError::Method(other);
+                return Err(AuthFailure::Certificate(Box::new(error)));
             }
         }
-        Err(failure)
-    }
-
-    /// Checks a signature with a key that the configuration has for the peer. CERT payloads with certificates say
-    /// nothing about it.
-    fn check_public_key(
-        &self,
-        identity: &Identity,
-        proof: &mut Proof<'_>,
-        keys: &[PublicKey],
-        signatures: &SchemeRules,
-    ) -> Result<(), PeerAuthError> {
-        let sent = proof.raw_key;
-        let mut failure = PeerAuthError::UnknownKey;
-        for key in keys
-            .iter()
-            .filter(|key| sent.is_none_or(|sent| sent == key.der()))
-        {
-            let checked = proof
-                .check_known_key(key, self.connection.legacy)
-                .and_then(|()| key.check_scheme(proof.auth, signatures));
-            match checked {
-                Ok(()) if self.connection.remote.id != Identity::Any => return Ok(()),
-                Ok(()) if *identity == key.identity() => return Ok(()),
-                Ok(()) => failure = PeerAuthError::NotKeyIdentity(identity.clone()),
-                Err(error) => failure = error,
-            }
+        *left = left.checked_sub(1).ok_or(AuthFailure::TooManyPsks)?;
+        let psk = self.psk(PskPeer::Is(identity))?;
+        match self.keys.psk_auth(psk, octets) == Secret::from(auth.data.as_slice()) {
+            true => Ok(AuthenticatedPeer {
+                identity: identity.clone(),
+                groups: Vec::new(),
+            }),
+            false => Err(AuthFailure::PskMismatch),
         }
-        Err(failure)
     }
 
     fn is_asked_for_ocsp<'c>(&self, mut certreqs: impl Iterator<Item = &'c CertReq>) -> bool {
@@ -322,14 +150,15 @@ impl Authenticator<'_> {
 
     /// Returns our proof: the certificates, and the AUTH payload over our ID payload `id`. `certreqs` are the peer's. A
     /// responder first asks for the status of its certificates, if the peer wants it. The peer fetches certificates that
-    /// are at `uri_bases`.
+    /// are at `uri_bases`. `signed` is our signature, if a job has made it.
     pub(super) fn prove(
         &self,
         id: &Id,
         peer: PskPeer<'_>,
         certreqs: &[&CertReq],
         uri_bases: &[CertificateUriBase],
-    ) -> Result<(Vec<Payload>, Payload), AuthFailure> {
+        signed: Option<SignedAuth>,
+    ) -> Result<(Vec<Payload>, Payload), Undecided> {
         let octets = self.init.signed_octets(self.keys, self.role, id);
         match &self.connection.local.method {
             LocalMethod::Psk => {
@@ -341,9 +170,14 @@ impl Authenticator<'_> {
                 Ok((Vec::new(), Payload::Auth(auth)))
             }
             LocalMethod::Signature(credentials) => {
-                let (credential, auth) = self
-                    .sign(credentials, certreqs, &octets)
-                    .map_err(|error| AuthFailure::Credential(Box::new(error)))?;
+                let signing = || self.signing(credentials, certreqs, octets);
+                let signed = match signed.map_or_else(|| Err(signing()), Ok) {
+                    Ok(signed) => signed,
+                    Err(signing) if signing.is_elsewhere() => signing.run(),
+                    Err(signing) => return Err(Undecided::Needs(Work::Sign(Box::new(signing)))),
+                };
+                let (credential, auth) =
+                    signed.map_err(|error| AuthFailure::Credential(Box::new(error)))?;
                 let sent = match self.connection.send_cert {
                     SendCert::Always => true,
                     SendCert::IfAsked => certreqs.iter().any(|one| credential.is_asked_for(one)),
@@ -359,8 +193,7 @@ impl Authenticator<'_> {
                     let now = unix_time(self.wall_clock);
                     let sources = credential.ocsp_sources(self.revocation, now);
                     if self.role == Role::Responder && !sources.is_empty() {
-                        let needed = PeerAuthError::StatusNeeded(sources);
-                        return Err(AuthFailure::Certificate(Box::new(needed)));
+                        return Err(PeerAuthError::StatusNeeded(sources).into());
                     }
                     certificates.extend(credential.ocsp_answers(self.revocation, now));
                 }
@@ -370,24 +203,21 @@ impl Authenticator<'_> {
         }
     }
 
-    /// Signs with the first credential that the peer asks for, or else with the first that can sign for it.
-    fn sign<'c>(
+    /// The signature of the first credential that the peer asks for, or else of the first that can sign for it.
+    fn signing(
         &self,
-        credentials: &'c [Arc<Credential>],
+        credentials: &[Arc<Credential>],
         certreqs: &[&CertReq],
-        octets: &[u8],
-    ) -> Result<(&'c Credential, Auth), CredentialError> {
-        let is_wanted = |own: &Credential| certreqs.iter().any(|one| own.satisfies(one));
-        let (wanted, others): (Vec<_>, Vec<_>) = credentials.iter().partition(|own| is_wanted(own));
-        let mut failure = None;
-        for own in wanted.into_iter().chain(others) {
-            match own.sign(&self.init.peer_hashes, octets, self.connection.legacy) {
-                Ok(auth) => return Ok((own, auth)),
-                Err(error @ CredentialError::SignatureAwaited) => return Err(error),
-                Err(error) => failure = failure.or(Some(error)),
-            }
+        octets: Vec<u8>,
+    ) -> Signing {
+        let is_wanted = |own: &&Arc<Credential>| certreqs.iter().any(|one| own.satisfies(one));
+        let (wanted, others): (Vec<_>, Vec<_>) = credentials.iter().partition(is_wanted);
+        Signing {
+            credentials: wanted.into_iter().chain(others).cloned().collect(),
+            peer_hashes: self.init.peer_hashes.clone(),
+            octets,
+            legacy: self.connection.legacy,
         }
-        Err(failure.unwrap_or(CredentialError::NoCredential))
     }
 
     /// Returns the pre-shared key of the two identities. If several keys fit, a key that names the peer is preferred,

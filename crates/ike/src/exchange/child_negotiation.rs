@@ -188,6 +188,7 @@ impl Established {
         theirs: &ChildPayloads<'_>,
         terms: &ChildTerms<'_>,
     ) -> Result<(ChildSa, Vec<Payload>), ErrorReply> {
+        self.check_share(ctx, theirs, terms.replaces.is_some())?;
         let sent_method = theirs.key_exchange.map(|ke| ke.method);
         let with_key_exchange = terms.exchange.has_key_exchange();
         let replaced = terms.replaces.and_then(|old| self.child(old));
@@ -212,7 +213,7 @@ impl Established {
             let Some(chosen) = choose(matched.config) else {
                 continue;
             };
-            match self.claim(sa, ctx, matched.config, matched.selectors) {
+            match self.claim(sa, ctx, matched.config, matched.selectors, replaced) {
                 Ok(claim) => {
                     usable = Some((matched.config, matched.mode, chosen, claim));
                     break;

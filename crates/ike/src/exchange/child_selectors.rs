@@ -6,9 +6,9 @@ use super::error_reply::ErrorReply;
 use super::payloads::ChildPayloads;
 use crate::claims::{Claim, SelectorPair};
 use crate::config::{Child, Mode};
-use crate::failure::{ChildFailure, HeldTraffic, TransportFault};
+use crate::failure::{ChildFailure, HeldTraffic, Shortage, TransportFault};
 use crate::refusal::Refusal;
-use crate::sa::{ChildRequest, Context, Effect, Established, IkeSaCommon};
+use crate::sa::{ChildRequest, ChildSa, Context, Effect, Established, IkeSaCommon};
 use crate::ts;
 use crate::wire::TrafficSelector;
 
@@ -111,11 +111,16 @@ impl Established {
         ctx: &mut Context<'_>,
         config: &Arc<Child>,
         selectors: SelectorPair,
+        replaced: Option<&ChildSa>,
     ) -> Result<Claim, ErrorReply> {
+        self.check_selectors(ctx, &selectors, replaced)?;
         let claim = Claim::new(&sa.connection, config, &self.peer, sa.hosts, selectors);
-        match conflict(ctx, &claim) {
-            None => Ok(claim),
-            Some(held) => Err(ErrorReply::traffic_held(held)),
+        if let Some(held) = conflict(ctx, &claim) {
+            return Err(ErrorReply::traffic_held(held));
+        }
+        match self.has_policy_room(ctx, &claim) {
+            true => Ok(claim),
+            false => Err(ErrorReply::no_policy_room()),
         }
     }
 
@@ -131,13 +136,15 @@ impl Established {
         if !claim.is_within_entry(sa.hosts.1) {
             return Err(ChildFailure::NotItsTraffic);
         }
-        match conflict(ctx, &claim) {
-            None => Ok(claim),
-            Some(held) => {
-                ctx.counters.count(Refusal::TrafficHeld);
-                Err(ChildFailure::TrafficHeld(Box::new(held)))
-            }
+        if let Some(held) = conflict(ctx, &claim) {
+            ctx.counters.count(Refusal::TrafficHeld);
+            return Err(ChildFailure::TrafficHeld(Box::new(held)));
         }
+        if !self.has_policy_room(ctx, &claim) {
+            ctx.counters.count(Refusal::NoPolicyRoom);
+            return Err(ChildFailure::Resources(Shortage::Policies));
+        }
+        Ok(claim)
     }
 }
 

@@ -17,7 +17,7 @@ const DELETE_REAUTHENTICATED_AFTER: Duration = Duration::from_millis(500);
 impl IkeSa {
     /// Ends the SA. Returns false if it has ended already.
     pub(crate) fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
-        if let Phase::Closing(_) | Phase::Gone(_) | Phase::Closed = self.phase {
+        if self.has_ended() {
             return false;
         }
         self.advance(|phase, sa| match phase {

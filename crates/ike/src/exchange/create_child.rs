@@ -140,7 +140,7 @@ impl Established {
         let shared = match (&pending.key_exchange, theirs.key_exchange) {
             (None, _) | (_, None) => None,
             (Some(started), Some(ke)) => {
-                let completed = key_exchange::complete(&**started, ke);
+                let completed = key_exchange::complete(ctx, &**started, ke);
                 Some(completed.map_err(|error| {
                     misbehaved(match error {
                         CompletionError::OtherMethod => ChildResponseFault::OtherKeyExchangeMethod,

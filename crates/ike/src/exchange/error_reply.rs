@@ -72,6 +72,11 @@ impl ErrorReply {
         }
     }
 
+    /// The embedder cannot keep what follows from the policy.
+    pub(super) fn no_policy_room() -> Self {
+        Self::new(Refusal::NoPolicyRoom, NotifyType::TS_UNACCEPTABLE)
+    }
+
     /// The notify, after the refusal is counted.
     pub(crate) fn into_payload(self, counters: &mut IkeCounters) -> Payload {
         counters.count(self.refusal);
@@ -137,4 +142,20 @@ pub(super) fn fatal_error(message: &Message) -> Option<DownReason> {
             NotifyType::INVALID_SYNTAX => Some(DownReason::PeerRefused(notify.kind)),
             _ => None,
         })
+}
+
+/// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
+pub(super) fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
+    match failure {
+        AuthFailure::MissingPayload | AuthFailure::NoChildSa | AuthFailure::ChildSaProposed => {
+            (Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
+        }
+        AuthFailure::NoConnection(_) => (Refusal::NoConnection, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::TooManyIkeSas => (Refusal::IkeSaLimit, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::AlreadyConnected => (Refusal::Duplicate, NotifyType::AUTHENTICATION_FAILED),
+        _ => (
+            Refusal::AuthenticationFailed,
+            NotifyType::AUTHENTICATION_FAILED,
+        ),
+    }
 }

@@ -1,56 +1,48 @@
 //! IKE_AUTH (RFC 7296 §1.2, §2.15 and §2.21.2), with the first child SA.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::authenticator::{self, AuthenticatedPeer, Authenticator, Proof, PskPeer, RoundOutcome};
+use super::authenticator::{self, Authenticator, PSKS_MAX, PskPeer, Undecided};
 use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::connection_choice::{AuthTraits, PeerTraits, candidates};
-use super::error_reply::{child_failure, error_of, fatal_error, notify};
+use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_of};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
 use crate::config::{
-    CertificateUriBase, Childless, Connection, GroupName, Identity, PublicKey, RemoteMethod,
-    StatusSource, Unique,
+    CertificateUriBase, Childless, Connection, GroupName, Identity, PublicKey, RemoteMethod, Unique,
 };
 use crate::crash_token;
-use crate::event::{Event, IkeSaUp};
+use crate::event::{Event, IkeSaUp, PeerLimit};
 use crate::failure::{
-    AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason,
+    AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason, Shortage,
 };
 use crate::id::IkeSaId;
+use crate::jobs::{
+    AuthenticatedPeer, CheckedPeer, NotAccepted, Payer, QueueFull, SignedAuth, first_to_accept,
+};
 use crate::peer::PeerKey;
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, HeldProof, IkeSaCommon,
-    InitResponded, PendingChild, Phase, Task,
+    AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon,
+    InitResponded, KnownProofs, PendingChild, Phase, Task,
 };
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
-use crate::wire::{CertReq, ExchangeType, Id, Message, NotifyType, Payload, PayloadType};
-
-/// Connections whose reasons are reported when none accepts a peer.
-const REPORTED_MAX: usize = 8;
-
-/// Returns the refusal of an IKE_AUTH request: the reason that is counted, and the notify that answers the request.
-fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
-    match failure {
-        AuthFailure::MissingPayload | AuthFailure::NoChildSa | AuthFailure::ChildSaProposed => {
-            (Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
-        }
-        AuthFailure::NoConnection(_) => (Refusal::NoConnection, NotifyType::AUTHENTICATION_FAILED),
-        AuthFailure::TooManyIkeSas => (Refusal::IkeSaLimit, NotifyType::AUTHENTICATION_FAILED),
-        AuthFailure::AlreadyConnected => (Refusal::Duplicate, NotifyType::AUTHENTICATION_FAILED),
-        _ => (
-            Refusal::AuthenticationFailed,
-            NotifyType::AUTHENTICATION_FAILED,
-        ),
-    }
-}
+use crate::wire::{
+    AuthMethod, CertReq, ExchangeType, Id, Message, NotifyType, Payload, PayloadType,
+};
 
 impl IkeSaCommon {
     /// Proves, as the initiator, who we are, and proposes the first child SA, unless the IKE SA begins without one.
-    pub(super) fn send_auth(&mut self, ctx: &mut Context<'_>, due: AuthDue) -> Phase {
+    /// `signed` is our signature, if a job has made it.
+    pub(super) fn send_auth(
+        &mut self,
+        ctx: &mut Context<'_>,
+        due: AuthDue,
+        signed: Option<SignedAuth>,
+    ) -> Phase {
         let connection = self.connection.clone();
         if connection.childless == Childless::Force && !due.init.childless {
             return self.abandon(ctx, DownReason::NotChildless);
@@ -59,7 +51,6 @@ impl IkeSaCommon {
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
-            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
             connection: &connection,
             keys: due.channel.keys(),
@@ -68,13 +59,19 @@ impl IkeSaCommon {
             local_id: &local_id,
         };
         let uri_bases = ctx.config.uri_bases_for(due.init.looks_up_certificates);
-        let proof = match self.proof(&authenticator, uri_bases) {
+        let proof = match self.proof(&authenticator, uri_bases, signed) {
             Ok(proof) => proof,
-            Err(failure) if failure.awaits_signature() => {
+            Err(Undecided::Needs(work)) => {
+                return match self.submit(ctx, self.payer, work, due.init.response.len()) {
+                    Ok(()) => Phase::AuthDue(Box::new(due)),
+                    Err(QueueFull) => self.abandon(ctx, DownReason::Resources(Shortage::Jobs)),
+                };
+            }
+            Err(Undecided::Failed(failure)) if failure.awaits_signature() => {
                 ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
                 return Phase::AuthDue(Box::new(due));
             }
-            Err(failure) => {
+            Err(Undecided::Failed(failure)) => {
                 let fault = ConfigurationFault::Authentication(failure);
                 return self.abandon(ctx, DownReason::Configuration(fault));
             }
@@ -173,7 +170,8 @@ impl IkeSaCommon {
         &self,
         authenticator: &Authenticator<'_>,
         uri_bases: &[CertificateUriBase],
-    ) -> Result<OwnProof, AuthFailure> {
+        signed: Option<SignedAuth>,
+    ) -> Result<OwnProof, Undecided> {
         let connection = authenticator.connection;
         let id = authenticator.local_id.to_payload();
         let id = id.ok_or(AuthFailure::NoLocalIdentity)?;
@@ -184,7 +182,7 @@ impl IkeSaCommon {
             false => PskPeer::MayBe(&remote_id),
         };
         let certreqs: Vec<&CertReq> = authenticator.init.certreqs.iter().collect();
-        let (certificates, auth) = authenticator.prove(&id, peer, &certreqs, uri_bases)?;
+        let (certificates, auth) = authenticator.prove(&id, peer, &certreqs, uri_bases, signed)?;
         Ok(OwnProof {
             id,
             certificates,
@@ -250,21 +248,6 @@ impl IkeSaCommon {
         Some(crash_token::payload(secret, self.spi_i, self.spi_r))
     }
 
-    /// Keeps a proof that cannot be decided on before these places have been asked, or before we can sign.
-    fn hold(
-        &self,
-        ctx: &mut Context<'_>,
-        received: &ReceivedMessage<'_>,
-        message: &Message,
-        sources: &[StatusSource],
-    ) -> Box<HeldProof> {
-        if !sources.is_empty() {
-            ctx.events.push_back(Event::StatusNeeded(sources.to_vec()));
-        }
-        ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
-        Box::new(HeldProof::new(received, message, sources.to_vec()))
-    }
-
     fn report_up(&self, ctx: &mut Context<'_>, state: &Established) {
         ctx.counters.ike_sas_established += 1;
         ctx.events.push_back(Event::IkeSaUp(IkeSaUp {
@@ -300,23 +283,33 @@ impl AuthSent {
             // The same response again.
             return Phase::AuthSent(self);
         }
-        self.decide(sa, ctx, received, message)
+        self.decide(sa, ctx, (received, message), KnownProofs::default())
     }
 
     pub(super) fn decide(
         mut self: Box<Self>,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        received: &ReceivedMessage<'_>,
-        message: &Message,
+        (received, message): (&ReceivedMessage<'_>, &Message),
+        known: KnownProofs,
     ) -> Phase {
-        let outcome = self.authenticate(sa, ctx, message);
-        if let Err(DownReason::AuthenticationFailed(failure)) = &outcome
-            && let Some(sources) = failure.status_needed()
-        {
-            self.held = Some(sa.hold(ctx, received, message, sources));
-            return Phase::AuthSent(self);
-        }
+        let outcome = match self.authenticate(sa, ctx, message, known.peer) {
+            Ok(peer) => Ok(peer),
+            Err(ResponderFault::Proof(Undecided::Needs(work))) => {
+                let job = (work, KnownProofs::default());
+                self.held = sa.hold_for_job(ctx, received, message, job);
+                return Phase::AuthSent(self);
+            }
+            Err(ResponderFault::Proof(Undecided::Failed(failure))) => {
+                if let Some(sources) = failure.status_needed() {
+                    let wait = (sources, KnownProofs::default());
+                    self.held = Some(sa.hold(ctx, received, message, wait));
+                    return Phase::AuthSent(self);
+                }
+                Err(DownReason::AuthenticationFailed(failure))
+            }
+            Err(ResponderFault::Refuses(kind)) => Err(DownReason::PeerRefused(kind)),
+        };
         sa.window.response_accepted();
         match outcome {
             Ok(peer) => match fatal_error(message) {
@@ -337,47 +330,52 @@ impl AuthSent {
         }
     }
 
-    /// Checks the responder's proof.
+    /// Checks the responder's proof. `known` is what a job has said about its signature.
     fn authenticate(
         &self,
         sa: &IkeSaCommon,
         ctx: &Context<'_>,
         message: &Message,
-    ) -> Result<AuthenticatedPeer, DownReason> {
+        known: Option<Result<CheckedPeer, AuthFailure>>,
+    ) -> Result<AuthenticatedPeer, ResponderFault> {
         let Some(theirs) = ResponderProof::find(message) else {
             return Err(match error_of(message) {
-                Some(error) => DownReason::PeerRefused(error.kind),
-                None => DownReason::AuthenticationFailed(AuthFailure::NoProof),
+                Some(error) => ResponderFault::Refuses(error.kind),
+                None => AuthFailure::NoProof.into(),
             });
         };
+        let identity = Identity::from_payload(theirs.id).map_err(AuthFailure::InvalidIdentity)?;
+        let connection = &sa.connection;
+        if !connection.remote.id.accepts(&identity) {
+            return Err(ResponderFault::from(AuthFailure::OtherPeer {
+                actual: Box::new(identity),
+                expected: Box::new(connection.remote.id.clone()),
+            }));
+        }
+        let keys = self.channel.keys();
+        let octets = self.init.signed_octets(keys, Role::Responder, theirs.id);
+        let is_signature = theirs.auth.method != AuthMethod::SHARED_KEY;
+        if is_signature && authenticator::is_of_method(theirs.auth, &connection.remote.method) {
+            if let Some(known) = known {
+                return Ok(known?.peer);
+            }
+            let candidates = vec![(connection.clone(), self.local_id.clone())];
+            let certificates = &theirs.certificates;
+            let proof = (theirs.auth, certificates.as_slice(), octets);
+            let check = authenticator::proof_check(ctx, candidates, identity, proof, false);
+            return Err(ResponderFault::Proof(Undecided::Needs(check)));
+        }
         let authenticator = Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
-            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
-            connection: &sa.connection,
-            keys: self.channel.keys(),
+            connection,
+            keys,
             init: &self.init,
             role: Role::Initiator,
             local_id: &self.local_id,
         };
-        let round = || {
-            let identity =
-                Identity::from_payload(theirs.id).map_err(AuthFailure::InvalidIdentity)?;
-            if !sa.connection.remote.id.accepts(&identity) {
-                return Err(AuthFailure::OtherPeer {
-                    actual: Box::new(identity),
-                    expected: Box::new(sa.connection.remote.id.clone()),
-                });
-            }
-            let keys = self.channel.keys();
-            let octets = self.init.signed_octets(keys, Role::Responder, theirs.id);
-            let mut proof = Proof::new(theirs.auth, &theirs.certificates, octets);
-            authenticator.round(identity, &mut proof)
-        };
-        let RoundOutcome::Authenticated(peer) =
-            round().map_err(DownReason::AuthenticationFailed)?;
-        Ok(peer)
+        Ok(authenticator.check_psk(&identity, theirs.auth, &octets, &mut 1)?)
     }
 
     /// The responder is authenticated. The IKE SA is established with the first child SA or without it.
@@ -390,7 +388,10 @@ impl AuthSent {
     ) -> Phase {
         let connection = sa.connection.clone();
         let init = self.init;
-        let (remote_id, groups) = peer.into_parts();
+        let AuthenticatedPeer {
+            identity: remote_id,
+            groups,
+        } = peer;
         let established =
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
@@ -443,6 +444,19 @@ impl AuthSent {
     }
 }
 
+/// Why the responder is not authenticated, or not yet.
+enum ResponderFault {
+    /// It refuses IKE_AUTH.
+    Refuses(NotifyType),
+    Proof(Undecided),
+}
+
+impl From<AuthFailure> for ResponderFault {
+    fn from(failure: AuthFailure) -> Self {
+        Self::Proof(Undecided::Failed(failure))
+    }
+}
+
 /// Our own ID payload, and what proves it.
 struct OwnProof {
     id: Id,
@@ -475,6 +489,11 @@ impl InitResponded {
             sa.refuse_exchange(ctx, received, "IKE_SA_INIT answered");
             return Phase::InitResponded(self);
         }
+        if self.held.is_some() {
+            // The same request again. Whoever saw it can send it from elsewhere, so that it moves nothing before the
+            // initiator is authenticated.
+            return Phase::InitResponded(self);
+        }
         // From IKE_AUTH on an initiator behind a NAT uses its NAT-T port (RFC 7296 §2.23). With MOBIKE it may do so without
         // a NAT too (RFC 4555 §3.3).
         let same_hosts =
@@ -482,26 +501,26 @@ impl InitResponded {
         if sa.nat.udp_encap() || same_hosts {
             (sa.local, sa.remote) = (received.local, received.remote);
         }
-        if self.held.is_some() {
-            // The same request again.
-            return Phase::InitResponded(self);
-        }
         sa.log_keys(ctx, self.channel.keys());
-        self.decide(sa, ctx, received, message)
+        self.decide(sa, ctx, (received, message), KnownProofs::default())
     }
 
     pub(super) fn decide(
         mut self: Box<Self>,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        received: &ReceivedMessage<'_>,
-        message: &Message,
+        (received, message): (&ReceivedMessage<'_>, &Message),
+        mut known: KnownProofs,
     ) -> Phase {
-        match self.authenticate(ctx, received, message) {
+        match self.authenticate(ctx, received, message, &mut known) {
             Ok(accepted) => self.complete(sa, ctx, received, message, accepted),
-            Err(failure) => match failure.held_for() {
+            Err(Undecided::Needs(work)) => {
+                self.held = sa.hold_for_job(ctx, received, message, (work, known));
+                Phase::InitResponded(self)
+            }
+            Err(Undecided::Failed(failure)) => match failure.held_for() {
                 Some(sources) => {
-                    self.held = Some(sa.hold(ctx, received, message, sources));
+                    self.held = Some(sa.hold(ctx, received, message, (sources, known)));
                     Phase::InitResponded(self)
                 }
                 None => self.refuse(sa, ctx, received, message, failure),
@@ -519,6 +538,7 @@ impl InitResponded {
     ) -> Phase {
         let (refusal, kind) = refusal_of(&failure);
         ctx.counters.count(refusal);
+        ctx.jobs.charge_refusal(ctx.now, sa.payer);
         ctx.report_refusal(received, Some(sa.hosts.1), refusal, |ctx| {
             auth_refusal(ctx, received, message, &failure)
         });
@@ -531,70 +551,85 @@ impl InitResponded {
         Phase::InitResponded(self).end(sa, ctx, ending)
     }
 
-    /// Finds the connection that the initiator's identities mean, checks the initiator's proof, and makes ours.
+    /// Finds the connection that the initiator's identities mean, checks the initiator's proof, and makes ours. `known` is
+    /// what jobs have found out.
     fn authenticate<'a>(
         &self,
         ctx: &Context<'_>,
         received: &ReceivedMessage<'_>,
         message: &'a Message,
-    ) -> Result<AcceptedInitiator<'a>, AuthFailure> {
+        known: &mut KnownProofs,
+    ) -> Result<AcceptedInitiator<'a>, Undecided> {
         let Some(theirs) = InitiatorProof::find(message) else {
             let has = |kind| message.payloads.iter().any(|p| p.kind() == kind);
-            return Err(match has(PayloadType::IDI) && !has(PayloadType::AUTH) {
-                true => AuthFailure::EapRequested,
-                false => AuthFailure::MissingPayload,
-            });
+            return Err(Undecided::Failed(
+                match has(PayloadType::IDI) && !has(PayloadType::AUTH) {
+                    true => AuthFailure::EapRequested,
+                    false => AuthFailure::MissingPayload,
+                },
+            ));
         };
         let child = self.proposed_child(message)?;
         let identity = |id| Identity::from_payload(id).map_err(AuthFailure::InvalidIdentity);
         let remote_id = identity(theirs.id)?;
         let responder_id = theirs.responder_id.map(identity).transpose()?;
         let suite = self.channel.keys().suite();
-        let auth = AuthTraits {
-            id_i: &remote_id,
-            id_r: responder_id.as_ref(),
-            suite: &suite,
+        let checked = match known.peer.take() {
+            Some(checked) => checked?,
+            None => {
+                let auth = AuthTraits {
+                    id_i: &remote_id,
+                    id_r: responder_id.as_ref(),
+                    suite: &suite,
+                };
+                let peer = PeerTraits {
+                    auth: Some(auth),
+                    ..PeerTraits::of(received)
+                };
+                let candidates = candidates(&ctx.config.connections, peer);
+                self.check(ctx, candidates, received.local.ip(), remote_id, &theirs)?
+            }
         };
-        let peer = PeerTraits {
-            auth: Some(auth),
-            ..PeerTraits::of(received)
-        };
-        let candidates = candidates(&ctx.config.connections, peer);
-        let octets = self
-            .init
-            .signed_octets(self.channel.keys(), Role::Initiator, theirs.id);
-        let mut proof = Proof::new(theirs.auth, &theirs.certificates, octets);
-        let (connection, local_id, peer) =
-            self.choose(ctx, candidates, received.local.ip(), &remote_id, &mut proof)?;
+        known.peer = Some(Ok(checked.clone()));
+        let CheckedPeer {
+            connection,
+            local_id,
+            peer,
+        } = checked;
         match (connection.childless, &child) {
-            (Childless::Never, None) => return Err(AuthFailure::NoChildSa),
-            (Childless::Force, Some(_)) => return Err(AuthFailure::ChildSaProposed),
+            (Childless::Never, None) => return Err(AuthFailure::NoChildSa.into()),
+            (Childless::Force, Some(_)) => return Err(AuthFailure::ChildSaProposed.into()),
             _ => {}
         }
         // Another connection that accepts the same proof does not take the peer: an attacker would choose the weaker one.
         if connection.full_transcript_required && !self.init.full_transcript {
-            return Err(AuthFailure::NoFullTranscript);
+            return Err(AuthFailure::NoFullTranscript.into());
         }
-        let (remote_id, groups) = peer.into_parts();
+        let AuthenticatedPeer {
+            identity: remote_id,
+            groups,
+        } = peer;
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
-        let others = ctx
-            .peers
-            .get(&PeerKey::new(&connection, &local_id, &remote_id))
-            .map_or(&[][..], Vec::as_slice);
-        if others.len() >= ctx.config.limits.ike_sas_per_peer_max {
-            return Err(AuthFailure::TooManyIkeSas);
+        let peer = PeerKey::new(&connection, &local_id, &remote_id);
+        let others = ctx.peers.get(&peer);
+        let count = others.map_or(0, BTreeSet::len);
+        let mut others = others.into_iter().flatten();
+        if count >= ctx.config.limits.ike_sas_per_peer_max {
+            return Err(AuthFailure::TooManyIkeSas.into());
         }
         // A peer that comes again from its address may authenticate again, and then deletes its old IKE SA.
         let near = ctx.by_remote.get(&received.remote.ip());
         let elsewhere = |id: &IkeSaId| !near.is_some_and(|near| near.contains(id));
-        if connection.unique == Unique::Keep && !initial_contact && others.iter().any(elsewhere) {
-            return Err(AuthFailure::AlreadyConnected);
+        if connection.unique == Unique::Keep && !initial_contact && others.any(elsewhere) {
+            return Err(AuthFailure::AlreadyConnected.into());
         }
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
         let authenticator = self.authenticator(ctx, &connection, &local_id);
         let uri_bases = ctx.config.uri_bases_for(looks_up_certificates(message));
         let peer = PskPeer::Is(&remote_id);
-        let (certificates, auth) = authenticator.prove(&id, peer, &theirs.certreqs, uri_bases)?;
+        let own = known.own.take();
+        let (certificates, auth) =
+            authenticator.prove(&id, peer, &theirs.certreqs, uri_bases, own)?;
         let mut proof = vec![Payload::IdR(id)];
         proof.extend(certificates);
         proof.push(auth);
@@ -631,7 +666,6 @@ impl InitResponded {
         Authenticator {
             secrets: &ctx.config.secrets,
             revocation: &ctx.config.revocation,
-            attributes: &ctx.config.attributes,
             wall_clock: ctx.wall_clock,
             connection,
             keys: self.channel.keys(),
@@ -642,42 +676,46 @@ impl InitResponded {
     }
 
     /// Takes the first connection that accepts the initiator's proof, and our own identity there. Connections for
-    /// another authentication method are not tried, unless there is no other.
-    fn choose(
+    /// another authentication method are not tried, unless there is no other. Only a job parses certificates.
+    fn check(
         &self,
         ctx: &Context<'_>,
-        mut candidates: Vec<Arc<Connection>>,
+        mut connections: Vec<Arc<Connection>>,
         local: IpAddr,
-        remote_id: &Identity,
-        proof: &mut Proof<'_>,
-    ) -> Result<(Arc<Connection>, Identity, AuthenticatedPeer), AuthFailure> {
-        let takes = |connection: &Arc<Connection>| proof.has_method_of(&connection.remote.method);
-        if candidates.iter().any(takes) {
-            candidates.retain(takes);
+        remote_id: Identity,
+        theirs: &InitiatorProof<'_>,
+    ) -> Result<CheckedPeer, Undecided> {
+        let takes = |connection: &Arc<Connection>| {
+            authenticator::is_of_method(theirs.auth, &connection.remote.method)
+        };
+        let any = connections.iter().any(takes);
+        if any {
+            connections.retain(takes);
         }
-        let mut refused = Vec::new();
-        for connection in candidates {
-            let local_id = authenticator::local_id(&connection, local);
-            let outcome = match local_id == *remote_id {
-                true => Err(AuthFailure::OwnIdentity(Box::new(local_id.clone()))),
-                false => self
-                    .authenticator(ctx, &connection, &local_id)
-                    .round(remote_id.clone(), proof),
-            };
-            match outcome {
-                Ok(RoundOutcome::Authenticated(peer)) => return Ok((connection, local_id, peer)),
-                Err(why) if why.status_needed().is_some() => return Err(why),
-                Err(why) if refused.len() < REPORTED_MAX => {
-                    refused.push((connection.name.clone(), why));
-                }
-                Err(_) => {}
+        let candidates: Vec<_> = connections
+            .into_iter()
+            .map(|connection| {
+                let local_id = authenticator::local_id(&connection, local);
+                (connection, local_id)
+            })
+            .collect();
+        let keys = self.channel.keys();
+        let octets = self.init.signed_octets(keys, Role::Initiator, theirs.id);
+        if any && theirs.auth.method != AuthMethod::SHARED_KEY {
+            let proof = (theirs.auth, theirs.certificates.as_slice(), octets);
+            let check = authenticator::proof_check(ctx, candidates, remote_id, proof, true);
+            return Err(Undecided::Needs(check));
+        }
+        let mut left = PSKS_MAX;
+        let checked = first_to_accept(&candidates, &remote_id, |connection, local_id| {
+            if *local_id == remote_id {
+                return Err(AuthFailure::OwnIdentity(Box::new(local_id.clone())).into());
             }
-        }
-        Err(match <[_; 1]>::try_from(refused) {
-            Ok([(_, why)]) => why,
-            Err(none) if none.is_empty() => AuthFailure::NoConnection(Box::new(remote_id.clone())),
-            Err(several) => AuthFailure::NoneAccepts(several),
-        })
+            let authenticator = self.authenticator(ctx, connection, local_id);
+            let checked = authenticator.check_psk(&remote_id, theirs.auth, &octets, &mut left);
+            checked.map_err(NotAccepted::from)
+        });
+        Ok(checked?)
     }
 
     /// The initiator is authenticated. The IKE SA stands without the child SA if that is refused (RFC 7296 §1.2), or not
@@ -699,6 +737,7 @@ impl InitResponded {
             child: theirs,
         } = accepted;
         sa.connection = connection.clone();
+        sa.payer = Payer::proven(sa.hosts.1);
         sa.nat.forced |= connection.encap && sa.nat.udp_encap();
         let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
         let mut established = Box::new(established);
@@ -707,6 +746,9 @@ impl InitResponded {
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;
         sa.report_up(ctx, &established);
+        let ike_sas = ctx.peers.get(&established.peer).map_or(0, BTreeSet::len) + 1;
+        let most = ctx.config.limits.ike_sas_per_peer_max;
+        ctx.tell_of_limit(&established.peer, PeerLimit::IkeSas, ike_sas, most);
         let initial_contact = connection.unique != Unique::Never
             && message.notification(NotifyType::INITIAL_CONTACT).is_some();
         ctx.effects.push(Effect::Established {

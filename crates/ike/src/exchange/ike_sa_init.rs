@@ -2,30 +2,36 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
+use esplanade_crypto::dh::DhError;
 use esplanade_crypto::iana::Group;
 
+use super::connection_choice::{PeerTraits, candidates};
+
 use super::error_reply::{ErrorReply, notify, requested_method};
-use super::key_exchange::{self, CompletionError};
+use super::key_exchange;
 use super::payloads::{InitPayloads, looks_up_certificates};
 use crate::auth::SIGNATURE_HASHES;
 use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
+use crate::jobs::{KeyExchangeService, Payer, QueueFull, Work, WorkOutcome};
 use crate::nat::{self, Nat};
 use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::refusal::Refusal;
 use crate::sa::{
-    AuthDue, ChildRequest, ConnectProgress, Context, IkeSa, IkeSaCommon, InitResponded, InitSent,
-    InitTranscript, Phase,
+    AuthDue, ChildRequest, ConnectProgress, Context, Effect, HeldMessage, IkeSa, IkeSaCommon,
+    InitChoice, InitReceived, InitResponded, InitSent, InitTranscript, Phase,
 };
-use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
+use crate::suite::{IkeSaKeys, KeyExchange, KeyExchangeAnswer, Nonces, Role, Secret, Suite};
 use crate::text;
 use crate::transport::{ReceivedMessage, RequestStatus, Window};
 use crate::wire::{
-    CertReq, ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload, ProtocolId,
+    CertReq, ExchangeType, HashAlgorithm, KePayload, Message, Notify, NotifyType, Payload,
+    ProtocolId,
 };
 
 /// The number of times that the initiator begins anew, for a cookie or another key exchange method.
@@ -39,14 +45,17 @@ const COOKIE_LEN_MAX: usize = 64;
 struct AcceptedInit<'a> {
     suite: Suite,
     nonce_r: &'a [u8],
-    shared: Secret,
+    key_exchange: &'a KePayload,
 }
 
 fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
-    message
+    let announced = message
         .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
         .map(Notify::as_signature_hashes)
-        .unwrap_or_default()
+        .unwrap_or_default();
+    // A peer can announce as many as fit into a message. Those that we use are few.
+    let known = SIGNATURE_HASHES.iter().copied();
+    known.filter(|hash| announced.contains(hash)).collect()
 }
 
 fn certreqs(message: &Message) -> Vec<CertReq> {
@@ -122,6 +131,7 @@ impl IkeSa {
             restarts: 0,
             refused: None,
             requests,
+            held: None,
         };
         let common = IkeSaCommon {
             id: IkeSaId(ctx.next_id()),
@@ -145,6 +155,8 @@ impl IkeSa {
             predecessor: None,
             was_called: false,
             reauthenticates: None,
+            payer: Payer::proven(remote.ip()),
+            job: None,
         };
         Ok(Self {
             common,
@@ -169,6 +181,13 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         received: &ReceivedMessage<'_>,
     ) {
+        if let Phase::InitReceived(state) = &self.phase {
+            let same = state.held.received().datagram == received.datagram;
+            return ctx.counters.count(match same {
+                true => Refusal::Retransmission,
+                false => Refusal::MessageIdReuse,
+            });
+        }
         let sa = &mut self.common;
         match sa.window.classify(0, received.datagram) {
             RequestStatus::Repeated => sa.repeat_response(ctx, received, INIT_REPEATS_MAX, None),
@@ -244,6 +263,10 @@ impl InitSent {
             ctx.counters.count(refusal);
             return Phase::InitSent(self);
         }
+        if self.held.is_some() {
+            // If that response is forged, the responder repeats the right one for our next request.
+            return Phase::InitSent(self);
+        }
         let message = match Message::decode(received.datagram) {
             Ok(message) => message,
             Err(error) => {
@@ -260,23 +283,53 @@ impl InitSent {
             &message.payloads,
             received.datagram.len(),
         );
+        self.decide(sa, ctx, received, &message)
+    }
+
+    pub(super) fn decide(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        let header = &received.header;
         let error = message
             .notifications()
             .find(|notify| notify.kind.is_error() || notify.kind == NotifyType::COOKIE);
-        let accepted = match (InitPayloads::find(&message), error) {
+        let accepted = match (InitPayloads::find(message), error) {
             (None, Some(notify)) => return self.handle_error(sa, ctx, notify),
             (None, None) => Err(UnusableResponse::MissingPayload),
             (Some(_), _) if header.responder_spi == 0 => Err(UnusableResponse::ZeroSpi),
             (Some(_), _)
-                if sa.connection.full_transcript_required
-                    && !self.has_full_transcript(&message) =>
+                if sa.connection.full_transcript_required && !self.has_full_transcript(message) =>
             {
                 Err(UnusableResponse::NoFullTranscript)
             }
             (Some(theirs), _) => self.accept(theirs),
         };
-        match accepted {
-            Ok(accepted) => self.complete(sa, ctx, received, &message, accepted),
+        let completed = accepted.and_then(|accepted| match ctx.prepared.take() {
+            Some(WorkOutcome::Completed(Ok(shared))) => Ok((accepted, Some(shared))),
+            Some(WorkOutcome::Completed(Err(_))) => Err(UnusableResponse::InvalidKeyExchangeData),
+            _ => Ok((accepted, None)),
+        });
+        match completed {
+            Ok((accepted, Some(shared))) => {
+                self.complete(sa, ctx, (received, message), accepted, &shared)
+            }
+            Ok((accepted, None)) => {
+                let work = Work::Complete {
+                    started: self.key_exchange.clone(),
+                    responder: accepted.key_exchange.data.clone(),
+                };
+                if sa
+                    .submit(ctx, sa.payer, work, received.datagram.len())
+                    .is_ok()
+                {
+                    self.held = Some(Box::new(HeldMessage::new(received, message)));
+                }
+                Phase::InitSent(self)
+            }
             Err(why) => {
                 ctx.counters.count(Refusal::UnauthenticatedNotify);
                 self.note_unusable(why);
@@ -335,7 +388,7 @@ impl InitSent {
         self.full_transcript && signs_full_transcript(response)
     }
 
-    /// Checks the responder's choice, and completes the key exchange.
+    /// Checks the responder's choice.
     fn accept<'a>(&self, theirs: InitPayloads<'a>) -> Result<AcceptedInit<'a>, UnusableResponse> {
         let chosen = negotiate::accept_ike(&self.offer, theirs.proposals)
             .ok_or(UnusableResponse::NotOffered)?;
@@ -348,15 +401,14 @@ impl InitSent {
         if chosen.suite.key_exchanges.first() != started {
             return Err(other_method());
         }
-        match key_exchange::complete(&*self.key_exchange, theirs.key_exchange) {
-            Ok(shared) => Ok(AcceptedInit {
-                suite: chosen.suite,
-                nonce_r: theirs.nonce,
-                shared,
-            }),
-            Err(CompletionError::OtherMethod) => Err(other_method()),
-            Err(CompletionError::InvalidData) => Err(UnusableResponse::InvalidKeyExchangeData),
+        if theirs.key_exchange.method != started.number() {
+            return Err(other_method());
         }
+        Ok(AcceptedInit {
+            suite: chosen.suite,
+            nonce_r: theirs.nonce,
+            key_exchange: theirs.key_exchange,
+        })
     }
 
     /// Derives the keys, and goes on with IKE_AUTH.
@@ -364,9 +416,9 @@ impl InitSent {
         self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        received: &ReceivedMessage<'_>,
-        message: &Message,
+        (received, message): (&ReceivedMessage<'_>, &Message),
         accepted: AcceptedInit<'_>,
+        shared: &Secret,
     ) -> Phase {
         let spi_r = received.header.responder_spi;
         sa.spi_r = spi_r;
@@ -375,7 +427,7 @@ impl InitSent {
             initiator: &self.nonce,
             responder: accepted.nonce_r,
         };
-        let keys = IkeSaKeys::derive(accepted.suite, &accepted.shared, nonces, sa.spi_i, spi_r);
+        let keys = IkeSaKeys::derive(accepted.suite, shared, nonces, sa.spi_i, spi_r);
         sa.nat = nat::detect(
             message.notifications(),
             sa.spi_i,
@@ -408,7 +460,7 @@ impl InitSent {
             init,
             requests: self.requests,
         };
-        sa.send_auth(ctx, due)
+        sa.send_auth(ctx, due, None)
     }
 }
 
@@ -440,15 +492,12 @@ fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<I
     certreqs.chain([hashes])
 }
 
-/// Answers a request for which there is a connection, and makes the half-open SA. A request that is not granted leaves
-/// nothing behind.
-pub(crate) fn respond(
-    ctx: &mut Context<'_>,
+/// Chooses the connection and the proposal for a request.
+pub(crate) fn choose_init(
+    key_exchange: &dyn KeyExchange,
     candidates: &[Arc<Connection>],
-    received: &ReceivedMessage<'_>,
-    message: &Message,
     theirs: &InitPayloads<'_>,
-) -> Result<IkeSa, ErrorReply> {
+) -> Result<InitChoice, ErrorReply> {
     let sent = theirs.key_exchange.method;
     let (connection, chosen) = candidates
         .iter()
@@ -458,23 +507,161 @@ pub(crate) fn respond(
         })
         .ok_or_else(ErrorReply::no_proposal_chosen)?;
     let method = chosen.suite.key_exchanges.first();
-    let (ke_payload, shared) = key_exchange::answer(ctx, method, Some(theirs.key_exchange))?;
-    let (spi_i, spi_r) = (received.header.initiator_spi, ctx.ike_spi());
+    if sent != method.number() {
+        return Err(ErrorReply::invalid_ke_payload(method));
+    }
+    key_exchange.check(method, &theirs.key_exchange.data)?;
+    Ok(InitChoice {
+        candidates: candidates.to_vec(),
+        connection,
+        chosen,
+    })
+}
+
+impl IkeSa {
+    /// The half-open SA of a request that can be granted. A job answers its key exchange. The first of the payers pays for
+    /// that, and the other for what follows. `proven`: the sender has shown that it receives at its address.
+    pub(crate) fn receive_init(
+        ctx: &mut Context<'_>,
+        choice: InitChoice,
+        (received, message): (&ReceivedMessage<'_>, &Message),
+        theirs: &InitPayloads<'_>,
+        payers: (Payer, Payer),
+        proven: bool,
+    ) -> Result<Self, QueueFull> {
+        let connection = choice.connection.clone();
+        let (local, remote) = (received.local, received.remote);
+        let work = Work::Answer {
+            by: KeyExchangeService(ctx.key_exchange.clone()),
+            method: choice.chosen.suite.key_exchanges.first(),
+            initiator: theirs.key_exchange.data.clone(),
+        };
+        let mut common = IkeSaCommon {
+            id: IkeSaId(ctx.next_id()),
+            role: Role::Responder,
+            spi_i: received.header.initiator_spi,
+            spi_r: ctx.ike_spi(),
+            local,
+            remote,
+            hosts: (local.ip(), remote.ip()),
+            nat: Nat {
+                forced: connection.encap,
+                ..Nat::default()
+            },
+            connection,
+            fragmentation: false,
+            full_transcript: false,
+            narrow_path: None,
+            window: Window::default(),
+            suspended: false,
+            last_sent: ctx.now,
+            predecessor: None,
+            was_called: false,
+            reauthenticates: None,
+            payer: payers.1,
+            job: None,
+        };
+        let (header, len) = (&message.header, received.datagram.len());
+        common.trace(ctx, Direction::Received, header, &message.payloads, len);
+        common.submit(ctx, payers.0, work, len)?;
+        let state = InitReceived {
+            held: HeldMessage::new(received, message),
+            choice,
+            proven,
+            deadline: ctx.now + ctx.config.limits.half_open_timeout,
+        };
+        Ok(Self {
+            common,
+            phase: Phase::InitReceived(Box::new(state)),
+        })
+    }
+}
+
+impl InitReceived {
+    /// The key exchange is answered, or it cannot be. If nothing is sent, the peer repeats its request, and is heard anew.
+    pub(super) fn answer(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        answer: Result<KeyExchangeAnswer, DhError>,
+        is_current: bool,
+    ) -> Phase {
+        let Self {
+            held,
+            choice,
+            proven,
+            deadline,
+        } = self;
+        let (received, message) = (held.received(), &held.message);
+        let Some(theirs) = InitPayloads::find(message) else {
+            return Phase::Closed;
+        };
+        let method = choice.chosen.suite.key_exchanges.first();
+        let choice = match is_current {
+            true => Ok(choice),
+            false => {
+                let known = candidates(&ctx.config.connections, PeerTraits::of(&received));
+                choose_init(&**ctx.key_exchange, &known, &theirs)
+            }
+        };
+        let same = |choice: &InitChoice| choice.chosen.suite.key_exchanges.first() == method;
+        let Some(choice) = choice.ok().filter(same) else {
+            return Phase::Closed;
+        };
+        match answer {
+            Ok(answer) => respond(
+                sa,
+                ctx,
+                (&received, message),
+                &theirs,
+                choice,
+                answer,
+                deadline,
+            ),
+            Err(error) => {
+                let error = ErrorReply::from(error).into_payload(ctx.counters);
+                ctx.effects.push(Effect::RefuseInit {
+                    request: Box::new(held),
+                    error,
+                    proven,
+                });
+                Phase::Closed
+            }
+        }
+    }
+}
+
+/// Sends the response. The SA is half-open until IKE_AUTH.
+fn respond(
+    sa: &mut IkeSaCommon,
+    ctx: &mut Context<'_>,
+    (received, message): (&ReceivedMessage<'_>, &Message),
+    theirs: &InitPayloads<'_>,
+    choice: InitChoice,
+    answer: KeyExchangeAnswer,
+    deadline: Instant,
+) -> Phase {
+    let InitChoice {
+        candidates,
+        connection,
+        chosen,
+    } = choice;
+    let (spi_i, spi_r) = (sa.spi_i, sa.spi_r);
     let nonce = ctx.nonce();
     let nonces = Nonces {
         initiator: theirs.nonce,
         responder: &nonce,
     };
-    let keys = IkeSaKeys::derive(chosen.suite, &shared, nonces, spi_i, spi_r);
+    let keys = IkeSaKeys::derive(chosen.suite, &answer.shared, nonces, spi_i, spi_r);
     let (forced, local, remote) = (connection.encap, received.local, received.remote);
 
     let mut payloads = vec![
         Payload::Sa(vec![chosen.proposal]),
-        ke_payload,
+        key_exchange::answer_payload(chosen.suite.key_exchanges.first(), answer.data),
         Payload::Nonce(nonce.clone()),
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
-    payloads.extend(auth_hints(candidates, &keys.suite()));
+    payloads.extend(auth_hints(&candidates, &keys.suite()));
     let fragmentation = announces_fragmentation(&connection) && takes_fragments(message);
     payloads.extend(fragmentation_notify(fragmentation));
     let childless = connection.childless != Childless::Never;
@@ -482,46 +669,27 @@ pub(crate) fn respond(
     // The responder announces it without being asked. Otherwise nobody would notice who took the notify out of the request.
     let announced = ctx.config.full_transcript_auth;
     payloads.extend(full_transcript_notify(announced));
-    let header = Header {
-        responder_spi: spi_r,
-        from_initiator: false,
-        response: true,
-        ..received.header
-    };
+    let header = sa.header(ExchangeType::IKE_SA_INIT, true, 0);
     let response = Message { header, payloads };
-    let refused = |_| ErrorReply::no_proposal_chosen();
-    let datagram = response.encode().map_err(refused)?;
-    let mut common = IkeSaCommon {
-        id: IkeSaId(ctx.next_id()),
-        connection,
-        role: Role::Responder,
-        spi_i,
-        spi_r,
-        local,
-        remote,
-        hosts: (local.ip(), remote.ip()),
-        // The initiator did not know our SPI yet.
-        nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
-        fragmentation,
-        full_transcript: false,
-        narrow_path: None,
-        window: Window::default(),
-        suspended: false,
-        last_sent: ctx.now,
-        predecessor: None,
-        was_called: false,
-        reauthenticates: None,
+    let Ok(datagram) = response.encode() else {
+        ctx.counters.count(Refusal::NoProposalChosen);
+        return Phase::Closed;
     };
-    let request_len = received.datagram.len();
-    for (direction, one, len) in [
-        (Direction::Received, message, request_len),
-        (Direction::Sent, &response, datagram.len()),
-    ] {
-        common.trace(ctx, direction, &one.header, &one.payloads, len);
-    }
+    // The initiator did not know our SPI yet.
+    sa.nat = nat::detect(message.notifications(), spi_i, 0, local, remote, forced);
+    sa.connection = connection;
+    sa.fragmentation = fragmentation;
+    sa.trace(
+        ctx,
+        Direction::Sent,
+        &response.header,
+        &response.payloads,
+        datagram.len(),
+    );
     let mut kept = OutgoingMessage::whole(datagram.clone());
-    ctx.transmit_message(local, remote, common.connection.dscp, &mut kept);
-    common.window.response_sent(received.datagram, kept);
+    ctx.transmit_message(local, remote, sa.connection.dscp, &mut kept);
+    sa.last_sent = ctx.now;
+    sa.window.response_sent(received.datagram, kept);
     let init = InitTranscript {
         request: received.datagram.to_vec(),
         response: datagram,
@@ -533,11 +701,6 @@ pub(crate) fn respond(
         childless,
         full_transcript: announced && signs_full_transcript(message),
     };
-    let deadline = ctx.now + ctx.config.limits.half_open_timeout;
     let channel = ProtectedChannel::new(keys, Role::Responder);
-    let state = InitResponded::new(channel, init, deadline);
-    Ok(IkeSa {
-        common,
-        phase: Phase::InitResponded(Box::new(state)),
-    })
+    Phase::InitResponded(Box::new(InitResponded::new(channel, init, deadline)))
 }

@@ -3,9 +3,11 @@
 use esplanade_crypto::iana::Group;
 
 use super::error_reply::ErrorReply;
-use crate::sa::Context;
+use crate::jobs::{KeyExchangeService, Work, WorkOutcome};
+use crate::negotiate;
+use crate::sa::{Context, Established, IkeSaCommon, PendingExchange};
 use crate::suite::{ActiveKeyExchange, Secret};
-use crate::wire::{KePayload, Payload};
+use crate::wire::{ExchangeType, KePayload, Message, Payload};
 
 /// The initiator's KE payload.
 pub(super) fn payload(exchange: &dyn ActiveKeyExchange) -> Payload {
@@ -15,7 +17,7 @@ pub(super) fn payload(exchange: &dyn ActiveKeyExchange) -> Payload {
     })
 }
 
-/// The responder's half: the shared secret, and the KE payload of the response. `method` is the chosen one.
+/// The responder's half, unless a job has done it: the shared secret, and the KE payload of the response. `method` is the chosen one.
 pub(super) fn answer(
     ctx: &mut Context<'_>,
     method: Group,
@@ -24,12 +26,19 @@ pub(super) fn answer(
     let initiator = initiator
         .filter(|ke| ke.method == method.number())
         .ok_or_else(|| ErrorReply::invalid_ke_payload(method))?;
-    let answer = ctx.key_exchange.answer(method, &initiator.data)?;
-    let payload = Payload::Ke(KePayload {
+    let answer = match ctx.prepared.take() {
+        Some(WorkOutcome::Answered(answer)) => answer?,
+        _ => ctx.key_exchange.answer(method, &initiator.data)?,
+    };
+    Ok((answer_payload(method, answer.data), answer.shared))
+}
+
+/// The responder's KE payload.
+pub(super) fn answer_payload(method: Group, data: Vec<u8>) -> Payload {
+    Payload::Ke(KePayload {
         method: method.number(),
-        data: answer.data,
-    });
-    Ok((payload, answer.shared))
+        data,
+    })
 }
 
 /// The reason why the initiator cannot complete its exchange.
@@ -39,15 +48,58 @@ pub(super) enum CompletionError {
     InvalidData,
 }
 
-/// The initiator's other half: the shared secret.
+/// The initiator's other half, unless a job has done it: the shared secret.
 pub(super) fn complete(
+    ctx: &mut Context<'_>,
     exchange: &dyn ActiveKeyExchange,
     responder: &KePayload,
 ) -> Result<Secret, CompletionError> {
     if responder.method != exchange.method().number() {
         return Err(CompletionError::OtherMethod);
     }
-    exchange
-        .complete(&responder.data)
-        .map_err(|_| CompletionError::InvalidData)
+    let shared = match ctx.prepared.take() {
+        Some(WorkOutcome::Completed(shared)) => shared,
+        _ => exchange.complete(&responder.data),
+    };
+    shared.map_err(|_| CompletionError::InvalidData)
+}
+
+impl Established {
+    /// The key exchange of a message, which is worked on before anything is decided.
+    pub(super) fn key_exchange_work(
+        &self,
+        sa: &IkeSaCommon,
+        ctx: &Context<'_>,
+        message: &Message,
+    ) -> Option<Work> {
+        if message.header.exchange != ExchangeType::CREATE_CHILD_SA {
+            return None;
+        }
+        let theirs = message.payloads.iter().find_map(|payload| match payload {
+            Payload::Ke(ke) => Some(ke),
+            _ => None,
+        })?;
+        let method = Group::from_number(theirs.method)?;
+        if message.header.response {
+            let started = match self.exchange.as_ref()? {
+                PendingExchange::CreateChild(pending) => pending.key_exchange.as_ref()?,
+                PendingExchange::RekeyIke(pending) => &pending.key_exchange,
+                _ => return None,
+            };
+            return (started.method() == method).then(|| Work::Complete {
+                started: started.clone(),
+                responder: theirs.data.clone(),
+            });
+        }
+        let mut children = sa.connection.children.iter();
+        let mut proposals = children.by_ref().flat_map(|child| &child.esp_proposals);
+        let offers = negotiate::offers_method(&sa.connection.proposals, method)
+            || proposals.any(|proposal| proposal.groups.contains(&method));
+        let valid = ctx.key_exchange.check(method, &theirs.data).is_ok();
+        (offers && valid && !self.is_ending()).then(|| Work::Answer {
+            by: KeyExchangeService(ctx.key_exchange.clone()),
+            method,
+            initiator: theirs.data.clone(),
+        })
+    }
 }

@@ -23,12 +23,13 @@ mod ike_sa_init;
 mod informational;
 mod key_exchange;
 mod payloads;
+mod peer_limits;
 mod refusal_report;
 mod rekey_child;
 mod rekey_ike;
 
 pub(crate) use connection_choice::{PeerTraits, candidates};
-pub(crate) use ike_sa_init::respond;
+pub(crate) use ike_sa_init::choose_init;
 pub(crate) use payloads::InitPayloads;
 pub(crate) use refusal_report::{RefusalDetails, init_refusal};
 
@@ -39,11 +40,12 @@ use crate::crash_token;
 use crate::event::{Direction, Event};
 use crate::failure::{DownReason, RequestFault, UnusableResponse};
 use crate::id::ChildSaId;
+use crate::jobs::{Ticket, WorkOutcome};
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
-    Context, Effect, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task,
-    send_again,
+    Context, Effect, Ending, Established, HeldMessage, IkeSa, IkeSaCommon, PendingExchange, Phase,
+    Task, send_again,
 };
 use crate::suite::OpenError;
 use crate::transport::{
@@ -67,6 +69,16 @@ impl IkeSa {
 
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context<'_>) {
         self.advance(|phase, sa| phase.handle_timeout(sa, ctx));
+    }
+
+    /// The job that a message was held for is done.
+    pub(crate) fn job_done(&mut self, ctx: &mut Context<'_>, ticket: Ticket, outcome: WorkOutcome) {
+        if self.common.job != Some(ticket) {
+            return;
+        }
+        self.common.job = None;
+        let is_current = ctx.jobs.is_current(ticket);
+        self.advance(|phase, sa| phase.job_done(sa, ctx, outcome, is_current));
     }
 
     /// Goes on with a held IKE_AUTH, if all that it waits for has been asked.
@@ -234,7 +246,11 @@ impl Phase {
             Self::Rekeyed(state) => state.handle(sa, ctx, received, message),
             Self::Closing(state) => state.handle(sa, ctx, received, message),
             // A message was opened, and these phases have no keys.
-            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => self,
+            Self::InitSent(_)
+            | Self::InitReceived(_)
+            | Self::AuthDue(_)
+            | Self::Gone(_)
+            | Self::Closed => self,
         }
     }
 
@@ -298,24 +314,90 @@ impl Phase {
         }
     }
 
+    /// Decides on the message that was held for a job. What a job has said about proofs holds only under the
+    /// configuration that it was made for.
+    fn job_done(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        outcome: WorkOutcome,
+        is_current: bool,
+    ) -> Self {
+        let next = match (self, outcome) {
+            (Self::InitReceived(state), WorkOutcome::Answered(answer)) => {
+                state.answer(sa, ctx, answer, is_current)
+            }
+            (Self::InitSent(mut state), outcome) => match state.held.take() {
+                Some(held) => {
+                    ctx.prepared = Some(outcome);
+                    state.decide(sa, ctx, &held.received(), &held.message)
+                }
+                None => Self::InitSent(state),
+            },
+            (Self::AuthDue(state), WorkOutcome::Signed(signed)) => {
+                sa.send_auth(ctx, *state, Some(signed).filter(|_| is_current))
+            }
+            (Self::InitResponded(mut state), outcome) => match state.held.take() {
+                Some(held) => {
+                    let (held, known) = held.with(outcome).known_under(ctx.jobs.generation());
+                    state.decide(sa, ctx, (&held.received(), &held.message), known)
+                }
+                None => Self::InitResponded(state),
+            },
+            (Self::AuthSent(mut state), outcome) => match state.held.take() {
+                Some(held) => {
+                    let (held, known) = held.with(outcome).known_under(ctx.jobs.generation());
+                    state.decide(sa, ctx, (&held.received(), &held.message), known)
+                }
+                None => Self::AuthSent(state),
+            },
+            (Self::Established(mut state), outcome) => match state.held.take() {
+                // A simultaneous rekey came between. When it is decided, the peer sends its request again.
+                Some(held) if sa.suspended && !held.received().header.response => {
+                    Self::Established(state)
+                }
+                Some(held) => {
+                    ctx.prepared = Some(outcome);
+                    state.decide(sa, ctx, &held.received(), &held.message)
+                }
+                None => Self::Established(state),
+            },
+            (other, _) => other,
+        };
+        ctx.prepared = None;
+        next.run_tasks(sa, ctx)
+    }
+
     fn resume_auth(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        if sa.job.is_some() {
+            return self;
+        }
         let store = ctx.config.revocation.clone();
-        let now = authenticator::unix_time(ctx.wall_clock).as_secs();
-        let mut awaited = self.held().into_iter().flat_map(|held| &held.sources);
-        if awaited.any(|source| store.is_awaited(source, now)) {
+        let sources = self.held().into_iter().flat_map(|held| &held.sources);
+        let awaited = sources.filter(|source| store.is_awaited(source));
+        let awaited: Vec<_> = awaited.cloned().collect();
+        if !awaited.is_empty() {
+            // Places that were asked are remembered up to a bound.
+            ctx.events.push_back(Event::StatusNeeded(awaited));
             ctx.effects.push(Effect::HoldAuth { ike_sa: sa.id });
             return self;
         }
         let next = match self {
             Self::InitResponded(mut state) => match state.held.take() {
-                Some(held) => state.decide(sa, ctx, &held.received(), &held.message),
+                Some(proof) => {
+                    let (held, known) = proof.known_under(ctx.jobs.generation());
+                    state.decide(sa, ctx, (&held.received(), &held.message), known)
+                }
                 None => Self::InitResponded(state),
             },
             Self::AuthSent(mut state) => match state.held.take() {
-                Some(held) => state.decide(sa, ctx, &held.received(), &held.message),
+                Some(proof) => {
+                    let (held, known) = proof.known_under(ctx.jobs.generation());
+                    state.decide(sa, ctx, (&held.received(), &held.message), known)
+                }
                 None => Self::AuthSent(state),
             },
-            Self::AuthDue(state) => sa.send_auth(ctx, *state),
+            Self::AuthDue(state) => sa.send_auth(ctx, *state, None),
             other => other,
         };
         next.run_tasks(sa, ctx)
@@ -348,6 +430,7 @@ impl Phase {
             }
         }
         match self {
+            Self::InitReceived(state) if state.deadline <= ctx.now => Self::Closed,
             Self::InitResponded(state) if state.deadline <= ctx.now => Self::Closed,
             Self::Gone(state) if state.until <= ctx.now => Self::Closed,
             Self::Rekeyed(state) if state.delete_at <= ctx.now && !sa.window.is_busy() => {
@@ -365,6 +448,31 @@ impl Phase {
 
 impl Established {
     fn handle(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        match &self.held {
+            Some(held) if held.is_copy(received) => return Phase::Established(self),
+            Some(_) => {}
+            None => {
+                if let Some(work) = self.key_exchange_work(sa, ctx, message) {
+                    if sa
+                        .submit(ctx, sa.payer, work, received.datagram.len())
+                        .is_ok()
+                    {
+                        self.held = Some(Box::new(HeldMessage::new(received, message)));
+                    }
+                    return Phase::Established(self);
+                }
+            }
+        }
+        self.decide(sa, ctx, received, message)
+    }
+
+    fn decide(
         mut self: Box<Self>,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,

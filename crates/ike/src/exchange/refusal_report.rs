@@ -168,6 +168,16 @@ impl Established {
             Refusal::TsUnacceptable => "its traffic selectors and ours have nothing in common",
             Refusal::NoProposalChosen => "its proposals and ours have nothing in common",
             Refusal::ChildSaLimit => "it has as many child SAs as an IKE SA may have",
+            Refusal::ChildSaPerPeer => {
+                "it has as many child SAs as `child_sas_per_peer_max` allows"
+            }
+            Refusal::SelectorsPerPeer => {
+                "it would have more selectors than `selectors_per_peer_max` allows"
+            }
+            Refusal::WorkPerPeer => {
+                "it asks for child SAs more often than `child_requests_per_second` allows"
+            }
+            Refusal::NoPolicyRoom => "there is no room for rules for its selectors",
             Refusal::SpiExhausted => "no SPI is left",
             Refusal::InvalidSyntax => "a payload is missing or malformed",
             _ => return,

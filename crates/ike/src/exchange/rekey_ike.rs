@@ -153,7 +153,7 @@ impl Established {
             return None;
         }
         let peer_spi = chosen.peer_spi.filter(|spi| *spi != 0)?;
-        let shared = key_exchange::complete(started, theirs.key_exchange).ok()?;
+        let shared = key_exchange::complete(ctx, started, theirs.key_exchange).ok()?;
         let nonces = Nonces {
             initiator: &pending.nonce,
             responder: theirs.nonce,
@@ -286,6 +286,8 @@ impl Established {
             predecessor: Some(sa.id),
             was_called: sa.was_called,
             reauthenticates: sa.reauthenticates,
+            payer: sa.payer,
+            job: None,
         };
         common.log_keys(ctx, state.channel.keys());
         IkeSa {

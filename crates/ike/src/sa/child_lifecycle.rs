@@ -9,11 +9,11 @@ use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
 use super::task::{EndedChild, PendingExchange, Task};
-use crate::claims::{Claim, SelectorPair};
+use crate::claims::{Claim, Claims, SelectorPair};
 use crate::config::{Child, EndAction, Mode};
 use crate::event::{ChildSaDeleted, ChildSaInstalled, Event};
 use crate::failure::DownReason;
-use crate::id::ChildSaId;
+use crate::id::{ChildSaId, IkeSaId};
 use crate::negotiate::ChosenEsp;
 use crate::suite::{Nonces, Secret};
 
@@ -75,6 +75,7 @@ impl ChildSa {
             remote: remote_ts,
         } = agreed.claim.selectors.clone();
         ctx.claims.add(id, agreed.claim);
+        ctx.tell_of_child_limits(&state.peer);
         let replaced = agreed.replaces.and_then(|old| state.child(old));
         let last_used = replaced.map_or(ctx.now, |old| old.last_used);
         ctx.counters.child_sas_installed += 1;
@@ -140,11 +141,17 @@ impl ChildSa {
     }
 
     /// Takes the SA out of the data plane.
-    pub(crate) fn uninstall(self, ctx: &mut Context<'_>, sa: &IkeSaCommon, reason: DownReason) {
+    pub(crate) fn uninstall(
+        self,
+        claims: &mut Claims,
+        ike_sa: IkeSaId,
+        connection: &str,
+        reason: DownReason,
+    ) -> Event {
         // A peer that authenticates again makes the new SA before it deletes the old IKE SA.
         let of_peer = matches!(reason, DownReason::PeerDeleted | DownReason::Superseded);
         let replaced =
-            self.state == ChildState::Rekeyed || of_peer && ctx.claims.is_taken_over(self.id);
+            self.state == ChildState::Rekeyed || of_peer && claims.is_taken_over(self.id);
         let then = if replaced {
             EndAction::Clear
         } else {
@@ -160,11 +167,11 @@ impl ChildSa {
                 _ => EndAction::Clear,
             }
         };
-        ctx.claims.remove(self.id);
-        ctx.events.push_back(Event::ChildSaDeleted(ChildSaDeleted {
-            ike_sa: sa.id,
+        claims.remove(self.id);
+        Event::ChildSaDeleted(ChildSaDeleted {
+            ike_sa,
             child: self.id,
-            connection: sa.connection.name.clone(),
+            connection: connection.to_owned(),
             name: self.config.name.clone(),
             spi_in: self.spi_in,
             spi_out: self.spi_out,
@@ -172,7 +179,7 @@ impl ChildSa {
             replaced,
             reason,
             then,
-        }));
+        })
     }
 }
 
@@ -192,7 +199,9 @@ impl Established {
             successor.use_outbound(ctx);
         }
         if let Some(index) = self.children.iter().position(|child| child.id == id) {
-            self.children.remove(index).uninstall(ctx, sa, reason);
+            let child = self.children.remove(index);
+            let ended = child.uninstall(ctx.claims, sa.id, &sa.connection.name, reason);
+            ctx.events.push_back(ended);
         }
     }
 
@@ -221,9 +230,7 @@ impl Established {
         self.tasks.retain(|queued| {
             matches!(queued.task, Task::DeleteUnaccepted(..) | Task::DeleteIke(_))
         });
-        for child in children {
-            child.uninstall(ctx, sa, reason.clone());
-        }
+        sa.end_later(ctx, children, reason);
     }
 
     /// Ends a child SA by command. The SA ends here at once, whether the peer answers or not. Returns false if there is

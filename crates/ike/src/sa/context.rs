@@ -1,23 +1,27 @@
 //! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::due_end::DueEnd;
+use super::held_message::HeldMessage;
 use super::ike_sa::IkeSa;
 use crate::claims::Claims;
 use crate::config::{Config, Connection};
 use crate::event::{Event, Transmit};
 use crate::failure::DownReason;
-use crate::host::{EspSpiAllocator, Random};
+use crate::host::{EspSpiAllocator, PolicyRoom, Random};
 use crate::id::{ChildSaId, IkeSaId};
+use crate::jobs::{Jobs, Ticket, WorkOutcome};
 use crate::peer::PeerKey;
 use crate::protected::OutgoingMessage;
 use crate::report_limit::ReportLimit;
 use crate::status::IkeCounters;
 use crate::suite::KeyExchange;
 use crate::transport::udp_payload;
+use crate::wire::Payload;
 
 /// The parts of the endpoint that one IKE SA works with.
 pub(crate) struct Context<'a> {
@@ -25,8 +29,12 @@ pub(crate) struct Context<'a> {
     pub(crate) wall_clock: SystemTime,
     pub(crate) config: &'a Config,
     pub(crate) random: &'a mut dyn Random,
-    pub(crate) key_exchange: &'a mut dyn KeyExchange,
+    pub(crate) key_exchange: &'a Arc<dyn KeyExchange>,
+    pub(crate) jobs: &'a mut Jobs,
+    /// The outcome of the job that the message at hand was held for.
+    pub(crate) prepared: Option<WorkOutcome>,
     pub(crate) spis: &'a mut dyn EspSpiAllocator,
+    pub(crate) policies: &'a mut dyn PolicyRoom,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) transmits: &'a mut VecDeque<Transmit>,
     pub(crate) counters: &'a mut IkeCounters,
@@ -35,12 +43,14 @@ pub(crate) struct Context<'a> {
     /// IKE SAs by our own SPI.
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     /// Established IKE SAs by peer.
-    pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
+    pub(crate) peers: &'a HashMap<PeerKey, BTreeSet<IkeSaId>>,
     /// Established IKE SAs by the peer's address.
-    pub(crate) by_remote: &'a HashMap<IpAddr, Vec<IkeSaId>>,
+    pub(crate) by_remote: &'a HashMap<IpAddr, BTreeSet<IkeSaId>>,
     pub(crate) report_limit: &'a mut ReportLimit,
     pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,
+    /// SAs that have ended for IKE, and whose end is told in its turn.
+    pub(crate) ends: &'a mut VecDeque<DueEnd>,
 }
 
 /// An action that an IKE SA asks of its endpoint because it concerns other SAs.
@@ -81,6 +91,14 @@ pub(crate) enum Effect {
     ChildAbandoned { connection: String, child: String },
     /// IKE_AUTH waits for the status of certificates, or for our own signature.
     HoldAuth { ike_sa: IkeSaId },
+    /// An IKE_SA_INIT request is answered with an error. `proven`: its sender receives at its address.
+    RefuseInit {
+        request: Box<HeldMessage>,
+        error: Payload,
+        proven: bool,
+    },
+    /// A job of this IKE SA has made room for others.
+    JobDropped { ike_sa: IkeSaId, ticket: Ticket },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
     CheckLiveness { child: ChildSaId },
 }

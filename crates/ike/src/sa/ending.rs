@@ -1,15 +1,17 @@
 //! The end of an IKE SA, and of its children.
 //!
-//! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase.
+//! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase. The
+//! children are gone for IKE at once. The data plane is told of each child when its turn comes ([`DueEnd`]).
 
 use std::time::Duration;
 
+use super::child_sa::ChildSa;
 use super::context::{Context, Effect};
+use super::due_end::DueEnd;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
 use super::phase::{AuthSent, Closing, Gone, Phase, Rekeyed};
 use super::task::{PendingExchange, Task};
-use crate::event::Event;
 use crate::failure::DownReason;
 use crate::protected::ProtectedChannel;
 use crate::wire::{Delete, ExchangeType, Payload, ProtocolId};
@@ -73,7 +75,7 @@ impl Phase {
                 state.tear_down(sa, ctx, &reason);
                 gone
             }
-            Self::Closed => Self::Closed,
+            Self::InitReceived(_) | Self::Closed => Self::Closed,
             Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => gone,
         }
     }
@@ -95,9 +97,11 @@ impl Phase {
             Self::InitResponded(state) => state.channel,
             Self::Rekeyed(state) => state.channel,
             Self::Closing(state) => state.channel,
-            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => {
-                return Self::Closed;
-            }
+            Self::InitSent(_)
+            | Self::InitReceived(_)
+            | Self::AuthDue(_)
+            | Self::Gone(_)
+            | Self::Closed => return Self::Closed,
         };
         let sent = sa.send_request(ctx, &mut channel, ExchangeType::INFORMATIONAL, payloads);
         let closing = Self::Closing(Box::new(Closing { channel }));
@@ -121,9 +125,11 @@ impl Phase {
     /// Drops an SA that is kept for its last response, or for a delete, or that nobody has authenticated.
     pub(crate) fn forget(self) -> Self {
         match self {
-            Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => {
-                Self::Closed
-            }
+            Self::InitReceived(_)
+            | Self::InitResponded(_)
+            | Self::Rekeyed(_)
+            | Self::Closing(_)
+            | Self::Gone(_) => Self::Closed,
             other => other,
         }
     }
@@ -139,6 +145,28 @@ impl AuthSent {
 }
 
 impl IkeSaCommon {
+    /// Has children taken out of the data plane when their turn comes.
+    pub(super) fn end_later(
+        &self,
+        ctx: &mut Context<'_>,
+        children: Vec<ChildSa>,
+        reason: &DownReason,
+    ) {
+        let ends = children.into_iter();
+        ctx.ends
+            .extend(ends.map(|child| self.due_end(Some(child), reason)));
+    }
+
+    fn due_end(&self, child: Option<ChildSa>, reason: &DownReason) -> DueEnd {
+        DueEnd {
+            ike_sa: self.id,
+            connection: self.connection.clone(),
+            reason: reason.clone(),
+            child,
+            of_goals: self.is_with_initiation_peer(),
+        }
+    }
+
     pub(crate) fn connect_failed(&self, ctx: &mut Context<'_>, reason: DownReason) {
         ctx.counters.connect_failures += 1;
         ctx.effects.push(Effect::ConnectFailed {
@@ -208,15 +236,9 @@ impl Established {
                 _ => {}
             }
         }
-        for child in self.children {
-            child.uninstall(ctx, sa, reason.clone());
-        }
+        sa.end_later(ctx, self.children, reason);
         if *reason != DownReason::Rekeyed {
-            ctx.events.push_back(Event::IkeSaDown {
-                ike_sa: sa.id,
-                connection: sa.connection.name.clone(),
-                reason: reason.clone(),
-            });
+            ctx.ends.push_back(sa.due_end(None, reason));
         }
         self.channel
     }

@@ -7,6 +7,7 @@ use esplanade_crypto::secret::Secret;
 
 use super::child_sa::{ChildRequest, ChildSa};
 use super::deadline;
+use super::held_message::HeldMessage;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
 use crate::config::{Connection, GroupName, Identity};
 use crate::failure::DownReason;
@@ -36,6 +37,8 @@ pub(crate) struct Established {
     pub(crate) tasks: VecDeque<QueuedTask>,
     /// Our exchange that waits for its response.
     pub(crate) exchange: Option<PendingExchange>,
+    /// The message whose key exchange is being answered, or completed.
+    pub(crate) held: Option<Box<HeldMessage>>,
     /// The time at which the last authenticated message or ESP packet of the peer came in.
     pub(crate) last_heard: Instant,
     /// The message IDs are about to be used up, and a rekey was asked for.

@@ -10,6 +10,7 @@ use super::phase::Phase;
 use crate::config::{AddressMatch, Config, Connection};
 use crate::failure::DownReason;
 use crate::id::IkeSaId;
+use crate::jobs::{Payer, Ticket};
 use crate::nat::Nat;
 use crate::suite::Role;
 use crate::transport::Window;
@@ -54,6 +55,10 @@ pub(crate) struct IkeSaCommon {
     pub(crate) was_called: bool,
     /// The IKE SA for which this one authenticates the peers again, until it has the children of that one.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// The party that pays for the jobs of this SA.
+    pub(crate) payer: Payer,
+    /// The job that is under way.
+    pub(crate) job: Option<Ticket>,
 }
 
 /// The progress of an IKE SA that we initiate.
@@ -106,20 +111,22 @@ impl IkeSa {
         }
     }
 
-    /// Says whether the SA is with the peer that the connection initiates to. Others that call us over the same connection,
-    /// as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
     pub(crate) fn is_with_initiation_peer(&self) -> bool {
-        let connection = &self.common.connection;
-        let mut hosts = AddressMatch::hosts_of(&connection.remote_addrs).peekable();
-        connection.names_one_peer()
-            || self.common.was_called
-            || hosts.peek().is_none()
-            || hosts.any(|host| host == self.common.hosts.1)
+        self.common.is_with_initiation_peer()
+    }
+
+    /// Says whether only the last messages of the SA are still to come.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Closing(_) | Phase::Gone(_) | Phase::Closed
+        )
     }
 
     pub(crate) fn next_timeout(&self, config: &Config) -> Option<Instant> {
         let sa = &self.common;
         let own = match &self.phase {
+            Phase::InitReceived(state) => Some(state.deadline),
             Phase::InitResponded(state) => Some(state.deadline),
             Phase::Established(_) if sa.suspended => None,
             Phase::Established(state) => state.next_timeout(&sa.connection, &sa.window),
@@ -146,6 +153,17 @@ impl IkeSa {
 }
 
 impl IkeSaCommon {
+    /// Says whether the SA is with the peer that the connection initiates to. Others that call us over the same connection,
+    /// as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
+    pub(crate) fn is_with_initiation_peer(&self) -> bool {
+        let connection = &self.connection;
+        let mut hosts = AddressMatch::hosts_of(&connection.remote_addrs).peekable();
+        connection.names_one_peer()
+            || self.was_called
+            || hosts.peek().is_none()
+            || hosts.any(|host| host == self.hosts.1)
+    }
+
     pub(crate) fn own_spi(&self) -> u64 {
         match self.role {
             Role::Initiator => self.spi_i,

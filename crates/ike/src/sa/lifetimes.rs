@@ -27,6 +27,9 @@ const DOUBTS: Rate = Rate {
     burst: 1,
 };
 
+/// The time of a peer that seems to have lost the SA, where the connection sets none.
+const DOUBT: Duration = Duration::from_secs(10);
+
 impl Established {
     pub(crate) fn new(
         ctx: &mut Context<'_>,
@@ -61,6 +64,7 @@ impl Established {
             exchange: None,
             last_heard: ctx.now,
             runs_out: false,
+            held: None,
             busy_since: None,
             peer_token: None,
             asked_at: None,
@@ -245,7 +249,11 @@ impl IkeSaCommon {
     pub(crate) fn doubt_request(&mut self, ctx: &Context<'_>) {
         let connection = &self.connection;
         if !connection.dpd_delay.is_zero() {
-            let timing = connection.retransmission.within(connection.dpd_timeout);
+            let limit = match connection.dpd_timeout.is_zero() {
+                true => DOUBT,
+                false => connection.dpd_timeout,
+            };
+            let timing = connection.retransmission.within(limit);
             self.window.hasten(ctx.now, timing, Urgency::Doubt);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! initiator  InitSent ──> AuthDue ──> AuthSent ──> Established ──> Closing ──> Closed
-//! responder  (no state) ──> InitResponded ───────> Established ──> Rekeyed ──> Gone ──> Closed
+//! responder  InitReceived ──> InitResponded ──────> Established ──> Rekeyed ──> Gone ──> Closed
 //! ```
 //! [`IkeSa::advance`] is the one place where an SA changes its phase. `crate::exchange` has the exchanges that lead from one
 //! phase to the next.
@@ -10,27 +10,31 @@
 mod child_lifecycle;
 mod child_sa;
 mod context;
+mod due_end;
 mod ending;
 mod established;
-mod held_proof;
+mod held_message;
 mod ike_sa;
 mod lifetimes;
 mod phase;
 mod queue;
 mod sending;
 mod task;
+mod waiting;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use child_lifecycle::AgreedChild;
 pub(crate) use child_sa::{ChildRequest, ChildSa, ChildState};
 pub(crate) use context::{Context, Effect, Retirement};
+pub(crate) use due_end::DueEnd;
 pub(crate) use ending::Ending;
 pub(crate) use established::Established;
-pub(crate) use held_proof::HeldProof;
+pub(crate) use held_message::{HeldMessage, KnownProofs};
 pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
 pub(crate) use phase::{
-    AuthDue, AuthSent, Closing, InitResponded, InitSent, InitTranscript, Phase, Rekeyed,
+    AuthDue, AuthSent, Closing, InitChoice, InitReceived, InitResponded, InitSent, InitTranscript,
+    Phase, Rekeyed,
 };
 pub(crate) use sending::send_again;
 pub(crate) use task::{

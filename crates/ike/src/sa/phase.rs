@@ -1,13 +1,15 @@
 //! The phases of an IKE SA. Each type holds what an SA has in that phase and in no other.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::child_sa::ChildRequest;
 use super::established::Established;
-use super::held_proof::HeldProof;
+use super::held_message::{HeldMessage, HeldProof};
 use super::task::PendingChild;
-use crate::config::Identity;
+use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
+use crate::negotiate::ChosenIke;
 use crate::protected::ProtectedChannel;
 use crate::suite::{ActiveKeyExchange, IkeSaKeys, Nonces, Role, full_transcript};
 use crate::wire::{CertReq, HashAlgorithm, Id, Proposal};
@@ -15,6 +17,7 @@ use crate::wire::{CertReq, HashAlgorithm, Id, Proposal};
 #[derive(Debug)]
 pub(crate) enum Phase {
     InitSent(Box<InitSent>),
+    InitReceived(Box<InitReceived>),
     InitResponded(Box<InitResponded>),
     AuthDue(Box<AuthDue>),
     AuthSent(Box<AuthSent>),
@@ -29,7 +32,7 @@ pub(crate) enum Phase {
 /// The initiator's phase in which the IKE_SA_INIT request is sent, or waits until it may be sent.
 #[derive(Debug)]
 pub(crate) struct InitSent {
-    pub(crate) key_exchange: Box<dyn ActiveKeyExchange>,
+    pub(crate) key_exchange: Arc<dyn ActiveKeyExchange>,
     pub(crate) nonce: Vec<u8>,
     pub(crate) offer: Vec<Proposal>,
     /// Every request of the attempt announces the full transcript.
@@ -42,6 +45,27 @@ pub(crate) struct InitSent {
     /// response until the next retransmission is due (RFC 7296 §2.21.1).
     pub(crate) refused: Option<DownReason>,
     pub(crate) requests: Vec<ChildRequest>,
+    /// The response whose key exchange is being completed.
+    pub(crate) held: Option<Box<HeldMessage>>,
+}
+
+/// The responder's phase in which the key exchange of an IKE_SA_INIT request is being answered. The SA is half-open.
+#[derive(Debug)]
+pub(crate) struct InitReceived {
+    pub(crate) held: HeldMessage,
+    pub(crate) choice: InitChoice,
+    /// The sender has shown that it receives at its address.
+    pub(crate) proven: bool,
+    pub(crate) deadline: Instant,
+}
+
+/// The connection and the proposal that answer an IKE_SA_INIT request.
+#[derive(Debug)]
+pub(crate) struct InitChoice {
+    /// The connections that the peer can mean.
+    pub(crate) candidates: Vec<Arc<Connection>>,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) chosen: ChosenIke,
 }
 
 /// The parts of IKE_SA_INIT that both ends keep until IKE_AUTH is done.
@@ -178,7 +202,11 @@ impl Phase {
             Self::Established(state) => Some(&state.channel),
             Self::Rekeyed(state) => Some(&state.channel),
             Self::Closing(state) => Some(&state.channel),
-            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => None,
+            Self::InitSent(_)
+            | Self::InitReceived(_)
+            | Self::AuthDue(_)
+            | Self::Gone(_)
+            | Self::Closed => None,
         }
     }
 
@@ -189,7 +217,11 @@ impl Phase {
             Self::Established(state) => Some(&mut state.channel),
             Self::Rekeyed(state) => Some(&mut state.channel),
             Self::Closing(state) => Some(&mut state.channel),
-            Self::InitSent(_) | Self::AuthDue(_) | Self::Gone(_) | Self::Closed => None,
+            Self::InitSent(_)
+            | Self::InitReceived(_)
+            | Self::AuthDue(_)
+            | Self::Gone(_)
+            | Self::Closed => None,
         }
     }
 
@@ -218,10 +250,20 @@ impl Phase {
         }
     }
 
+    /// Says whether something waits for the outcome of a job.
+    pub(crate) fn awaits_job(&self) -> bool {
+        match self {
+            Self::InitSent(state) => state.held.is_some(),
+            Self::Established(state) => state.held.is_some(),
+            Self::InitReceived(_) | Self::AuthDue(_) => true,
+            other => other.held().is_some(),
+        }
+    }
+
     /// Not authenticated, or refused and kept for a while: anybody can make us hold such an SA.
     pub(crate) fn is_half_open(&self) -> bool {
         match self {
-            Self::InitResponded(_) => true,
+            Self::InitReceived(_) | Self::InitResponded(_) => true,
             Self::Gone(gone) => gone.unauthenticated,
             _ => false,
         }

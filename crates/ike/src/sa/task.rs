@@ -62,7 +62,7 @@ pub(crate) struct PendingChild {
     pub(crate) nonce: Vec<u8>,
     /// The child's own key exchange. It is `None` if the child's keys come from the IKE SA's keys alone, as they always
     /// do in IKE_AUTH.
-    pub(crate) key_exchange: Option<Box<dyn ActiveKeyExchange>>,
+    pub(crate) key_exchange: Option<Arc<dyn ActiveKeyExchange>>,
     pub(crate) offer: Vec<Proposal>,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
@@ -109,7 +109,7 @@ pub(crate) struct SimultaneousChildRekey {
 pub(crate) struct PendingIkeRekey {
     pub(crate) spi: u64,
     pub(crate) nonce: Vec<u8>,
-    pub(crate) key_exchange: Box<dyn ActiveKeyExchange>,
+    pub(crate) key_exchange: Arc<dyn ActiveKeyExchange>,
     pub(crate) offer: Vec<Proposal>,
     /// The peer has rekeyed the IKE SA at the same time (RFC 7296 §2.8.2).
     pub(crate) simultaneous: Option<SimultaneousIkeRekey>,

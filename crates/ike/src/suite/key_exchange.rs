@@ -5,6 +5,7 @@
 //! A Diffie-Hellman method fits this shape, and so does a key encapsulation method.
 
 use std::fmt;
+use std::sync::Arc;
 
 use esplanade_crypto::dh::{DhError, KeyPair, check_public};
 use esplanade_crypto::iana::Group;
@@ -14,16 +15,19 @@ use esplanade_crypto::secret::Secret;
 const METHODS_MAX: usize = 8;
 
 /// Runs key exchanges of every method that can be configured.
-pub trait KeyExchange: Send {
+pub trait KeyExchange: Send + Sync {
     /// Starts an exchange as its initiator.
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError>;
+    fn start(&self, method: Group) -> Result<Arc<dyn ActiveKeyExchange>, DhError>;
+
+    /// Refuses data of the initiator that cannot be valid for the method, at little cost.
+    fn check(&self, method: Group, initiator: &[u8]) -> Result<(), DhError>;
 
     /// Answers the initiator's data as the responder. Refuses data that is not valid for the method.
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError>;
+    fn answer(&self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError>;
 }
 
 /// A key exchange that waits for the responder's data.
-pub trait ActiveKeyExchange: Send + fmt::Debug {
+pub trait ActiveKeyExchange: Send + Sync + fmt::Debug {
     fn method(&self) -> Group;
 
     /// Returns the data that the initiator sends in its KE payload. An IKE_SA_INIT request that is sent anew carries
@@ -48,13 +52,17 @@ pub struct KeyExchangeAnswer {
 pub struct DiffieHellman;
 
 impl KeyExchange for DiffieHellman {
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
-        Ok(Box::new(KeyPair::generate(method)?))
+    fn start(&self, method: Group) -> Result<Arc<dyn ActiveKeyExchange>, DhError> {
+        Ok(Arc::new(KeyPair::generate(method)?))
     }
 
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+    fn check(&self, method: Group, initiator: &[u8]) -> Result<(), DhError> {
+        check_public(method, initiator)
+    }
+
+    fn answer(&self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
         // Invalid data is refused before a key pair is made: a forged request must not cost an exponentiation.
-        check_public(method, initiator)?;
+        self.check(method, initiator)?;
         let key_pair = KeyPair::generate(method)?;
         Ok(KeyExchangeAnswer {
             shared: key_pair.agree(initiator)?,

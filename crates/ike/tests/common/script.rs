@@ -30,6 +30,8 @@ pub struct Script {
     response: Vec<u8>,
     /// Both ends have announced that AUTH covers both messages of IKE_SA_INIT.
     pub full_transcript: bool,
+    /// The request announces that.
+    announces_transcript: bool,
     session: Option<Session>,
     pub next_id: u32,
 }
@@ -73,6 +75,7 @@ impl Script {
             request: Vec::new(),
             response: Vec::new(),
             full_transcript: false,
+            announces_transcript: false,
             session: None,
             next_id: 1,
         }
@@ -167,15 +170,26 @@ impl Script {
         now: std::time::Instant,
         payloads: Vec<Payload>,
     ) -> Option<Message> {
+        let request = self.init_request(payloads);
+        let answer = self.send(side, now, &request).pop()?;
+        Some(self.take_init(answer))
+    }
+
+    pub fn init_request(&mut self, payloads: Vec<Payload>) -> Vec<u8> {
         let header = self.header(ExchangeType::IKE_SA_INIT, 0);
         let request = Message { header, payloads };
+        let announced = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
+        self.announces_transcript = request.notification(announced).is_some();
         self.request = request.encode().unwrap();
-        let answer = self.send(side, now, &self.request.clone()).pop()?;
+        self.request.clone()
+    }
+
+    /// Takes the response to IKE_SA_INIT.
+    pub fn take_init(&mut self, answer: Vec<u8>) -> Message {
         let message = Message::decode(&answer).unwrap();
         let announced = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
-        self.full_transcript = [&request, &message]
-            .iter()
-            .all(|message| message.notification(announced).is_some());
+        self.full_transcript =
+            self.announces_transcript && message.notification(announced).is_some();
         self.response = answer;
         let (mut public, mut nonce_r) = (None, None);
         for payload in &message.payloads {
@@ -200,7 +214,7 @@ impl Script {
                 nonce_r,
             });
         }
-        Some(message)
+        message
     }
 
     pub fn child_payloads() -> Vec<Payload> {

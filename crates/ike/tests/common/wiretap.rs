@@ -20,11 +20,15 @@ const PAYLOAD_HEADER_LEN: usize = 4;
 pub struct Broken(pub Arc<Mutex<Option<Secret>>>);
 
 impl KeyExchange for Broken {
-    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
+    fn start(&self, method: Group) -> Result<Arc<dyn ActiveKeyExchange>, DhError> {
         DiffieHellman.start(method)
     }
 
-    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+    fn check(&self, method: Group, initiator: &[u8]) -> Result<(), DhError> {
+        DiffieHellman.check(method, initiator)
+    }
+
+    fn answer(&self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
         let answer = DiffieHellman.answer(method, initiator)?;
         *self.0.lock().unwrap() = Some(answer.shared.clone());
         Ok(answer)

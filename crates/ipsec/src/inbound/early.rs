@@ -4,6 +4,9 @@
 //! can be here before the response. They name an SPI that was allocated and has no SA yet. They wait for the SA, few
 //! of them and not for long. SPIs are unpredictable and go out encrypted, so only the peer can make packets wait.
 
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+
 use super::Inbound;
 use crate::drop_reason::DropReason;
 use crate::sad::Sad;
@@ -11,10 +14,10 @@ use crate::tunnel::OuterFacts;
 
 /// Most packets that wait for one SA.
 const OF_SPI_MAX: usize = 32;
-/// Most packets that wait in all.
-const PACKETS_MAX: usize = 256;
 /// Most bytes that wait in all. They fit into the arena of a walk.
 const BYTES_MAX: usize = 128 * 1024;
+/// A packet takes at least this share of [`BYTES_MAX`], so that no more than 256 wait.
+const COST_MIN: usize = 512;
 /// A packet waits for this many milliseconds. A response that got lost comes later than that.
 const WAIT_MS: u64 = 1000;
 
@@ -29,25 +32,75 @@ pub struct EarlyPacket {
     pub(super) since_ms: u64,
 }
 
+impl EarlyPacket {
+    fn cost(&self) -> usize {
+        self.packet.len().max(COST_MIN)
+    }
+
+    /// The network that the packet comes from. Over IPv6 a host has many addresses.
+    fn sender(&self) -> IpAddr {
+        match self.facts.remote.ip() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() >> 64 << 64;
+                Ipv6Addr::from_bits(network).into()
+            }
+            address => address,
+        }
+    }
+}
+
 /// The packets that wait, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPackets {
-    waiting: Vec<EarlyPacket>,
-    bytes: usize,
+    waiting: VecDeque<EarlyPacket>,
+    /// The cost of each sender's packets.
+    shares: HashMap<IpAddr, usize>,
 }
 
 impl EarlyPackets {
-    /// Returns false if there is no room for the packet.
-    pub fn hold(&mut self, early: EarlyPacket) -> bool {
+    /// Takes a packet. Returns the packets for which there is no room: this one, or packets of a sender that has more
+    /// than this one's. So no peer can keep the packets of others out.
+    pub fn hold(&mut self, early: EarlyPacket) -> Vec<EarlyPacket> {
         let same = self.waiting.iter().filter(|other| other.spi == early.spi);
-        let has_room = self.waiting.len() < PACKETS_MAX
-            && same.count() < OF_SPI_MAX
-            && self.bytes + early.packet.len() <= BYTES_MAX;
-        if has_room {
-            self.bytes += early.packet.len();
-            self.waiting.push(early);
+        if same.count() >= OF_SPI_MAX || early.cost() > BYTES_MAX {
+            return vec![early];
         }
-        has_room
+        let own = self.share(early.sender()) + early.cost();
+        let mut lost = Vec::new();
+        while self.shares.values().sum::<usize>() + early.cost() > BYTES_MAX {
+            match self.evict(own) {
+                Some(other) => lost.push(other),
+                None => {
+                    lost.push(early);
+                    return lost;
+                }
+            }
+        }
+        self.push(early);
+        lost
+    }
+
+    fn share(&self, sender: IpAddr) -> usize {
+        self.shares.get(&sender).copied().unwrap_or_default()
+    }
+
+    fn push(&mut self, early: EarlyPacket) {
+        *self.shares.entry(early.sender()).or_default() += early.cost();
+        self.waiting.push_back(early);
+    }
+
+    /// Removes the newest packet of the sender that has most, if that is more than `own`.
+    fn evict(&mut self, own: usize) -> Option<EarlyPacket> {
+        let most = self.shares.iter().max_by_key(|(_, share)| **share);
+        let (sender, _) = most.filter(|(_, share)| **share > own)?;
+        let sender = *sender;
+        let mut waiting = self.waiting.iter();
+        let newest = waiting.rposition(|early| early.sender() == sender)?;
+        let early = self.waiting.remove(newest)?;
+        if let Some(share) = self.shares.get_mut(&sender) {
+            *share = share.saturating_sub(early.cost());
+        }
+        Some(early)
     }
 }
 
@@ -70,8 +123,7 @@ impl Inbound {
                 self.reports
                     .drop_unknown(*spi, sequence, facts, self.now_ms);
             } else {
-                self.early.bytes += early.packet.len();
-                self.early.waiting.push(early);
+                self.early.push(early);
             }
         }
         ready

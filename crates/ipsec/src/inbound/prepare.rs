@@ -261,7 +261,13 @@ impl InboundStage {
             let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
             let Some(sa) = sa else {
                 for head in heads {
-                    if sad.awaits(head.spi) && hold_early(early, batch, burst, head) {
+                    if sad.awaits(head.spi)
+                        && let Some(lost) = hold_early(early, batch, burst, head)
+                    {
+                        for lost in lost {
+                            let EarlyPacket { spi, facts, .. } = &lost;
+                            reports.drop_unknown(*spi, lost.sequence_low, facts, burst.now_ms);
+                        }
                         continue;
                     }
                     let outer = burst.outer(&head.packet);
@@ -380,25 +386,28 @@ fn clear_fields(batch: &Batch, protocol: Protocol, packet: &ReceivedPacket) -> O
     Some(((fields >> 32) as u32, fields as u32))
 }
 
-/// Copies a packet whose SA is still negotiated. Returns false if there is no room for it.
+/// Copies a packet whose SA is still negotiated. Returns the packets for which there is no room.
 #[cold]
-fn hold_early(early: &mut EarlyPackets, batch: &Batch, burst: &Burst<'_>, head: &Head) -> bool {
+fn hold_early(
+    early: &mut EarlyPackets,
+    batch: &Batch,
+    burst: &Burst<'_>,
+    head: &Head,
+) -> Option<Vec<EarlyPacket>> {
     let ReceivedPacket { offset, len, .. } = head.packet;
     let facts = *burst.outer(&head.packet);
     let end = offset as usize + len as usize;
     let start = (offset as usize).checked_sub(facts.header_len.into());
     let packet = start.and_then(|start| batch.buffer.get(start..end));
-    packet.is_some_and(|packet| {
-        let packet = EarlyPacket {
-            spi: head.spi,
-            packet: packet.to_vec(),
-            facts,
-            sequence_low: head.sequence_low,
-            depth: burst.depth,
-            since_ms: burst.now_ms,
-        };
-        early.hold(packet)
-    })
+    let packet = EarlyPacket {
+        spi: head.spi,
+        packet: packet?.to_vec(),
+        facts,
+        sequence_low: head.sequence_low,
+        depth: burst.depth,
+        since_ms: burst.now_ms,
+    };
+    Some(early.hold(packet))
 }
 
 /// Finds the SA of a packet to a multicast group, whose controller chooses the SPIs (RFC 4301 §4.1). The outer header

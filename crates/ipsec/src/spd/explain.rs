@@ -43,16 +43,17 @@ impl Spd {
     /// Compares a packet with every entry.
     pub fn explain(&self, flow: &Flow, inbound: bool) -> Explanation {
         let compare = |entry: &SpdEntry| entry.compare(flow, inbound);
-        let comparisons: Vec<Comparison> = self.entries.iter().map(compare).collect();
+        let comparisons: Vec<Comparison> = self.entries().iter().map(compare).collect();
         let matches = |comparison: &Comparison| matches!(comparison, Comparison::Matches(_));
         let matched = comparisons.iter().position(matches);
         let bypass = matched
-            .and_then(|index| self.entries.get(index))
+            .and_then(|index| self.entries().get(index))
             .is_some_and(|entry| matches!(entry.action, Action::Bypass));
         let doubt = matched.filter(|_| bypass && flow.ports.is_none());
         let doubt = doubt.and_then(|index| {
-            let possible = self.classifier.first_possible(flow, inbound, false)?;
-            Some(possible.entry as usize).filter(|first| *first < index)
+            let possible = self.first_to_hold(flow, inbound)?;
+            let possible = self.ordered().places.binary_search(&possible).ok();
+            possible.filter(|first| *first < index)
         });
         Explanation {
             comparisons,

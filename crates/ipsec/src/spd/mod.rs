@@ -2,25 +2,29 @@
 //! decides; a packet that no entry matches is discarded.
 
 pub mod analysis;
+mod book;
 pub mod cache;
 mod classifier;
+mod entry_set;
 pub mod explain;
+mod levels;
 mod policy;
+mod snapshot;
 mod tables;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::OutboundSa;
 use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
-use classifier::Classifier;
 
 pub use crate::options::PolicyId;
+pub use book::{LevelMerge, MergedLevel, SpdBook};
 pub(crate) use cache::Located;
 pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, SAS_MAX};
+pub use snapshot::Spd;
 pub(crate) use tables::SaTables;
 
 #[derive(Clone, Debug)]
@@ -66,7 +70,27 @@ impl SpdEntry {
             name: Arc::from(""),
         }
     }
+
+    /// The number of selectors.
+    fn rules(&self) -> usize {
+        self.selectors.as_slice().len()
+    }
+
+    fn discards(&self) -> bool {
+        matches!(self.action, Action::Discard)
+    }
+
+    fn policy(&self) -> Option<&Arc<Policy>> {
+        match &self.action {
+            Action::Protect(policy) => Some(policy),
+            Action::Bypass | Action::Discard => None,
+        }
+    }
 }
+
+/// The place of an entry in the order of the SPD. The lowest place comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryPlace(pub u64);
 
 /// The decision about an outbound packet.
 #[derive(Debug)]
@@ -109,187 +133,5 @@ impl Acquire<'_> {
             flow: *flow,
             selector: self.selector,
         })
-    }
-}
-
-/// A snapshot of the SPD. The control plane publishes new snapshots, and each worker loads the snapshot once per
-/// burst.
-#[derive(Debug)]
-pub struct Spd {
-    id: u64,
-    entries: Vec<SpdEntry>,
-    /// The policies of the Protect entries, sorted by their ids.
-    policies: Vec<Arc<Policy>>,
-    classifier: Classifier,
-    discards: bool,
-}
-
-impl Default for Spd {
-    fn default() -> Self {
-        Self::new(Vec::new())
-    }
-}
-
-fn policies(entries: &[SpdEntry]) -> Vec<Arc<Policy>> {
-    let protecting = entries.iter().filter_map(|entry| match &entry.action {
-        Action::Protect(policy) => Some(Arc::clone(policy)),
-        Action::Bypass | Action::Discard => None,
-    });
-    let mut policies: Vec<_> = protecting.collect();
-    policies.sort_by_key(|policy| policy.id);
-    policies.dedup_by_key(|policy| policy.id);
-    policies
-}
-
-static SNAPSHOTS: AtomicU64 = AtomicU64::new(1);
-
-impl Spd {
-    /// Compiles the entries. SAs are not part of a snapshot: they come and go in the [`Policy`].
-    pub fn new(entries: Vec<SpdEntry>) -> Self {
-        Self {
-            id: SNAPSHOTS.fetch_add(1, Ordering::Relaxed),
-            classifier: Classifier::new(&entries),
-            discards: entries
-                .iter()
-                .any(|entry| matches!(entry.action, Action::Discard)),
-            policies: policies(&entries),
-            entries,
-        }
-    }
-
-    /// The number of this snapshot. No other snapshot has the same number.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub fn entries(&self) -> &[SpdEntry] {
-        &self.entries
-    }
-
-    /// The policy of this id, if a Protect entry has it.
-    pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
-        let at = self.policies.binary_search_by_key(&id, |policy| policy.id);
-        self.policies.get(at.ok()?)
-    }
-
-    /// The number of bytes that the compiled form takes.
-    pub fn compiled_len(&self) -> usize {
-        self.classifier.memory()
-    }
-
-    /// Finds the first entry that matches and its selector that matches.
-    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &SpdEntry, &Selector)> {
-        let found = self.classifier.find(flow, inbound)?;
-        let entry = self.entries.get(found.entry as usize)?;
-        let selectors = entry.selectors.as_slice();
-        Some((
-            found.entry,
-            entry,
-            selectors.get(usize::from(found.selector))?,
-        ))
-    }
-
-    /// Returns true if an entry before `index` might match the packet if its ports were known. A later fragment must
-    /// not pass in the clear if its datagram would not (RFC 4301 §7.4).
-    fn may_belong_before(&self, index: u32, flow: &Flow, inbound: bool) -> bool {
-        let first = || self.classifier.first_possible(flow, inbound, false);
-        flow.ports.is_none() && first().is_some_and(|possible| possible.entry < index)
-    }
-
-    /// Returns true if the decision on an outbound datagram depends on ports or a protocol that its later fragments
-    /// lack. The datagram must then be reassembled before the decision (RFC 4301 §7.3). An entry with OPAQUE ports
-    /// takes fragments as they are (RFC 4301 §7.2).
-    pub fn ports_decide(&self, flow: &Flow) -> bool {
-        let fragment = Flow {
-            ports: None,
-            ..*flow
-        };
-        let Some(possible) = self.classifier.first_possible(&fragment, false, true) else {
-            return false;
-        };
-        let populates = |entry: &SpdEntry| entry.populate.local_port || entry.populate.remote_port;
-        let entry = self.entries.get(possible.entry as usize);
-        if possible.certain && !entry.is_some_and(populates) {
-            return false;
-        }
-        let found = self.find(&fragment, false);
-        !found.is_some_and(|(_, _, selector)| selector.has_opaque_ports())
-    }
-
-    /// Asks for the SA that a packet of this flow lacks, once per policy until [`Policy::acquire_done`]. `entry`
-    /// comes from [`cache::Verdict::Acquire`].
-    pub fn acquire(&self, entry: u32, flow: &Flow) -> Option<Event> {
-        let entry = self.entries.get(entry as usize)?;
-        let Action::Protect(policy) = &entry.action else {
-            return None;
-        };
-        if policy.acquire_is_raised() {
-            return None;
-        }
-        let mut selectors = entry.selectors.as_slice().iter();
-        let selector = entry
-            .populate
-            .narrow(selectors.find(|s| s.matches(flow))?, flow);
-        Acquire { policy, selector }.raise(flow)
-    }
-
-    /// Makes the outbound decision (RFC 4301 §5.1).
-    pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
-        match self.resolve(flow) {
-            Resolved::Protect { sa, .. } => Decision::Protect(sa),
-            Resolved::Bypass => Decision::Bypass,
-            Resolved::Discard(reason) => Decision::Discard(reason),
-            Resolved::Acquire { acquire, .. } => Decision::Acquire(acquire),
-        }
-    }
-
-    fn resolve(&self, flow: &Flow) -> Resolved<'_> {
-        let Some((index, entry, selector)) = self.find(flow, false) else {
-            return Resolved::Discard(DropReason::NoPolicy);
-        };
-        match &entry.action {
-            Action::Discard => Resolved::Discard(DropReason::PolicyDiscard),
-            Action::Bypass if self.may_belong_before(index, flow, false) => {
-                Resolved::Discard(DropReason::PolicyDiscard)
-            }
-            Action::Bypass => Resolved::Bypass,
-            Action::Protect(policy) => {
-                let selection = policy.selection();
-                if let Some(sa) = selection.find(flow) {
-                    let (sa, generation) = (Arc::clone(sa), selection.generation());
-                    return Resolved::Protect { sa, generation };
-                }
-                if !selection.is_empty() && entry.populate.is_none() {
-                    return Resolved::Discard(DropReason::OutsideSaSelectors);
-                }
-                let selector = entry.populate.narrow(selector, flow);
-                Resolved::Acquire {
-                    entry: index,
-                    acquire: Acquire { policy, selector },
-                }
-            }
-        }
-    }
-
-    /// Returns true if any entry discards. Otherwise [`Spd::inbound_discards`] returns false for every packet.
-    pub fn discards(&self) -> bool {
-        self.discards
-    }
-
-    /// Returns true if a packet must not pass although it came through an SA that is for it. This is so if the first
-    /// entry that matches discards the packet (RFC 4301 §4.4.1).
-    pub fn inbound_discards(&self, flow: &Flow) -> bool {
-        let first = self.find(flow, true);
-        first.is_some_and(|(_, entry, _)| matches!(entry.action, Action::Discard))
-    }
-
-    /// Returns an error unless a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
-    pub fn inbound_bypass(&self, flow: &Flow) -> Result<(), DropReason> {
-        match self.classifier.find(flow, true) {
-            Some(found) if found.bypass && !self.may_belong_before(found.entry, flow, true) => {
-                Ok(())
-            }
-            _ => Err(DropReason::NotProtected),
-        }
     }
 }

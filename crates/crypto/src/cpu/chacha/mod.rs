@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::kernel::{Kernel, Work};
+use super::kernel::{Kernel, Unsealed, Work};
 use crate::aead::EvpKey;
 use crate::plain::Cleansed;
 use crate::spec::AeadAlgorithm;
@@ -137,7 +137,7 @@ impl Work<'_, ChaChaKey> {
 impl Kernel for ChaChaKey {
     const PACKETS: usize = flow::MESSAGES;
 
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed {
         let mut messages = ArrayVec::<_, { flow::MESSAGES }>::new();
         // SAFETY: the caller guarantees the packets; the ICV lies in the packet.
         unsafe {
@@ -145,9 +145,14 @@ impl Kernel for ChaChaKey {
                 messages.push(work.message());
             }
             seal(tier, &mut messages);
-            for (work, message) in work.iter().zip(&messages) {
+            let mut unsealed = Unsealed::NONE;
+            for (at, (work, message)) in work.iter().zip(&messages).enumerate() {
                 work.icv().write_unaligned(message.tag);
+                if message.unsealed {
+                    unsealed.insert(at);
+                }
             }
+            unsealed
         }
     }
 
@@ -191,6 +196,10 @@ unsafe fn seal(tier: Tier, messages: &mut [AeadMessage<'_>]) {
         if longest.is_none_or(|longest| message.len > longest) {
             message.seal_by_library();
         }
+    }
+    #[cfg(test)]
+    if let Some(message) = super::fault::unsealed(tier).and_then(|lane| messages.get_mut(lane)) {
+        message.unsealed = message.by_library;
     }
     // SAFETY: the caller guarantees the tier and the messages.
     unsafe { seal_by_kernel(tier, messages) }

@@ -17,6 +17,7 @@ impl RecordKernel for ChaChaKey {
             seal(tier, &mut messages);
             for (record, message) in records.iter_mut().zip(&messages) {
                 record.tag = message.tag;
+                record.unsealed = message.unsealed;
             }
         }
     }

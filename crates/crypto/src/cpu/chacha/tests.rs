@@ -4,10 +4,15 @@ use esplanade_testkit::vectors::primitive_files;
 
 use super::flow::{self, MESSAGES};
 use super::message::AeadMessage;
-use super::{ChaChaKey, Kernel, TAG_LEN, Work, same};
+use super::{ChaChaKey, Kernel, TAG_LEN, Unsealed, Work, same};
 use crate::aead::Aead;
+use crate::cpu::fault::{self, Effect};
 use crate::cpu::kernel::Layout;
 use crate::iana::Encryption;
+use crate::job::EspPacket;
+use crate::key::KeyContext;
+use crate::lookaside::{self, AeadKey, Record};
+use crate::spec::{AeadAlgorithm, JobStatus};
 use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
 
@@ -284,7 +289,8 @@ fn packets_of_both_transforms_and_all_flags() {
                 .map(|(p, b)| p.work(b))
                 .collect();
             // SAFETY: the tier is available, and each packet has its own bytes.
-            unsafe { ChaChaKey::seal(tier, &work) };
+            let unsealed = unsafe { ChaChaKey::seal(tier, &work) };
+            assert_eq!(unsealed, Unsealed::NONE);
             for (packet, bytes) in packets.iter().zip(&bytes) {
                 assert_eq!(bytes, &packet.sealed);
             }
@@ -478,5 +484,29 @@ fn published_vectors() {
                 assert_eq!(same, case.valid, "{tier}: {}", case.name);
             }
         }
+    }
+}
+
+/// A packet or a record that the library refuses to seal does not count as sealed.
+#[test]
+fn a_refusal_of_the_library_is_malformed() {
+    for tier in tiers() {
+        let _fault = fault::inject(tier, 1, Effect::Unsealed);
+        let key = KeyContext::for_tier(tier, transform(false), false, &[7; 36]);
+        let key = key.expect("a good key");
+        let mut bytes = [[0x5a; 100]; 3];
+        // So few and short packets are the library's.
+        let mut packets = bytes.each_mut().map(|bytes| EspPacket::new(&key, 1, bytes));
+        lookaside::seal_esp(&mut packets);
+        let expected = [JobStatus::Done, JobStatus::Malformed, JobStatus::Done];
+        assert_eq!(packets.map(|packet| packet.status), expected, "{tier}");
+
+        let key = AeadKey::for_tier(tier, AeadAlgorithm::ChaCha20Poly1305, &[7; 32]);
+        let key = key.expect("a good key");
+        let mut texts = [[0x5a; 100]; 3];
+        let record = |text| Record::in_place(&key, [1; 12], b"head", text).expect("it fits");
+        let mut records = texts.each_mut().map(|text| record(text));
+        lookaside::seal_records(&mut records);
+        assert_eq!(records.map(|record| record.status()), expected, "{tier}");
     }
 }

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::{BLOCK, Chain, DesCbcKey, LANES, decrypt, encrypt};
-use crate::cpu::kernel::{Kernel, Work};
+use crate::cpu::kernel::{Kernel, Unsealed, Work};
 use crate::cpu::pair::{HasMacKey, Icvs, MacKey, Order, Sorted, filter, hash};
 use crate::iana::Encryption;
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
@@ -50,13 +50,14 @@ impl Kernel for EspKey {
     /// This kernel takes more packets at once than others, because encryption has only one lane per packet.
     const PACKETS: usize = LANES;
 
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed {
         let order = Sorted::new(work);
         // SAFETY: the caller guarantees the tier and the packets.
         unsafe {
             encrypt(tier, &chains(work, order.all()));
             hash(tier, work, order.all(), Icvs::Write);
         }
+        Unsealed::NONE
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {

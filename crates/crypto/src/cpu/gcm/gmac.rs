@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use super::key::{GcmKey, rounds_of};
 use super::{aesni, avx512};
-use crate::cpu::kernel::{Kernel, Work};
+use crate::cpu::kernel::{Kernel, Unsealed, Work};
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 use crate::tier::Tier;
 
@@ -27,11 +27,12 @@ impl GmacKey {
 }
 
 impl Kernel for GmacKey {
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed {
         for work in work {
             // SAFETY: the caller guarantees the tier and the packet; the ICV is part of the packet.
             unsafe { write_icv(work, icv(tier, work)) }
         }
+        Unsealed::NONE
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {

@@ -14,7 +14,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use super::kernel::{Kernel, Work};
+use super::kernel::{Kernel, Unsealed, Work};
 use crate::iana::Encryption;
 use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
@@ -78,9 +78,10 @@ impl Kernel for GcmKey {
     const PACKETS: usize = PACKETS;
     const FETCHED: usize = order::AHEAD;
 
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed {
         // SAFETY: the caller guarantees the tier and the messages.
         unsafe { run::<true>(tier, work, &mut []) }
+        Unsealed::NONE
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {

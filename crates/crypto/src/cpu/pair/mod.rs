@@ -47,7 +47,7 @@ pub(crate) use mac::{HasMacKey, Icvs, MacKey};
 pub(crate) use order::{Order, Sorted, filter};
 
 use super::aes::{self, RoundKeys};
-use super::kernel::{Kernel, Work};
+use super::kernel::{Kernel, Unsealed, Work};
 use crate::iana::Encryption;
 use crate::plain::cleanse;
 use crate::tier::Tier;
@@ -153,9 +153,10 @@ impl HasMacKey for CipherHmacKey {
 }
 
 impl Kernel for CipherHmacKey {
-    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) -> Unsealed {
         // SAFETY: the caller guarantees the tier and the packets.
         order::in_order(work, |order| unsafe { run(tier, work, order, Icvs::Write) });
+        Unsealed::NONE
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {

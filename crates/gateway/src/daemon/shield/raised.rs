@@ -3,22 +3,30 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::TooMany;
-use crate::net::nft::{Nft, NftTable};
+use crate::net::nft::{Nft, NftChange};
 
 /// The time until the next attempt after a first failure. Each further failure doubles the time.
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(64);
 
-/// A receiver of nftables tables: the kernel, or a test.
+/// A receiver of changes of nftables tables: the kernel, or a test.
 pub trait Filter {
-    fn commit(&self, table: &NftTable) -> io::Result<()>;
+    fn commit(&self, change: &NftChange) -> io::Result<()>;
 }
 
 impl Filter for Nft {
-    fn commit(&self, table: &NftTable) -> io::Result<()> {
-        Self::commit(self, table)
+    fn commit(&self, change: &NftChange) -> io::Result<()> {
+        Self::commit(self, change)
     }
+}
+
+/// The table as it is wanted.
+pub trait Tables {
+    /// Returns the tables that the policies ask for. The first table that the kernel takes stands.
+    fn whole(&mut self) -> Vec<NftChange>;
+    /// Returns what has changed since either was asked for.
+    fn difference(&mut self) -> Option<NftChange>;
+    fn absent(&self) -> NftChange;
 }
 
 /// The outcome of an attempt.
@@ -26,6 +34,8 @@ impl Filter for Nft {
 pub enum Outcome {
     /// There was nothing to do, or the attempt failed again.
     Nothing,
+    /// The table has followed the policies.
+    Followed,
     Stands,
     StandsAgain,
     /// A table stands, but not the one that is wanted most. The text says why. This outcome is told once.
@@ -38,13 +48,19 @@ pub enum Outcome {
 pub struct Raised<F> {
     /// The kernel's packet filter. `None` means that the kernel could not be reached yet.
     filter: Option<F>,
-    /// The tables that the policies ask for, made once. The first table that the kernel takes stands.
-    tables: Vec<NftTable>,
+    /// The whole table that stands, if nothing has changed since it was made.
+    made: Option<NftChange>,
     told_part: bool,
     /// The kernel may have another table.
     stale: bool,
-    /// Failures in a row.
+    /// A table has stood.
+    stood: bool,
+    lifted: bool,
+    /// Failures in a row, and the reason of the last one.
     failures: u32,
+    failure: Option<String>,
+    /// The configuration's policies are too many for a table.
+    misfit: Option<String>,
     again: Option<Instant>,
 }
 
@@ -52,50 +68,90 @@ impl<F: Filter> Raised<F> {
     pub fn new() -> Self {
         Self {
             filter: None,
-            tables: Vec::new(),
+            made: None,
             told_part: false,
-            stale: false,
+            stale: true,
+            stood: false,
+            lifted: false,
             failures: 0,
+            failure: None,
+            misfit: None,
             again: None,
         }
     }
 
-    /// Asks for these tables from now on. If they cannot be made, the former table stays: it may drop too much, but
-    /// lets out no more.
-    pub fn want(&mut self, tables: Result<Vec<NftTable>, TooMany>) -> Result<(), TooMany> {
-        let tables = tables?;
-        if self.tables != tables {
-            self.tables = tables;
+    /// Notes whether the policies of a new configuration can be expressed, or why not.
+    pub fn set_misfit(&mut self, why: Option<String>) {
+        self.misfit = why;
+    }
+
+    /// Notes that the policies are others altogether.
+    pub fn renew(&mut self, tables: &mut impl Tables) {
+        let mut wanted = tables.whole().into_iter();
+        let as_made = self.made.is_some() && self.made == wanted.next();
+        if self.stale || !as_made {
             self.spoil();
         }
-        Ok(())
     }
 
     /// Notes that the kernel may have another table.
     pub fn spoil(&mut self) {
         self.stale = true;
+        self.made = None;
         self.again = None;
     }
 
-    /// Makes the table if that is due. `connect` reaches the filter.
-    pub fn settle(&mut self, now: Instant, connect: impl FnOnce() -> io::Result<F>) -> Outcome {
-        let waits = self.again.is_some_and(|again| now < again);
-        if !self.stale || waits || self.tables.is_empty() {
+    /// Returns why the table does not stand as it should.
+    pub fn failure(&self) -> Option<&str> {
+        self.misfit.as_deref().or(self.failure.as_deref())
+    }
+
+    /// Tells whether the kernel refuses the table, though it took one before.
+    pub fn has_fallen(&self) -> bool {
+        self.stood && self.failure.is_some()
+    }
+
+    /// Lets the kernel's table be the wanted one, if that is due. `connect` reaches the filter. If the kernel refuses a
+    /// difference, it gets the whole table at once.
+    pub fn settle(
+        &mut self,
+        now: Instant,
+        tables: &mut impl Tables,
+        connect: impl FnOnce() -> io::Result<F>,
+    ) -> Outcome {
+        if self.lifted {
             return Outcome::Nothing;
         }
+        if !self.stale {
+            let (Some(change), Some(filter)) = (tables.difference(), &self.filter) else {
+                return Outcome::Nothing;
+            };
+            self.made = None;
+            if filter.commit(&change).is_ok() {
+                return Outcome::Followed;
+            }
+            self.spoil();
+        }
+        if self.again.is_some_and(|again| now < again) {
+            return Outcome::Nothing;
+        }
+        let wanted = tables.whole();
         let filter = match self.filter.take() {
             Some(filter) => Ok(filter),
             None => connect(),
         };
         let result = filter.and_then(|filter| {
-            let result = first_taken(&filter, &self.tables);
+            let result = first_taken(&filter, &wanted);
             self.filter = Some(filter);
             result
         });
         match result {
             Ok(refused) => {
                 self.stale = false;
+                self.stood = true;
                 self.again = None;
+                self.failure = None;
+                self.made = wanted.into_iter().next();
                 let failures = std::mem::take(&mut self.failures);
                 match refused {
                     Some(error) if !std::mem::replace(&mut self.told_part, true) => {
@@ -109,6 +165,7 @@ impl<F: Filter> Raised<F> {
                 let wait = WAIT.saturating_mul(1 << self.failures.min(6));
                 self.again = Some(now + wait.min(WAIT_MAX));
                 self.failures = self.failures.saturating_add(1);
+                self.failure = Some(error.to_string());
                 match self.failures {
                     1 => Outcome::Fails(error.to_string()),
                     _ => Outcome::Nothing,
@@ -118,17 +175,17 @@ impl<F: Filter> Raised<F> {
     }
 
     /// Takes the table away for good.
-    pub fn lift(&mut self, name: &str) -> io::Result<()> {
-        self.tables.clear();
+    pub fn lift(&mut self, tables: &impl Tables) -> io::Result<()> {
+        self.lifted = true;
         match &self.filter {
-            Some(filter) => filter.commit(&NftTable::absent(name)),
+            Some(filter) => filter.commit(&tables.absent()),
             None => Ok(()),
         }
     }
 }
 
 /// Commits the first table that the filter takes. Returns the first refusal if an earlier table was refused.
-fn first_taken(filter: &impl Filter, tables: &[NftTable]) -> io::Result<Option<io::Error>> {
+fn first_taken(filter: &impl Filter, tables: &[NftChange]) -> io::Result<Option<io::Error>> {
     let mut refused = None;
     for table in tables {
         match filter.commit(table) {
@@ -146,18 +203,18 @@ mod tests {
 
     use super::*;
 
-    /// A filter that refuses as often as the test says, and remembers the tables that it took.
+    /// A filter that refuses as often as the test says, and remembers the changes that it took.
     #[derive(Clone, Default)]
-    struct Kernel(Rc<RefCell<(usize, Vec<NftTable>)>>);
+    struct Kernel(Rc<RefCell<(usize, Vec<NftChange>)>>);
 
     impl Filter for Kernel {
-        fn commit(&self, table: &NftTable) -> io::Result<()> {
+        fn commit(&self, change: &NftChange) -> io::Result<()> {
             let (refusals, taken) = &mut *self.0.borrow_mut();
             if *refusals > 0 {
                 *refusals -= 1;
                 return Err(io::Error::from_raw_os_error(libc::ENOMEM));
             }
-            taken.push(table.clone());
+            taken.push(change.clone());
             Ok(())
         }
     }
@@ -167,8 +224,39 @@ mod tests {
             self.0.borrow_mut().0 = times;
         }
 
-        fn taken(&self) -> Vec<NftTable> {
+        fn taken(&self) -> Vec<NftChange> {
             std::mem::take(&mut self.0.borrow_mut().1)
+        }
+    }
+
+    #[derive(Default)]
+    struct Wanted {
+        whole: Vec<NftChange>,
+        difference: Option<NftChange>,
+    }
+
+    impl Wanted {
+        fn of(names: &[&str]) -> Self {
+            let table = |name: &&str| NftChange::replace(name);
+            Self {
+                whole: names.iter().map(table).collect(),
+                difference: None,
+            }
+        }
+    }
+
+    impl Tables for Wanted {
+        fn whole(&mut self) -> Vec<NftChange> {
+            self.difference = None;
+            self.whole.clone()
+        }
+
+        fn difference(&mut self) -> Option<NftChange> {
+            self.difference.take()
+        }
+
+        fn absent(&self) -> NftChange {
+            NftChange::remove("one")
         }
     }
 
@@ -182,25 +270,25 @@ mod tests {
         let mut raised = Raised::new();
         let mut now = Instant::now();
         let connect = || Ok(kernel.clone());
-        assert_eq!(raised.settle(now, connect), Outcome::Nothing);
-        let table = NftTable::new("one");
-        raised.want(Ok(vec![table.clone()])).unwrap();
+        let mut wanted = Wanted::of(&["one"]);
 
         // The kernel is not reached at all, then it refuses twice. Only the first failure is told.
         let unreached = || Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
-        assert!(fails(&raised.settle(now, unreached)));
-        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "not yet");
+        assert!(fails(&raised.settle(now, &mut wanted, unreached)));
+        assert!(raised.failure().is_some() && !raised.has_fallen());
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
         assert!(kernel.taken().is_empty());
         kernel.refuse(2);
         for _ in 0..2 {
             now += WAIT_MAX;
-            assert_eq!(raised.settle(now, connect), Outcome::Nothing);
+            assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
         }
         now += WAIT_MAX;
-        assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
-        assert_eq!(kernel.taken(), [table]);
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!((outcome, raised.failure()), (Outcome::StandsAgain, None));
+        assert_eq!(kernel.taken(), wanted.whole);
         now += WAIT_MAX;
-        assert_eq!(raised.settle(now, connect), Outcome::Nothing);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
         assert!(kernel.taken().is_empty(), "it stands");
     }
 
@@ -210,27 +298,54 @@ mod tests {
         let mut raised = Raised::new();
         let now = Instant::now();
         let connect = || Ok(kernel.clone());
-        let table = NftTable::new("one");
-        raised.want(Ok(vec![table.clone()])).unwrap();
-        assert_eq!(raised.settle(now, connect), Outcome::Stands);
-        raised.want(Ok(vec![table.clone()])).unwrap();
-        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "the same");
+        let mut wanted = Wanted::of(&["one"]);
+        let table = wanted.whole[0].clone();
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        raised.renew(&mut wanted);
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!(outcome, Outcome::Nothing, "the same");
         kernel.refuse(1);
         raised.spoil();
-        assert!(fails(&raised.settle(now, connect)));
+        assert!(fails(&raised.settle(now, &mut wanted, connect)));
+        assert!(raised.has_fallen());
         raised.spoil();
-        assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
-        assert_eq!(kernel.taken(), [table.clone(), table.clone()]);
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!(outcome, Outcome::StandsAgain);
+        assert_eq!(kernel.taken(), [table.clone(), table]);
+        raised.lift(&wanted).unwrap();
+        assert_eq!(kernel.taken(), [NftChange::remove("one")]);
+        raised.spoil();
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!(outcome, Outcome::Nothing, "for good");
+    }
 
-        // If policies cannot be expressed, the table that stands stays.
-        assert!(raised.want(Err(TooMany)).is_err());
-        raised.spoil();
-        assert_eq!(raised.settle(now, connect), Outcome::Stands);
+    #[test]
+    fn the_kernel_gets_differences_and_after_a_refusal_the_whole() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let mut now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let mut wanted = Wanted::of(&["one"]);
+        let table = wanted.whole[0].clone();
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        let difference = NftChange::of("one");
+        wanted.difference = Some(difference.clone());
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Followed);
+        assert_eq!(kernel.taken(), [table.clone(), difference.clone()]);
+        wanted.difference = Some(difference.clone());
+        kernel.refuse(1);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        assert_eq!(kernel.taken(), std::slice::from_ref(&table));
+        // While the kernel refuses all, no difference is lost: the whole table comes.
+        wanted.difference = Some(difference.clone());
+        kernel.refuse(2);
+        assert!(fails(&raised.settle(now, &mut wanted, connect)));
+        wanted.difference = Some(difference);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
+        now += WAIT_MAX;
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!(outcome, Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table]);
-        raised.lift("one").unwrap();
-        assert_eq!(kernel.taken(), [NftTable::absent("one")]);
-        raised.spoil();
-        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "for good");
     }
 
     #[test]
@@ -239,17 +354,18 @@ mod tests {
         let mut raised = Raised::new();
         let now = Instant::now();
         let connect = || Ok(kernel.clone());
-        let (whole, part) = (NftTable::new("whole"), NftTable::new("part"));
-        raised.want(Ok(vec![whole, part.clone()])).unwrap();
+        let mut wanted = Wanted::of(&["whole", "part"]);
+        let part = wanted.whole[1].clone();
         kernel.refuse(1);
-        let outcome = raised.settle(now, connect);
+        let outcome = raised.settle(now, &mut wanted, connect);
         assert!(matches!(outcome, Outcome::StandsInPart(_)), "{outcome:?}");
         raised.spoil();
         kernel.refuse(1);
-        assert_eq!(raised.settle(now, connect), Outcome::Stands, "told once");
+        let outcome = raised.settle(now, &mut wanted, connect);
+        assert_eq!(outcome, Outcome::Stands, "told once");
         assert_eq!(kernel.taken(), [part.clone(), part]);
         raised.spoil();
         kernel.refuse(2);
-        assert!(fails(&raised.settle(now, connect)));
+        assert!(fails(&raised.settle(now, &mut wanted, connect)));
     }
 }

@@ -10,7 +10,10 @@ fn a_bad_key_leaves_nothing_behind() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let mut sa = installed(&join, 1, "10.2.0.0/16", None);
     sa.key_out = vec![1, 2, 3].into();
-    assert!(matches!(join.install(&sa, 0), Err(InstallError::Key(_))));
+    assert!(matches!(
+        join.install_now(&sa, 0),
+        Err(InstallError::Key(_))
+    ));
     assert!(join.database.sad().lookup(sa.spi_in).is_none());
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
     assert!(
@@ -31,7 +34,7 @@ fn an_spi_means_what_its_direction_says() {
     let mut hostile = installed(&join, 2, "10.2.9.0/24", None);
     hostile.spi_out = victim.spi_in;
     for sa in [&victim, &hostile] {
-        join.install(sa, 0).unwrap();
+        join.install_now(sa, 0).unwrap();
     }
     let policy = |id| join.child(ChildSaId(id)).unwrap().policy;
     let found = |direction, id, spi| {
@@ -43,7 +46,7 @@ fn an_spi_means_what_its_direction_says() {
     assert_eq!(found(outbound, 2, victim.spi_in), Some(hostile.child));
     assert_eq!(found(outbound, 1, victim.spi_in), None);
     assert_eq!(found(outbound, 1, victim.spi_out), Some(victim.child));
-    join.delete(&deleted(&victim, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&victim, false, EndAction::Clear), Instant::now());
     let after = join.child_of(inbound, PolicyId(1), victim.spi_in);
     assert!(after.is_none());
 }
@@ -58,7 +61,7 @@ fn what_was_configured_reaches_the_sas() {
     for (id, takes_padding) in [(1, true), (2, false)] {
         let mut sa = installed(&join, id, "10.2.0.0/16", None);
         (sa.mode, sa.tfc) = (Mode::Transport, takes_padding);
-        join.install(&sa, 7000).unwrap();
+        join.install_now(&sa, 7000).unwrap();
         let common = &join.child(sa.child).unwrap().outbound.common;
         assert_eq!(common.mode, esplanade_ipsec::sa::Mode::Transport);
         assert_eq!((common.class, common.installed_ms), (Some(5), 7000));
@@ -70,7 +73,7 @@ fn what_was_configured_reaches_the_sas() {
 fn many(ids: std::ops::Range<u64>) -> ChildSas {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let first = installed(&join, ids.start, "10.2.0.0/16", None);
-    join.install(&first, 1000).unwrap();
+    join.install_now(&first, 1000).unwrap();
     let first = join.child(first.child).unwrap();
     let mut child_sas = ChildSas::default();
     for id in ids {
@@ -83,7 +86,7 @@ fn many(ids: std::ops::Range<u64>) -> ChildSas {
 fn traffic_is_told_once() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 1000).unwrap();
+    join.install_now(&sa, 1000).unwrap();
     assert_eq!(join.take_activity(1500), []);
     let (_, halves) = join
         .child_of(SaDirection::Inbound, PolicyId(0), sa.spi_in)
@@ -114,7 +117,7 @@ fn keys_end_in_time_without_traffic_and_without_ike() {
         life_time: Duration::from_secs(60),
         ..installed(&join, 1, "10.2.0.0/16", None)
     };
-    join.install(&sa, 1000).unwrap();
+    join.install_now(&sa, 1000).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(join.take_activity(60_999), []);
     let due = |now_ms, join: &mut Join| {
@@ -154,4 +157,28 @@ fn many_sas_are_looked_at_in_turns() {
     child_sas.remove(ChildSaId(1));
     let next = child_sas.take_activity(3000);
     assert_eq!(next.first().unwrap().child.0, 2);
+}
+
+#[test]
+fn sas_for_the_same_packets_take_over_from_each_other_in_order_of_age() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    let sas: Vec<_> = (1..=20)
+        .map(|id| {
+            let sa = installed(&join, id, "10.2.0.0/16", None);
+            join.install_now(&sa, 0).unwrap();
+            join.use_outbound(sa.child, now);
+            sa
+        })
+        .collect();
+    // The newest goes first, and the next in age carries on.
+    for (index, sa) in sas.iter().enumerate().rev() {
+        assert_eq!(send(&join, "10.2.0.1"), Ok(sa.spi_out), "{index}");
+        let found = join.child_of(SaDirection::Outbound, PolicyId(1), sa.spi_out);
+        assert_eq!(found.map(|(id, _)| id), Some(sa.child));
+        join.delete_now(&deleted(sa, false, EndAction::Clear), now);
+        let found = join.child_of(SaDirection::Outbound, PolicyId(1), sa.spi_out);
+        assert!(found.is_none());
+    }
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
 }

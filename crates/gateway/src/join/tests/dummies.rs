@@ -21,27 +21,27 @@ fn dummies_are_sent_on_the_sa_in_use_only() {
     };
     assert_eq!(spis(&mut join), None);
     let first = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&first, 0).unwrap();
+    join.install_now(&first, 0).unwrap();
     assert_eq!(spis(&mut join), None, "the peer may not have it yet");
     join.use_outbound(first.child, Instant::now());
     assert_eq!(spis(&mut join), Some(vec![first.spi_out]));
     assert_eq!(spis(&mut join), None, "nothing has changed");
 
     let second = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&second, 0).unwrap();
+    join.install_now(&second, 0).unwrap();
     join.use_outbound(second.child, Instant::now());
-    join.delete(&deleted(&first, true, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&first, true, EndAction::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![second.spi_out]));
 
     // A change of an SA without dummies changes nothing.
     let mut other = installed(&join, 3, "10.3.0.0/16", None);
     other.name = "other".into();
-    join.install(&other, 0).unwrap();
+    join.install_now(&other, 0).unwrap();
     join.use_outbound(other.child, Instant::now());
     assert_eq!(send(&join, "10.3.0.1"), Ok(other.spi_out));
-    join.delete(&deleted(&other, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&other, false, EndAction::Clear), Instant::now());
     assert_eq!(spis(&mut join), None);
 
-    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![]));
 }

@@ -17,7 +17,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
     );
 
     let first = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&first, 0).unwrap();
+    join.install_now(&first, 0).unwrap();
     assert!(
         join.database.sad().lookup(first.spi_in).is_some(),
         "receives before it sends"
@@ -27,7 +27,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
 
     let second = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&second, 0).unwrap();
+    join.install_now(&second, 0).unwrap();
     assert_eq!(
         send(&join, "10.2.0.1"),
         Ok(first.spi_out),
@@ -36,13 +36,13 @@ fn a_rekey_moves_traffic_without_a_gap() {
     join.use_outbound(second.child, Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
 
-    join.delete(&deleted(&first, true, EndAction::Clear), now);
+    join.delete_now(&deleted(&first, true, EndAction::Clear), now);
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
     assert!(
         join.database.sad().lookup(first.spi_in).is_some(),
         "packets in flight"
     );
-    join.expire(now + Duration::from_secs(6));
+    join.free_spis(now + Duration::from_secs(6));
     assert!(join.database.sad().lookup(first.spi_in).is_none());
     assert!(join.database.sad().lookup(second.spi_in).is_some());
 }
@@ -56,11 +56,11 @@ fn redundant_sas_fall_back_on_each_other() {
         installed(&join, 2, "10.2.0.0/16", None),
     );
     for sa in [&first, &second] {
-        join.install(sa, 0).unwrap();
+        join.install_now(sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
     }
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
-    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
 }
 
@@ -71,7 +71,7 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
     let beside = |join: &mut Join, id| {
         let mut sa = installed(join, id, "10.2.0.0/16", None);
         sa.initiator = false;
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         join.use_outbound(sa.child, now);
         sa
     };
@@ -88,7 +88,7 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
 
     let third = beside(&mut join, 3);
     let rekeyed = installed(&join, 4, "10.2.0.0/16", Some(2));
-    join.install(&rekeyed, 0).unwrap();
+    join.install_now(&rekeyed, 0).unwrap();
     join.use_outbound(rekeyed.child, now);
     join.expire(now + HANDOVER);
     assert_eq!(
@@ -99,7 +99,7 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
 
     let last = beside(&mut join, 5);
     for older in [&first, &second, &third, &rekeyed] {
-        join.delete(&deleted(older, false, EndAction::Clear), now);
+        join.delete_now(&deleted(older, false, EndAction::Clear), now);
     }
     assert_eq!(
         send(&join, "10.2.0.1"),
@@ -117,12 +117,12 @@ fn of_two_sas_with_one_spi_the_deleted_one_stops() {
         .map(|(id, name)| {
             let mut sa = installed(&join, id, "10.2.0.0/16", None);
             (sa.name, sa.spi_out) = (name.into(), 0x2000);
-            join.install(&sa, 0).unwrap();
+            join.install_now(&sa, 0).unwrap();
             join.use_outbound(sa.child, Instant::now());
             sa
         })
         .collect();
-    join.delete(&deleted(&sas[0], false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sas[0], false, EndAction::Clear), Instant::now());
     let Decision::Protect(left) = join.database.spd().outbound(&flow("10.2.0.1")) else {
         panic!("voice is left")
     };

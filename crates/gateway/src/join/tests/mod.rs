@@ -112,6 +112,23 @@ pub(crate) fn deleted(sa: &ChildSaInstalled, replaced: bool, then: EndAction) ->
     }
 }
 
+impl Join {
+    pub(crate) fn install_now(
+        &mut self,
+        event: &ChildSaInstalled,
+        now_ms: u64,
+    ) -> Result<(), InstallError> {
+        let result = self.install(event, now_ms);
+        self.settle();
+        result
+    }
+
+    pub(crate) fn delete_now(&mut self, event: &ChildSaDeleted, now: Instant) {
+        self.delete(event, now);
+        self.settle();
+    }
+}
+
 fn flow(remote: &str) -> Flow {
     Flow::new(
         "10.1.0.1".parse().unwrap(),

@@ -38,7 +38,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     join.set_engines(vec!["cpu", "pool"]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.set_core(Some(Box::new(FakeCore { refuses: None })));
     let order = |join: &mut Join, engine| {
         let moved = join.set_engine(None, "net", engine).unwrap();
@@ -98,7 +98,7 @@ fn the_cpu_carries_what_the_core_cannot() {
         join.set_engines(vec!["cpu"]);
         join.set_core(Some(Box::new(FakeCore { refuses })));
         let sa = installed(&join, 1, "10.2.0.0/16", None);
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         assert_eq!(join.child(sa.child).unwrap().carrier, carrier);
     }
 }
@@ -113,7 +113,7 @@ fn the_core_follows_before_routes_change_and_peers_hear_of_it() {
     ));
     assert!(join.take_changes().is_empty());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     assert!(matches!(join.take_changes().as_slice(), [Change::Tables]));
     join.use_outbound(sa.child, Instant::now());
     assert!(matches!(join.take_changes().as_slice(), [Change::Tables]));
@@ -162,7 +162,7 @@ fn an_adaptive_child_goes_with_the_load() {
     let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
     assert!(!join.balances() && join.share().is_none());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     assert!(join.balances());
     assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
     busy_second(&mut join, sa.child, 0, true);
@@ -173,14 +173,14 @@ fn an_adaptive_child_goes_with_the_load() {
 
     // The SA that replaces another begins where that one is.
     let next = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&next, 0).unwrap();
+    join.install_now(&next, 0).unwrap();
     assert_eq!(engines(&join, next.child), Some(["gpu", "gpu"]));
-    join.delete(&deleted(&sa, true, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sa, true, EndAction::Clear), Instant::now());
     assert_eq!(join.share().unwrap().halves, 2);
 
     busy_second(&mut join, next.child, 2, false);
     assert_eq!(engines(&join, next.child), Some(["cpu", "cpu"]));
-    join.delete(&deleted(&next, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&next, false, EndAction::Clear), Instant::now());
     assert!(!join.balances());
 }
 
@@ -188,7 +188,7 @@ fn an_adaptive_child_goes_with_the_load() {
 fn an_order_ends_and_begins_the_balance_of_a_child() {
     let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     let engine = |join: &Join| join.engine_of(join.child(sa.child).unwrap());
     for engine_name in ["gpu", "cpu"] {
         let moved = join.set_engine(None, "net", engine_name).unwrap();
@@ -234,7 +234,7 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
         configured.sa.dscp = codes;
         let mut join = adaptive_join(configured);
         let sa = installed(&join, 1, "10.2.0.0/16", None);
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         assert_eq!(
             join.share().map_or(0, |share| share.halves),
             halves,
@@ -250,7 +250,7 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
         .unwrap();
     let key = || vec![1; sa.esp.transform.key_material_len()].into();
     (sa.key_in, sa.key_out) = (key(), key());
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     assert!(!join.balances());
     assert_eq!(engines(&join, sa.child), Some(["cpu", "cpu"]));
 }
@@ -275,7 +275,7 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
             let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
             join.set_engine(None, "net", engine).unwrap();
             let begun = installed(&join, 1, "10.2.0.0/16", None);
-            join.install(&begun, 0).unwrap();
+            join.install_now(&begun, 0).unwrap();
             assert_eq!(reason(&join, begun.child), None);
             if engine == "adaptive" {
                 busy_second(&mut join, begun.child, 0, true);
@@ -290,7 +290,7 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
             // The device was opened again, and does less.
             join.set_gpu_limits(limits.clone());
             let next = installed(&join, 2, "10.2.0.0/16", Some(1));
-            join.install(&next, 0).unwrap();
+            join.install_now(&next, 0).unwrap();
             for id in [begun.child, next.child] {
                 assert_eq!(at(&join, id), ["cpu", "cpu"], "{engine}");
                 assert!(reason(&join, id).is_some_and(|text| text.contains(why)));
@@ -340,17 +340,17 @@ fn a_child_asks_for_its_lane_until_it_moves_or_is_gone() {
     join.set_engines(vec!["ace", "cpu"]);
     join.set_ace(Some(Box::new(lanes.clone())));
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     assert_eq!(asked(), [(true, carried)]);
     join.set_engine(None, "net", "cpu").unwrap();
     assert_eq!(asked(), [(false, carried)]);
     join.set_engine(None, "net", "ace").unwrap();
     assert_eq!(asked(), [(true, carried)]);
     let successor = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&successor, 0).unwrap();
+    join.install_now(&successor, 0).unwrap();
     assert_eq!(asked(), [(true, carried)]);
     for gone in [&sa, &successor] {
-        join.delete(&deleted(gone, true, EndAction::Clear), Instant::now());
+        join.delete_now(&deleted(gone, true, EndAction::Clear), Instant::now());
         assert_eq!(asked(), [(false, carried)]);
     }
     // The CPU does what no lane does, and nobody is asked.
@@ -359,7 +359,7 @@ fn a_child_asks_for_its_lane_until_it_moves_or_is_gone() {
     for key in [&mut lacking.key_in, &mut lacking.key_out] {
         *key = vec![3; other.key_material_len()].into();
     }
-    join.install(&lacking, 0).unwrap();
+    join.install_now(&lacking, 0).unwrap();
     assert_eq!(asked(), []);
     let child = join.child(lacking.child).unwrap();
     assert_eq!(join.engine_of(child), Some("cpu"));

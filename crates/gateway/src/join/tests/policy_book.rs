@@ -17,10 +17,10 @@ fn without_a_trap_traffic_is_held_and_asks_for_nothing() {
     let id = PolicyId(1);
     assert!(!join.asks(id) && join.children_to_ask(id, 0).is_none());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(sa.spi_out));
-    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
     assert!(route_changes(&mut join).is_empty());
     assert_eq!(send(&join, "10.2.0.1"), held, "not in the clear");
     assert!(join.children_to_ask(id, 0).is_none());
@@ -32,9 +32,9 @@ fn without_a_trap_traffic_is_held_and_asks_for_nothing() {
 fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
-    join.delete(&deleted(&sa, false, EndAction::Trap), Instant::now());
+    join.delete_now(&deleted(&sa, false, EndAction::Trap), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
 }
 
@@ -42,7 +42,7 @@ fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
 fn narrowed_selectors_come_before_the_trap() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.7.0/24", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.7.1"), Ok(sa.spi_out));
     assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
@@ -57,7 +57,7 @@ fn the_order_of_the_configuration_decides() {
         policy("net", NO_TRAP, "10.2.0.0/16"),
     ]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.1.1"), Err("bypass".into()));
     assert_eq!(
@@ -72,7 +72,7 @@ fn the_order_of_the_configuration_decides() {
 fn a_reload_keeps_what_is_up() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     join.configure(vec![policy("other", TRAP, "10.9.0.0/16")]);
     assert_eq!(
@@ -80,7 +80,7 @@ fn a_reload_keeps_what_is_up() {
         Ok(sa.spi_out),
         "until IKE deletes it"
     );
-    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
     assert_eq!(
         send(&join, "10.2.0.1"),
         Err(DropReason::NoPolicy.name().into())
@@ -93,9 +93,9 @@ fn a_peer_that_narrows_and_leaves_again_and_again_leaves_one_trap() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     for id in 1..50 {
         let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
-        join.delete(&deleted(&sa, false, EndAction::Trap), Instant::now());
+        join.delete_now(&deleted(&sa, false, EndAction::Trap), Instant::now());
     }
     assert_eq!(join.database.spd().entries().len(), 1);
     assert_eq!(send(&join, "10.2.200.1"), Err("acquire site/net".into()));
@@ -120,8 +120,8 @@ fn a_reload_never_lets_trapped_traffic_out() {
     // A policy that a dead peer left trapped stays trapped.
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa, 0).unwrap();
-    join.delete(&deleted(&sa, false, EndAction::Trap), now);
+    join.install_now(&sa, 0).unwrap();
+    join.delete_now(&deleted(&sa, false, EndAction::Trap), now);
     route_changes(&mut join);
     join.configure(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     assert_eq!(route_changes(&mut join), []);
@@ -173,7 +173,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
         let mut sa = installed(join, id, "10.2.0.0/16", None);
         sa.name = name.into();
         sa.initiator = initiator;
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
         sa
     };
@@ -189,12 +189,12 @@ fn dscps_choose_among_the_sas_of_one_entry() {
         (spi(&join, 0), spi(&join, 46)),
         (net.spi_out, second.spi_out)
     );
-    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
     assert_eq!(
         (spi(&join, 0), spi(&join, 46)),
         (net.spi_out, voice.spi_out)
     );
-    join.delete(&deleted(&voice, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&voice, false, EndAction::Clear), Instant::now());
     assert_eq!((spi(&join, 0), spi(&join, 46)), (net.spi_out, net.spi_out));
 }
 
@@ -207,7 +207,7 @@ fn flows_share_the_entry_that_they_populate() {
     for (id, remote) in [(1, "10.2.0.1"), (2, "10.2.0.2")] {
         assert_eq!(send(&join, remote), Err("acquire site/net".into()));
         let sa = installed(&join, id, &format!("{remote}/32"), None);
-        join.install(&sa, 0).unwrap();
+        join.install_now(&sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
         assert_eq!(send(&join, remote), Ok(sa.spi_out));
     }
@@ -267,7 +267,7 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
     assert_eq!(from(&join, 42, "10.2.0.1"), "site/net");
     let mut sa = installed(&join, 1, "0.0.0.0/0", None);
     sa.local_ts = wire("0.0.0.0/0");
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
     for other in [0, 43] {
@@ -287,39 +287,149 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
     assert_eq!(from(&join, 0, "10.2.0.1"), "site/net");
     assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
     assert!(matches!(route_changes(&mut join).as_slice(), [change] if change.add));
-    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
     assert_eq!(from(&join, 42, "10.2.0.1"), DropReason::NoPolicy.name());
     assert!(route_changes(&mut join).is_empty());
 }
 
 #[test]
-fn selectors_that_come_with_a_peer_are_shielded_while_it_is_there() {
+fn selectors_that_come_with_a_peer_are_told_while_it_is_there() {
     let mut known = policy("net", NO_TRAP, "10.2.0.0/16");
     known.remote.clear();
     let mut join = join_with(vec![known, policy("other", NO_TRAP, "10.3.0.0/16")]);
-    let shielded = |join: &mut Join| {
-        let mut changes = join.take_changes().into_iter();
-        let changed = changes.any(|change| matches!(change, Change::Shield));
-        let remotes: Vec<_> = (join.shielded().iter())
-            .flat_map(|policy| policy.remote.clone())
-            .map(|ts| ts.addresses.first().to_string())
-            .collect();
-        (changed, remotes)
+    let told = |join: &mut Join| {
+        let changes = join.take_changes().into_iter();
+        let changes = changes.filter_map(|change| match change {
+            Change::PeerPolicy(came, policy) => {
+                Some((came, policy.remote[0].addresses.first().to_string()))
+            }
+            _ => None,
+        });
+        let changes: Vec<_> = changes.collect();
+        (changes, join.peer_policies().len())
     };
-    let rest = vec!["10.3.0.0".to_owned()];
-    let both = vec!["10.2.0.0".to_owned(), "10.3.0.0".to_owned()];
-    assert_eq!(shielded(&mut join), (false, rest.clone()));
+    let one = |came| vec![(came, "10.2.0.0".to_owned())];
+    assert_eq!(told(&mut join), (vec![], 0));
     let first = installed(&join, 1, "10.2.0.0/24", None);
-    join.install(&first, 0).unwrap();
-    assert_eq!(shielded(&mut join), (true, both.clone()), "in its place");
+    join.install_now(&first, 0).unwrap();
+    assert_eq!(told(&mut join), (one(true), 1));
     let second = installed(&join, 2, "10.2.0.0/24", Some(1));
-    join.install(&second, 0).unwrap();
-    join.delete(&deleted(&first, true, EndAction::Clear), Instant::now());
+    join.install_now(&second, 0).unwrap();
+    join.delete_now(&deleted(&first, true, EndAction::Clear), Instant::now());
+    assert_eq!(told(&mut join), (vec![], 1), "a rekey changes nothing");
+    join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
+    assert_eq!(told(&mut join), (one(false), 0));
+}
+
+#[test]
+fn the_spd_is_published_once_for_a_batch() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.0.0.0/8")]);
+    let before = join.database.spd();
+    let sas: Vec<_> = (1..=100)
+        .map(|id| {
+            let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
+            join.install(&sa, 0).unwrap();
+            join.use_outbound(sa.child, Instant::now());
+            assert!(
+                join.database.sad().lookup(sa.spi_in).is_some(),
+                "it receives"
+            );
+            sa
+        })
+        .collect();
+    assert_eq!(join.database.spd().id(), before.id(), "not yet");
+    assert!(matches!(join.take_changes().first(), Some(Change::Tables)));
+    let spd = join.database.spd();
+    assert_eq!(spd.entries().len(), 101);
+    for sa in &sas {
+        assert_eq!(
+            send(&join, &format!("10.2.{}.1", sa.child.0)),
+            Ok(sa.spi_out)
+        );
+        join.delete(&deleted(sa, false, EndAction::Clear), Instant::now());
+    }
+    assert_eq!(join.database.spd().id(), spd.id(), "not yet");
+    join.take_changes();
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(send(&join, "10.2.1.1"), Err("acquire site/net".into()));
+}
+
+#[test]
+fn a_policy_that_comes_and_goes_in_one_batch_is_never_published() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.0.0.0/8")]);
+    let before = join.database.spd().id();
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 0).unwrap();
+    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    join.take_changes();
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(join.compiled_rules(), 1, "the configured one alone");
+    assert!(join.database.spd().id() >= before);
+}
+
+/// Child SAs with selectors of their own come one by one and go together, as after the restart of a peer. Returns how
+/// many selectors were compiled for that.
+fn work_of_children(count: u64) -> u64 {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.0.0.0/8")]);
+    let settle = |join: &mut Join| {
+        join.take_changes();
+        while let Some(merge) = join.take_merge() {
+            join.merged(merge.run());
+            join.take_changes();
+        }
+    };
+    let mut sas = Vec::new();
+    for n in 0..count {
+        let remote = format!("10.{}.{}.0/24", n / 256, n % 256);
+        // The key is made of the last byte of the number, and must not be zero.
+        let sa = installed(&join, 2 * n + 1, &remote, None);
+        join.install(&sa, 0).unwrap();
+        settle(&mut join);
+        sas.push(sa);
+    }
+    for step in sas.chunks(64) {
+        for sa in step {
+            join.delete(&deleted(sa, false, EndAction::Clear), Instant::now());
+        }
+        settle(&mut join);
+    }
+    assert_eq!(join.database.spd().entries().len(), 1);
+    join.compiled_rules()
+}
+
+#[test]
+fn the_work_for_children_grows_in_proportion() {
+    let (few, many) = (work_of_children(1000), work_of_children(4000));
+    assert!(many <= 5 * few, "{many} selectors for 4000, {few} for 1000");
+}
+
+#[test]
+fn a_reload_without_changes_compiles_nothing() {
+    let policies = || {
+        vec![
+            policy("pass", PolicyKind::Bypass, "10.2.1.0/24"),
+            policy("net", TRAP, "10.2.0.0/16"),
+        ]
+    };
+    let mut join = join_with(policies());
+    let sa = installed(&join, 1, "10.2.7.0/24", None);
+    join.install_now(&sa, 0).unwrap();
+    let (compiled, spd) = (join.compiled_rules(), join.database.spd().id());
+    join.configure(policies());
     assert_eq!(
-        shielded(&mut join),
-        (false, both),
-        "a rekey changes nothing"
+        (join.compiled_rules(), join.database.spd().id()),
+        (compiled, spd)
     );
-    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
-    assert_eq!(shielded(&mut join), (true, rest));
+    // A new policy in front moves the others back.
+    let mut more = policies();
+    more.insert(0, policy("drop", PolicyKind::Discard, "10.2.0.0/30"));
+    join.configure(more);
+    assert_eq!(join.database.spd().entries().len(), 4);
+    let drop = DropReason::PolicyDiscard.name();
+    assert_eq!(send(&join, "10.2.0.1"), Err(drop.into()));
+    assert_eq!(send(&join, "10.2.1.1"), Err("bypass".into()));
+    assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
+    join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    assert_eq!(join.database.spd().entries().len(), 2);
+    assert_eq!(send(&join, "10.2.1.1"), Err("acquire site/net".into()));
 }

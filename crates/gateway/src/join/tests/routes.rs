@@ -1,6 +1,7 @@
 //! Tests of traffic that is led into a TUN device, or kept out of it.
 
 use super::*;
+use crate::join::routes::bypass_routes;
 
 #[test]
 fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
@@ -56,9 +57,9 @@ fn routes_lead_to_the_device_of_a_mark() {
     // Both stand without an SA, each with its own routes.
     assert_eq!(led(&mut join), [(7, true), (0, true)]);
     let sa = installed(&join, 1, "10.2.7.0/24", None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     assert_eq!(led(&mut join), [(7, true)]);
-    join.delete(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
     assert_eq!(led(&mut join), [(7, false)]);
     // Routes to an interface without a mark are the administrator's.
     join.configure(vec![bound]);

@@ -27,7 +27,7 @@ fn pass_packets(join: &Join, sa: &ChildSaInstalled) {
 
 fn up(join: &mut Join, id: u64, remote: &str) -> ChildSaInstalled {
     let sa = installed(join, id, remote, None);
-    join.install(&sa, 0).unwrap();
+    join.install_now(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     sa
 }
@@ -40,7 +40,7 @@ fn the_first_sa_takes_over_from_none_and_its_successors_do() {
     for rekeyed_from in [Some(1), None] {
         let id = 2 + u64::from(rekeyed_from.is_none());
         let next = installed(&join, id, "10.2.0.0/16", rekeyed_from);
-        join.install(&next, 0).unwrap();
+        join.install_now(&next, 0).unwrap();
         assert_eq!(waits(&join, &next), [true, true]);
         // The peer sends at once. We do later, and then the outbound half waits.
         pass_packets(&join, &next);
@@ -57,9 +57,9 @@ fn with_one_engine_no_sa_waits() {
     join.set_engines(vec!["cpu"]);
     let first = up(&mut join, 1, "10.2.0.0/16");
     let next = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&next, 0).unwrap();
+    join.install_now(&next, 0).unwrap();
     assert_eq!(waits(&join, &next), [false, false]);
-    join.delete(&deleted(&first, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&first, false, EndAction::Clear), Instant::now());
     assert!(!waits(&join, &next)[1]);
 }
 
@@ -76,7 +76,7 @@ fn an_sa_that_is_gone_is_remembered_for_a_while() {
     ] {
         let mut join = join_with(vec![policy("net", TRAP, "10.0.0.0/8")]);
         let first = up(&mut join, 1, "10.2.0.0/16");
-        join.delete(&deleted(&first, false, EndAction::Clear), now);
+        join.delete_now(&deleted(&first, false, EndAction::Clear), now);
         assert!(GONE < Duration::from_secs(3));
         join.expire(now + Duration::from_secs(seconds));
         let next = up(&mut join, 2, remote);
@@ -93,7 +93,7 @@ fn few_sas_are_remembered() {
     for id in (1..600).step_by(2) {
         let remote = format!("10.{}.{}.0/24", 100 + id / 100, id % 100);
         let sa = up(&mut join, id, &remote);
-        join.delete(&deleted(&sa, false, EndAction::Clear), now);
+        join.delete_now(&deleted(&sa, false, EndAction::Clear), now);
     }
     let sa = up(&mut join, 601, "10.3.0.0/16");
     assert_eq!(waits(&join, &sa), [true, true]);
@@ -115,7 +115,7 @@ fn an_sa_in_front_takes_packets_and_gives_them_back() {
     pass_packets(&join, &part);
     pass_packets(&join, &other);
     assert_eq!(waits(&join, &net), [false, false]);
-    join.delete(&deleted(&part, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&part, false, EndAction::Clear), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(net.spi_out));
     assert_eq!(waits(&join, &net), [true, true]);
     assert_eq!(waits(&join, &other), [false, false]);
@@ -127,7 +127,7 @@ fn of_two_sas_the_older_carries_on_behind_the_newer() {
     let first = up(&mut join, 1, "10.2.0.0/16");
     let second = up(&mut join, 2, "10.2.0.0/16");
     assert_eq!(waits(&join, &first), [false, false]);
-    join.delete(&deleted(&second, false, EndAction::Clear), Instant::now());
+    join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
     assert_eq!(waits(&join, &first), [true, true]);
 }
 

@@ -6,9 +6,9 @@ use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 
 use crate::io::virtio::VnetHeader;
+use crate::rate::RateLimiter;
 use crate::worker::counters::{IoCounters, add};
 use crate::worker::packet_io::{PacketIo, TunQueue};
-use crate::worker::rate::RateLimiter;
 
 /// Most errors at once, and per second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 const BURST: u64 = 50;

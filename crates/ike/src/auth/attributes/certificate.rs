@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 use x509_cert::der::asn1::{GeneralizedTime, ObjectIdentifier};
-use x509_cert::der::{AnyRef, Decode, Document, Reader, SliceReader, Tag, TagNumber, Tagged};
+use x509_cert::der::{AnyRef, Document, Tag, TagNumber, Tagged};
 use x509_cert::ext::Extension;
 
 use super::super::certificate::Certificate;
 use super::super::date::rfc3339;
+use super::super::der::{DerReader, decode, element, value_of};
 use super::super::error::{AttributeError, CredentialError};
 use super::super::identity::Identity;
 use super::super::name::DistinguishedName;
 use super::super::oid;
 use super::super::revocation::Serial;
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of, value_of};
+use super::super::signed::{Signed, SubjectKey, authority_key};
 use super::group::GroupName;
 use super::holder::{Holder, context, directory_name, targets, text};
 
@@ -80,29 +80,28 @@ impl AttributeCertificate {
         if der.len() > LEN_MAX {
             return Err("it is too long".to_owned());
         }
-        if !sets_are_small(der) {
-            return Err(TOO_LARGE.to_owned());
-        }
         let signed = Signed::from_der(der).map_err(text)?;
-        let mut reader = reader_of(&signed.content, Tag::Sequence).map_err(text)?;
-        let version = u8::decode(&mut reader).map_err(|_| "it has no version".to_owned())?;
+        let mut reader = DerReader::within(&signed.content, Tag::Sequence).map_err(text)?;
+        let version: u8 = reader
+            .decode()
+            .map_err(|_| "it has no version".to_owned())?;
         if version != 1 {
             return Err("its version is not 2".to_owned());
         }
         let holder = Holder::read(value_of(sequence(&mut reader)?).map_err(text)?)?;
-        let issuer = issuer(AnyRef::decode(&mut reader).map_err(text)?)?;
+        let issuer = issuer(reader.element().map_err(text)?)?;
         let algorithm = value_of(sequence(&mut reader)?).map_err(text)?;
         if algorithm != signed.algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let serial = reader.tlv_bytes().map_err(text)?;
+        let serial = reader.whole().map_err(text)?;
         Serial::from_der(serial).ok_or("its serial number is malformed")?;
         let (not_before, not_after) = validity(sequence(&mut reader)?)?;
         let groups = groups(sequence(&mut reader)?)?;
         let mut extensions = AttributeExtensions::default();
         while !reader.is_finished() {
-            let part = reader.tlv_bytes().map_err(text)?;
-            match AnyRef::from_der(part).map_err(text)?.tag() {
+            let part = reader.whole().map_err(text)?;
+            match element(part).map_err(text)?.tag() {
                 // The issuerUniqueID has no use (RFC 5755 §4.2.8).
                 Tag::BitString => {}
                 Tag::Sequence if reader.is_finished() => {
@@ -192,11 +191,9 @@ impl std::fmt::Debug for AttributeCertificate {
 }
 
 /// Reads an element that must be a SEQUENCE.
-fn sequence<'a>(reader: &mut SliceReader<'a>) -> Result<&'a [u8], String> {
-    let element = reader.tlv_bytes().map_err(text)?;
-    let tag = AnyRef::from_der(element).map_err(text)?.tag();
-    tag.assert_eq(Tag::Sequence).map_err(text)?;
-    Ok(element)
+fn sequence<'a>(reader: &mut DerReader<'a>) -> Result<&'a [u8], String> {
+    let sequence = reader.optional(Tag::Sequence).map_err(text)?;
+    sequence.ok_or_else(|| "it lacks a SEQUENCE".to_owned())
 }
 
 /// The issuer is a v2Form with one name and nothing else (RFC 5755 §4.2.3).
@@ -204,16 +201,16 @@ fn issuer(element: AnyRef<'_>) -> Result<DistinguishedName, String> {
     if element.tag() != context(TagNumber::N0) {
         return Err("its issuer is no v2Form".to_owned());
     }
-    let mut reader = SliceReader::new(element.value()).map_err(text)?;
+    let mut reader = DerReader::new(element.value()).map_err(text)?;
     let names = sequence(&mut reader)?;
     reader.finish(()).map_err(text)?;
     directory_name(value_of(names).map_err(text)?)
 }
 
 fn validity(element: &[u8]) -> Result<(Duration, Duration), String> {
-    let mut reader = reader_of(element, Tag::Sequence).map_err(text)?;
-    let not_before = GeneralizedTime::decode(&mut reader).map_err(text)?;
-    let not_after = GeneralizedTime::decode(&mut reader).map_err(text)?;
+    let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
+    let not_before: GeneralizedTime = reader.decode().map_err(text)?;
+    let not_after: GeneralizedTime = reader.decode().map_err(text)?;
     reader.finish(()).map_err(text)?;
     Ok((not_before.to_unix_duration(), not_after.to_unix_duration()))
 }
@@ -221,16 +218,17 @@ fn validity(element: &[u8]) -> Result<(Duration, Duration), String> {
 /// Reads the groups among the attributes. Other attributes say nothing here.
 fn groups(element: &[u8]) -> Result<Vec<GroupName>, String> {
     let mut groups = Vec::new();
-    let mut attributes = reader_of(element, Tag::Sequence).map_err(text)?;
+    let mut attributes = DerReader::within(element, Tag::Sequence).map_err(text)?;
     while !attributes.is_finished() {
-        let mut attribute = reader_of(sequence(&mut attributes)?, Tag::Sequence).map_err(text)?;
-        let kind = ObjectIdentifier::decode(&mut attribute).map_err(text)?;
-        let values = attribute.tlv_bytes().map_err(text)?;
+        let mut attribute =
+            DerReader::within(sequence(&mut attributes)?, Tag::Sequence).map_err(text)?;
+        let kind: ObjectIdentifier = attribute.decode().map_err(text)?;
+        let values = attribute.whole().map_err(text)?;
         attribute.finish(()).map_err(text)?;
         if kind != GROUP {
             continue;
         }
-        let mut values = reader_of(values, Tag::Set).map_err(text)?;
+        let mut values = DerReader::within(values, Tag::Set).map_err(text)?;
         while !values.is_finished() {
             add_groups(sequence(&mut values)?, &mut groups)?;
         }
@@ -241,23 +239,24 @@ fn groups(element: &[u8]) -> Result<Vec<GroupName>, String> {
 /// Reads IetfAttrSyntax (RFC 5755 §4.4). The policyAuthority in front says who has thought of the groups. Their issuer is
 /// trusted for all groups, so it says nothing here, as in strongSwan.
 fn add_groups(element: &[u8], groups: &mut Vec<GroupName>) -> Result<(), String> {
-    let mut reader = reader_of(element, Tag::Sequence).map_err(text)?;
-    let mut part = reader.tlv_bytes().map_err(text)?;
-    if AnyRef::from_der(part).map_err(text)?.tag() == context(TagNumber::N0) {
-        part = reader.tlv_bytes().map_err(text)?;
+    let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
+    let mut part = reader.whole().map_err(text)?;
+    if self::element(part).map_err(text)?.tag() == context(TagNumber::N0) {
+        part = reader.whole().map_err(text)?;
     }
     reader.finish(()).map_err(text)?;
-    let mut values = reader_of(part, Tag::Sequence).map_err(text)?;
+    let mut values = DerReader::within(part, Tag::Sequence).map_err(text)?;
     while !values.is_finished() {
         if groups.len() >= GROUPS_MAX {
             return Err("it has too many groups".to_owned());
         }
-        let value = AnyRef::decode(&mut values).map_err(text)?;
+        let part = values.whole().map_err(text)?;
+        let value = self::element(part).map_err(text)?;
         let name = match value.tag() {
             // Octets are no text by themselves, but nothing else can be written in a configuration.
             Tag::Utf8String | Tag::OctetString => String::from_utf8(value.value().to_vec()).ok(),
             Tag::ObjectIdentifier => {
-                let id: ObjectIdentifier = value.decode_as().map_err(text)?;
+                let id: ObjectIdentifier = decode(part).map_err(text)?;
                 Some(oid::dotted(&id))
             }
             _ => return Err("a group is neither octets nor oid nor string".to_owned()),
@@ -277,22 +276,21 @@ impl AttributeExtensions {
     fn read(element: &[u8]) -> Result<Self, String> {
         let mut known = Self::default();
         let mut seen = BTreeSet::new();
-        let mut reader = reader_of(element, Tag::Sequence).map_err(text)?;
+        let mut reader = DerReader::within(element, Tag::Sequence).map_err(text)?;
         while !reader.is_finished() {
-            let extension = Extension::decode(&mut reader).map_err(text)?;
+            let extension: Extension = reader.decode().map_err(text)?;
             let id = extension.extn_id;
             // An extension comes once (RFC 5280 §4.2).
             if !seen.insert(id) {
                 return Err(format!("it has extension {} twice", oid::dotted(&id)));
             }
             let value = extension.extn_value.as_bytes();
-            if !sets_are_small(value) {
-                return Err(TOO_LARGE.to_owned());
-            }
             match id {
                 TARGET_INFORMATION => known.targets = Some(targets(value)?),
                 NO_REV_AVAIL => known.no_rev_avail = true,
-                AUTHORITY_KEY_IDENTIFIER => known.authority_key = authority_key(value)?,
+                AUTHORITY_KEY_IDENTIFIER => {
+                    known.authority_key = authority_key(value).map_err(text)?
+                }
                 id if extension.critical => {
                     known.unknown_critical.get_or_insert(id);
                 }
@@ -301,19 +299,4 @@ impl AttributeExtensions {
         }
         Ok(known)
     }
-}
-
-/// Reads the keyIdentifier of an AuthorityKeyIdentifier (RFC 5280 §4.2.1.1). The name and the number of the issuer's
-/// certificate change when the certificate is renewed, so they do not count.
-fn authority_key(value: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    const KEY_IDENTIFIER: Tag = Tag::ContextSpecific {
-        constructed: false,
-        number: TagNumber::N0,
-    };
-    let mut reader = reader_of(value, Tag::Sequence).map_err(text)?;
-    if reader.is_finished() {
-        return Ok(None);
-    }
-    let first = AnyRef::decode(&mut reader).map_err(text)?;
-    Ok((first.tag() == KEY_IDENTIFIER).then(|| first.value().to_vec()))
 }

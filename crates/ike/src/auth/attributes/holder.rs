@@ -2,11 +2,12 @@
 
 use aws_lc_rs::digest::{self, Algorithm};
 use x509_cert::der::asn1::{BitString, ObjectIdentifier};
-use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
+use x509_cert::der::{Tag, TagNumber, Tagged};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use super::super::certificate::Certificate;
+use super::super::der::{DerError, DerReader, decode};
 use super::super::identity::Identity;
 use super::super::name::DistinguishedName;
 use super::super::revocation::Serial;
@@ -36,8 +37,13 @@ pub(super) const fn context(number: TagNumber) -> Tag {
     }
 }
 
-pub(super) fn text(error: x509_cert::der::Error) -> String {
+pub(super) fn text(error: DerError) -> String {
     error.to_string()
+}
+
+fn is_tag(tag: Tag, expected: Tag) -> Result<(), String> {
+    tag.assert_eq(expected).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 impl Holder {
@@ -48,10 +54,10 @@ impl Holder {
             entity: Vec::new(),
             digest: None,
         };
-        let mut reader = SliceReader::new(content).map_err(text)?;
+        let mut reader = DerReader::new(content).map_err(text)?;
         let mut last = None;
         while !reader.is_finished() {
-            let part = AnyRef::decode(&mut reader).map_err(text)?;
+            let part = reader.element().map_err(text)?;
             if last.is_some_and(|last| part.tag().number() <= last) {
                 return Err("its holder has a part twice".to_owned());
             }
@@ -84,10 +90,10 @@ impl Holder {
 
 /// IssuerSerial: the issuer and the serial number of a certificate.
 fn base(content: &[u8]) -> Result<(DistinguishedName, Serial), String> {
-    let mut reader = SliceReader::new(content).map_err(text)?;
-    let names = AnyRef::decode(&mut reader).map_err(text)?;
-    names.tag().assert_eq(Tag::Sequence).map_err(text)?;
-    let serial = reader.tlv_bytes().map_err(text)?;
+    let mut reader = DerReader::new(content).map_err(text)?;
+    let names = reader.element().map_err(text)?;
+    is_tag(names.tag(), Tag::Sequence)?;
+    let serial = reader.whole().map_err(text)?;
     let serial = Serial::from_der(serial).ok_or("the serial number of its holder is malformed")?;
     // No certificate that we accept has the identifier that can follow.
     match reader.is_finished() {
@@ -108,13 +114,13 @@ pub(super) fn directory_name(content: &[u8]) -> Result<DistinguishedName, String
 }
 
 fn general_names(content: &[u8]) -> Result<Vec<GeneralName>, String> {
-    let mut reader = SliceReader::new(content).map_err(text)?;
+    let mut reader = DerReader::new(content).map_err(text)?;
     let mut names = Vec::new();
     while !reader.is_finished() {
         if names.len() >= NAMES_MAX {
             return Err("it has too many names".to_owned());
         }
-        names.push(GeneralName::decode(&mut reader).map_err(text)?);
+        names.push(reader.decode().map_err(text)?);
     }
     Ok(names)
 }
@@ -135,18 +141,18 @@ fn identities(content: &[u8]) -> Result<Vec<Identity>, String> {
 
 impl ObjectDigest {
     fn read(content: &[u8]) -> Result<Self, String> {
-        let mut reader = SliceReader::new(content).map_err(text)?;
-        let kind = AnyRef::decode(&mut reader).map_err(text)?;
-        kind.tag().assert_eq(Tag::Enumerated).map_err(text)?;
+        let mut reader = DerReader::new(content).map_err(text)?;
+        let kind = reader.element().map_err(text)?;
+        is_tag(kind.tag(), Tag::Enumerated)?;
         let of_key = match kind.value() {
             [0] => true,
             [1] => false,
             _ => return Err("the digest of its holder is of another object".to_owned()),
         };
-        let algorithm = AlgorithmIdentifierOwned::decode(&mut reader).map_err(text)?;
+        let algorithm: AlgorithmIdentifierOwned = reader.decode().map_err(text)?;
         let algorithm = digest_algorithm(&algorithm.oid)
             .ok_or("the digest of its holder has an algorithm that is not supported")?;
-        let value = BitString::decode(&mut reader).map_err(text)?;
+        let value: BitString = reader.decode().map_err(text)?;
         let value = value.as_bytes().unwrap_or_default().to_vec();
         reader.finish(()).map_err(text)?;
         Ok(Self {
@@ -182,15 +188,12 @@ fn digest_algorithm(id: &ObjectIdentifier) -> Option<&'static Algorithm> {
 pub(super) fn targets(value: &[u8]) -> Result<Vec<Identity>, String> {
     const NAME: Tag = context(TagNumber::N0);
     let mut targets = Vec::new();
-    let outer = AnyRef::from_der(value).map_err(text)?;
-    outer.tag().assert_eq(Tag::Sequence).map_err(text)?;
-    let mut lists = SliceReader::new(outer.value()).map_err(text)?;
+    let mut lists = DerReader::within(value, Tag::Sequence).map_err(text)?;
     while !lists.is_finished() {
-        let list = AnyRef::decode(&mut lists).map_err(text)?;
-        list.tag().assert_eq(Tag::Sequence).map_err(text)?;
-        let mut reader = SliceReader::new(list.value()).map_err(text)?;
+        let list = lists.whole().map_err(text)?;
+        let mut reader = DerReader::within(list, Tag::Sequence).map_err(text)?;
         while !reader.is_finished() {
-            let target = AnyRef::decode(&mut reader).map_err(text)?;
+            let target = reader.element().map_err(text)?;
             if target.tag() != NAME {
                 continue;
             }
@@ -198,7 +201,7 @@ pub(super) fn targets(value: &[u8]) -> Result<Vec<Identity>, String> {
                 return Err("it has too many targets".to_owned());
             }
             // A CHOICE has an explicit tag also where the module's tags are implicit (X.680 clause 31.2.7).
-            let name = GeneralName::from_der(target.value()).map_err(text)?;
+            let name: GeneralName = decode(target.value()).map_err(text)?;
             targets.extend(Identity::from_alternative_name(&name));
         }
     }

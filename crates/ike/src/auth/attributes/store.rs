@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls_pki_types::UnixTime;
-use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectKeyIdentifier;
 
 use super::super::certificate::Certificate;
+use super::super::der::{DerError, decode, extension};
 use super::super::error::{AttributeError, CredentialError, MembershipError, PeerAuthError};
 use super::super::identity::Identity;
 use super::super::path::{Anchors, Chain};
@@ -43,15 +43,14 @@ impl AttributeAuthority {
         if !certificate.may_sign() {
             return Err(CredentialError::KeyUsage);
         }
-        let malformed =
-            |error: x509_cert::der::Error| CredentialError::Certificate(error.to_string());
-        let parsed = x509_cert::Certificate::from_der(certificate.der()).map_err(malformed)?;
+        let malformed = |error: DerError| CredentialError::Certificate(error.to_string());
+        let parsed: x509_cert::Certificate = decode(certificate.der()).map_err(malformed)?;
         let tbs = &parsed.tbs_certificate;
         let key = SubjectKey::new(&tbs.subject_public_key_info).map_err(malformed)?;
-        let own = tbs.get::<SubjectKeyIdentifier>().map_err(malformed)?;
+        let own: Option<SubjectKeyIdentifier> = extension(tbs).map_err(malformed)?;
         // Some programs always write the identifier that RFC 5280 §4.2.1.2 (1) suggests.
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &key.bits);
-        let own = own.map(|(_, identifier)| identifier.0.as_bytes().to_vec());
+        let own = own.map(|identifier| identifier.0.as_bytes().to_vec());
         let key_identifiers = own.into_iter().chain([hash.as_ref().to_vec()]).collect();
         Ok(Self {
             certificate,
@@ -197,14 +196,20 @@ impl AttributeStore {
             policy: RevocationPolicy::Relaxed,
             ..*revocation
         };
-        if authority.certificate.is_self_issued() {
-            return chain.verify_alone(now, &rules, &vouched);
-        }
-        match self.anchors.verify(&mut chain, now, &rules, revocation) {
-            Err(PeerAuthError::UnknownIssuer) => chain.verify_alone(now, &rules, &vouched),
-            Err(why) => Err(why),
-            Ok(sources) if sources.is_empty() => Ok(()),
-            Ok(sources) => Err(PeerAuthError::StatusNeeded(sources)),
+        let has_issuer =
+            !authority.certificate.is_self_issued() && self.anchors.may_have_issued(&mut chain)?;
+        let sources = match has_issuer {
+            false => chain.verify_alone(&Anchors::default(), now, &rules, &vouched)?,
+            true => match self.anchors.verify(&mut chain, now, &rules, revocation) {
+                Err(PeerAuthError::UnknownIssuer) => {
+                    chain.verify_alone(&self.anchors, now, &rules, revocation)?
+                }
+                verified => verified?,
+            },
+        };
+        match sources.is_empty() {
+            true => Ok(()),
+            false => Err(PeerAuthError::StatusNeeded(sources)),
         }
     }
 }

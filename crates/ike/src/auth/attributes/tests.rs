@@ -87,6 +87,7 @@ fn terms(policy: RevocationPolicy) -> AttributeTerms<'static> {
         revocation: Revocation {
             policy,
             store: &NOTHING_KNOWN,
+            asked: true,
         },
         is_ours: &is_gateway,
     }

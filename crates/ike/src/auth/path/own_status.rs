@@ -34,7 +34,7 @@ impl OwnStatus {
         for (certificate, issuer) in self.pairs() {
             let name = name_of(certificate, issuer);
             if store.current_answer(&name, now).is_none() {
-                sources.extend(store.responders(&name, &certificate.extensions.points, now));
+                sources.extend(store.responders(&name, &certificate.extensions.points));
             }
         }
         sources

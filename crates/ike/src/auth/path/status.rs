@@ -5,9 +5,11 @@ use std::cmp::Reverse;
 use x509_cert::der::asn1::ObjectIdentifier;
 
 use super::parsed::Parsed;
-use super::{Search, check_known, is_authority};
+use super::peer_answer::responders;
+use super::search::{Failure, Search, check_known, is_authority};
 use crate::auth::date::rfc3339;
 use crate::auth::error::PeerAuthError;
+use crate::auth::limit::{Exhausted, Limit};
 use crate::auth::revocation::{
     self, CertificateName, OcspAnswer, OcspStatus, RevocationPolicy, Revoked, Status, StatusSource,
     Subject,
@@ -16,6 +18,21 @@ use crate::auth::revocation::{
 /// The extended key usage of OCSP responders (RFC 6960 §4.2.2.2).
 const OCSP_SIGNING: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.9");
 
+/// The content of an answer about one certificate.
+struct Statement<'a> {
+    /// Seconds since 1970.
+    made: u64,
+    status: OcspStatus,
+    answer: &'a OcspAnswer,
+}
+
+impl Statement<'_> {
+    /// The newest is the least. Of two that are as new, it is the one that says less good.
+    fn order(&self) -> (Reverse<u64>, u8) {
+        (Reverse(self.made), self.status.rank())
+    }
+}
+
 impl<'a> Search<'a> {
     /// Checks that no certificate of a valid path is revoked (RFC 5280 §6.1.3 (a) (3)). Returns the places to ask before
     /// the path is accepted.
@@ -23,16 +40,20 @@ impl<'a> Search<'a> {
         &mut self,
         anchor: &'a Parsed,
         path: &[&'a Parsed],
-    ) -> Result<Vec<StatusSource>, PeerAuthError> {
+    ) -> Result<Vec<StatusSource>, Failure> {
         let above: Vec<&Parsed> = path.iter().copied().skip(1).chain([anchor]).collect();
         // A certificate that is known to be revoked matters more than one of unknown status.
         let mut unknown = Ok(());
         let mut sources = Vec::new();
         for (index, (&certificate, &issuer)) in path.iter().zip(&above).enumerate() {
-            let signers = self.signers(issuer, above.get(index + 1).copied());
-            match self.status(certificate, issuer, &signers) {
+            let signers = self.signers(issuer, above.get(index + 1).copied())?;
+            match self.status(certificate, issuer, &signers)? {
                 Status::Good => {}
-                Status::Revoked(entry) => return Err(revoked(certificate, entry)),
+                // No other path takes back what the issuer of the peer's own certificate has said.
+                Status::Revoked(entry) if index == 0 => {
+                    return Err(Failure::Final(revoked(certificate, entry)));
+                }
+                Status::Revoked(entry) => return Err(revoked(certificate, entry).into()),
                 Status::Unknown(why) => {
                     let more = self.sources(certificate, issuer);
                     if more.is_empty() {
@@ -42,33 +63,43 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        // An authority can be trusted below another one. The list of that one counts, if it is trusted too.
-        let is_issuer = |other: &&Parsed| other.subject == anchor.issuer;
-        let issuers: Vec<_> = self.anchors.iter().filter(is_issuer).collect();
-        match self.status_by_crls(anchor, &issuers) {
-            Status::Revoked(entry) if !anchor.is_self_issued() => Err(revoked(anchor, entry)),
-            _ => unknown.map(|()| sources),
-        }
+        unknown?;
+        Ok(sources)
     }
 
-    /// Returns the authorities that can sign CRLs for `issuer`: itself, and others with its name (RFC 5280 §6.3.3 (f)).
-    /// The others are trusted, or certified by it or by its own issuer `parent`.
-    fn signers(&mut self, issuer: &'a Parsed, parent: Option<&'a Parsed>) -> Vec<&'a Parsed> {
-        let has_name = |other: &&Parsed| other.subject == issuer.subject && other.key != issuer.key;
+    /// Returns the authorities that can sign CRLs for `issuer`: itself, and others with its name that it or its own issuer
+    /// `parent` has certified (RFC 5280 §6.3.3 (f)). Another anchor with its name is another authority.
+    fn signers(
+        &mut self,
+        issuer: &'a Parsed,
+        parent: Option<&'a Parsed>,
+    ) -> Result<Vec<&'a Parsed>, Exhausted> {
         let mut signers = vec![issuer];
-        signers.extend(self.anchors.iter().filter(has_name));
-        for candidate in self.intermediates.iter().filter(has_name) {
-            let certifies = |search: &mut Self, above: &'a Parsed| {
-                above.subject == candidate.issuer
-                    && search.check_signature(above, candidate).is_ok()
-                    && search.check_signer(candidate, above).is_ok()
-            };
-            let mut above = [Some(issuer), parent].into_iter().flatten();
-            if above.any(|above| certifies(self, above)) {
-                signers.push(candidate);
+        let store = self.revocation.store;
+        if !store.has_crl_by_another_key(&issuer.subject, &issuer.key) {
+            return Ok(signers);
+        }
+        let all = self.trusted.intermediates.iter().chain(self.sent);
+        let candidates =
+            all.filter(|other| other.subject == issuer.subject && other.key != issuer.key);
+        for candidate in candidates {
+            for above in [Some(issuer), parent].into_iter().flatten() {
+                if self.certifies_signer(above, candidate)? {
+                    signers.push(candidate);
+                    break;
+                }
             }
         }
-        signers
+        Ok(signers)
+    }
+
+    fn certifies_signer(&mut self, issuer: &Parsed, signer: &Parsed) -> Result<bool, Exhausted> {
+        if issuer.subject != signer.issuer {
+            return Ok(false);
+        }
+        let limit = self.signatures(signer.sent);
+        let verified = signer.signed.verify_within(&issuer.key, limit)?;
+        Ok(verified.is_ok() && self.check_signer(signer, issuer).is_ok())
     }
 
     /// Checks a certificate that only signs CRLs.
@@ -83,53 +114,135 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the status of a certificate, by the CRLs of the authorities `signers` and by answers of OCSP responders.
-    fn status(&mut self, certificate: &Parsed, issuer: &Parsed, signers: &[&Parsed]) -> Status {
+    fn status(
+        &mut self,
+        certificate: &Parsed,
+        issuer: &Parsed,
+        signers: &[&Parsed],
+    ) -> Result<Status, Exhausted> {
         let by_crls = self.status_by_crls(certificate, signers);
         if matches!(by_crls, Status::Revoked(_)) {
-            return by_crls;
+            return Ok(by_crls);
         }
-        match self.status_by_responder(certificate, issuer) {
+        Ok(match self.status_by_responders(certificate, issuer)? {
             OcspStatus::Revoked(entry) => Status::Revoked(entry),
             OcspStatus::Good => Status::Good,
             OcspStatus::Nothing => by_crls,
-        }
-    }
-
-    /// Returns what the newest answer about a certificate says that comes from a responder of its issuer.
-    fn status_by_responder(&mut self, certificate: &Parsed, issuer: &Parsed) -> OcspStatus {
-        let (now, store) = (self.now.as_secs(), self.revocation.store);
-        let name = name_of(certificate, issuer);
-        let all = store.answers().chain(self.answers);
-        let mut about: Vec<_> = all
-            .filter_map(|answer| Some((answer.about(&name, now)?, answer)))
-            .collect();
-        // If two answers are as new, the one that says less good counts.
-        about.sort_by_key(|((made, status), _)| (Reverse(*made), status.rank()));
-        let mut about = about.into_iter();
-        let newest = about.find(|(_, answer)| self.is_from_responder(answer, issuer));
-        newest.map_or(OcspStatus::Nothing, |((_, status), _)| status)
-    }
-
-    /// Says whether the signer of an answer may speak for `issuer` (RFC 6960 §4.2.2.2): it is the issuer, the issuer has
-    /// certified it for this, or the configuration trusts it.
-    fn is_from_responder(&mut self, answer: &OcspAnswer, issuer: &Parsed) -> bool {
-        let trusted = self.revocation.store.trusted_responders();
-        let keys = std::iter::once(&issuer.key).chain(trusted);
-        for key in keys {
-            if self.count_signature().is_ok() && answer.is_signed_by(key) {
-                return true;
-            }
-        }
-        let responders = answer.certificates.iter();
-        let mut responders = responders.filter_map(|der| Parsed::from_der(der).ok());
-        responders.any(|responder| {
-            self.is_responder(&responder, issuer)
-                && self.count_signature().is_ok()
-                && answer.is_signed_by(&responder.key)
         })
     }
 
-    fn is_responder(&mut self, responder: &Parsed, issuer: &Parsed) -> bool {
+    /// Returns what the newest answer about a certificate says that comes from a responder of its issuer. The peer's
+    /// answers come last, and take nothing back.
+    fn status_by_responders(
+        &mut self,
+        certificate: &Parsed,
+        issuer: &Parsed,
+    ) -> Result<OcspStatus, Exhausted> {
+        let (now, revocation) = (self.now.as_secs(), self.revocation);
+        let name = name_of(certificate, issuer);
+        let statement = |answer: &'a OcspAnswer| {
+            let (made, status) = answer.about(&name, now)?;
+            Some(Statement {
+                made,
+                status,
+                answer,
+            })
+        };
+        let mut own: Vec<_> = revocation.store.answers().filter_map(statement).collect();
+        own.sort_by_key(Statement::order);
+        let mut newest = None;
+        for one in own {
+            let responders = responders(one.answer);
+            if self.is_from_responder(one.answer, &responders, issuer, false)? {
+                newest = Some(one);
+                break;
+            }
+        }
+        if let Some(Statement {
+            status: status @ OcspStatus::Revoked(_),
+            ..
+        }) = newest
+        {
+            return Ok(status);
+        }
+        let answers = self.answers;
+        let mut sent = Vec::new();
+        for (index, stapled) in answers.iter().enumerate() {
+            let Some(mut one) = statement(&stapled.answer) else {
+                continue;
+            };
+            let Some(status) = one.status.sent_by_peer(revocation.asked, one.made, now) else {
+                continue;
+            };
+            one.status = status;
+            let is_newer = |known: &Statement<'_>| one.order() < known.order();
+            if newest.as_ref().is_none_or(is_newer) {
+                sent.push((one, index));
+            }
+        }
+        sent.sort_by_key(|(one, _)| one.order());
+        for (one, index) in sent {
+            let Some(stapled) = answers.get(index) else {
+                continue;
+            };
+            if self.is_from_responder(one.answer, stapled.responders(), issuer, true)? {
+                if one.status != OcspStatus::Nothing {
+                    newest = Some(one);
+                }
+                break;
+            }
+        }
+        Ok(newest.map_or(OcspStatus::Nothing, |one| one.status))
+    }
+
+    /// Says whether the signer of an answer may speak for `issuer` (RFC 6960 §4.2.2.2): it is the issuer, the issuer has
+    /// certified it for this, or the configuration trusts it. `responders` are the certificates in the answer, which the
+    /// peer has sent or the gateway has.
+    fn is_from_responder(
+        &mut self,
+        answer: &OcspAnswer,
+        responders: &[Parsed],
+        issuer: &Parsed,
+        sent: bool,
+    ) -> Result<bool, Exhausted> {
+        let trusted = self.revocation.store.trusted_responders().iter();
+        let trusted = trusted.map(|one| (&one.name, &one.key));
+        let known = std::iter::once((&issuer.subject, &issuer.key)).chain(trusted);
+        for (_, key) in known.filter(|(name, key)| answer.names_signer(name, key)) {
+            if answer
+                .signed
+                .verify_within(key, self.signatures(sent))?
+                .is_ok()
+            {
+                return Ok(true);
+            }
+        }
+        for responder in responders {
+            if answer.names_signer(&responder.subject, &responder.key)
+                && self.may_respond(responder, issuer)
+                && (responder.signed)
+                    .verify_within(&issuer.key, self.signatures(sent))?
+                    .is_ok()
+                && (answer.signed)
+                    .verify_within(&responder.key, self.signatures(sent))?
+                    .is_ok()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The limit for what the peer has sent, or for what the gateway has.
+    fn signatures(&mut self, sent: bool) -> &mut Limit {
+        match sent {
+            true => &mut self.limits.signatures,
+            false => &mut self.own_signatures,
+        }
+    }
+
+    /// Checks the certificate of a responder, but for its signature.
+    fn may_respond(&self, responder: &Parsed, issuer: &Parsed) -> bool {
         let extensions = &responder.extensions;
         let purposes = extensions.purposes.as_deref().unwrap_or_default();
         let usage = extensions.key_usage.as_ref();
@@ -138,7 +251,6 @@ impl<'a> Search<'a> {
             && usage.is_none_or(|usage| usage.digital_signature())
             && self.check_time(responder).is_ok()
             && check_known(responder).is_ok()
-            && self.check_signature(issuer, responder).is_ok()
             && !matches!(
                 self.status_by_crls(responder, &[issuer]),
                 Status::Revoked(_)
@@ -182,7 +294,7 @@ impl<'a> Search<'a> {
                 certificate.extensions.points.has_uri()
                     || self.revocation.store.expects(&certificate.issuer)
             }
-            RevocationPolicy::Relaxed => false,
+            RevocationPolicy::Relaxed => self.revocation.store.has_forgotten(),
         };
         let subject = certificate.subject.to_string();
         match refused {

@@ -1,24 +1,25 @@
 //! Certificate revocation lists (RFC 5280 §5): reading them, and the search for a serial number.
 
-use std::sync::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
+use x509_cert::der::{Tag, TagNumber, Tagged};
 use x509_cert::ext::pkix::crl::dp::IssuingDistributionPoint;
-use x509_cert::ext::pkix::crl::{BaseCrlNumber, CrlNumber, CrlReason};
+use x509_cert::ext::pkix::crl::{BaseCrlNumber, CrlNumber, CrlReason, FreshestCrl};
 use x509_cert::ext::pkix::name::GeneralNames;
 use x509_cert::ext::{Extension, Extensions};
 use x509_cert::time::Time;
 
 use super::super::date::rfc3339;
+use super::super::der::{DerError, DerReader, decode, value_of};
 use super::super::name::DistinguishedName;
 use super::super::oid;
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of, value_of};
-use super::points::{PointName, Reasons, names_of, point_names};
+use super::super::signed::{Signed, SubjectKey};
+use super::points::{PointName, Reasons, freshest_uris, names_of, point_names};
 use super::serial::Serial;
 
 /// x509-cert has the identifier of another extension for this one.
@@ -32,8 +33,8 @@ const EXTENSIONS: Tag = Tag::ContextSpecific {
     number: TagNumber::N0,
 };
 
-/// Keys for which it is known whether the signature verifies. An authority seldom has two.
-const KEYS_MAX: usize = 8;
+/// CRLs that one place may give at a time.
+const FETCHED_MAX: usize = 8;
 
 /// A CRL cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,12 +47,12 @@ pub enum CrlError {
     Malformed(String),
 }
 
-/// A parsed CRL. Nobody has checked whether its issuer has signed it.
+/// A parsed CRL. Its signature is checked when a path needs it.
 pub struct Crl {
-    signed: Signed,
-    list: List,
-    /// The keys that were tried, and whether the signature verifies with each.
-    tried: Mutex<Vec<(SubjectKey, bool)>>,
+    signed: Arc<Signed>,
+    list: Arc<List>,
+    /// It proves no more that a certificate is good, as if its next update were over.
+    ended: bool,
 }
 
 /// The signed content.
@@ -63,6 +64,8 @@ struct List {
     /// The CRL that this one is a delta to (RFC 5280 §5.2.4).
     base: Option<Serial>,
     scope: Scope,
+    /// Where its delta CRLs are (RFC 5280 §5.2.6).
+    freshest: Vec<String>,
     /// Sorted by serial number.
     entries: Vec<Entry>,
     /// The reason why nothing follows from this CRL.
@@ -74,7 +77,7 @@ struct List {
 struct Scope {
     /// The extension in DER. A delta has the scope of its base (RFC 5280 §5.2.4).
     der: Option<Vec<u8>>,
-    point: Option<Vec<PointName>>,
+    point: Option<HashSet<PointName>>,
     only_users: bool,
     only_authorities: bool,
     only_attributes: bool,
@@ -93,6 +96,17 @@ pub(in crate::auth) struct Revoked {
     /// Seconds since 1970.
     pub(in crate::auth) since: u64,
     pub(in crate::auth) reason: CrlReason,
+}
+
+impl Revoked {
+    /// The greater, the harder it is to lift.
+    pub(super) fn weight(&self) -> u8 {
+        match self.reason {
+            CrlReason::RemoveFromCRL => 0,
+            CrlReason::CertificateHold => 1,
+            _ => 2,
+        }
+    }
 }
 
 /// The properties of a certificate that decide whether a CRL is about it.
@@ -126,12 +140,40 @@ impl Crl {
     fn parse(der: &[u8]) -> Result<Self, String> {
         let signed = Signed::from_der(der).map_err(|error| error.to_string())?;
         let list = List::read(&signed)?;
-        let tried = Mutex::default();
         Ok(Self {
-            signed,
-            list,
-            tried,
+            signed: Arc::new(signed),
+            list: Arc::new(list),
+            ended: false,
         })
+    }
+
+    /// Checks the form of what a server has given, in PEM or DER. Returns its CRLs in DER, one behind the other.
+    pub fn reduce(content: &[u8]) -> Result<Vec<u8>, CrlError> {
+        if content.first() == Some(&0x30) {
+            Self::from_der(content)?;
+            return Ok(content.to_vec());
+        }
+        let mut reduced = Vec::new();
+        for der in CertificateRevocationListDer::pem_slice_iter(content).take(FETCHED_MAX) {
+            let der = der.map_err(|error| CrlError::Pem(error.to_string()))?;
+            Self::from_der(&der)?;
+            reduced.extend_from_slice(&der);
+        }
+        match reduced.is_empty() {
+            true => Err(CrlError::NoCrl),
+            false => Ok(reduced),
+        }
+    }
+
+    /// Reads what [`Self::reduce`] gives.
+    pub fn from_reduced(content: &[u8]) -> Result<Vec<Self>, CrlError> {
+        let text = |error: DerError| CrlError::Malformed(error.to_string());
+        let mut reader = DerReader::new(content).map_err(text)?;
+        let mut crls = Vec::new();
+        while !reader.is_finished() && crls.len() < FETCHED_MAX {
+            crls.push(Self::from_der(reader.whole().map_err(text)?)?);
+        }
+        Ok(crls)
     }
 
     pub fn issuer(&self) -> &DistinguishedName {
@@ -158,6 +200,29 @@ impl Crl {
         self.list.next_update
     }
 
+    /// The bytes that it takes in memory.
+    pub(super) fn size(&self) -> usize {
+        self.signed.content.len() + self.list.entries.len() * size_of::<Entry>()
+    }
+
+    /// The same CRL, which proves no more that a certificate is good.
+    pub(super) fn to_ended(&self) -> Self {
+        Self {
+            signed: self.signed.clone(),
+            list: self.list.clone(),
+            ended: true,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Where the delta CRLs to this one are.
+    pub(super) fn freshest(&self) -> &[String] {
+        &self.list.freshest
+    }
+
     /// The CRL number in hexadecimal digits.
     pub fn number(&self) -> Option<String> {
         self.list.number.map(|number| number.to_string())
@@ -179,37 +244,64 @@ impl Crl {
     }
 
     pub(super) fn is_current(&self, now: u64) -> bool {
-        self.list.this_update <= now && self.list.next_update.is_some_and(|next| now <= next)
+        let next_update = self.list.next_update.filter(|_| !self.ended);
+        self.list.this_update <= now && next_update.is_some_and(|next| now <= next)
     }
 
-    /// Checks the signature. The result is kept, since a large CRL takes a while.
+    /// Checks the signature.
     pub(super) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        let mut tried = self.tried.lock().unwrap_or_else(|error| error.into_inner());
-        if let Some((_, verified)) = tried.iter().find(|(other, _)| other == key) {
-            return *verified;
-        }
-        let verified = self.signed.verify(key).is_ok();
-        if tried.len() >= KEYS_MAX {
-            tried.remove(0);
-        }
-        tried.push((key.clone(), verified));
-        verified
+        self.signed.verify(key).is_ok()
     }
 
+    /// An authority of a valid path has signed it.
+    pub(super) fn is_verified(&self) -> bool {
+        self.signed.has_verified()
+    }
+
+    /// Authorities of valid paths have its issuer's name, and none of them has signed it.
+    pub(super) fn is_refuted(&self) -> bool {
+        self.signed.has_failed()
+    }
+
+    /// Says whether the older CRL has nothing to say any more. One authority has signed both.
+    pub(super) fn supersedes(&self, older: &Self, now: u64) -> bool {
+        let is_newer = match (&self.list.base, &older.list.base) {
+            (None, None) => {
+                self.edition() > older.edition() || (older.ended && !self.ended && self == older)
+            }
+            (None, Some(_)) => self.edition() >= older.edition(),
+            (Some(_), None) => false,
+            (Some(_), Some(_)) => self.edition() > older.edition() && self.has_changes_of(older),
+        };
+        is_newer
+            && self.list.this_update <= now
+            && self.list.unusable.is_none()
+            && self.issuer() == older.issuer()
+            && self.has_scope_of(older)
+            && self.signed.shares_key_with(&older.signed)
+    }
+
+    /// Says whether this delta reaches back as far as the other one.
+    pub(super) fn has_changes_of(&self, other: &Self) -> bool {
+        matches!((&self.list.base, &other.list.base), (Some(own), Some(base)) if own <= base)
+    }
+
+    /// Says whether this delta needs no newer complete CRL than this one.
+    pub(super) fn fits(&self, complete: &Self) -> bool {
+        let number = complete.list.number.as_ref();
+        (self.list.base.as_ref()).is_some_and(|base| number.is_some_and(|number| base <= number))
+    }
+
+    /// Returns the entry of a serial number. Of several, the one that is hardest to lift counts.
     pub(super) fn entry(&self, serial: &Serial) -> Option<Revoked> {
-        // A serial number that is there twice has its entries side by side, and the last word is a revocation.
+        // They lie side by side.
         let from = self
             .list
             .entries
             .partition_point(|entry| entry.serial < *serial);
         let same = self.list.entries.get(from..)?.iter();
-        let mut same = same.take_while(|entry| entry.serial == *serial);
-        let first = same.next()?;
-        let worse = same.find(|entry| entry.revoked.reason != CrlReason::RemoveFromCRL);
-        match first.revoked.reason {
-            CrlReason::RemoveFromCRL => Some(worse.unwrap_or(first).revoked),
-            _ => Some(first.revoked),
-        }
+        let same = same.take_while(|entry| entry.serial == *serial);
+        same.map(|entry| entry.revoked).max_by_key(Revoked::weight)
     }
 
     /// Returns the reasons that the CRL covers for a certificate of its issuer (RFC 5280 §6.3.3 (b), (d) and (e)).
@@ -223,7 +315,7 @@ impl Crl {
         }
         let of_point = subject
             .points
-            .reasons_of(scope.point.as_deref(), &self.list.issuer);
+            .reasons_of(scope.point.as_ref(), &self.list.issuer);
         of_point.and(Reasons::new(scope.reasons))
     }
 
@@ -250,26 +342,26 @@ impl Crl {
 
 impl List {
     fn read(signed: &Signed) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(&signed.content, Tag::Sequence).map_err(text)?;
-        let version = optional(&mut reader, Tag::Integer).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = DerReader::within(&signed.content, Tag::Sequence).map_err(text)?;
+        let version = reader.optional(Tag::Integer).map_err(text)?;
         if version.is_some_and(|version| value_of(version) != Ok(&[1])) {
             return Err("it has neither version 1 nor 2".to_owned());
         }
-        let algorithm = reader.tlv_bytes().map_err(text)?;
+        let algorithm = reader.whole().map_err(text)?;
         if value_of(algorithm).map_err(text)? != signed.algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let issuer = reader.tlv_bytes().map_err(text)?;
+        let issuer = reader.whole().map_err(text)?;
         let issuer = DistinguishedName::from_der(issuer).ok_or("malformed issuer")?;
         let seconds = |time: Time| time.to_unix_duration().as_secs();
         let this_update = seconds(reader.decode().map_err(text)?);
-        let next_update = match is_time(&reader) {
+        let next_update = match is_time(reader.next_tag()) {
             true => Some(seconds(reader.decode().map_err(text)?)),
             false => None,
         };
-        let entries = optional(&mut reader, Tag::Sequence).map_err(text)?;
-        let extensions = optional(&mut reader, EXTENSIONS).map_err(text)?;
+        let entries = reader.optional(Tag::Sequence).map_err(text)?;
+        let extensions = reader.optional(EXTENSIONS).map_err(text)?;
         reader.finish(()).map_err(text)?;
         let mut list = Self {
             issuer,
@@ -278,11 +370,12 @@ impl List {
             number: None,
             base: None,
             scope: Scope::default(),
+            freshest: Vec::new(),
             entries: Vec::new(),
             unusable: None,
         };
         if let Some(der) = extensions {
-            let extensions = Extensions::from_der(value_of(der).map_err(text)?).map_err(text)?;
+            let extensions: Extensions = decode(value_of(der).map_err(text)?).map_err(text)?;
             for extension in unique(&extensions)? {
                 list.take_extension(extension)?;
             }
@@ -300,6 +393,7 @@ impl List {
             CrlNumber::OID => self.number = Some(number(value)?),
             BaseCrlNumber::OID => self.base = Some(number(value)?),
             ISSUING_DISTRIBUTION_POINT => self.scope = Scope::new(value, &self.issuer)?,
+            FreshestCrl::OID => self.freshest = freshest_uris(value).unwrap_or_default(),
             id if extension.critical => {
                 let id = oid::dotted(&id);
                 let why = format!("its extension {id} is critical and not known");
@@ -311,26 +405,28 @@ impl List {
     }
 
     fn take_entries(&mut self, der: &[u8]) -> Result<(), String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(der, Tag::Sequence).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = DerReader::within(der, Tag::Sequence).map_err(text)?;
         // The issuer of an entry is that of the entry before, and of the first one the CRL's (RFC 5280 §5.3.3).
         let mut own = true;
         while !reader.is_finished() {
-            let mut entry =
-                reader_of(reader.tlv_bytes().map_err(text)?, Tag::Sequence).map_err(text)?;
-            let serial: AnyRef<'_> = entry.decode().map_err(text)?;
-            serial.tag().assert_eq(Tag::Integer).map_err(text)?;
+            let entry = reader.whole().map_err(text)?;
+            let mut entry = DerReader::within(entry, Tag::Sequence).map_err(text)?;
+            let serial = entry.element().map_err(text)?;
+            if serial.tag() != Tag::Integer {
+                return Err("a serial number is no INTEGER".to_owned());
+            }
             let since: Time = entry.decode().map_err(text)?;
-            let extensions = optional(&mut entry, Tag::Sequence).map_err(text)?;
+            let extensions = entry.optional(Tag::Sequence).map_err(text)?;
             entry.finish(()).map_err(text)?;
             let mut reason = CrlReason::Unspecified;
             if let Some(der) = extensions {
-                let extensions = Extensions::from_der(der).map_err(text)?;
+                let extensions: Extensions = decode(der).map_err(text)?;
                 for extension in unique(&extensions)? {
                     match extension.extn_id {
                         CrlReason::OID => {
                             // A reason that is not known is a reason nevertheless.
-                            let read = CrlReason::from_der(extension.extn_value.as_bytes());
+                            let read = decode(extension.extn_value.as_bytes());
                             reason = read.unwrap_or(CrlReason::Unspecified);
                         }
                         CERTIFICATE_ISSUER => {
@@ -365,12 +461,9 @@ impl List {
 
     /// Says whether the names in a certificateIssuer extension include our issuer.
     fn is_issuer(&self, value: &[u8]) -> Result<bool, String> {
-        if !sets_are_small(value) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let names = GeneralNames::from_der(value).map_err(|error| error.to_string())?;
+        let names: GeneralNames = decode(value).map_err(|error| error.to_string())?;
         let names = point_names(&names).ok_or("malformed certificate issuer")?;
-        Ok(names.contains(&PointName::Directory(self.issuer.clone())))
+        Ok(names.iter().any(|name| name.is_directory(&self.issuer)))
     }
 }
 
@@ -390,15 +483,13 @@ impl std::fmt::Debug for Crl {
 
 impl Scope {
     fn new(value: &[u8], issuer: &DistinguishedName) -> Result<Self, String> {
-        if !sets_are_small(value) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let read = IssuingDistributionPoint::from_der(value);
-        let read = read.map_err(|error| format!("issuing distribution point: {error}"))?;
+        let read: IssuingDistributionPoint =
+            decode(value).map_err(|error| format!("issuing distribution point: {error}"))?;
         let names = |name| names_of(name, issuer).ok_or("malformed distribution point");
+        let point = read.distribution_point.as_ref().map(names).transpose()?;
         Ok(Self {
             der: Some(value.to_vec()),
-            point: read.distribution_point.as_ref().map(names).transpose()?,
+            point: point.map(HashSet::from_iter),
             only_users: read.only_contains_user_certs,
             only_authorities: read.only_contains_ca_certs,
             only_attributes: read.only_contains_attribute_certs,
@@ -407,19 +498,8 @@ impl Scope {
     }
 }
 
-fn is_time(reader: &SliceReader<'_>) -> bool {
-    matches!(reader.peek_tag(), Ok(Tag::UtcTime | Tag::GeneralizedTime))
-}
-
-/// Reads the next element, with its header, if it has this tag.
-fn optional<'a>(
-    reader: &mut SliceReader<'a>,
-    tag: Tag,
-) -> x509_cert::der::Result<Option<&'a [u8]>> {
-    match !reader.is_finished() && reader.peek_tag()? == tag {
-        true => reader.tlv_bytes().map(Some),
-        false => Ok(None),
-    }
+fn is_time(tag: Option<Tag>) -> bool {
+    matches!(tag, Some(Tag::UtcTime | Tag::GeneralizedTime))
 }
 
 /// An extension comes once (RFC 5280 §4.2).

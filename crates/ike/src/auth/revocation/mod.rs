@@ -7,6 +7,7 @@
 //! A listed certificate is revoked, also if the CRL that lists it has expired: its issuer has said so. That a
 //! certificate is good follows only from current CRLs for all reasons.
 
+mod cache;
 mod crl;
 mod ocsp;
 mod points;
@@ -22,6 +23,7 @@ use super::name::DistinguishedName;
 use super::signed::SubjectKey;
 use points::Reasons;
 
+pub use cache::{RevocationCache, StatusKind};
 pub use crl::{Crl, CrlError};
 pub(super) use crl::{Revoked, Subject};
 pub(super) use ocsp::{CertificateName, OcspStatus};
@@ -47,6 +49,8 @@ pub enum RevocationPolicy {
 pub struct Revocation<'a> {
     pub policy: RevocationPolicy,
     pub store: &'a RevocationStore,
+    /// The peer was asked for the answers of OCSP responders. Answers that it sends unasked can only revoke.
+    pub asked: bool,
 }
 
 /// The status of a certificate.
@@ -75,6 +79,7 @@ impl RevocationStore {
             .filter(signed)
             .collect();
         let mut covered = Reasons::NONE;
+        let mut lacks_delta = false;
         for (index, first) in usable.iter().enumerate() {
             // Each scope is looked at once.
             if usable[..index].iter().any(|crl| crl.has_scope_of(first)) {
@@ -85,11 +90,20 @@ impl RevocationStore {
                 .collect();
             match status_by(&scope, subject, now) {
                 ScopeStatus::Listed(revoked) => return Status::Revoked(revoked),
-                ScopeStatus::NotListed(reasons) => covered = covered.or(reasons),
+                ScopeStatus::NotListed(reasons) => {
+                    match self.lacks_delta(&scope, subject.points, now) {
+                        true => lacks_delta = true,
+                        false => covered = covered.or(reasons),
+                    }
+                }
             }
         }
         match covered == Reasons::ALL {
             true => Status::Good,
+            false if lacks_delta => {
+                let what = "is to be completed by a delta CRL, and no current one is there";
+                Status::Unknown(format!("the CRL of \"{issuer}\" {what}"))
+            }
             false => Status::Unknown(why_unknown(issuer, &own, &usable, now)),
         }
     }
@@ -106,25 +120,36 @@ enum ScopeStatus {
 /// later than now is not the newest, but what it lists counts.
 fn status_by(scope: &[&Crl], subject: &Subject<'_>, now: u64) -> ScopeStatus {
     let listed = |crls: &[&Crl]| {
-        let mut entries = crls.iter().filter_map(|crl| crl.entry(subject.serial));
-        entries.find(|entry| entry.reason != CrlReason::RemoveFromCRL)
+        let entries = crls.iter().filter_map(|crl| crl.entry(subject.serial));
+        let listed = entries.filter(|entry| entry.reason != CrlReason::RemoveFromCRL);
+        listed.max_by_key(Revoked::weight)
     };
     let (early, made): (Vec<&Crl>, Vec<&Crl>) =
         (scope.iter().copied()).partition(|crl| crl.this_update() > now);
-    let (deltas, complete): (Vec<&Crl>, Vec<&Crl>) =
+    let (mut deltas, complete): (Vec<&Crl>, Vec<&Crl>) =
         made.into_iter().partition(|crl| crl.is_delta());
     let complete = newest(complete);
-    let mut deltas = newest(deltas);
     deltas.retain(|delta| complete.iter().all(|crl| delta.edition() >= crl.edition()));
-    // A delta whose base is missing says what it lists, and nothing else.
-    if let Some(revoked) = listed(&early).or(listed(&deltas)) {
+    // A delta whose base is missing says what it lists, and nothing else. So does an older one, as far as the newer does
+    // not reach back.
+    let is_replaced = |delta: &Crl| {
+        let mut others = deltas.iter();
+        others.any(|other| other.edition() > delta.edition() && other.has_changes_of(delta))
+    };
+    let telling: Vec<&Crl> = (deltas.iter().copied())
+        .filter(|delta| !is_replaced(delta))
+        .collect();
+    if let Some(revoked) = listed(&early).or(listed(&telling)) {
         return ScopeStatus::Listed(revoked);
     }
+    let mut deltas = newest(deltas);
     deltas.retain(|delta| delta.is_current(now) && complete.iter().all(|crl| delta.continues(crl)));
     let removed = deltas
         .iter()
         .any(|delta| delta.entry(subject.serial).is_some());
-    if !removed && let Some(revoked) = listed(&complete) {
+    // A removal ends a hold. After any other revocation it says that the certificate has expired (RFC 5280 §5.3.1).
+    let lifts = |revoked: &Revoked| removed && revoked.reason == CrlReason::CertificateHold;
+    if let Some(revoked) = listed(&complete).filter(|revoked| !lifts(revoked)) {
         return ScopeStatus::Listed(revoked);
     }
     let current = (complete.iter()).find(|crl| crl.is_current(now) || !deltas.is_empty());

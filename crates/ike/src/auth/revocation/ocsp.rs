@@ -3,33 +3,40 @@
 //! Requests have no nonce, so that a responder can answer with what it has signed before. The answer's own times bound
 //! its age.
 
+use std::cmp::Reverse;
+
 use aws_lc_rs::digest;
 use x509_cert::der::asn1::{Null, ObjectIdentifier, OctetString};
-use x509_cert::der::{Decode, Encode, Reader, Tag, TagNumber};
+use x509_cert::der::{Encode, Tag, TagNumber};
 use x509_cert::ext::pkix::crl::CrlReason;
 use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 use x509_ocsp::{
     CertId, CertStatus, OcspGeneralizedTime, OcspRequest, OcspResponse, OcspResponseStatus,
-    Request, ResponseData, TbsRequest, Version,
+    Request, ResponderId, ResponseData, TbsRequest, Version,
 };
 
+use super::super::der::{DerError, DerReader, decode};
 use super::super::name::DistinguishedName;
-use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::signed::{Signed, SubjectKey, reader_of};
+use super::super::signed::{Signed, SubjectKey};
 use super::crl::Revoked;
 use super::serial::Serial;
+
+const TOO_LONG: &str = "it is too long";
 
 const BASIC_RESPONSE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1.1");
 const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 const SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1");
 
-/// Certificates for which one response may have answers. A responder is asked about one.
-const ANSWERS_MAX: usize = 16;
 /// Certificates of responders in one response.
-const CERTIFICATES_MAX: usize = 2;
+const CERTIFICATES_MAX: usize = 16;
+/// Bytes of such a certificate. One with a key and a signature of ML-DSA has 8 kB.
+const CERTIFICATE_LEN_MAX: usize = 16 << 10;
 /// The time for which an answer without a next update is used, in seconds. Its responder has newer ones at any time.
 const AGE_MAX: u64 = 600;
+/// The age at which an answer of a peer says no more that a certificate is good, in seconds. The peer chooses which of
+/// the answers that it ever had it sends.
+const SENT_AGE_MAX: u64 = 24 * 60 * 60;
 /// The time by which the clocks of responder and gateway may differ, in seconds.
 const SKEW_MAX: u64 = 300;
 
@@ -48,14 +55,23 @@ pub enum OcspError {
     Refused(&'static str),
 }
 
-/// A parsed response. Nobody has checked its signature.
-#[derive(Clone, PartialEq, Eq)]
+/// A parsed response. Its signature is checked when a path needs it.
+#[derive(Clone)]
 pub struct OcspAnswer {
     der: Vec<u8>,
-    signed: Signed,
+    pub(in crate::auth) signed: Signed,
+    signer: Signer,
     singles: Vec<SingleAnswer>,
     /// The certificates of responders in DER.
     pub(in crate::auth) certificates: Vec<Vec<u8>>,
+}
+
+/// The responder that says that it has signed an answer (RFC 6960 §4.2.1).
+#[derive(Clone, PartialEq, Eq)]
+enum Signer {
+    Name(DistinguishedName),
+    /// SHA-1 of the key.
+    Key(Vec<u8>),
 }
 
 /// The answer about one certificate.
@@ -72,11 +88,21 @@ struct SingleAnswer {
 pub(in crate::auth) enum OcspStatus {
     Good,
     Revoked(Revoked),
-    /// The responder does not know the certificate, or its answer is not current.
+    /// The answer is not current.
     Nothing,
 }
 
 impl OcspStatus {
+    /// Returns the status that counts if the peer has sent the answer, which was made at this time.
+    pub(in crate::auth) fn sent_by_peer(self, asked: bool, made: u64, now: u64) -> Option<Self> {
+        match self {
+            Self::Revoked(_) => Some(self),
+            _ if !asked => None,
+            Self::Good if now > made.saturating_add(SENT_AGE_MAX) => Some(Self::Nothing),
+            Self::Good | Self::Nothing => Some(self),
+        }
+    }
+
     /// Says less good by a smaller number.
     pub(in crate::auth) const fn rank(self) -> u8 {
         match self {
@@ -95,10 +121,16 @@ pub(in crate::auth) struct CertificateName<'a> {
 }
 
 impl OcspAnswer {
+    /// Bytes of the longest OCSPResponse.
+    pub const LEN_MAX: usize = 64 << 10;
+
     /// Reads an OCSPResponse.
     pub fn from_der(der: &[u8]) -> Result<Self, OcspError> {
-        let text = |error: x509_cert::der::Error| OcspError::Malformed(error.to_string());
-        let response = OcspResponse::from_der(der).map_err(text)?;
+        let text = |error: DerError| OcspError::Malformed(error.to_string());
+        if der.len() > Self::LEN_MAX {
+            return Err(OcspError::Malformed(TOO_LONG.to_owned()));
+        }
+        let response: OcspResponse = decode(der).map_err(text)?;
         match response.response_status {
             OcspResponseStatus::Successful => {}
             OcspResponseStatus::MalformedRequest => {
@@ -117,33 +149,42 @@ impl OcspAnswer {
 
     /// `whole` is the OCSPResponse, and `der` the BasicOCSPResponse in it.
     fn from_basic(whole: Vec<u8>, der: &[u8]) -> Result<Self, String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let mut reader = reader_of(der, Tag::Sequence).map_err(text)?;
+        let text = |error: DerError| error.to_string();
+        let mut reader = DerReader::within(der, Tag::Sequence).map_err(text)?;
         let signed = Signed::read(&mut reader).map_err(text)?;
         let mut certificates = Vec::new();
         if !reader.is_finished() {
-            let outer = reader.tlv_bytes().map_err(text)?;
-            let mut list = reader_of(outer, CERTIFICATES).map_err(text)?;
-            let inner = list.tlv_bytes().map_err(text)?;
+            let outer = reader.whole().map_err(text)?;
+            let mut list = DerReader::within(outer, CERTIFICATES).map_err(text)?;
+            let inner = list.whole().map_err(text)?;
             list.finish(()).map_err(text)?;
-            let mut inner = reader_of(inner, Tag::Sequence).map_err(text)?;
-            while !inner.is_finished() && certificates.len() < CERTIFICATES_MAX {
-                certificates.push(inner.tlv_bytes().map_err(text)?.to_vec());
+            let mut inner = DerReader::within(inner, Tag::Sequence).map_err(text)?;
+            while !inner.is_finished() {
+                let certificate = inner.whole().map_err(text)?;
+                if certificates.len() >= CERTIFICATES_MAX {
+                    return Err("it has too many certificates".to_owned());
+                }
+                if certificate.len() > CERTIFICATE_LEN_MAX {
+                    return Err("a certificate in it is too long".to_owned());
+                }
+                certificates.push(certificate.to_vec());
             }
         }
         reader.finish(()).map_err(text)?;
-        if !sets_are_small(&signed.content) {
-            return Err(TOO_LARGE.to_owned());
-        }
-        let data = ResponseData::from_der(&signed.content).map_err(text)?;
+        let data: ResponseData = decode(&signed.content).map_err(text)?;
         let extensions = data.response_extensions.iter().flatten();
         let of_singles = data.responses.iter();
         let of_singles = of_singles.filter_map(|single| single.single_extensions.as_ref());
         if (extensions.chain(of_singles.flatten())).any(|extension| extension.critical) {
             return Err("it has a critical extension".to_owned());
         }
-        let singles = data.responses.into_iter().take(ANSWERS_MAX);
-        let singles = singles.map(|single| SingleAnswer {
+        let signer = match data.responder_id {
+            ResponderId::ByName(name) => {
+                Signer::Name(DistinguishedName::from_rdns(&name).ok_or("malformed name")?)
+            }
+            ResponderId::ByKey(hash) => Signer::Key(hash.as_bytes().to_vec()),
+        };
+        let singles = data.responses.into_iter().map(|single| SingleAnswer {
             id: single.cert_id,
             status: single.cert_status,
             this_update: seconds(single.this_update),
@@ -153,6 +194,7 @@ impl OcspAnswer {
             der: whole,
             singles: singles.collect(),
             signed,
+            signer,
             certificates,
         })
     }
@@ -163,19 +205,76 @@ impl OcspAnswer {
     }
 
     /// Returns when the answer about this certificate was made, and the status that it gives. Returns `None` if it is
-    /// about others.
+    /// about others, if the responder does not know the certificate, or if it is from the future and revokes nothing.
     pub(in crate::auth) fn about(
         &self,
         certificate: &CertificateName<'_>,
         now: u64,
     ) -> Option<(u64, OcspStatus)> {
-        let mut singles = self.singles.iter();
-        let single = singles.find(|single| certificate.has_id(&single.id))?;
-        Some((single.this_update, single.status(now)))
+        let about = |single: &&SingleAnswer| certificate.has_id(&single.id) && single.tells(now);
+        let statuses = self.singles.iter().filter(about);
+        let statuses = statuses.map(|single| (single.this_update, single.status(now)));
+        statuses.min_by_key(|(made, status)| (Reverse(*made), status.rank()))
     }
 
-    pub(in crate::auth) fn is_signed_by(&self, key: &SubjectKey) -> bool {
-        self.signed.verify(key).is_ok()
+    /// Says whether the answer names this end as its signer.
+    pub(in crate::auth) fn names_signer(&self, name: &DistinguishedName, key: &SubjectKey) -> bool {
+        match &self.signer {
+            Signer::Name(signer) => signer == name,
+            Signer::Key(hash) => {
+                let own = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &key.bits);
+                own.as_ref() == hash
+            }
+        }
+    }
+
+    /// Says whether the answer is about the certificate that an OCSPRequest of ours names.
+    pub fn is_about(&self, request: &[u8]) -> bool {
+        self.single(request).is_some()
+    }
+
+    fn single(&self, request: &[u8]) -> Option<&SingleAnswer> {
+        let request: OcspRequest = decode(request).ok()?;
+        let asked = &request.tbs_request.request_list.first()?.req_cert;
+        let mut singles = self.singles.iter();
+        // Another hash names the issuer in its own way.
+        singles.find(
+            |single| match single.id.hash_algorithm.oid == asked.hash_algorithm.oid {
+                true => is_same(&single.id, asked),
+                false => single.id.serial_number == asked.serial_number,
+            },
+        )
+    }
+
+    /// A key that may speak for the issuer of the certificate has made the signature.
+    pub(super) fn is_verified(&self) -> bool {
+        self.signed.has_verified()
+    }
+
+    pub(super) fn revokes(&self) -> bool {
+        self.singles.iter().any(SingleAnswer::revokes)
+    }
+
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.singles == other.singles
+    }
+
+    /// Says whether the older answer to the same request has nothing to say any more.
+    pub(super) fn supersedes(&self, older: &Self, request: &[u8], now: u64) -> bool {
+        let Some(other) = older.single(request) else {
+            return false;
+        };
+        let mut singles = self.singles.iter();
+        let Some(own) = singles.find(|single| is_same(&single.id, &other.id)) else {
+            return false;
+        };
+        // Only a word about the certificate takes a revocation back.
+        let tells = !other.revokes() || !matches!(own.status, CertStatus::Unknown(_));
+        tells
+            && own.is_made(now)
+            && own.this_update > other.this_update
+            && self.is_verified()
+            && older.is_verified()
     }
 
     /// The time until which the answer is used, in seconds since 1970.
@@ -191,7 +290,29 @@ impl std::fmt::Debug for OcspAnswer {
     }
 }
 
+impl PartialEq for OcspAnswer {
+    fn eq(&self, other: &Self) -> bool {
+        self.der == other.der
+    }
+}
+
+impl Eq for OcspAnswer {}
+
 impl SingleAnswer {
+    fn revokes(&self) -> bool {
+        matches!(self.status, CertStatus::Revoked(_))
+    }
+
+    /// It tells something about its certificate now.
+    fn tells(&self, now: u64) -> bool {
+        let is_known = !matches!(self.status, CertStatus::Unknown(_));
+        self.revokes() || (is_known && self.is_made(now))
+    }
+
+    fn is_made(&self, now: u64) -> bool {
+        self.this_update <= now.saturating_add(SKEW_MAX)
+    }
+
     fn usable_until(&self) -> u64 {
         match self.next_update {
             Some(next) => next.saturating_add(SKEW_MAX),
@@ -201,8 +322,7 @@ impl SingleAnswer {
 
     /// A certificate that was revoked stays so, however old the answer is.
     fn status(&self, now: u64) -> OcspStatus {
-        let is_current =
-            self.this_update <= now.saturating_add(SKEW_MAX) && now <= self.usable_until();
+        let is_current = self.is_made(now) && now <= self.usable_until();
         match self.status {
             CertStatus::Revoked(info) => OcspStatus::Revoked(Revoked {
                 since: seconds(info.revocation_time),
@@ -245,7 +365,7 @@ impl CertificateName<'_> {
             },
             issuer_name_hash: hash(self.issuer.der())?,
             issuer_key_hash: hash(&self.issuer_key.bits)?,
-            serial_number: SerialNumber::from_der(&self.serial.to_der()).ok()?,
+            serial_number: decode::<SerialNumber>(&self.serial.to_der()).ok()?,
         })
     }
 
@@ -263,6 +383,19 @@ impl CertificateName<'_> {
             && is_hash(&id.issuer_name_hash, self.issuer.der())
             && is_hash(&id.issuer_key_hash, &self.issuer_key.bits)
     }
+}
+
+/// Says whether two names are of one certificate. The parameters of the hash do not matter.
+fn is_same(one: &CertId, other: &CertId) -> bool {
+    let parts = |id: &CertId| {
+        (
+            id.hash_algorithm.oid,
+            id.issuer_name_hash.clone(),
+            id.issuer_key_hash.clone(),
+            id.serial_number.clone(),
+        )
+    };
+    parts(one) == parts(other)
 }
 
 fn seconds(time: OcspGeneralizedTime) -> u64 {

@@ -1,6 +1,8 @@
 //! The numbers of certificates and of CRLs.
 
-use x509_cert::der::{AnyRef, Decode, Tag, Tagged};
+use x509_cert::der::{AnyRef, Tag, Tagged};
+
+use super::super::der;
 
 /// Octets of the longest number: 20 of them, and a leading zero for the sign (RFC 5280 §4.1.2.2 and §5.2.3).
 const OCTETS_MAX: usize = 21;
@@ -15,7 +17,7 @@ pub(in crate::auth) struct Serial {
 impl Serial {
     /// Reads an INTEGER. Returns `None` if it is too long, or is not encoded in the shortest way.
     pub(in crate::auth) fn from_der(der: &[u8]) -> Option<Self> {
-        Self::new(AnyRef::from_der(der).ok()?)
+        Self::new(der::element(der).ok()?)
     }
 
     pub(super) fn new(integer: AnyRef<'_>) -> Option<Self> {

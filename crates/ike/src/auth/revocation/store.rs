@@ -1,10 +1,9 @@
 //! The information about revocation that the gateway has, and the places where more of it is to be had.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use x509_cert::der::Decode;
-
+use super::super::der::{DerError, decode};
 use super::super::name::DistinguishedName;
 use super::super::signed::SubjectKey;
 use super::crl::Crl;
@@ -29,6 +28,13 @@ impl StatusSource {
             Self::Crl { uri } | Self::Ocsp { uri, .. } => uri,
         }
     }
+
+    pub(super) fn request(&self) -> Option<&[u8]> {
+        match self {
+            Self::Crl { .. } => None,
+            Self::Ocsp { request, .. } => Some(request),
+        }
+    }
 }
 
 impl std::fmt::Debug for StatusSource {
@@ -48,18 +54,27 @@ pub struct AuthoritySources {
     pub responders: Vec<String>,
 }
 
+/// An OCSP responder that the configuration trusts.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::auth) struct Responder {
+    pub(in crate::auth) name: DistinguishedName,
+    pub(in crate::auth) key: SubjectKey,
+}
+
 /// CRLs, answers of OCSP responders, and the places where they are to be had.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RevocationStore {
     crls: Vec<Arc<Crl>>,
     answers: Vec<Arc<OcspAnswer>>,
     authorities: Vec<AuthoritySources>,
-    /// The keys of OCSP responders that the configuration trusts for every certificate.
-    trusted: Vec<SubjectKey>,
+    /// The OCSP responders that the configuration trusts for every certificate.
+    trusted: Vec<Responder>,
     /// The embedder fetches what [`crate::Event::StatusNeeded`] asks for.
     fetches: bool,
-    /// Places that were asked lately, and the time until which they are not asked again.
-    tried: HashMap<StatusSource, u64>,
+    /// Places that were asked lately. They are not asked again.
+    tried: Arc<HashSet<StatusSource>>,
+    /// Revocations had to be forgotten, so that an unknown status may be one of them.
+    has_forgotten: bool,
 }
 
 impl RevocationStore {
@@ -77,10 +92,13 @@ impl RevocationStore {
 
     /// Trusts the key of an OCSP responder. An error says what is wrong with its certificate.
     pub fn trust_responder(&mut self, certificate: &[u8]) -> Result<(), String> {
-        let text = |error: x509_cert::der::Error| error.to_string();
-        let parsed = x509_cert::Certificate::from_der(certificate).map_err(text)?;
-        let key = SubjectKey::new(&parsed.tbs_certificate.subject_public_key_info);
-        self.trusted.push(key.map_err(text)?);
+        let text = |error: DerError| error.to_string();
+        let parsed: x509_cert::Certificate = decode(certificate).map_err(text)?;
+        let tbs = &parsed.tbs_certificate;
+        self.trusted.push(Responder {
+            name: DistinguishedName::from_rdns(&tbs.subject).ok_or("malformed name")?,
+            key: SubjectKey::new(&tbs.subject_public_key_info).map_err(text)?,
+        });
         Ok(())
     }
 
@@ -101,21 +119,58 @@ impl RevocationStore {
         self.answers.push(answer);
     }
 
-    /// Notes that a place was asked. It is not asked again until `until`, in seconds since 1970.
-    pub fn note_tried(&mut self, source: StatusSource, until: u64) {
-        self.tried.insert(source, until);
+    /// Notes that a place was asked lately. It is not asked again.
+    pub fn note_tried(&mut self, source: StatusSource) {
+        Arc::make_mut(&mut self.tried).insert(source);
+    }
+
+    /// Replaces the places that were asked lately.
+    pub fn set_tried(&mut self, tried: Arc<HashSet<StatusSource>>) {
+        self.tried = tried;
+    }
+
+    pub(super) fn note_forgotten(&mut self) {
+        self.has_forgotten = true;
+    }
+
+    /// Revocations had to be forgotten, so that an unknown status may be one of them.
+    pub(in crate::auth) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
+    /// Says whether the configuration names this place. Then the administrator has chosen it.
+    pub fn names(&self, source: &StatusSource) -> bool {
+        let mut authorities = self.authorities.iter();
+        authorities.any(|one| match source {
+            StatusSource::Crl { uri } => one.crls.contains(uri),
+            StatusSource::Ocsp { uri, .. } => one.responders.contains(uri),
+        })
     }
 
     pub fn crls(&self) -> &[Arc<Crl>] {
         &self.crls
     }
 
+    pub(super) fn crls_mut(&mut self) -> &mut [Arc<Crl>] {
+        &mut self.crls
+    }
+
     pub(in crate::auth) fn answers(&self) -> impl Iterator<Item = &OcspAnswer> {
         self.answers.iter().map(AsRef::as_ref)
     }
 
-    pub(in crate::auth) fn trusted_responders(&self) -> &[SubjectKey] {
+    pub(in crate::auth) fn trusted_responders(&self) -> &[Responder] {
         &self.trusted
+    }
+
+    /// Says whether there is a CRL with this authority's name that its key has not signed.
+    pub(in crate::auth) fn has_crl_by_another_key(
+        &self,
+        issuer: &DistinguishedName,
+        key: &SubjectKey,
+    ) -> bool {
+        let mut own = self.crls.iter().filter(|crl| crl.issuer() == issuer);
+        own.any(|crl| !crl.is_signed_by(key))
     }
 
     /// Says whether there is no information about revocation at all.
@@ -133,23 +188,67 @@ impl RevocationStore {
         all.filter(move |sources| sources.authority == *issuer)
     }
 
-    /// Returns the places to ask next about a certificate: OCSP responders first, and then those of CRLs.
+    /// Says whether the complete CRLs of a scope, or the certificate, name delta CRLs to fetch, and no current one is
+    /// there. A delta that is older than the complete CRL adds nothing to it.
+    pub(super) fn lacks_delta(&self, scope: &[&Crl], points: &Points, now: u64) -> bool {
+        let is_complete = |crl: &&&Crl| !crl.is_delta() && crl.is_current(now);
+        let newest = scope
+            .iter()
+            .filter(is_complete)
+            .max_by_key(|crl| crl.edition());
+        let Some(complete) = newest.filter(|_| self.fetches) else {
+            return false;
+        };
+        let mut uris = complete.freshest().iter().chain(points.freshest_uris());
+        let mut deltas = scope.iter().filter(|crl| crl.is_delta());
+        uris.any(|uri| is_http(uri))
+            && !deltas.any(|delta| delta.is_current(now) && delta.fits(complete))
+    }
+
+    /// Returns the places of the delta CRLs that are missing.
+    fn delta_uris<'a>(
+        &'a self,
+        issuer: &DistinguishedName,
+        points: &'a Points,
+        now: u64,
+    ) -> Vec<&'a String> {
+        let own = self.crls.iter().map(AsRef::as_ref);
+        let own = own.filter(|crl| crl.issuer() == issuer && crl.is_verified());
+        let own: Vec<&Crl> = own.collect();
+        let mut uris = Vec::new();
+        for complete in &own {
+            let scope = own.iter().filter(|crl| crl.has_scope_of(complete));
+            let scope: Vec<&Crl> = scope.copied().collect();
+            if !complete.is_delta() && self.lacks_delta(&scope, points, now) {
+                uris.extend(complete.freshest().iter().chain(points.freshest_uris()));
+            }
+        }
+        uris
+    }
+
+    /// Returns the places to ask next about a certificate: OCSP responders first, then those of delta CRLs for what is
+    /// there, and then those of complete CRLs.
     pub(in crate::auth) fn sources(
         &self,
         certificate: &CertificateName<'_>,
         points: &Points,
         now: u64,
     ) -> Vec<StatusSource> {
-        let responders = self.responders(certificate, points, now);
+        let responders = self.responders(certificate, points);
         if !responders.is_empty() || !self.fetches {
             return responders;
         }
+        let deltas = self.delta_uris(certificate.issuer, points, now);
+        let deltas = self.awaited_crls(http_uris(deltas.into_iter()));
+        if !deltas.is_empty() {
+            return deltas;
+        }
         let configured = self.of(certificate.issuer).flat_map(|one| &one.crls);
-        let uris = http_uris(configured.chain(points.crl_uris()));
-        let sources = uris.into_iter().map(|uri| StatusSource::Crl { uri });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        self.awaited_crls(http_uris(configured.chain(points.crl_uris())))
+    }
+
+    fn awaited_crls(&self, uris: impl Iterator<Item = String>) -> Vec<StatusSource> {
+        self.first_awaited(uris.map(|uri| StatusSource::Crl { uri }))
     }
 
     /// Returns the OCSP responders to ask about a certificate.
@@ -157,20 +256,32 @@ impl RevocationStore {
         &self,
         certificate: &CertificateName<'_>,
         points: &Points,
-        now: u64,
     ) -> Vec<StatusSource> {
         let Some(request) = certificate.request().filter(|_| self.fetches) else {
             return Vec::new();
         };
         let configured = self.of(certificate.issuer).flat_map(|one| &one.responders);
         let uris = http_uris(configured.chain(points.responder_uris()));
-        let sources = uris.into_iter().map(|uri| StatusSource::Ocsp {
+        let sources = uris.map(|uri| StatusSource::Ocsp {
             uri,
             request: request.clone(),
         });
-        sources
-            .filter(|source| self.is_awaited(source, now))
-            .collect()
+        self.first_awaited(sources)
+    }
+
+    /// Returns the first few places that were not asked lately, each once. The others have their turn when these were
+    /// asked.
+    fn first_awaited(&self, sources: impl Iterator<Item = StatusSource>) -> Vec<StatusSource> {
+        let mut first: Vec<StatusSource> = Vec::new();
+        for source in sources.filter(|source| self.is_awaited(source)) {
+            if first.len() >= SOURCES_MAX {
+                break;
+            }
+            if !first.contains(&source) {
+                first.push(source);
+            }
+        }
+        first
     }
 
     /// Returns the newest answer that tells the status of a certificate now. Nobody has checked its signature.
@@ -188,8 +299,8 @@ impl RevocationStore {
     }
 
     /// Says whether a place was not asked lately.
-    pub(crate) fn is_awaited(&self, source: &StatusSource, now: u64) -> bool {
-        self.tried.get(source).is_none_or(|until| *until <= now)
+    pub(crate) fn is_awaited(&self, source: &StatusSource) -> bool {
+        !self.tried.contains(source)
     }
 }
 
@@ -202,15 +313,8 @@ impl std::fmt::Debug for RevocationStore {
     }
 }
 
-/// Returns the first few URIs that can be fetched, each once.
-fn http_uris<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let mut uris: Vec<String> = Vec::new();
-    for uri in all {
-        if is_http(uri) && uris.len() < SOURCES_MAX && !uris.contains(uri) {
-            uris.push(uri.clone());
-        }
-    }
-    uris
+fn http_uris<'a>(all: impl Iterator<Item = &'a String>) -> impl Iterator<Item = String> {
+    all.filter(|uri| is_http(uri)).cloned()
 }
 
 /// Other schemes, as LDAP, are not fetched.

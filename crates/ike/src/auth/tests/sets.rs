@@ -12,7 +12,9 @@ fn sets_are_small_wherever_names_are() {
     use x509_cert::ext::Extension;
     use x509_cert::ext::pkix::SubjectAltName;
     use x509_cert::ext::pkix::constraints::name::{GeneralSubtree, NameConstraints};
-    use x509_cert::ext::pkix::name::GeneralName;
+    use x509_cert::ext::pkix::crl::CrlDistributionPoints;
+    use x509_cert::ext::pkix::crl::dp::DistributionPoint;
+    use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
     use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
     let name = |attributes: u32| {
@@ -59,17 +61,30 @@ fn sets_are_small_wherever_names_are() {
             };
             extend(tbs, &constraints);
         });
+        // Its tag is not that of a SET.
+        let relative = with(&|tbs| {
+            let relative = DistributionPointName::NameRelativeToCRLIssuer(name.0[0].clone());
+            let point = DistributionPoint {
+                distribution_point: Some(relative),
+                reasons: None,
+                crl_issuer: None,
+            };
+            extend(tbs, &CrlDistributionPoints(vec![point]));
+        });
         for (der, place) in [
             (&subject, "subject"),
             (&issuer, "issuer"),
             (&alternative, "subjectAltName"),
             (&constraints, "name constraints"),
+            (&relative, "distribution point"),
         ] {
             let path = path::Anchors::new(std::iter::once(der.as_slice()));
-            assert_eq!(path.is_ok(), taken, "path: {place}");
-            // Constraints are of no interest there.
+            // Distribution points that cannot be read are places that cannot be asked.
+            let expected = taken || place == "distribution point";
+            assert_eq!(path.is_ok(), expected, "path: {place}");
+            // Constraints and distribution points are of no interest there.
             let parsed = Certificate::from_der(der);
-            let expected = taken || place == "name constraints";
+            let expected = taken || ["name constraints", "distribution point"].contains(&place);
             assert_eq!(parsed.is_ok(), expected, "certificate: {place}");
         }
     }

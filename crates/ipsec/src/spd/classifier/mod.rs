@@ -28,6 +28,7 @@ mod sets;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::entry_set::EntrySet;
 use super::{Action, PolicyDirection, SpdEntry};
 use crate::selector::{Flow, NextLayer, PortRange, Selector};
 use page::{PORT_HIDDEN, PROTOCOL_HIDDEN, Page, Query, Rule};
@@ -106,8 +107,9 @@ impl Classifier {
         }
     }
 
-    /// Finds the first selector of the first entry that matches.
-    pub(super) fn find(&self, flow: &Flow, inbound: bool) -> Option<Match> {
+    /// Finds the first selector of the first entry that matches and is not `removed`.
+    #[inline]
+    pub(super) fn find(&self, flow: &Flow, inbound: bool, removed: &EntrySet) -> Option<Match> {
         let tables = self.tables(flow.interface)?;
         match (flow.local, flow.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
@@ -115,7 +117,7 @@ impl Classifier {
                 tables
                     .v4
                     .iter()
-                    .find_map(|page| page.find(&q))
+                    .find_map(|page| page.find(&q, removed))
                     .map(Match::of)
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
@@ -123,33 +125,34 @@ impl Classifier {
                 tables
                     .v6
                     .iter()
-                    .find_map(|page| page.find(&q))
+                    .find_map(|page| page.find(&q, removed))
                     .map(Match::of)
             }
             _ => None,
         }
     }
 
-    /// Finds the first selector that would match with some ports, and with some protocol if that is hidden. Without
-    /// `bypass`, entries whose action is Bypass are skipped.
+    /// Finds the first selector that would match with some ports, and with some protocol if that is hidden. Entries that
+    /// are `removed` are skipped, and without `bypass` those whose action is Bypass.
     pub(super) fn first_possible(
         &self,
         flow: &Flow,
         inbound: bool,
         bypass: bool,
+        removed: &EntrySet,
     ) -> Option<Possible> {
         let tables = self.tables(flow.interface)?;
         match (flow.local, flow.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 let q = query(flow, local.to_bits(), remote.to_bits(), inbound);
                 let mut pages = tables.v4.iter();
-                let rule = pages.find_map(|page| page.first_possible(&q, bypass))?;
+                let rule = pages.find_map(|page| page.first_possible(&q, bypass, removed))?;
                 Some(Possible::of(rule, &q))
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
                 let q = query(flow, local.to_bits(), remote.to_bits(), inbound);
                 let mut pages = tables.v6.iter();
-                let rule = pages.find_map(|page| page.first_possible(&q, bypass))?;
+                let rule = pages.find_map(|page| page.first_possible(&q, bypass, removed))?;
                 Some(Possible::of(rule, &q))
             }
             _ => None,

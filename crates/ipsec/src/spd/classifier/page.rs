@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::super::entry_set::EntrySet;
 use super::ranks::DimensionValue;
 use super::sets::{Bitmap, Dimension, Few, LINE, WORDS, bits};
 
@@ -49,6 +50,12 @@ impl<V: DimensionValue> Rule<V> {
             & within(self.local_ports, q.local_port)
             & within(self.remote_ports, q.remote_port)
             & within(self.direction, q.direction)
+    }
+
+    /// Returns true if the rule matches, and its entry is not removed.
+    #[inline]
+    fn decides(&self, q: &Query<V>, removed: &EntrySet) -> bool {
+        self.matches(q) && !removed.has(self.entry)
     }
 
     /// Returns true if the rule does not depend on the ports, nor on the protocol if `q` has none.
@@ -156,11 +163,11 @@ impl<V: DimensionValue> Page<V> {
         }
     }
 
-    /// Finds the first rule that matches.
-    pub(super) fn find(&self, q: &Query<V>) -> Option<&Rule<V>> {
+    /// Finds the first rule that matches and whose entry is not `removed`.
+    pub(super) fn find(&self, q: &Query<V>, removed: &EntrySet) -> Option<&Rule<V>> {
         match self.by_addresses(q) {
-            ControlFlow::Continue(sets) => self.first_of_many(sets, q),
-            ControlFlow::Break(few) => self.first_of(few, |rule| rule.matches(q)),
+            ControlFlow::Continue(sets) => self.first_of_many(sets, q, removed),
+            ControlFlow::Break(few) => self.first_of(few, |rule| rule.decides(q, removed)),
         }
     }
 
@@ -179,13 +186,18 @@ impl<V: DimensionValue> Page<V> {
 
     /// This function is not inlined, so that the code for short lists stays short.
     #[inline(never)]
-    fn first_of_many<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
+    fn first_of_many<'a>(
+        &'a self,
+        sets: [Bitmap<'a>; 2],
+        q: &Query<V>,
+        removed: &EntrySet,
+    ) -> Option<&'a Rule<V>> {
         // No rule before `first` matches. The test of this rule pays only if it saves reading bitmaps.
         let [remote, local] = &sets;
         let first = usize::from(remote.first.max(local.first));
         if first >= LINE
             && let Some(rule) = self.rules.get(first)
-            && rule.matches(q)
+            && rule.decides(q, removed)
         {
             return Some(rule);
         }
@@ -196,7 +208,7 @@ impl<V: DimensionValue> Page<V> {
             |_, word| word,
             |rule| {
                 let rule = self.rules.get(rule)?;
-                let matches = rule.matches(q);
+                let matches = rule.decides(q, removed);
                 left -= u32::from(!matches);
                 (matches || left == 0).then_some(matches.then_some(rule))
             },
@@ -204,21 +216,26 @@ impl<V: DimensionValue> Page<V> {
         match found {
             None => None,
             Some(Some(rule)) => Some(rule),
-            Some(None) => self.first_of_all(sets, q),
+            Some(None) => self.first_of_all(sets, q, removed),
         }
     }
 
     /// Finds the first match with the sets of all dimensions. `sets` holds the sets of the addresses.
     #[cold]
-    fn first_of_all<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
+    fn first_of_all<'a>(
+        &'a self,
+        sets: [Bitmap<'a>; 2],
+        q: &Query<V>,
+        removed: &EntrySet,
+    ) -> Option<&'a Rule<V>> {
         match self.by_all(sets, q) {
             ControlFlow::Continue(sets) => search(
                 &sets,
                 self.rules.len(),
                 |_, word| word,
-                |rule| self.rules.get(rule),
+                |rule| self.standing(rule, removed),
             ),
-            ControlFlow::Break(few) => self.first_of(few, |rule| rule.matches(q)),
+            ControlFlow::Break(few) => self.first_of(few, |rule| rule.decides(q, removed)),
         }
     }
 
@@ -237,20 +254,33 @@ impl<V: DimensionValue> Page<V> {
         ])
     }
 
-    /// Finds the first rule that would match with some protocol and ports where `q` has none. Without `bypass`, rules
-    /// whose action is Bypass are skipped.
-    pub(super) fn first_possible(&self, q: &Query<V>, bypass: bool) -> Option<&Rule<V>> {
+    /// Returns a rule, unless its entry is removed.
+    fn standing(&self, rule: usize, removed: &EntrySet) -> Option<&Rule<V>> {
+        let rule = self.rules.get(rule)?;
+        (!removed.has(rule.entry)).then_some(rule)
+    }
+
+    /// Finds the first rule that would match with some protocol and ports where `q` has none. Rules whose entry is
+    /// `removed` are skipped, and without `bypass` those whose action is Bypass.
+    pub(super) fn first_possible(
+        &self,
+        q: &Query<V>,
+        bypass: bool,
+        removed: &EntrySet,
+    ) -> Option<&Rule<V>> {
         match self.by_visible(q) {
             ControlFlow::Continue(sets) => {
                 let mask = |at: usize, word: u64| match bypass {
                     true => word,
                     false => word & self.not_bypass.get(at / 64).copied().unwrap_or(0),
                 };
-                search(&sets, self.rules.len(), mask, |rule| self.rules.get(rule))
+                search(&sets, self.rules.len(), mask, |rule| {
+                    self.standing(rule, removed)
+                })
             }
-            ControlFlow::Break(few) => {
-                self.first_of(few, |rule| (bypass || !rule.bypass) && rule.may_match(q))
-            }
+            ControlFlow::Break(few) => self.first_of(few, |rule| {
+                (bypass || !rule.bypass) && rule.may_match(q) && !removed.has(rule.entry)
+            }),
         }
     }
 

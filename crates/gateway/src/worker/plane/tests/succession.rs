@@ -99,7 +99,7 @@ impl Gateways {
         (a.spi_out, b.spi_out) = (b.spi_in, a.spi_in);
         (b.local, b.remote) = (a.remote, a.local);
         for (join, event) in self.joins.iter_mut().zip(&events) {
-            join.install(event, 0).unwrap();
+            join.install_now(event, 0).unwrap();
         }
         events
     }
@@ -114,7 +114,7 @@ impl Gateways {
 
     fn delete(&mut self, events: &[ChildSaInstalled; 2], replaced: bool) {
         for (join, event) in self.joins.iter_mut().zip(events) {
-            join.delete(&deleted(event, replaced, EndAction::Clear), self.now);
+            join.delete_now(&deleted(event, replaced, EndAction::Clear), self.now);
         }
     }
 

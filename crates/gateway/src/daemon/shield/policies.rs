@@ -1,0 +1,560 @@
+//! The policies as the shield needs them: maps of intervals for packets that come in, and sets of destinations for
+//! packets that leave. Policies of peers come and go one at a time, each within its peer's share.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use esplanade_ike::config::Identity;
+use esplanade_ipsec::selector::{PortRange, SelectorSet, TrafficSelector};
+use esplanade_ipsec::spd::PolicyId;
+
+use crate::config::{GatewayConfig, InterfaceConfig};
+use crate::join::{
+    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, is_for_all_packets, ranges,
+};
+use crate::net::classifier::{Classifier, ClassifierRule, RulePlace, Span};
+use crate::net::{AddressRange, Destinations};
+
+/// Most elements of maps that the policies of all peers may take. The kernel has about 256 bytes for each.
+const ELEMENTS_MAX: usize = 1 << 17;
+/// Most elements that the policies of one peer may take.
+const ELEMENTS_PER_PEER_MAX: usize = ELEMENTS_MAX / 8;
+/// Most elements for the policies of the configuration.
+const CONFIGURED_MAX: usize = 1 << 20;
+/// The rules that the intervals for one policy of a peer may be made of.
+const WORK_MAX: usize = 1 << 18;
+/// The same for one policy of the configuration.
+const CONFIGURED_WORK_MAX: usize = 1 << 24;
+
+const ICMP: u8 = libc::IPPROTO_ICMP as u8;
+const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
+/// The protocols whose headers begin with two ports.
+const WITH_PORTS: [libc::c_int; 5] = [
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_SCTP,
+    libc::IPPROTO_DCCP,
+    libc::IPPROTO_UDPLITE,
+];
+
+/// The number of the chain for policies of the common interface. An interface's chain has the interface's number.
+pub const COMMON: u32 = 0;
+
+/// The reason why the shield takes no policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShieldFull {
+    #[error("the policies' selectors overlap too often")]
+    OverlapsTooOften,
+    #[error("the peer's policies take too much room in nf_tables")]
+    OfPeer,
+    #[error("the policies of all peers take too much room in nf_tables")]
+    OfAll,
+    #[error("the nftables table does not stand")]
+    Fallen,
+}
+
+/// Destinations that packets in the clear must not leave for.
+#[derive(Debug)]
+pub struct GuardedDestinations {
+    pub interface: u32,
+    pub ranges: Destinations,
+}
+
+#[derive(Debug, Default)]
+pub struct ShieldPolicies {
+    interfaces: Vec<InterfaceConfig>,
+    configured: Vec<ConfiguredPolicy>,
+    /// The places of the policies of children.
+    by_child: HashMap<(String, String), usize>,
+    /// Bypass policies that routes may carry, by their place, with the number of policies of peers that dispute it.
+    bypasses: Vec<(usize, usize)>,
+    /// For IPv4 and for IPv6.
+    classifiers: [Classifier; 2],
+    destinations: Vec<GuardedDestinations>,
+    /// Policies of peers, each by a number of its own.
+    held: HashMap<u64, HeldPolicy>,
+    by_id: HashMap<PolicyId, u64>,
+    by_selectors: HashMap<(usize, SelectorSet), u64>,
+    /// Policies of child SAs that are about to be made.
+    reserved: Vec<u64>,
+    last_number: u64,
+    shares: HashMap<Identity, usize>,
+    used: usize,
+    /// The kernel has refused the table, though it took one before.
+    pub fallen: bool,
+}
+
+#[derive(Debug)]
+struct HeldPolicy {
+    place: usize,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
+    owner: Option<Identity>,
+    elements: usize,
+}
+
+/// The rules of a policy for each range of remote addresses. The number says which classifier they belong to.
+type RulesByRemote = Vec<(usize, Span, Vec<(RulePlace, ClassifierRule)>)>;
+
+impl ShieldPolicies {
+    /// Follows a new configuration. Returns the policies of peers for which there is no room, or an error if there is
+    /// none for the configuration itself. After an error nothing has changed.
+    pub fn configure(
+        &mut self,
+        config: &GatewayConfig,
+        configured: &[ConfiguredPolicy],
+        peers: Vec<PeerPolicy>,
+    ) -> Result<Vec<(PolicyId, ShieldFull)>, ShieldFull> {
+        let mut new = Self {
+            interfaces: config.interfaces.clone(),
+            configured: configured.to_vec(),
+            fallen: self.fallen,
+            ..Self::default()
+        };
+        let places = configured.iter().enumerate();
+        new.by_child = places
+            .map(|(place, policy)| (policy.name(), place))
+            .collect();
+        let marked = config.marked_interfaces();
+        let marked = marked.filter(|interface| interface.marks.outbound.is_some());
+        let interfaces = marked.map(|interface| interface.if_id);
+        new.destinations = std::iter::once(COMMON)
+            .chain(interfaces)
+            .map(|interface| GuardedDestinations {
+                interface,
+                ranges: Destinations::default(),
+            })
+            .collect();
+        for (place, policy) in configured.iter().enumerate() {
+            new.add_configured(place, policy)?;
+        }
+        if new.element_count() > CONFIGURED_MAX {
+            return Err(ShieldFull::OfAll);
+        }
+        new.follow_bypasses();
+        let mut unfit = Vec::new();
+        for policy in peers {
+            let held = self
+                .by_id
+                .get(&policy.id)
+                .and_then(|number| self.held.get(number));
+            let owner = held.and_then(|held| held.owner.clone());
+            let id = policy.id;
+            if let Err(full) = new.add(policy, owner) {
+                unfit.push((id, full));
+            }
+        }
+        *self = new;
+        Ok(unfit)
+    }
+
+    fn add_configured(
+        &mut self,
+        place: usize,
+        policy: &ConfiguredPolicy,
+    ) -> Result<(), ShieldFull> {
+        let ends = (&policy.local[..], &policy.remote[..]);
+        let mut budget = CONFIGURED_WORK_MAX;
+        let rules = rules((place, 0), policy.kind, ends);
+        self.add_rules(policy, &rules, &mut budget)?;
+        self.follow_destinations(true, policy, ends);
+        Ok(())
+    }
+
+    /// Finds the Bypass policies that no other policy of the configuration keeps from ordinary routes.
+    fn follow_bypasses(&mut self) {
+        let places = self.configured.iter().enumerate();
+        let bypasses = places.filter(|(_, policy)| is_for_all_packets(policy));
+        let others: Vec<_> = (self.configured.iter().enumerate())
+            .filter(|(_, other)| other.kind != PolicyKind::Bypass && other.sa.if_ids.outbound == 0)
+            .collect();
+        let undisputed = bypasses.filter(|bypass| {
+            let mut others = others.iter();
+            !others.any(|(place, one)| disputes_bypass((*place, &one.local, &one.remote), *bypass))
+        });
+        self.bypasses = undisputed.map(|(place, _)| (place, 0)).collect();
+        for (place, _) in self.bypasses.clone() {
+            self.bypass(place, true);
+        }
+    }
+
+    fn bypass(&mut self, place: usize, come: bool) {
+        let bypass = self.configured.get(place);
+        let common = self.destinations.first_mut();
+        if let (Some(bypass), Some(common)) = (bypass, common) {
+            common.ranges.bypass(come, &ranges(&bypass.remote));
+        }
+    }
+
+    /// Adds a policy of a peer. `owner` is the peer whose share it takes. After an error nothing has changed.
+    pub fn add(&mut self, policy: PeerPolicy, owner: Option<Identity>) -> Result<(), ShieldFull> {
+        // The SAs of a child that is no longer configured are about to end.
+        let place = self.by_child.get(&policy.entry).copied();
+        let Some(place) = place.filter(|_| !self.by_id.contains_key(&policy.id)) else {
+            return Ok(());
+        };
+        let known = key(place, (&policy.local, &policy.remote));
+        let reserved = known.and_then(|key| self.by_selectors.get(&key).copied());
+        let at = reserved.and_then(|number| self.reserved.iter().position(|one| *one == number));
+        let number = match at {
+            Some(at) => self.reserved.swap_remove(at),
+            None => self.hold(place, (policy.local, policy.remote), owner)?,
+        };
+        self.by_id.insert(policy.id, number);
+        Ok(())
+    }
+
+    /// Removes a policy of a peer.
+    pub fn remove(&mut self, id: PolicyId) {
+        if let Some(number) = self.by_id.remove(&id) {
+            self.drop_held(number);
+        }
+    }
+
+    /// Reserves room for the policy of a child SA of this peer, if the SA needs one of its own. The room is the
+    /// policy's if it comes before [`Self::release_reserved`].
+    pub fn reserve(
+        &mut self,
+        (connection, child): (&str, &str),
+        (local, remote): (Vec<TrafficSelector>, Vec<TrafficSelector>),
+        owner: &Identity,
+    ) -> Result<(), ShieldFull> {
+        let place_of = |name: &(String, String)| {
+            let place = *self.by_child.get(name)?;
+            Some((place, self.configured.get(place)?))
+        };
+        let own = place_of(&(connection.to_owned(), child.to_owned()));
+        let entry = own.map(|(_, own)| own.entry_name());
+        let Some((place, configured)) = entry.as_ref().and_then(place_of) else {
+            return Ok(());
+        };
+        // With PFP the child's own policy has the SAs of all flows, unless it has no addresses before a peer is there.
+        let populated = !configured.sa.populate.is_none()
+            && !configured.local.is_empty()
+            && !configured.remote.is_empty();
+        let known = key(place, (&local, &remote));
+        let is_held = known.is_some_and(|key| self.by_selectors.contains_key(&key));
+        if populated || is_held || configured.covers(&local, &remote) {
+            return Ok(());
+        }
+        if self.fallen {
+            return Err(ShieldFull::Fallen);
+        }
+        let number = self.hold(place, (local, remote), Some(owner.clone()))?;
+        self.reserved.push(number);
+        Ok(())
+    }
+
+    /// Gives up room that no policy has taken.
+    pub fn release_reserved(&mut self) {
+        for number in std::mem::take(&mut self.reserved) {
+            self.drop_held(number);
+        }
+    }
+
+    /// Makes the rules for selectors of a peer, at the place of a configured policy. Returns their number.
+    fn hold(
+        &mut self,
+        place: usize,
+        (local, remote): (Vec<TrafficSelector>, Vec<TrafficSelector>),
+        owner: Option<Identity>,
+    ) -> Result<u64, ShieldFull> {
+        let Some(configured) = self.configured.get(place).cloned() else {
+            return Err(ShieldFull::OfAll);
+        };
+        self.last_number += 1;
+        let number = self.last_number;
+        let before = self.element_count();
+        let ends = (&local[..], &remote[..]);
+        let rules = rules((place, number), configured.kind, ends);
+        let mut budget = WORK_MAX;
+        let added = self.add_rules(&configured, &rules, &mut budget);
+        let elements = self.element_count().saturating_sub(before).max(1);
+        let share = owner.as_ref().and_then(|owner| self.shares.get(owner));
+        let full = match added {
+            Err(full) => Some(full),
+            Ok(()) if share.unwrap_or(&0) + elements > ELEMENTS_PER_PEER_MAX => {
+                Some(ShieldFull::OfPeer)
+            }
+            Ok(()) if self.used + elements > ELEMENTS_MAX => Some(ShieldFull::OfAll),
+            Ok(()) => None,
+        };
+        if let Some(full) = full {
+            self.remove_rules(&configured, (place, number), &rules);
+            return Err(full);
+        }
+        self.follow_destinations(true, &configured, ends);
+        self.follow_disputes(true, place, &configured, ends);
+        self.used += elements;
+        if let Some(owner) = &owner {
+            *self.shares.entry(owner.clone()).or_default() += elements;
+        }
+        if let Some(key) = key(place, ends) {
+            self.by_selectors.insert(key, number);
+        }
+        let held = HeldPolicy {
+            place,
+            local,
+            remote,
+            owner,
+            elements,
+        };
+        self.held.insert(number, held);
+        Ok(number)
+    }
+
+    fn drop_held(&mut self, number: u64) {
+        let Some(held) = self.held.remove(&number) else {
+            return;
+        };
+        let (place, ends) = (held.place, (&held.local[..], &held.remote[..]));
+        if let Some(key) = key(place, ends)
+            && self.by_selectors.get(&key) == Some(&number)
+        {
+            self.by_selectors.remove(&key);
+        }
+        self.used = self.used.saturating_sub(held.elements);
+        if let Some(owner) = &held.owner
+            && let Some(share) = self.shares.get_mut(owner)
+        {
+            *share = share.saturating_sub(held.elements);
+            if *share == 0 {
+                self.shares.remove(owner);
+            }
+        }
+        if let Some(configured) = self.configured.get(place).cloned() {
+            let holder = (place, number);
+            let rules = rules(holder, configured.kind, ends);
+            self.remove_rules(&configured, holder, &rules);
+            self.follow_destinations(false, &configured, ends);
+            self.follow_disputes(false, place, &configured, ends);
+        }
+    }
+
+    fn add_rules(
+        &mut self,
+        policy: &ConfiguredPolicy,
+        rules: &RulesByRemote,
+        budget: &mut usize,
+    ) -> Result<(), ShieldFull> {
+        for chain in self.chains_of(policy) {
+            for (family, remote, rules) in rules {
+                let added = self.classifiers[*family].add(chain, *remote, rules, budget);
+                added.map_err(|_| ShieldFull::OverlapsTooOften)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_rules(
+        &mut self,
+        policy: &ConfiguredPolicy,
+        holder: (usize, u64),
+        rules: &RulesByRemote,
+    ) {
+        for chain in self.chains_of(policy) {
+            for (family, remote, _) in rules {
+                self.classifiers[*family].remove(chain, *remote, holder);
+            }
+        }
+    }
+
+    /// The chains that a policy's rules are in.
+    fn chains_of(&self, policy: &ConfiguredPolicy) -> Vec<u32> {
+        let of_interface = self.interfaces.iter().filter(|interface| {
+            let if_ids = policy.sa.if_ids;
+            match (interface.marks.are_given(), interface.marks.inbound) {
+                (false, _) => if_ids.outbound == interface.if_id,
+                (true, Some(_)) => if_ids.inbound == interface.if_id,
+                (true, None) => false,
+            }
+        });
+        let mut chains: Vec<_> = of_interface.map(|interface| interface.if_id).collect();
+        if policy.sa.is_led() && policy.sa.marks.given.is_none() {
+            chains.push(COMMON);
+        }
+        chains
+    }
+
+    fn follow_destinations(
+        &mut self,
+        come: bool,
+        policy: &ConfiguredPolicy,
+        (local, remote): Ends<'_>,
+    ) {
+        if !matches!(policy.kind, PolicyKind::Protect { .. }) {
+            return;
+        }
+        let interface = policy.sa.if_ids.outbound;
+        let mut all = self.destinations.iter_mut();
+        if let Some(own) = all.find(|own| own.interface == interface) {
+            own.ranges.protect(come, &ranges(local), &ranges(remote));
+        }
+    }
+
+    /// Follows a policy of a peer that keeps packets of Bypass policies from ordinary routes, or no longer does.
+    fn follow_disputes(
+        &mut self,
+        come: bool,
+        place: usize,
+        policy: &ConfiguredPolicy,
+        (local, remote): Ends<'_>,
+    ) {
+        if policy.kind == PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
+            return;
+        }
+        let mut turned = Vec::new();
+        for (bypass_place, disputes) in &mut self.bypasses {
+            let bypass = self.configured.get(*bypass_place);
+            let disputed = bypass.is_some_and(|bypass| {
+                disputes_bypass((place, local, remote), (*bypass_place, bypass))
+            });
+            if disputed {
+                let before = *disputes;
+                *disputes = match come {
+                    true => before + 1,
+                    false => before.saturating_sub(1),
+                };
+                if (before == 0) != (*disputes == 0) {
+                    turned.push((*bypass_place, *disputes == 0));
+                }
+            }
+        }
+        for (place, come) in turned {
+            self.bypass(place, come);
+        }
+    }
+
+    /// Returns the number of elements of all maps.
+    pub fn element_count(&self) -> usize {
+        self.classifiers.iter().map(Classifier::branch_count).sum()
+    }
+
+    pub fn interfaces(&self) -> &[InterfaceConfig] {
+        &self.interfaces
+    }
+
+    /// Tells whether a policy accepts packets that others may drop.
+    pub fn accepts(&self) -> bool {
+        let mut policies = self.configured.iter();
+        policies.any(|policy| policy.kind == PolicyKind::Bypass)
+    }
+
+    /// Tells whether interfaces have policies that the gateway's own routes do not lead to.
+    pub fn has_bound(&self) -> bool {
+        self.configured.iter().any(|policy| !policy.sa.is_led())
+    }
+
+    /// The classifiers for IPv4 and for IPv6.
+    pub fn classifiers(&mut self) -> &mut [Classifier; 2] {
+        &mut self.classifiers
+    }
+
+    pub fn destinations(&mut self) -> &mut [GuardedDestinations] {
+        &mut self.destinations
+    }
+}
+
+type Ends<'a> = (&'a [TrafficSelector], &'a [TrafficSelector]);
+
+fn key(place: usize, (local, remote): Ends<'_>) -> Option<(usize, SelectorSet)> {
+    Some((place, SelectorSet::from_ends(local, remote)?))
+}
+
+/// Returns the rules of a policy's pairs of selectors.
+fn rules(
+    (place, number): (usize, u64),
+    kind: PolicyKind,
+    (local, remote): Ends<'_>,
+) -> RulesByRemote {
+    let accepts = match kind {
+        PolicyKind::Bypass => true,
+        PolicyKind::Protect { .. } => false,
+        PolicyKind::Discard => return Vec::new(),
+    };
+    let mut all: RulesByRemote = Vec::new();
+    let mut index = 0;
+    for from in remote {
+        let addresses = AddressRange {
+            first: from.addresses.first(),
+            last: from.addresses.last(),
+        };
+        let (family, span) = (usize::from(addresses.first.is_ipv6()), span(addresses));
+        for to in local {
+            let pairs = pair(to, from, accepts).into_iter();
+            let placed = pairs.map(|rule| {
+                index += 1;
+                ((place, number, index), rule)
+            });
+            match all
+                .iter_mut()
+                .find(|(of, one, _)| (*of, *one) == (family, span))
+            {
+                Some((_, _, own)) => own.extend(placed),
+                None => all.push((family, span, placed.collect())),
+            }
+        }
+    }
+    all.retain(|(_, _, rules)| !rules.is_empty());
+    all
+}
+
+/// Returns the rules for a pair of selectors. There is none if no packet shows what they select by.
+fn pair(to: &TrafficSelector, from: &TrafficSelector, accepts: bool) -> Vec<ClassifierRule> {
+    let same_family = to.addresses.first().is_ipv4() == from.addresses.first().is_ipv4();
+    let protocol = match (to.protocol, from.protocol) {
+        _ if !same_family => return Vec::new(),
+        (0, protocol) | (protocol, 0) => protocol,
+        (a, b) if a == b => a,
+        _ => return Vec::new(),
+    };
+    let rule = |protocol, ports| ClassifierRule {
+        local: span(AddressRange {
+            first: to.addresses.first(),
+            last: to.addresses.last(),
+        }),
+        protocol,
+        ports,
+        accepts,
+    };
+    let (to, from) = match (to.ports, from.ports) {
+        (PortRange::Any, PortRange::Any) => {
+            let protocols = if protocol == 0 {
+                (0, u8::MAX)
+            } else {
+                (protocol, protocol)
+            };
+            return vec![rule(protocols, None)];
+        }
+        // Nothing shows that ports cannot be seen.
+        (PortRange::Opaque, _) | (_, PortRange::Opaque) => return Vec::new(),
+        (to, from) => (numbers(to), numbers(from)),
+    };
+    // Type and code of ICMP stand where a source port would, and both ends select by them.
+    let codes = (to.0.max(from.0), to.1.min(from.1));
+    let with_ports = WITH_PORTS.map(|one| (one as u8, [from, to]));
+    let with_codes = [ICMP, ICMPV6].map(|one| (one, [codes, (0, u16::MAX)]));
+    let known = with_ports.into_iter().chain(with_codes);
+    known
+        .filter(|(one, [first, _])| [0, *one].contains(&protocol) && first.0 <= first.1)
+        .map(|(one, ports)| rule((one, one), Some(ports)))
+        .collect()
+}
+
+fn numbers(ports: PortRange) -> (u16, u16) {
+    match ports {
+        PortRange::Range(first, last) => (first, last),
+        PortRange::Any | PortRange::Opaque => (0, u16::MAX),
+    }
+}
+
+fn span(range: AddressRange) -> Span {
+    let number = |address| match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    (number(range.first), number(range.last))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Tests of the classifier, against a search for the first rule that names a packet.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The fields that a packet shows. `None` stands for a field that cannot be seen.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    remote: u128,
+    local: u128,
+    protocol: Option<u8>,
+    ports: Option<(u16, u16)>,
+}
+
+type Placed = (RulePlace, ClassifierRule);
+
+/// The rules of one holder, for one range of remote addresses.
+type Held = (Span, Vec<Placed>);
+
+/// Goes through the maps as the kernel does.
+fn verdict(branches: &[Branch], chain: u32, packet: &Packet) -> Option<u64> {
+    let step = |map, node: u64, value: u128| {
+        let mut found = branches.iter().filter(|one| {
+            (one.map, one.node) == (map, node) && one.span.0 <= value && value <= one.span.1
+        });
+        let first = found.next().map(|one| one.to);
+        assert!(found.next().is_none(), "intervals overlap");
+        first
+    };
+    let remote = step(ClassifierMap::Remote, chain.into(), packet.remote)?;
+    let local = step(ClassifierMap::Local, remote, packet.local);
+    let by_ports = || {
+        let (remote_port, local_port) = packet.ports?;
+        let node = step(ClassifierMap::PortProtocol, local?, packet.protocol?.into())?;
+        let node = step(ClassifierMap::RemotePort, node, remote_port.into())?;
+        step(ClassifierMap::LocalPort, node, local_port.into())
+    };
+    let by_protocol = || step(ClassifierMap::Protocol, local?, packet.protocol?.into());
+    let by_addresses = || step(ClassifierMap::Addresses, remote, packet.local);
+    by_ports().or_else(by_protocol).or_else(by_addresses)
+}
+
+/// The first rule that names the packet decides.
+fn wanted(rules: &[Held], packet: &Packet) -> Option<u64> {
+    let within = |span: Span, value: u128| span.0 <= value && value <= span.1;
+    let takes = |rule: &ClassifierRule| {
+        let protocol = match packet.protocol {
+            Some(protocol) => rule.protocol.0 <= protocol && protocol <= rule.protocol.1,
+            None => rule.protocol == (0, u8::MAX),
+        };
+        let ports = match (rule.ports, packet.ports) {
+            (None, _) => true,
+            (Some([remote, local]), Some(ports)) => {
+                within(wide(remote), ports.0.into()) && within(wide(local), ports.1.into())
+            }
+            (Some(_), None) => false,
+        };
+        within(rule.local, packet.local) && protocol && ports
+    };
+    let of_remote = rules
+        .iter()
+        .filter(|(remote, _)| within(*remote, packet.remote));
+    let taking = of_remote
+        .flat_map(|(_, rules)| rules)
+        .filter(|(_, rule)| takes(rule));
+    taking
+        .min_by_key(|(place, _)| *place)
+        .map(|(_, rule)| rule.verdict())
+}
+
+fn span(most: u8) -> impl Strategy<Value = (u8, u8)> {
+    (0..=most, 0..=most).prop_map(|(a, b)| (a.min(b), a.max(b)))
+}
+
+fn rule() -> impl Strategy<Value = ClassifierRule> {
+    let protocol = prop_oneof![Just((0, u8::MAX)), (0..3_u8).prop_map(|one| (one, one))];
+    let port = || {
+        prop_oneof![
+            Just((0, u16::MAX)),
+            span(6).prop_map(|(a, b)| (a.into(), b.into()))
+        ]
+    };
+    let ports = proptest::option::of((port(), port()).prop_map(|(a, b)| [a, b]));
+    (span(9), protocol, ports, any::<bool>()).prop_map(|(local, protocol, ports, accepts)| {
+        ClassifierRule {
+            local: wide(local),
+            protocol,
+            ports,
+            accepts,
+        }
+    })
+}
+
+fn held() -> impl Strategy<Value = (Span, Vec<ClassifierRule>)> {
+    (
+        span(12).prop_map(wide),
+        proptest::collection::vec(rule(), 1..4),
+    )
+}
+
+fn packets() -> impl Iterator<Item = Packet> {
+    let addresses = (0..=13).flat_map(|remote| (0..=10).map(move |local| (remote, local)));
+    addresses.flat_map(|(remote, local)| {
+        let protocols = [None, Some(0), Some(1), Some(2), Some(9)];
+        protocols.into_iter().flat_map(move |protocol| {
+            let ports = [None, Some((0, 3)), Some((3, 0)), Some((6, 6)), Some((7, 7))];
+            // Where the protocol cannot be seen, ports cannot.
+            let ports = ports
+                .into_iter()
+                .filter(move |ports| protocol.is_some() || ports.is_none());
+            ports.map(move |ports| Packet {
+                remote,
+                local,
+                protocol,
+                ports,
+            })
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_first_rule_decides_whoever_comes_and_goes(
+        holders in proptest::collection::vec(held(), 1..7),
+        leave in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
+    ) {
+        let mut classifier = Classifier::default();
+        let mut known: BTreeMap<Branch, ()> = BTreeMap::new();
+        let mut standing = BTreeMap::new();
+        let steps = (0..holders.len()).map(|index| (index, true));
+        let leaving = leave.iter().map(|index| (index.index(holders.len()), false));
+        for (index, comes) in steps.chain(leaving) {
+            let (remote, rules) = &holders[index];
+            if comes {
+                let place = |(at, rule): (usize, &ClassifierRule)| ((0, index as u64, at), *rule);
+                let rules: Vec<Placed> = rules.iter().enumerate().map(place).collect();
+                classifier.add(3, *remote, &rules, &mut 100_000).unwrap();
+                standing.insert(index, (*remote, rules));
+            } else {
+                classifier.remove(3, *remote, (0, index as u64));
+                standing.remove(&index);
+            }
+            // The changes lead from the branches that were known to those that are there.
+            let (gone, come) = classifier.take_changes();
+            for branch in gone {
+                prop_assert!(known.remove(&branch).is_some());
+            }
+            for branch in come {
+                prop_assert!(known.insert(branch, ()).is_none());
+            }
+            let all: BTreeSet<_> = classifier.branches().into_iter().collect();
+            prop_assert_eq!(all.iter().collect::<Vec<_>>(), known.keys().collect::<Vec<_>>());
+            prop_assert_eq!(classifier.branch_count(), all.len());
+            let branches = classifier.branches();
+            let rules: Vec<_> = standing.values().cloned().collect();
+            for packet in packets() {
+                prop_assert_eq!(
+                    verdict(&branches, 3, &packet), wanted(&rules, &packet), "{:?}", packet
+                );
+            }
+        }
+        for (index, (remote, _)) in standing {
+            classifier.remove(3, remote, (0, index as u64));
+        }
+        prop_assert_eq!((classifier.branch_count(), classifier.nodes.len()), (0, 0));
+    }
+}
+
+fn of_port(port: u16) -> ClassifierRule {
+    ClassifierRule {
+        local: (1, 1),
+        protocol: (6, 6),
+        ports: Some([(0, u16::MAX), (port, port)]),
+        accepts: false,
+    }
+}
+
+#[test]
+fn a_rule_more_changes_little() {
+    let mut classifier = Classifier::default();
+    for holder in 0..16_u16 {
+        let rules = (0..250).map(|n| of_port(holder * 1000 + 2 * n));
+        let place = |(at, rule)| ((0, holder.into(), at), rule);
+        let rules: Vec<_> = rules.enumerate().map(place).collect();
+        classifier.add(0, (9, 9), &rules, &mut 100_000).unwrap();
+        let (gone, come) = classifier.take_changes();
+        assert!(gone.is_empty(), "{}", gone.len());
+        assert!(come.len() <= 250 + 4, "{}", come.len());
+    }
+    assert_eq!(classifier.branch_count(), 4000 + 4);
+    classifier.remove(0, (9, 9), (0, 3));
+    assert_eq!(classifier.take_changes().0.len(), 250);
+}
+
+#[test]
+fn peers_with_the_same_rules_share_them() {
+    let mut classifier = Classifier::default();
+    for peer in 0..1000_u64 {
+        let rules: Vec<_> = (0..10).map(|n| ((0, peer, n), of_port(n as u16))).collect();
+        let remote = u128::from(peer) * 2;
+        classifier
+            .add(0, (remote, remote), &rules, &mut 100_000)
+            .unwrap();
+    }
+    assert_eq!(
+        (classifier.nodes.len(), classifier.branch_count()),
+        (1, 1000 + 13)
+    );
+}
+
+#[test]
+fn rules_that_overlap_too_often_are_refused_and_leave_nothing() {
+    let mut classifier = Classifier::default();
+    // Each rule lies around the one before.
+    let nested = |n: usize| ClassifierRule {
+        local: (5000 - n as u128, 5000 + n as u128),
+        ..of_port(1)
+    };
+    let rules: Vec<_> = (0..1024).map(|n| ((0, 7, n), nested(n))).collect();
+    assert_eq!(
+        classifier.add(0, (9, 20), &rules, &mut 262_144),
+        Err(OverlapsTooOften)
+    );
+    classifier.remove(0, (9, 20), (0, 7));
+    assert_eq!(classifier.take_changes(), (Vec::new(), Vec::new()));
+    assert_eq!(
+        (classifier.branch_count(), classifier.stretches.len()),
+        (0, 0)
+    );
+}

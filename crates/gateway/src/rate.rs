@@ -1,0 +1,108 @@
+//! Limits how often something is done, and how often it is logged.
+
+use std::time::Instant;
+
+/// A token bucket.
+#[derive(Debug)]
+pub struct RateLimiter {
+    /// Tokens in thousandths.
+    tokens: u64,
+    burst: u64,
+    per_second: u64,
+    filled_ms: u64,
+}
+
+impl RateLimiter {
+    pub fn new(burst: u64, per_second: u64) -> Self {
+        Self {
+            tokens: burst * 1000,
+            burst,
+            per_second,
+            filled_ms: 0,
+        }
+    }
+
+    /// Takes a token. Returns false if there is none.
+    pub fn take(&mut self, now_ms: u64) -> bool {
+        let gained = now_ms
+            .saturating_sub(self.filled_ms)
+            .saturating_mul(self.per_second);
+        self.filled_ms = self.filled_ms.max(now_ms);
+        self.tokens = self.tokens.saturating_add(gained).min(self.burst * 1000);
+        let has = self.tokens >= 1000;
+        if has {
+            self.tokens -= 1000;
+        }
+        has
+    }
+}
+
+/// A limit for lines of one kind in the log, which others can cause.
+#[derive(Debug)]
+pub struct LineLimit {
+    rate: RateLimiter,
+    since: Instant,
+    suppressed: u64,
+}
+
+impl LineLimit {
+    pub fn new(burst: u64, per_second: u64) -> Self {
+        Self {
+            rate: RateLimiter::new(burst, per_second),
+            since: Instant::now(),
+            suppressed: 0,
+        }
+    }
+
+    /// Returns true if a line may be written. Otherwise it is counted.
+    pub fn admits(&mut self, now: Instant) -> bool {
+        let admitted = self.take(now);
+        self.suppressed += u64::from(!admitted);
+        admitted
+    }
+
+    /// Takes the number of lines that were not written, if a line about them may be written.
+    pub fn take_suppressed(&mut self, now: Instant) -> Option<u64> {
+        let due = self.suppressed > 0 && self.take(now);
+        due.then(|| std::mem::take(&mut self.suppressed))
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let ms = now.saturating_duration_since(self.since).as_millis();
+        self.rate.take(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_limit_are_counted_and_told() {
+        let mut limit = LineLimit::new(2, 1);
+        let (start, mut written, mut told) = (Instant::now(), 0, 0);
+        for ms in 0..10_000 {
+            let now = start + Duration::from_millis(ms);
+            told += limit.take_suppressed(now).unwrap_or(0);
+            written += u64::from(limit.admits(now));
+        }
+        assert!(written <= 12 && told > 8000, "{written} {told}");
+        let later = start + Duration::from_secs(20);
+        told += limit.take_suppressed(later).unwrap_or(0);
+        assert_eq!(written + told, 10_000);
+        assert_eq!(limit.take_suppressed(later), None);
+    }
+
+    // RFC 4301 R33
+    #[test]
+    fn a_rate_has_a_burst_and_a_long_run() {
+        let mut rate = RateLimiter::new(3, 2);
+        let taken = |rate: &mut RateLimiter, now_ms| (0..10).filter(|_| rate.take(now_ms)).count();
+        assert_eq!(taken(&mut rate, 1), 3);
+        assert_eq!(taken(&mut rate, 499), 0);
+        assert_eq!(taken(&mut rate, 501), 1);
+        assert_eq!(taken(&mut rate, 1_000_000), 3);
+    }
+}

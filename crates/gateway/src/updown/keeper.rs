@@ -1,0 +1,91 @@
+//! The keeper of the runner: a process that starts the runner, and starts it again where it has ended. The gateway cannot,
+//! because it has given up the right to run programs.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use super::message::{ScriptRegistration, receive};
+use super::runner;
+use crate::helper_process;
+
+/// The hidden command of `esplanade` that is the keeper. Its socket is its standard input.
+pub const COMMAND: &str = "updown-keeper";
+/// The pause before a runner that has ended is started again, doubled each time that it ends soon.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// The gateway's end of the socket. A socket of records serves one runner after another: no record is read in part.
+#[derive(Debug)]
+pub struct RunnerSocket(UnixDatagram);
+
+impl RunnerSocket {
+    /// Starts the keeper. It ends, with the runner, when this end of the socket is closed.
+    pub fn start() -> io::Result<Self> {
+        let (ours, theirs) = pair()?;
+        // Nobody waits for the process: it ends with the gateway.
+        helper_process::start_at(COMMAND, theirs)?;
+        Ok(Self(ours))
+    }
+
+    pub(super) fn into_socket(self) -> io::Result<UnixDatagram> {
+        self.0.set_nonblocking(true)?;
+        Ok(self.0)
+    }
+}
+
+/// A pair of connected sockets of records.
+pub(super) fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+    let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
+    Ok((OwnedFd::from(ours).into(), OwnedFd::from(theirs).into()))
+}
+
+/// Keeps a runner until the gateway closes the socket, which is the standard input. The scripts that may be run are read
+/// once: a gateway that was taken over later adds none.
+pub fn serve(socket: OwnedFd) -> io::Result<()> {
+    let socket = UnixDatagram::from(socket);
+    let mut scripts = Vec::new();
+    loop {
+        match receive(&socket)? {
+            Some(ScriptRegistration::Script(script)) => scripts.push(script),
+            Some(ScriptRegistration::Complete) => break,
+            None => return Ok(()),
+        }
+    }
+    let mut pause = PAUSE;
+    loop {
+        let begun = Instant::now();
+        // A runner ends well when the gateway has closed the socket.
+        if run(&socket, &scripts).is_ok_and(|status| status.success()) {
+            return Ok(());
+        }
+        if begun.elapsed() >= PAUSE_MAX {
+            pause = PAUSE;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Starts a runner and waits for its end. It reads the scripts from its standard input, and has the socket as its
+/// standard output.
+fn run(socket: &UnixDatagram, scripts: &[String]) -> io::Result<ExitStatus> {
+    let scripts = serde_json::to_vec(scripts)?;
+    let mut child = Command::new("/proc/self/exe")
+        .arg(runner::COMMAND)
+        .stdin(Stdio::piped())
+        .stdout(OwnedFd::from(socket.try_clone()?))
+        .process_group(0)
+        .spawn()?;
+    if let Some(input) = child.stdin.take() {
+        // A runner that does not read has ended.
+        let _ = File::from(OwnedFd::from(input)).write_all(&scripts);
+    }
+    child.wait()
+}

@@ -1,0 +1,169 @@
+//! SAs that end. Many can end at once: a peer that was started again has lost all of its SAs, and a command can name
+//! thousands. So their ends are told in steps, and other peers wait for one step at most.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use super::Endpoint;
+use crate::config::AddressMatch;
+use crate::failure::DownReason;
+use crate::id::{ChildSaId, IkeSaId};
+use crate::sa::{DueEnd, IkeSa};
+
+/// Most work of a step, in units of [`DueEnd::work`].
+const STEP_MAX: usize = 128;
+/// The work of a last message to a peer.
+const MESSAGE: usize = 2;
+
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    queue: VecDeque<DueEnd>,
+    /// SAs that a command or the configuration ends, and whose turn has not come.
+    terminated: BTreeSet<IkeSaId>,
+    terminated_children: BTreeSet<ChildSaId>,
+    /// The work of the step under way.
+    work: usize,
+    /// The time of the last step, if work is left.
+    next: Option<Instant>,
+}
+
+impl Ends {
+    /// The ends to tell.
+    pub(super) fn queue(&mut self) -> &mut VecDeque<DueEnd> {
+        &mut self.queue
+    }
+
+    /// The caller has carried out all events.
+    pub(super) fn begin_step(&mut self) {
+        self.work = 0;
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.next
+    }
+
+    pub(super) fn is_terminated(&self, id: IkeSaId) -> bool {
+        self.terminated.contains(&id)
+    }
+
+    fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.terminated.is_empty() && self.terminated_children.is_empty()
+    }
+
+    /// Takes an amount of work. Returns false if the step has done its share.
+    fn take(&mut self, work: usize) -> bool {
+        let takes = self.work < STEP_MAX;
+        self.work += if takes { work } else { 0 };
+        takes
+    }
+}
+
+impl Endpoint {
+    /// Tells whether SAs have ended, or are to end, whose end no event has told yet.
+    pub fn is_ending(&self) -> bool {
+        !self.ends.is_done()
+    }
+
+    /// Ends the next SAs, and tells of those that have ended.
+    pub(super) fn tell_ends(&mut self, now: Instant) {
+        loop {
+            if let Some(end) = self.ends.queue.front() {
+                let work = end.work();
+                if !self.ends.take(work) {
+                    break;
+                }
+                self.tell_next(now);
+            } else if let Some(child) = self.ends.terminated_children.first().copied() {
+                if !self.ends.take(MESSAGE) {
+                    break;
+                }
+                self.ends.terminated_children.remove(&child);
+                self.end_child_sa(now, child);
+            } else if let Some(id) = self.ends.terminated.first().copied() {
+                if !self.ends.take(MESSAGE) {
+                    break;
+                }
+                self.ends.terminated.remove(&id);
+                self.end_ike_sa(now, id);
+            } else {
+                break;
+            }
+        }
+        self.ends.next = (!self.ends.is_done()).then_some(now);
+    }
+
+    fn tell_next(&mut self, now: Instant) {
+        let Some(end) = self.ends.queue.pop_front() else {
+            return;
+        };
+        let of_goals = end.of_goals;
+        let event = end.tell(&mut self.claims);
+        self.table.follow(&event);
+        if of_goals {
+            self.goals.follow(now, &event);
+        }
+        self.events.push_back(event);
+    }
+
+    /// Ends IKE SAs. Those that we could not make again end in their turn. Returns the number of SAs that end.
+    pub(super) fn end_ike_sas(&mut self, now: Instant, ids: &[IkeSaId]) -> usize {
+        let mut ended = 0;
+        for id in ids {
+            match self.table.get(*id).filter(|sa| !sa.has_ended()) {
+                None => continue,
+                Some(sa) if is_initiated(sa) => {
+                    self.end_ike_sa(now, *id);
+                }
+                Some(_) => {
+                    self.ends.terminated.insert(*id);
+                }
+            }
+            ended += 1;
+        }
+        ended
+    }
+
+    /// Ends child SAs, as [`Self::end_ike_sas`] does IKE SAs.
+    pub(super) fn end_child_sas(&mut self, now: Instant, children: Vec<ChildSaId>) -> usize {
+        let mut ended = 0;
+        for child in children {
+            let ike_sa = self.table.ike_sa_of(child);
+            let ends = match ike_sa.and_then(|id| self.table.get(id)) {
+                Some(sa) if !is_initiated(sa) => self.ends.terminated_children.insert(child),
+                _ => self.end_child_sa(now, child),
+            };
+            ended += usize::from(ends);
+        }
+        ended
+    }
+
+    /// Ends every IKE SA in its turn.
+    pub(super) fn end_all(&mut self) -> usize {
+        let living = self.table.iter().filter(|sa| !sa.has_ended());
+        let before = self.ends.terminated.len();
+        self.ends.terminated.extend(living.map(|sa| sa.common.id));
+        self.ends.terminated.len() - before
+    }
+
+    /// Ends the SAs of [`Self::end_ike_sas`] whose turn has come. Returns false if the SA has ended already.
+    pub(super) fn end_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> bool {
+        let ended = self.with(now, ike_sa, |sa, ctx| {
+            sa.terminate(ctx, DownReason::Terminated)
+        });
+        ended == Some(true)
+    }
+
+    pub(super) fn end_child_sa(&mut self, now: Instant, child: ChildSaId) -> bool {
+        let Some(ike_sa) = self.table.ike_sa_of(child) else {
+            return false;
+        };
+        let ended = self.with(now, ike_sa, |sa, ctx| sa.end_child(ctx, child));
+        ended == Some(true)
+    }
+}
+
+/// Says whether we can initiate to the peer. Such an SA ends at once, because the next command may ask for it anew.
+fn is_initiated(sa: &IkeSa) -> bool {
+    let addresses = &sa.common.connection.remote_addrs;
+    AddressMatch::hosts_of(addresses).next().is_some() && sa.is_with_initiation_peer()
+}
