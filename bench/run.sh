@@ -8,6 +8,7 @@ tools/deps.sh --bench
 cargo build --locked --release -p esplanade
 .venv/bin/python bench/walk.py
 .venv/bin/python bench/classifier.py
+.venv/bin/python bench/children.py
 .venv/bin/python bench/transforms.py
 .venv/bin/python bench/engine.py
 .venv/bin/python bench/vpn_ab.py
