@@ -98,6 +98,20 @@ pub fn writing() -> io::Result<()> {
     keep(CapabilitySet::empty())
 }
 
+/// Starts a thread that only writes to open descriptors. It is confined when this returns: soon the process may not do
+/// that any more.
+pub fn start_writing(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let (to_starter, started) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name(name).spawn(move || {
+        let confined = writing();
+        let goes_on = confined.is_ok();
+        if to_starter.send(confined).is_ok() && goes_on {
+            work();
+        }
+    })?;
+    started.recv().map_err(io::Error::other)?
+}
+
 /// Confines the calling thread, which drives a GPU. Nobody knows the files that a driver needs, so that the thread keeps
 /// these. It sends no signals to other processes.
 pub fn driving() -> io::Result<()> {

@@ -44,31 +44,17 @@ pub fn usual_threads() -> usize {
 }
 
 impl JobPool {
-    /// Starts the threads. They have given up their rights when this returns: soon the process may not do that any more.
     pub fn start(threads: usize) -> io::Result<Self> {
+        // The process' first look at this clock takes a system call that is forbidden later.
+        processor_time();
         let (jobs, waiting) = std_mpsc::channel();
-        let (to_starter, started) = std_mpsc::channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let (to_daemon, finished) = mpsc::channel(threads);
         for index in 0..threads {
             let (waiting, to_daemon) = (Arc::clone(&waiting), to_daemon.clone());
-            let to_starter = to_starter.clone();
-            std::thread::Builder::new()
-                .name(format!("ike-{index}"))
-                .spawn(move || {
-                    // The first look at this clock takes a system call that is forbidden later.
-                    processor_time();
-                    let confined = confine::writing();
-                    let goes_on = confined.is_ok();
-                    let told = to_starter.send(confined);
-                    drop(to_starter);
-                    if goes_on && told.is_ok() {
-                        work(&waiting, &to_daemon);
-                    }
-                })?;
+            let work = move || work(&waiting, &to_daemon);
+            confine::start_writing(format!("ike-{index}"), work)?;
         }
-        drop(to_starter);
-        started.iter().collect::<io::Result<()>>()?;
         Ok(Self {
             jobs,
             finished,

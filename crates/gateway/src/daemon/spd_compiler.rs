@@ -2,7 +2,7 @@
 //! while: what is compiled anew stays in force in its former parts.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use esplanade_ipsec::spd::{LevelMerge, MergedLevel};
 use tokio::sync::mpsc;
@@ -16,21 +16,11 @@ pub(super) struct SpdCompiler {
 }
 
 impl SpdCompiler {
-    /// Starts the thread. It has given up its rights when this returns: soon the process may not do that any more.
     pub fn start() -> io::Result<Self> {
         // One merge is under way at a time.
         let (merges, orders) = sync_channel(1);
         let (sender, compiled) = mpsc::channel(1);
-        let (to_starter, started) = channel();
-        let thread = std::thread::Builder::new().name("spd".to_owned());
-        thread.spawn(move || {
-            let confined = confine::writing();
-            let goes_on = confined.is_ok();
-            if to_starter.send(confined).is_ok() && goes_on {
-                serve(&orders, &sender);
-            }
-        })?;
-        started.recv().map_err(io::Error::other)??;
+        confine::start_writing("spd".to_owned(), move || serve(&orders, &sender))?;
         Ok(Self { merges, compiled })
     }
 

@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn packets_stay_apart() {
-        let (ours, theirs) = packet_pair().unwrap();
+        let (ours, theirs) = packet_pair::<UnixStream>().unwrap();
         let report = Report {
             id: 7,
             kind: ReportKind::Crl,

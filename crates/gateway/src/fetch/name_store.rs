@@ -200,7 +200,7 @@ mod tests {
 
     impl Played {
         fn new(names: &[&str]) -> Self {
-            let (ours, theirs) = packet_pair().unwrap();
+            let (ours, theirs) = packet_pair::<std::os::unix::net::UnixStream>().unwrap();
             theirs.set_nonblocking(true).unwrap();
             let mut played = Self {
                 store: NameStore::default(),

@@ -310,7 +310,7 @@ mod tests {
 
     impl Played {
         fn new() -> Self {
-            let (ours, theirs) = packet_pair().unwrap();
+            let (ours, theirs) = packet_pair::<std::os::unix::net::UnixStream>().unwrap();
             theirs.set_nonblocking(true).unwrap();
             Packet::Started.send(&theirs).unwrap();
             Self {

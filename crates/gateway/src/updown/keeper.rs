@@ -7,19 +7,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-use socket2::{Domain, Socket, Type};
+use std::time::Duration;
 
 use super::message::{ScriptRegistration, receive};
 use super::runner;
-use crate::helper_process;
+use crate::helper_process::{self, packet_pair};
 
 /// The hidden command of `esplanade` that is the keeper. Its socket is its standard input.
 pub const COMMAND: &str = "updown-keeper";
-/// The pause before a runner that has ended is started again, doubled each time that it ends soon.
+/// The first pause before a runner that has ended is started again.
 const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The gateway's end of the socket. A socket of records serves one runner after another: no record is read in part.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ pub struct RunnerSocket(UnixDatagram);
 impl RunnerSocket {
     /// Starts the keeper. It ends, with the runner, when this end of the socket is closed.
     pub fn start() -> io::Result<Self> {
-        let (ours, theirs) = pair()?;
+        let (ours, theirs) = packet_pair::<UnixDatagram>()?;
         // Nobody waits for the process: it ends with the gateway.
         helper_process::start_at(COMMAND, theirs)?;
         Ok(Self(ours))
@@ -38,12 +35,6 @@ impl RunnerSocket {
         self.0.set_nonblocking(true)?;
         Ok(self.0)
     }
-}
-
-/// A pair of connected sockets of records.
-pub(super) fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-    let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
-    Ok((OwnedFd::from(ours).into(), OwnedFd::from(theirs).into()))
 }
 
 /// Keeps a runner until the gateway closes the socket, which is the standard input. The scripts that may be run are read
@@ -58,19 +49,9 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
             None => return Ok(()),
         }
     }
-    let mut pause = PAUSE;
-    loop {
-        let begun = Instant::now();
-        // A runner ends well when the gateway has closed the socket.
-        if run(&socket, &scripts).is_ok_and(|status| status.success()) {
-            return Ok(());
-        }
-        if begun.elapsed() >= PAUSE_MAX {
-            pause = PAUSE;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
+    // A runner ends well when the gateway has closed the socket.
+    helper_process::keep(PAUSE, || run(&socket, &scripts));
+    Ok(())
 }
 
 /// Starts a runner and waits for its end. It reads the scripts from its standard input, and has the socket as its

@@ -90,8 +90,8 @@ fn start(request: ScriptRequest, socket: &Arc<UnixDatagram>) -> io::Result<JoinH
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::keeper::pair;
     use super::*;
+    use crate::helper_process::packet_pair;
 
     struct TestRunner {
         gateway: UnixDatagram,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn runner(scripts: &[&str]) -> TestRunner {
-        let (gateway, socket) = pair().unwrap();
+        let (gateway, socket) = packet_pair::<UnixDatagram>().unwrap();
         let scripts: Vec<_> = scripts.iter().map(|&script| script.to_owned()).collect();
         let thread = std::thread::spawn(move || serve_on(&scripts, &Arc::new(socket)));
         let runner = TestRunner { gateway, thread };

@@ -358,8 +358,8 @@ mod tests {
     use esplanade_ike::event::ChildSaId;
 
     use super::super::environment::samples;
-    use super::super::keeper::pair;
     use super::*;
+    use crate::helper_process::packet_pair;
 
     /// The runner's end, as the test plays it.
     struct PlayedRunner(UnixDatagram);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     fn connected() -> (UpdownScripts, PlayedRunner) {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = packet_pair::<std::os::unix::net::UnixDatagram>().unwrap();
         let [ours, theirs] = [ours, theirs].map(|socket| {
             socket.set_nonblocking(true).unwrap();
             UnixDatagram::from_std(socket).unwrap()

@@ -105,6 +105,42 @@ fn signs_full_transcript(message: &Message) -> bool {
     message.notification(announced).is_some()
 }
 
+/// The fields of an IKE SA that begins. `spis` are the initiator's and the responder's, and `ends` are we and the peer.
+fn begin(
+    ctx: &mut Context<'_>,
+    connection: Arc<Connection>,
+    role: Role,
+    spis: (u64, u64),
+    ends: (SocketAddr, SocketAddr),
+    payer: Payer,
+) -> IkeSaCommon {
+    IkeSaCommon {
+        id: IkeSaId(ctx.next_id()),
+        role,
+        spi_i: spis.0,
+        spi_r: spis.1,
+        local: ends.0,
+        remote: ends.1,
+        hosts: (ends.0.ip(), ends.1.ip()),
+        nat: Nat {
+            forced: connection.encap,
+            ..Nat::default()
+        },
+        connection,
+        fragmentation: false,
+        full_transcript: false,
+        narrow_path: None,
+        window: Window::default(),
+        suspended: false,
+        last_sent: ctx.now,
+        predecessor: None,
+        was_called: false,
+        reauthenticates: None,
+        payer,
+        job: None,
+    }
+}
+
 impl IkeSa {
     /// An IKE SA that we initiate. [`IkeSa::send_init`] sends its first request.
     pub(crate) fn connect(
@@ -133,31 +169,10 @@ impl IkeSa {
             requests,
             held: None,
         };
-        let common = IkeSaCommon {
-            id: IkeSaId(ctx.next_id()),
-            role: Role::Initiator,
-            spi_i: ctx.ike_spi(),
-            spi_r: 0,
-            local,
-            remote,
-            hosts: (local.ip(), remote.ip()),
-            nat: Nat {
-                forced: connection.encap,
-                ..Nat::default()
-            },
-            connection,
-            fragmentation: false,
-            full_transcript: false,
-            narrow_path: None,
-            window: Window::default(),
-            suspended: false,
-            last_sent: ctx.now,
-            predecessor: None,
-            was_called: false,
-            reauthenticates: None,
-            payer: Payer::proven(remote.ip()),
-            job: None,
-        };
+        let spis = (ctx.ike_spi(), 0);
+        let payer = Payer::proven(remote.ip());
+        let ends = (local, remote);
+        let common = begin(ctx, connection, Role::Initiator, spis, ends, payer);
         Ok(Self {
             common,
             phase: Phase::InitSent(Box::new(state)),
@@ -536,31 +551,9 @@ impl IkeSa {
             method: choice.chosen.suite.key_exchanges.first(),
             initiator: theirs.key_exchange.data.clone(),
         };
-        let mut common = IkeSaCommon {
-            id: IkeSaId(ctx.next_id()),
-            role: Role::Responder,
-            spi_i: received.header.initiator_spi,
-            spi_r: ctx.ike_spi(),
-            local,
-            remote,
-            hosts: (local.ip(), remote.ip()),
-            nat: Nat {
-                forced: connection.encap,
-                ..Nat::default()
-            },
-            connection,
-            fragmentation: false,
-            full_transcript: false,
-            narrow_path: None,
-            window: Window::default(),
-            suspended: false,
-            last_sent: ctx.now,
-            predecessor: None,
-            was_called: false,
-            reauthenticates: None,
-            payer: payers.1,
-            job: None,
-        };
+        let spis = (received.header.initiator_spi, ctx.ike_spi());
+        let ends = (local, remote);
+        let mut common = begin(ctx, connection, Role::Responder, spis, ends, payers.1);
         let (header, len) = (&message.header, received.datagram.len());
         common.trace(ctx, Direction::Received, header, &message.payloads, len);
         common.submit(ctx, payers.0, work, len)?;
