@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ipsec::selector::{AddressRange, Flow, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, EntryPlace, Policy, PolicyId, Spd, SpdBook, SpdEntry};
+use esplanade_ipsec::spd::{
+    Action, EntryPlace, Policy, PolicyId, ReplacedLevels, Spd, SpdBook, SpdEntry,
+};
 
 const COUNTS: [u32; 6] = [1, 10, 100, 1000, 10_000, 64_000];
 const BATCH: u32 = 64;
@@ -43,6 +45,8 @@ struct Timed {
     spd: Spd,
     merging: Duration,
     longest: Duration,
+    /// Another thread frees them.
+    replaced: Vec<ReplacedLevels>,
 }
 
 impl Timed {
@@ -54,6 +58,7 @@ impl Timed {
             book,
             merging: Duration::ZERO,
             longest: Duration::ZERO,
+            replaced: Vec::new(),
         }
     }
 
@@ -70,8 +75,9 @@ impl Timed {
             let start = Instant::now();
             let level = merge.run();
             self.merging += start.elapsed();
-            self.book.merged(level);
+            self.replaced.push(self.book.merged(level));
         }
+        self.replaced.retain(|levels| !levels.are_unused());
         time
     }
 

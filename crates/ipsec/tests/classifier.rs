@@ -322,7 +322,7 @@ impl Changing {
             }
         }
         if let Some(merge) = self.merge.take_if(|_| number(rng, 3) == 0) {
-            self.book.merged(merge.run());
+            drop(self.book.merged(merge.run()));
         }
         if self.merge.is_none() {
             self.merge = self.book.take_merge();
@@ -369,7 +369,7 @@ fn work_of_coming_and_going(count: u64) -> (u64, usize) {
     let mut levels = 0;
     let mut settle = |book: &mut SpdBook| {
         while let Some(merge) = book.take_merge() {
-            book.merged(merge.run());
+            drop(book.merged(merge.run()));
         }
         let spd = book.take_snapshot().expect("something has changed");
         levels = levels.max(spd.levels());
@@ -386,6 +386,31 @@ fn work_of_coming_and_going(count: u64) -> (u64, usize) {
         settle(&mut book);
     }
     (book.compiled_rules(), levels)
+}
+
+#[test]
+fn replaced_levels_are_unused_when_no_snapshot_has_them() {
+    let mut book = SpdBook::default();
+    let everything = AddressRange::from_prefix(v4(0), 0).expect("a prefix");
+    let mut former = Spd::default();
+    for n in 0..4000u32 {
+        let selector = Selector::between(everything, AddressRange::host(v4(n)));
+        let set = SelectorSet::new(vec![selector]).expect("one");
+        book.add(EntryPlace(n.into()), SpdEntry::new(set, Action::Discard));
+        let spd = book.take_snapshot().expect("something has changed");
+        let Some(merge) = book.take_merge() else {
+            former = spd;
+            continue;
+        };
+        let level = merge.run();
+        let replaced = book.merged(level);
+        drop(former);
+        assert!(!replaced.are_unused(), "the last snapshot has them");
+        drop(spd);
+        former = book.take_snapshot().expect("a new level");
+        assert!(replaced.are_unused());
+    }
+    assert_eq!(former.entries().len(), 4000);
 }
 
 #[test]

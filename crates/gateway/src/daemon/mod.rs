@@ -229,7 +229,10 @@ impl Daemon {
                 Some(request) = wake.on(inputs.requests.recv()) => self.handle_request(request, Instant::now()).await,
                 () = wake.on(tokio::time::sleep_until(deadline.into())) => {}
                 () = wake.on(self.updown.proceed()) => {}
-                level = wake.on(self.compiler.compiled()) => self.join.merged(level),
+                level = wake.on(self.compiler.compiled()) => {
+                    let replaced = self.join.merged(level);
+                    self.compiler.free(replaced);
+                }
                 report = wake.on(self.fetcher.report()) => self.on_fetched(report, Instant::now()),
                 () = wake.on(self.tokens.answered()) => self.endpoint.signatures_made(Instant::now()),
                 () = wake.on(inputs.plane.watch.changed()) => {
@@ -253,13 +256,13 @@ impl Daemon {
             self.flush(Instant::now()).await;
             manager.keep_alive(Instant::now());
             self.holds.note(&wake);
-            if !self.plane.workers_run() {
-                break Err(Failure::runtime("a data worker has ended").help("the log says why"));
-            }
-            if !self.job_pool.runs() {
-                break Err(
-                    Failure::runtime("the threads for IKE have ended").help("the log says why")
-                );
+            let threads = [
+                (self.plane.workers_run(), "a data worker has ended"),
+                (self.job_pool.runs(), "the threads for IKE have ended"),
+                (self.compiler.runs(), "the thread for the SPD has ended"),
+            ];
+            if let Some((_, what)) = threads.iter().find(|(runs, _)| !runs) {
+                break Err(Failure::runtime(*what).help("the log says why"));
             }
         };
         tracing::info!("the gateway stops");

@@ -1,34 +1,57 @@
-//! The thread that compiles large parts of the SPD. The control thread goes on meanwhile, and searches are right all the
-//! while: what is compiled anew stays in force in its former parts.
+//! The thread that compiles large parts of the SPD, and frees them. The control thread goes on meanwhile, and searches are
+//! right all the while: what is compiled anew stays in force in its former parts.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
-use esplanade_ipsec::spd::{LevelMerge, MergedLevel};
+use esplanade_ipsec::spd::{LevelMerge, MergedLevel, ReplacedLevels};
 use tokio::sync::mpsc;
 
 use crate::confine;
 
+/// The pause between two looks at parts that snapshots still have.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+enum Order {
+    Merge(LevelMerge),
+    Free(ReplacedLevels),
+}
+
 #[derive(Debug)]
 pub(super) struct SpdCompiler {
-    merges: SyncSender<LevelMerge>,
+    /// One merge is under way at a time, and each replaces levels once, so that few orders wait.
+    orders: Sender<Order>,
     compiled: mpsc::Receiver<MergedLevel>,
 }
 
 impl SpdCompiler {
     pub fn start() -> io::Result<Self> {
-        // One merge is under way at a time.
-        let (merges, orders) = sync_channel(1);
+        let (orders, waiting) = channel();
         let (sender, compiled) = mpsc::channel(1);
-        confine::start_writing("spd".to_owned(), move || serve(&orders, &sender))?;
-        Ok(Self { merges, compiled })
+        confine::start_writing("spd".to_owned(), move || serve(&waiting, &sender))?;
+        Ok(Self { orders, compiled })
     }
 
     /// Has a merge made.
     pub fn compile(&self, merge: LevelMerge) {
-        if self.merges.try_send(merge).is_err() {
-            tracing::error!("the thread for the SPD does not answer: lookups become slower");
-        }
+        self.order(Order::Merge(merge));
+    }
+
+    /// Has levels freed when no snapshot has them any more, so that no worker frees them.
+    pub fn free(&self, replaced: ReplacedLevels) {
+        self.order(Order::Free(replaced));
+    }
+
+    fn order(&self, order: Order) {
+        // The control thread notices if the thread has ended.
+        let _ = self.orders.send(order);
+    }
+
+    /// Says whether the thread is there.
+    pub fn runs(&self) -> bool {
+        !self.compiled.is_closed()
     }
 
     /// Returns the result of a merge. Call it again if it was cancelled.
@@ -40,11 +63,24 @@ impl SpdCompiler {
     }
 }
 
-fn serve(orders: &Receiver<LevelMerge>, compiled: &mpsc::Sender<MergedLevel>) {
-    for merge in orders {
-        if compiled.blocking_send(merge.run()).is_err() {
-            return;
+fn serve(orders: &Receiver<Order>, compiled: &mpsc::Sender<MergedLevel>) {
+    let mut replaced: Vec<ReplacedLevels> = Vec::new();
+    loop {
+        let order = match replaced.is_empty() {
+            true => orders.recv().map_err(RecvTimeoutError::from),
+            false => orders.recv_timeout(PAUSE),
+        };
+        match order {
+            Ok(Order::Merge(merge)) => {
+                if compiled.blocking_send(merge.run()).is_err() {
+                    return;
+                }
+            }
+            Ok(Order::Free(levels)) => replaced.push(levels),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+        replaced.retain(|levels| !levels.are_unused());
     }
 }
 
@@ -68,7 +104,8 @@ mod tests {
             entries = book.take_snapshot().unwrap().entries().len();
             if let Some(merge) = book.take_merge() {
                 compiler.compile(merge);
-                book.merged(compiler.compiled().await);
+                let level = compiler.compiled().await;
+                compiler.free(book.merged(level));
                 merges += 1;
             }
         }

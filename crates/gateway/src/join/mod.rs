@@ -37,7 +37,7 @@ use esplanade_ike::config::EndAction;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
-use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId};
+use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
 
 use crate::gpu::GpuLimits;
 use crate::share::{LoadSample, ShareLimits, ShareReport};
@@ -485,8 +485,8 @@ impl Join {
     }
 
     /// Takes the part of the SPD that was compiled.
-    pub fn merged(&mut self, level: MergedLevel) {
-        self.policies.merged(level);
+    pub fn merged(&mut self, level: MergedLevel) -> ReplacedLevels {
+        self.policies.merged(level)
     }
 
     /// The number of selectors that were compiled for the SPD so far, each as often as it was compiled.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use esplanade_ipsec::selector::{PopulateFromPacket, SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::{
-    Action, EntryPlace, LevelMerge, MergedLevel, Policy, PolicyId, Spd, SpdBook, SpdEntry,
+    Action, EntryPlace, LevelMerge, MergedLevel, Policy, PolicyId, ReplacedLevels, Spd, SpdBook,
+    SpdEntry,
 };
 
 use super::policy::{ChildName, ConfiguredPolicy, PeerPolicy, PolicyKind};
@@ -371,8 +372,8 @@ impl PolicyBook {
     }
 
     /// Takes the part that was compiled.
-    pub fn merged(&mut self, level: MergedLevel) {
-        self.spd.merged(level);
+    pub fn merged(&mut self, level: MergedLevel) -> ReplacedLevels {
+        self.spd.merged(level)
     }
 
     /// The number of selectors that were compiled so far, each as often as it was compiled.

@@ -9,14 +9,18 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::auth::{ExternalKey, SigningRequest};
+use esplanade_ike::auth::{ExternalKey, Identity, SigningRequest};
 
 use super::message::{CONTENT_MAX, SentPin, TokenOutcome, TokenPlace, TokenRequest, TokenTask};
 
 /// Signatures that are asked for or kept. Each is for one IKE SA.
 const ENTRIES_MAX: usize = 256;
+/// Those of one peer, when half of the places are taken. Connections of ours to one gateway may begin together.
+const PEER_ENTRIES_MAX: usize = 16;
 /// Requests that the keeper has at a time.
 const ASKED_MAX: usize = 32;
+/// Those of one peer. A token signs one after the other, so that the others of a peer would be in front of other peers'.
+const PEER_ASKED_MAX: usize = 2;
 /// The time that a signature may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The time for which an answer is kept: IKE asks again when it goes on.
@@ -144,6 +148,12 @@ impl DeskState {
             None if self.signatures.len() >= ENTRIES_MAX => {
                 Poll::Ready(Err("too many signatures are under way".to_owned()))
             }
+            None if self.signatures.len() >= ENTRIES_MAX / 2
+                && self.of_peer(&request.peer).count() >= PEER_ENTRIES_MAX =>
+            {
+                let why = "too many signatures are under way for this peer";
+                Poll::Ready(Err(why.to_owned()))
+            }
             None => {
                 self.signatures.push(Entry {
                     key: key.clone(),
@@ -154,6 +164,11 @@ impl DeskState {
                 Poll::Pending
             }
         }
+    }
+
+    fn of_peer(&self, peer: &Identity) -> impl Iterator<Item = &Entry> {
+        let entries = self.signatures.iter();
+        entries.filter(move |entry| entry.request.peer == *peer)
     }
 
     fn forget(&mut self, now: Instant) {
@@ -182,16 +197,18 @@ impl DeskState {
     /// Returns the requests to send now. A token gets one PIN at a time, and none that it has refused.
     pub fn take_due(&mut self) -> (Vec<TokenRequest>, bool) {
         let (mut due, mut failed) = (Vec::new(), false);
-        let asked = |entry: &Entry| match entry.state {
-            EntryState::Asked { with_pin, .. } => Some((entry.token(), with_pin)),
-            _ => None,
-        };
-        let asked: Vec<_> = self.signatures.iter().filter_map(asked).collect();
-        let mut room = ASKED_MAX.saturating_sub(asked.len());
-        let mut logins: HashSet<TokenId> = asked
-            .into_iter()
-            .filter_map(|(token, with_pin)| with_pin.then_some(token))
-            .collect();
+        let mut room = ASKED_MAX;
+        let mut logins: HashSet<TokenId> = HashSet::new();
+        let mut of_peers: HashMap<Identity, usize> = HashMap::new();
+        for entry in &self.signatures {
+            if let EntryState::Asked { with_pin, .. } = entry.state {
+                room = room.saturating_sub(1);
+                *of_peers.entry(entry.request.peer.clone()).or_default() += 1;
+                if with_pin {
+                    logins.insert(entry.token());
+                }
+            }
+        }
         for entry in &mut self.signatures {
             let EntryState::Wanted { with_pin } = entry.state else {
                 continue;
@@ -221,6 +238,11 @@ impl DeskState {
             if room == 0 {
                 break;
             }
+            let of_peer = of_peers.entry(entry.request.peer.clone()).or_default();
+            if *of_peer >= PEER_ASKED_MAX {
+                continue;
+            }
+            *of_peer += 1;
             room -= 1;
             if with_pin {
                 logins.insert(token);
@@ -320,11 +342,17 @@ mod tests {
         }
     }
 
-    fn request(number: u8) -> SigningRequest {
+    fn request_of(peer: &str, number: usize) -> SigningRequest {
         SigningRequest {
             mechanism: SigningMechanism::Ecdsa,
-            input: vec![number; 32],
+            input: number.to_be_bytes().to_vec(),
+            peer: peer.parse().unwrap(),
         }
+    }
+
+    /// A request of a peer of its own.
+    fn request(number: usize) -> SigningRequest {
+        request_of(&format!("{number}.example.org"), number)
     }
 
     fn pins(due: &[TokenRequest]) -> Vec<bool> {
@@ -370,16 +398,39 @@ mod tests {
         let (mut desk, now) = (DeskState::default(), Instant::now());
         let key = key("1234");
         for number in 0..ENTRIES_MAX {
-            let request = SigningRequest {
-                mechanism: SigningMechanism::Ecdsa,
-                input: number.to_be_bytes().to_vec(),
-            };
-            assert!(desk.look(&key, &request, now).is_pending());
+            assert!(desk.look(&key, &request(number), now).is_pending());
         }
-        assert!(desk.look(&key, &request(1), now).is_ready());
+        assert!(desk.look(&key, &request(ENTRIES_MAX), now).is_ready());
         assert_eq!(desk.take_due().0.len(), ASKED_MAX);
         assert!(desk.take_due().0.is_empty());
         assert!(!desk.expire(now) && desk.expire(now + PATIENCE));
         assert!(!desk.expire(now + PATIENCE + KEPT) && desk.signatures.is_empty());
+    }
+
+    #[test]
+    fn no_peer_keeps_the_token_from_others() {
+        let (mut desk, now) = (DeskState::default(), Instant::now());
+        let key = key("1234");
+        let greedy = |number| request_of("greedy.example.org", number);
+        for number in 0..ENTRIES_MAX / 2 {
+            assert!(desk.look(&key, &greedy(number), now).is_pending());
+        }
+        let Poll::Ready(Err(why)) = desk.look(&key, &greedy(ENTRIES_MAX), now) else {
+            panic!("it has its share");
+        };
+        assert!(why.contains("for this peer"), "{why}");
+        let others: Vec<_> = (0..10).map(request).collect();
+        for other in &others {
+            assert!(desk.look(&key, other, now).is_pending());
+        }
+        // The others are behind two signatures, and not behind hundreds.
+        let (due, _) = desk.take_due();
+        assert_eq!(due.len(), PEER_ASKED_MAX + others.len());
+        for one in due {
+            desk.settle(one.id, TokenOutcome::Done(vec![1]));
+        }
+        for other in &others {
+            assert!(desk.look(&key, other, now).is_ready());
+        }
     }
 }

@@ -282,11 +282,22 @@ impl Credential {
         }
     }
 
+    /// As [`Self::sign_for`], with a key for which it makes no difference who the peer is.
+    pub fn sign(
+        &self,
+        announced: &[HashAlgorithm],
+        signed_octets: &[u8],
+        legacy: bool,
+    ) -> Result<Auth, CredentialError> {
+        self.sign_for(&Identity::Any, announced, signed_octets, legacy)
+    }
+
     /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. A peer that has announced no
     /// hash knows one signature for each kind of key. They are ECDSA by RFC 4754, and RSA with SHA-1 (RFC 7296 §3.8),
     /// which needs `legacy`.
-    pub fn sign(
+    pub fn sign_for(
         &self,
+        peer: &Identity,
         announced: &[HashAlgorithm],
         signed_octets: &[u8],
         legacy: bool,
@@ -315,7 +326,7 @@ impl Credential {
                 }
                 let (method, scheme) = rfc4754_method(keys.kind());
                 let auth = |data| of_our_key(Auth { method, data });
-                return keys.sign(scheme, signed_octets, auth);
+                return keys.sign(peer, scheme, signed_octets, auth);
             }
             (PrivateKey::Rsa { .. }, []) if !legacy => return Err(CredentialError::Sha1),
             (PrivateKey::Rsa { sha1, .. }, []) => {
@@ -342,7 +353,7 @@ impl Credential {
             data: [&[len], identifier, value].concat(),
         };
         match &self.key {
-            PrivateKey::External(keys) => keys.sign(scheme, signed_octets, |value| {
+            PrivateKey::External(keys) => keys.sign(peer, scheme, signed_octets, |value| {
                 of_our_key(match scheme {
                     Scheme::Ecdsa(_) => auth(&ecdsa_der(&value)?),
                     _ => auth(&value),

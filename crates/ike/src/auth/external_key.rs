@@ -10,6 +10,7 @@ use x509_cert::der::Encode;
 use x509_cert::der::asn1::UintRef;
 
 use super::error::CredentialError;
+use super::identity::Identity;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::Auth;
 
@@ -33,6 +34,8 @@ pub enum SigningMechanism {
 pub struct SigningRequest {
     pub mechanism: SigningMechanism,
     pub input: Vec<u8>,
+    /// The peer that the signature is for, so that no peer keeps the key from others.
+    pub peer: Identity,
 }
 
 /// A private key that is kept elsewhere.
@@ -65,12 +68,13 @@ impl ExternalKeys {
     /// Returns the payload that `check` makes of a signature. `check` refuses the signature of another key.
     pub fn sign(
         &self,
+        peer: &Identity,
         scheme: Scheme,
         octets: &[u8],
         check: impl Fn(Vec<u8>) -> Option<Auth>,
     ) -> Result<Auth, CredentialError> {
         let unsupported = || CredentialError::ExternalKeyType(self.kind.to_string());
-        let request = SigningRequest::new(scheme, octets).ok_or_else(unsupported)?;
+        let request = SigningRequest::new(peer, scheme, octets).ok_or_else(unsupported)?;
         let first = self.found.load(Ordering::Relaxed);
         let others = (0..self.keys.len()).filter(|index| *index != first);
         let mut failures = Vec::new();
@@ -98,7 +102,7 @@ impl ExternalKeys {
 
 impl SigningRequest {
     /// Returns `None` for a scheme without a mechanism here.
-    fn new(scheme: Scheme, octets: &[u8]) -> Option<Self> {
+    fn new(peer: &Identity, scheme: Scheme, octets: &[u8]) -> Option<Self> {
         let (mechanism, input) = match scheme {
             Scheme::RsaPkcs1(hash) => (
                 SigningMechanism::RsaPkcs1,
@@ -116,7 +120,11 @@ impl SigningRequest {
             Scheme::Ed25519 => (SigningMechanism::Ed25519, octets.to_vec()),
             Scheme::MlDsa(_) => return None,
         };
-        Some(Self { mechanism, input })
+        Some(Self {
+            mechanism,
+            input,
+            peer: peer.clone(),
+        })
     }
 }
 

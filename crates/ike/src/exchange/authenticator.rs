@@ -27,9 +27,9 @@ pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
     }
 }
 
-/// The peer that a pre-shared key is looked up for.
+/// The peer that we prove ourselves to.
 #[derive(Clone, Copy)]
-pub(super) enum PskPeer<'a> {
+pub(super) enum ProofPeer<'a> {
     /// The peer has said who it is.
     Is(&'a Identity),
     /// The peer is yet to say who it is, and may have another identity.
@@ -118,7 +118,7 @@ impl Authenticator<'_> {
             }
         }
         *left = left.checked_sub(1).ok_or(AuthFailure::TooManyPsks)?;
-        let psk = self.psk(PskPeer::Is(identity))?;
+        let psk = self.psk(ProofPeer::Is(identity))?;
         match self.keys.psk_auth(psk, octets) == Secret::from(auth.data.as_slice()) {
             true => Ok(AuthenticatedPeer {
                 identity: identity.clone(),
@@ -154,7 +154,7 @@ impl Authenticator<'_> {
     pub(super) fn prove(
         &self,
         id: &Id,
-        peer: PskPeer<'_>,
+        peer: ProofPeer<'_>,
         certreqs: &[&CertReq],
         uri_bases: &[CertificateUriBase],
         signed: Option<SignedAuth>,
@@ -170,7 +170,7 @@ impl Authenticator<'_> {
                 Ok((Vec::new(), Payload::Auth(auth)))
             }
             LocalMethod::Signature(credentials) => {
-                let signing = || self.signing(credentials, certreqs, octets);
+                let signing = || self.signing(peer, credentials, certreqs, octets);
                 let signed = match signed.map_or_else(|| Err(signing()), Ok) {
                     Ok(signed) => signed,
                     Err(signing) if signing.is_elsewhere() => signing.run(),
@@ -206,6 +206,7 @@ impl Authenticator<'_> {
     /// The signature of the first credential that the peer asks for, or else of the first that can sign for it.
     fn signing(
         &self,
+        (ProofPeer::Is(peer) | ProofPeer::MayBe(peer)): ProofPeer<'_>,
         credentials: &[Arc<Credential>],
         certreqs: &[&CertReq],
         octets: Vec<u8>,
@@ -214,6 +215,7 @@ impl Authenticator<'_> {
         let (wanted, others): (Vec<_>, Vec<_>) = credentials.iter().partition(is_wanted);
         Signing {
             credentials: wanted.into_iter().chain(others).cloned().collect(),
+            peer: peer.clone(),
             peer_hashes: self.init.peer_hashes.clone(),
             octets,
             legacy: self.connection.legacy,
@@ -225,16 +227,16 @@ impl Authenticator<'_> {
     ///
     /// A key that names others beside us is not for a peer that it does not name. Each of the others could pass itself
     /// off as that peer.
-    fn psk(&self, peer: PskPeer<'_>) -> Result<&Secret, AuthFailure> {
+    fn psk(&self, peer: ProofPeer<'_>) -> Result<&Secret, AuthFailure> {
         let local = self.local_id;
-        let (PskPeer::Is(remote) | PskPeer::MayBe(remote)) = peer;
+        let (ProofPeer::Is(remote) | ProofPeer::MayBe(remote)) = peer;
         let score = |owners: &[Identity]| {
             let names = |id: &Identity| owners.iter().any(|owner| owner.accepts(id));
             match (owners.is_empty(), names(remote), names(local)) {
                 (true, ..) => Some(0),
                 (_, false, false) => None,
                 (_, false, true)
-                    if matches!(peer, PskPeer::Is(_))
+                    if matches!(peer, ProofPeer::Is(_))
                         && !owners.iter().all(|o| o.accepts(local)) =>
                 {
                     None

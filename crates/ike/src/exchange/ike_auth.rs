@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::authenticator::{self, Authenticator, PSKS_MAX, PskPeer, Undecided};
+use super::authenticator::{self, Authenticator, PSKS_MAX, ProofPeer, Undecided};
 use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_of};
@@ -178,8 +178,8 @@ impl IkeSaCommon {
         let remote_id = self.expected_id(connection);
         // A pattern names no peer that we could ask for.
         let peer = match connection.names_one_peer() {
-            true => PskPeer::Is(&remote_id),
-            false => PskPeer::MayBe(&remote_id),
+            true => ProofPeer::Is(&remote_id),
+            false => ProofPeer::MayBe(&remote_id),
         };
         let certreqs: Vec<&CertReq> = authenticator.init.certreqs.iter().collect();
         let (certificates, auth) = authenticator.prove(&id, peer, &certreqs, uri_bases, signed)?;
@@ -626,7 +626,7 @@ impl InitResponded {
         let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
         let authenticator = self.authenticator(ctx, &connection, &local_id);
         let uri_bases = ctx.config.uri_bases_for(looks_up_certificates(message));
-        let peer = PskPeer::Is(&remote_id);
+        let peer = ProofPeer::Is(&remote_id);
         let own = known.own.take();
         let (certificates, auth) =
             authenticator.prove(&id, peer, &theirs.certreqs, uri_bases, own)?;

@@ -272,6 +272,7 @@ mod tests {
 
     use super::fair_queue::FairQueue;
     use super::*;
+    use crate::config::Identity;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -290,6 +291,7 @@ mod tests {
     fn work() -> Work {
         Work::Sign(Box::new(Signing {
             credentials: Vec::new(),
+            peer: Identity::Any,
             peer_hashes: Vec::new(),
             octets: Vec::new(),
             legacy: false,

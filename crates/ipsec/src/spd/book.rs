@@ -44,6 +44,19 @@ pub struct LevelMerge(Vec<Level>);
 #[derive(Debug)]
 pub struct MergedLevel(Arc<Compiled>);
 
+/// Levels whose entries are in another one now. Freeing them takes time in proportion to their number, so the last one
+/// that holds them should be nobody who has other work to do.
+#[derive(Debug)]
+#[must_use]
+pub struct ReplacedLevels(Vec<Level>);
+
+impl ReplacedLevels {
+    /// Says whether no snapshot has these levels any more.
+    pub fn are_unused(&self) -> bool {
+        self.0.iter().all(Level::is_held_once)
+    }
+}
+
 impl LevelMerge {
     /// Compiles the entries of all the levels. This takes time in proportion to their number.
     pub fn run(self) -> MergedLevel {
@@ -110,9 +123,9 @@ impl SpdBook {
     }
 
     /// Takes the result of the merge that is under way.
-    pub fn merged(&mut self, MergedLevel(compiled): MergedLevel) {
+    pub fn merged(&mut self, MergedLevel(compiled): MergedLevel) -> ReplacedLevels {
         let Some(merging) = self.merging.take() else {
-            return;
+            return ReplacedLevels(Vec::new());
         };
         self.levels
             .retain(|level| !merging.levels.iter().any(|merged| merged.is_of(level)));
@@ -123,6 +136,7 @@ impl SpdBook {
         }
         self.levels.push(level);
         self.has_changed = true;
+        ReplacedLevels(merging.levels)
     }
 
     /// The number of selectors that were compiled so far, each as often as it was compiled.

@@ -103,6 +103,10 @@ impl Level {
         self.entries * 2 < self.compiled.entries.len() || self.rules * 2 < self.compiled.rules
     }
 
+    pub(super) fn is_held_once(&self) -> bool {
+        Arc::strong_count(&self.compiled) == 1
+    }
+
     pub(super) fn is_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.compiled, &other.compiled)
     }

@@ -20,7 +20,7 @@ use crate::sa::OutboundSa;
 use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
 
 pub use crate::options::PolicyId;
-pub use book::{LevelMerge, MergedLevel, SpdBook};
+pub use book::{LevelMerge, MergedLevel, ReplacedLevels, SpdBook};
 pub(crate) use cache::Located;
 pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, SAS_MAX};

@@ -374,7 +374,7 @@ fn work_of_children(count: u64) -> u64 {
     let settle = |join: &mut Join| {
         join.take_changes();
         while let Some(merge) = join.take_merge() {
-            join.merged(merge.run());
+            drop(join.merged(merge.run()));
             join.take_changes();
         }
     };
