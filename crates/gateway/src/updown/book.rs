@@ -14,7 +14,7 @@ use super::turns::Turns;
 
 /// Most calls for one child SA when it comes up.
 const PAIRS_MAX: usize = 1024;
-/// Bytes that the child SAs of one peer may take here, of one connection, and of all.
+/// Bytes that the child SAs of one peer of a connection may take here, those of one connection, and all.
 const PEER_BYTES_MAX: usize = 1 << 20;
 const CONNECTION_BYTES_MAX: usize = 32 << 20;
 const BYTES_MAX: usize = 128 << 20;
