@@ -11,17 +11,33 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
-rm -f "$logs"/*.log
+rm -f "$logs"/*.log "$logs"/*.log.cpu
 
-passed=0 failed=0 skipped=0 failures=()
+passed=0 failed=0 skipped=0 failures=() totals=()
+# Seconds. CI ends a run after 90 minutes, and its log is lost with it.
+longest=5000
+[ -n "${CI:-}" ] || longest=86400
 
-# stage NAME COMMAND...: runs it with its output on the terminal and in a log.
+# stage NAME COMMAND...: runs it with its output on the terminal and in a log. tools/budget.txt has the seconds of
+# processors that it may use. A stage that waits for something that never comes ends after three times as long.
 stage() {
   local name=$1; shift
-  local started=$SECONDS log=$logs/$name.log rc tests
+  local started=$SECONDS log=$logs/$name.log rc tests budget wall used
+  budget=$(awk -v name="$name" '$1 == name { print $2 }' tools/budget.txt)
+  [ -n "$budget" ] || { echo "tools/budget.txt does not name the stage $name" >&2; exit 2; }
+  wall=$((3 * budget + 60))
+  [ "$wall" -lt $((longest - SECONDS)) ] || wall=$((longest - SECONDS))
   printf '\n=== %s: %s\n' "$name" "$*"
-  "$@" 2>&1 | tee "$log"
-  rc=${PIPESTATUS[0]}
+  if [ "$wall" -gt 0 ]; then
+    tools/bounded.sh "$budget" "$wall" "$log" "$@"
+    rc=$?
+  else
+    echo "ENDED: the stages before it have left no time" | tee "$log"
+    echo 0 >"$log.cpu"
+    rc=124
+  fi
+  used=$(tail -n 1 "$log.cpu")
+  totals+=("$(printf '%-14s %5d s of processors, %5d allowed, %5d s' "$name" "$used" "$budget" $((SECONDS - started)))")
   printf '=== %s: %s in %s s\n' "$name" "$([ "$rc" = 0 ] && echo ok || echo "FAILED ($rc)")" $((SECONDS - started))
   tests=$(tally "$log")
   read -r p f <<<"$tests"
@@ -36,7 +52,7 @@ stage() {
 
 # What failed and why, out of a log: shown again at the end, where nobody has to look for it.
 reasons() {
-  sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^(FAILED|ERROR|E  ) |^error|panicked at|\.\.\. FAILED$' | tail -n 40 | sed 's/^/  /'
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^(FAILED|ERROR|E  ) |^error|panicked at|\.\.\. FAILED$|^ENDED: ' | tail -n 40 | sed 's/^/  /'
 }
 
 # Sums the closing lines of cargo test and pytest in a log: "passed failed".
@@ -48,7 +64,8 @@ tally() {
     END { print p + 0, f + 0 }'
 }
 
-all="deps format clippy docs deny panics kernels unit fuzz interop newest userns rtl-lint rtl-test rtl-formal"
+# What finds most comes first.
+all="deps format unit interop clippy newest userns fuzz docs panics deny kernels rtl-lint rtl-test rtl-formal"
 names=" ${*:-$all} "
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
@@ -106,6 +123,7 @@ if [ "$unexpected" -gt 0 ] && [ -n "${CI:-}" ]; then
   failures+=("$unexpected unexpected skips")
 fi
 for failure in "${failures[@]+"${failures[@]}"}"; do echo "FAILED: $failure"; done
+printf '%s\n' "${totals[@]+"${totals[@]}"}"
 echo "took $SECONDS s"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ ${#failures[@]} = 0 ] && [ "$failed" = 0 ]
