@@ -28,8 +28,9 @@ commands = run check explain status up down rekey engine gpu reload guard demo c
 build:
 	cargo build --locked --release -p esplanade
 
-demo: build
-	@"$${CARGO_TARGET_DIR:-target}/release/esplanade" demo $(DEMO)
+demo:
+	cargo build --locked --profile demo -p esplanade
+	@"$${CARGO_TARGET_DIR:-target}/demo/esplanade" demo $(DEMO)
 
 test:
 	@tools/test.sh

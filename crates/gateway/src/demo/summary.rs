@@ -7,6 +7,9 @@ use super::capture::Totals;
 use super::traffic::{TcpResult, UdpResult};
 use super::ui::{Ui, bits_per_second};
 
+/// The level that `make build` has.
+const FULL_OPTIMISATION: &str = "3";
+
 /// The figures of the summary.
 #[derive(Debug, Default)]
 pub struct DemoResults {
@@ -72,6 +75,13 @@ impl DemoResults {
                 totals.recorded, totals.missed
             ),
         ));
+        let level = env!("ESPLANADE_OPT_LEVEL");
+        if level != FULL_OPTIMISATION {
+            rows.push((
+                "build",
+                format!("optimisation level {level}, built in little time: `make build` makes a faster program"),
+            ));
+        }
         rows
     }
 }
