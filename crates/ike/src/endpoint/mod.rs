@@ -461,6 +461,7 @@ impl Endpoint {
         let of_goals = sa.is_with_initiation_peer();
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
+            self.ends.follow(event);
             if of_goals {
                 self.goals.follow(now, event);
             }
