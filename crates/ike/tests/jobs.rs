@@ -370,3 +370,30 @@ fn places_of_half_open_sas_are_free_again() {
     assert_eq!(b.endpoint.poll_transmit(), None);
     assert_eq!(b.endpoint.poll_timeout(), None);
 }
+
+/// Whoever saw a request can send it again from elsewhere, as long as it has no response.
+#[test]
+fn a_copy_of_a_request_that_waits_moves_nothing() {
+    let (a, mut b) = default_configs();
+    b.remote_addrs = vec![AddressMatch::Any];
+    let mut pair = Pair::new(config(a), config(b.clone()), Conditions::PERFECT, 1);
+    pair.b = side("b", B, config(b), pair.now, 7);
+    pair.nat = Some(("203.0.113.9".parse().unwrap(), 1000));
+    pair.initiate();
+    Pool::new(1, 0.0).run(&mut pair, SECOND);
+    pair.assert_agreed(1, 1);
+    let (now, peer) = (pair.now, pair.b.endpoint.status()[0].remote);
+    assert_eq!(pair.a.endpoint.rekey(now, "site", None), Ok(1));
+    let request = pair.a.endpoint.poll_transmit().unwrap();
+    let b = &mut pair.b;
+    for from in [peer, "203.0.113.66:4500".parse().unwrap()] {
+        let endpoint = &mut b.endpoint;
+        endpoint.handle_datagram(now, request.remote, from, &request.payload);
+        assert!(Script::take(b).is_empty());
+        assert_eq!(b.endpoint.status()[0].remote, peer);
+    }
+    let moved = |event: &Event| matches!(event, Event::PeerMoved { .. });
+    assert!(!b.events.iter().any(moved));
+    assert!(run_one(b, now, Duration::ZERO));
+    assert_eq!(b.endpoint.poll_transmit().unwrap().remote, peer);
+}

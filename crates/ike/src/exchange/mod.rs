@@ -254,14 +254,17 @@ impl Phase {
         }
     }
 
-    /// The peer has sent an authenticated message. It is alive, and perhaps at another address.
+    /// The peer has sent an authenticated message. It is alive, and perhaps at another address. A copy of a message that
+    /// waits says nothing: whoever saw that can send it again, from elsewhere too.
     fn note_heard(
         &mut self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
         received: &ReceivedMessage<'_>,
     ) {
-        if let Self::Established(state) = self {
+        if let Self::Established(state) = self
+            && !state.is_held(received)
+        {
             state.heard(ctx.now);
             state.note_peer_address(sa, ctx, received.local, received.remote);
         }
@@ -454,22 +457,25 @@ impl Established {
         received: &ReceivedMessage<'_>,
         message: &Message,
     ) -> Phase {
-        match &self.held {
-            Some(held) if held.is_copy(received) => return Phase::Established(self),
-            Some(_) => {}
-            None => {
-                if let Some(work) = self.key_exchange_work(sa, ctx, message) {
-                    if sa
-                        .submit(ctx, sa.payer, work, received.datagram.len())
-                        .is_ok()
-                    {
-                        self.held = Some(Box::new(HeldMessage::new(received, message)));
-                    }
-                    return Phase::Established(self);
-                }
+        if self.is_held(received) {
+            return Phase::Established(self);
+        }
+        if self.held.is_none()
+            && let Some(work) = self.key_exchange_work(sa, ctx, message)
+        {
+            let len = received.datagram.len();
+            if sa.submit(ctx, sa.payer, work, len).is_ok() {
+                self.held = Some(Box::new(HeldMessage::new(received, message)));
             }
+            return Phase::Established(self);
         }
         self.decide(sa, ctx, received, message)
+    }
+
+    /// Says whether the message waits already.
+    fn is_held(&self, received: &ReceivedMessage<'_>) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.is_copy(received))
     }
 
     fn decide(

@@ -181,14 +181,15 @@ impl Jobs {
         ticket.generation == self.generation
     }
 
-    /// Queues work for an IKE SA whose message has `bytes`. Returns the SA of a job that was dropped for it, if any.
+    /// Queues work for an IKE SA whose message has `bytes`. Returns the SAs of jobs that were dropped for it too: some may
+    /// have been dropped in vain.
     pub(crate) fn submit(
         &mut self,
         now: Instant,
         ike_sa: IkeSaId,
         payer: Payer,
         (work, bytes): (Work, usize),
-    ) -> Result<(Ticket, Vec<(IkeSaId, Ticket)>), QueueFull> {
+    ) -> (Result<Ticket, QueueFull>, Vec<(IkeSaId, Ticket)>) {
         self.last_id += 1;
         let ticket = Ticket {
             id: self.last_id,
@@ -201,17 +202,17 @@ impl Jobs {
             work,
         };
         let mut dropped = Vec::new();
-        match payer {
-            Payer::Proven(network) => self.proven.push(now, network, job, bytes)?,
+        let pushed = match payer {
+            Payer::Proven(network) => self.proven.push(now, network, job, bytes),
             Payer::Unproven(network) => {
                 // Work of the network that has most gives way.
                 while let Some(job) = self.unproven.make_room(network, bytes) {
                     dropped.push((job.ike_sa, job.ticket));
                 }
-                self.unproven.push(now, network, job, bytes)?;
+                self.unproven.push(now, network, job, bytes)
             }
-        }
-        Ok((ticket, dropped))
+        };
+        (pushed.map(|()| ticket), dropped)
     }
 
     pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
@@ -313,12 +314,11 @@ mod tests {
         }
 
         fn add(&mut self, ike_sa: u64, payer: Payer) -> Ticket {
-            let submitted = self
+            let (ticket, dropped) = self
                 .jobs
                 .submit(self.now, IkeSaId(ike_sa), payer, (work(), 100));
-            let (ticket, dropped) = submitted.unwrap();
             assert!(dropped.is_empty());
-            ticket
+            ticket.unwrap()
         }
 
         /// Runs the next job, which takes `cost`.
@@ -471,6 +471,23 @@ mod tests {
         assert_eq!(queue.len(), 0);
         assert_eq!(queue.make_room(heavy[0], 60_000), None);
         queue.push(now, heavy[0], 1, 60_000).unwrap();
+    }
+
+    #[test]
+    fn work_that_has_given_way_in_vain_is_told_of() {
+        let mut jobs = Jobs::default();
+        let now = Instant::now();
+        let mut add = |payer, bytes| jobs.submit(now, IkeSaId(1), payer, (work(), bytes));
+        for site in 0..7 {
+            add(stranger(&format!("10.0.{site}.1")), 915_000).0.unwrap();
+        }
+        let (heavy, other) = (stranger("192.0.2.1"), stranger("198.51.100.1"));
+        add(heavy, 999_990).0.unwrap();
+        let last = add(heavy, 20).0.unwrap();
+        add(other, 900_000).0.unwrap();
+        let (refused, dropped) = add(other, 100_000);
+        assert_eq!(refused, Err(QueueFull));
+        assert_eq!(dropped, [(IkeSaId(1), last)]);
     }
 
     #[test]

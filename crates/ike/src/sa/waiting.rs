@@ -20,13 +20,11 @@ impl IkeSaCommon {
         work: Work,
         bytes: usize,
     ) -> Result<(), QueueFull> {
-        let submitted = ctx.jobs.submit(ctx.now, self.id, payer, (work, bytes));
-        let (ticket, dropped) =
-            submitted.inspect_err(|_| ctx.counters.count(Refusal::JobQueueFull))?;
+        let (ticket, dropped) = ctx.jobs.submit(ctx.now, self.id, payer, (work, bytes));
         let effects = dropped.into_iter();
         ctx.effects
             .extend(effects.map(|(ike_sa, ticket)| Effect::JobDropped { ike_sa, ticket }));
-        self.job = Some(ticket);
+        self.job = Some(ticket.inspect_err(|_| ctx.counters.count(Refusal::JobQueueFull))?);
         Ok(())
     }
 
