@@ -397,3 +397,64 @@ fn a_copy_of_a_request_that_waits_moves_nothing() {
     assert!(run_one(b, now, Duration::ZERO));
     assert_eq!(b.endpoint.poll_transmit().unwrap().remote, peer);
 }
+
+/// B, and an IKE SA of the script whose rekey waits for a job.
+fn rekeying() -> (Side, Instant, Script, Vec<u8>) {
+    let (mut b, now) = psk_gateway(|_| {});
+    let mut script = Script::new();
+    begin(&mut b, now, &mut script);
+    let payloads = script.auth_payloads(b"a shared secret");
+    let answer = script.exchange(&mut b, now, ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(answer.as_ref().and_then(error_of), None);
+    let header = script.header(ExchangeType::CREATE_CHILD_SA, script.next_id);
+    let payloads = script.rekey_ike_payloads();
+    let request = script.seal(&header, &payloads);
+    assert!(script.send(&mut b, now, &request).is_empty());
+    (b, now, script, request)
+}
+
+/// Without that the SA would take no request any more.
+#[test]
+fn a_request_is_taken_anew_when_its_job_is_lost() {
+    let (mut b, now, script, request) = rekeying();
+    let lost = b.endpoint.poll_job(now).expect("a job");
+    let soon = now + 29 * SECOND;
+    assert!(script.send(&mut b, soon, &request).is_empty());
+    assert!(b.endpoint.poll_job(soon).is_none());
+    let late = now + 31 * SECOND;
+    assert!(script.send(&mut b, late, &request).is_empty());
+    let job = b.endpoint.poll_job(late).expect("another job");
+    // The first one ends after all.
+    b.endpoint.job_done(late, lost.run(), SECOND);
+    assert!(Script::take(&mut b).is_empty());
+    b.endpoint.job_done(late, job.run(), SECOND);
+    let answer = script.open(&Script::take(&mut b)[0]);
+    assert_eq!(error_of(&answer), None);
+    assert!(b.endpoint.poll_job(late).is_none());
+}
+
+/// The SA would keep a place, and the child would never be tried again.
+#[test]
+fn an_initiator_waits_for_its_signature_for_a_bounded_time() {
+    let mut pair = pair(1, Conditions::PERFECT);
+    pair.initiate();
+    // The first job of A completes the key exchange, and the second one signs.
+    let mut jobs = 0;
+    while jobs < 2 {
+        pair.run(SECOND / 50);
+        while let Some(job) = pair.b.endpoint.poll_job(pair.now) {
+            pair.b.endpoint.job_done(pair.now, job.run(), SECOND);
+        }
+        while let Some(job) = pair.a.endpoint.poll_job(pair.now) {
+            jobs += 1;
+            if jobs < 2 {
+                pair.a.endpoint.job_done(pair.now, job.run(), SECOND);
+            }
+        }
+        pair.flush();
+    }
+    Pool::new(1, 0.0).run(&mut pair, 120 * SECOND);
+    let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+    assert!(pair.a.events.iter().any(failed));
+    pair.assert_agreed(1, 1);
+}

@@ -95,6 +95,7 @@ impl IkeSaCommon {
             channel,
             init,
             mut requests,
+            deadline: _,
         } = due;
         let connection = self.connection.clone();
         let proposed = match (connection.childless, init.childless) {

@@ -38,9 +38,9 @@ use std::time::Duration;
 
 use crate::crash_token;
 use crate::event::{Direction, Event};
-use crate::failure::{DownReason, RequestFault, UnusableResponse};
+use crate::failure::{DownReason, RequestFault, Shortage, UnusableResponse};
 use crate::id::ChildSaId;
-use crate::jobs::{Ticket, WorkOutcome};
+use crate::jobs::{PATIENCE, Ticket, WorkOutcome};
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
@@ -435,6 +435,10 @@ impl Phase {
         match self {
             Self::InitReceived(state) if state.deadline <= ctx.now => Self::Closed,
             Self::InitResponded(state) if state.deadline <= ctx.now => Self::Closed,
+            Self::AuthDue(state) if state.deadline <= ctx.now => {
+                let reason = DownReason::Resources(Shortage::Signature);
+                Self::AuthDue(state).close(sa, ctx, reason)
+            }
             Self::Gone(state) if state.until <= ctx.now => Self::Closed,
             Self::Rekeyed(state) if state.delete_at <= ctx.now && !sa.window.is_busy() => {
                 Self::Rekeyed(state).end(sa, ctx, Ending::delete(DownReason::Rekeyed))
@@ -458,14 +462,22 @@ impl Established {
         message: &Message,
     ) -> Phase {
         if self.is_held(received) {
-            return Phase::Established(self);
+            let late = |held: &HeldMessage| ctx.now >= held.since + PATIENCE;
+            if !self.held.as_deref().is_some_and(late) {
+                return Phase::Established(self);
+            }
+            // Its job is lost, so that it is taken anew.
+            self.held = None;
+            if let Some(ticket) = sa.job.take() {
+                ctx.jobs.cancel(ticket);
+            }
         }
         if self.held.is_none()
             && let Some(work) = self.key_exchange_work(sa, ctx, message)
         {
             let len = received.datagram.len();
             if sa.submit(ctx, sa.payer, work, len).is_ok() {
-                self.held = Some(Box::new(HeldMessage::new(received, message)));
+                self.held = Some(Box::new(HeldMessage::new(ctx.now, received, message)));
             }
             return Phase::Established(self);
         }

@@ -34,6 +34,9 @@ const LOADED: usize = 16;
 /// The cost of a refusal beside its jobs: two messages, and the report.
 const REFUSAL_COST: Duration = Duration::from_micros(100);
 
+/// The time after which a job counts as lost. By then a peer has forgotten its half-open SA, or repeated its message.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The party that a job is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payer {

@@ -1,6 +1,7 @@
 //! Messages that are not decided on yet.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use crate::auth::StatusSource;
 use crate::failure::AuthFailure;
@@ -12,6 +13,7 @@ use crate::wire::{Header, Message};
 /// nobody gives up.
 #[derive(Debug)]
 pub(crate) struct HeldMessage {
+    pub(crate) since: Instant,
     header: Header,
     datagram: Vec<u8>,
     local: SocketAddr,
@@ -20,8 +22,9 @@ pub(crate) struct HeldMessage {
 }
 
 impl HeldMessage {
-    pub(crate) fn new(received: &ReceivedMessage<'_>, message: &Message) -> Self {
+    pub(crate) fn new(now: Instant, received: &ReceivedMessage<'_>, message: &Message) -> Self {
         Self {
+            since: now,
             header: received.header,
             datagram: received.datagram.to_vec(),
             local: received.local,

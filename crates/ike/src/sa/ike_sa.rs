@@ -128,13 +128,13 @@ impl IkeSa {
         let own = match &self.phase {
             Phase::InitReceived(state) => Some(state.deadline),
             Phase::InitResponded(state) => Some(state.deadline),
+            Phase::AuthDue(state) => Some(state.deadline),
             Phase::Established(_) if sa.suspended => None,
             Phase::Established(state) => state.next_timeout(&sa.connection, &sa.window),
             Phase::Rekeyed(_) if sa.window.is_busy() => None,
             Phase::Rekeyed(state) => Some(state.delete_at),
             Phase::Gone(state) => Some(state.until),
             Phase::InitSent(_)
-            | Phase::AuthDue(_)
             | Phase::AuthSent(_)
             | Phase::Closing(_)
             | Phase::Closed => None,

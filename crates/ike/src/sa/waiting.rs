@@ -41,7 +41,7 @@ impl IkeSaCommon {
         }
         ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
         Box::new(HeldProof {
-            held: HeldMessage::new(received, message),
+            held: HeldMessage::new(ctx.now, received, message),
             sources: sources.to_vec(),
             known,
             generation: ctx.jobs.generation(),
@@ -64,7 +64,7 @@ impl IkeSaCommon {
         self.submit(ctx, payer, work, received.datagram.len())
             .ok()?;
         Some(Box::new(HeldProof {
-            held: HeldMessage::new(received, message),
+            held: HeldMessage::new(ctx.now, received, message),
             sources: Vec::new(),
             known,
             generation: ctx.jobs.generation(),
