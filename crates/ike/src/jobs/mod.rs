@@ -3,8 +3,8 @@
 //! A message that needs a job is held. When the job is done, the message is decided on anew, with the outcome at hand.
 //! The SA may have ended meanwhile, and the configuration may have changed: then the outcome is dropped.
 //!
-//! Work for peers that have proved who they are, or that we call, goes first. All other work waits in turns by
-//! network, so that no sender keeps another one waiting for long.
+//! Work for peers that have proved who they are, or that we call, goes first, as long as they keep within their
+//! budgets. All other work waits in turns by network, so that no sender keeps another one waiting for long.
 
 mod fair_queue;
 mod proof_check;
@@ -219,7 +219,14 @@ impl Jobs {
     }
 
     pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
-        self.proven.pop(now).or_else(|| self.unproven.pop(now))
+        // Proven peers over their budgets take turns with all others.
+        let proven = self.proven.first_paid_off();
+        let unproven = self.unproven.first_paid_off();
+        let is_over = proven.is_some_and(|at| at > now + fair_queue::BUDGET);
+        match is_over && unproven.is_some() && unproven < proven {
+            true => self.unproven.pop(now),
+            false => self.proven.pop(now).or_else(|| self.unproven.pop(now)),
+        }
     }
 
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
@@ -377,6 +384,24 @@ mod tests {
         let mut order = queue.order(5, MILLISECOND);
         assert_eq!(order.pop(), Some(1));
         assert_eq!(order, [2, 3, 2, 2], "in turns");
+    }
+
+    #[test]
+    fn a_proven_peer_over_its_budget_keeps_nobody_waiting() {
+        let mut queue = Queue::new();
+        let greedy = Payer::proven(address("192.0.2.1"));
+        for _ in 0..1000 {
+            queue.add(1, greedy);
+        }
+        // Its budget is 200 ms.
+        assert_eq!(queue.order(250, MILLISECOND), [1; 250]);
+        for _ in 0..3 {
+            queue.add(2, stranger("198.51.100.1"));
+        }
+        queue.add(3, Payer::proven(address("192.0.2.2")));
+        let order = queue.order(5, MILLISECOND);
+        assert_eq!(order, [3, 2, 2, 2, 1]);
+        assert_eq!(queue.order(1000, MILLISECOND).len(), 749, "it goes on");
     }
 
     #[test]
