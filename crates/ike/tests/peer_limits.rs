@@ -12,8 +12,7 @@ use esplanade_crypto::iana::Group;
 use esplanade_ike::config::{Config, EspProposal, Selector};
 use esplanade_ike::event::PeerLimit;
 use esplanade_ike::wire::{
-    ExchangeType, Id, IdType, Notify, NotifyType, Payload, PayloadType, ProtocolId,
-    TrafficSelector,
+    ExchangeType, Id, IdType, Notify, NotifyType, Payload, PayloadType, ProtocolId, TrafficSelector,
 };
 use esplanade_ike::{Event, Host, PolicyRoom, Refusal, WantedPolicy};
 

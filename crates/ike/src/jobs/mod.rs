@@ -324,9 +324,9 @@ mod tests {
         }
 
         fn add(&mut self, ike_sa: u64, payer: Payer) -> Ticket {
-            let (ticket, dropped) = self
-                .jobs
-                .submit(self.now, IkeSaId(ike_sa), payer, (work(), 100));
+            let (ticket, dropped) =
+                self.jobs
+                    .submit(self.now, IkeSaId(ike_sa), payer, (work(), 100));
             assert!(dropped.is_empty());
             ticket.unwrap()
         }

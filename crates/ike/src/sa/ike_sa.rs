@@ -134,10 +134,7 @@ impl IkeSa {
             Phase::Rekeyed(_) if sa.window.is_busy() => None,
             Phase::Rekeyed(state) => Some(state.delete_at),
             Phase::Gone(state) => Some(state.until),
-            Phase::InitSent(_)
-            | Phase::AuthSent(_)
-            | Phase::Closing(_)
-            | Phase::Closed => None,
+            Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closing(_) | Phase::Closed => None,
         };
         let kept = sa.nat.local && self.established().is_some() && !config.nat_keepalive.is_zero();
         let keepalive = deadline(sa.last_sent, config.nat_keepalive).filter(|_| kept);
