@@ -30,3 +30,20 @@ fn a_peer_of_another_connection_goes_on() {
     assert_eq!(error_of(&answer.expect("a response")), None);
     assert!(side.endpoint.is_established("site", None));
 }
+/// The peer has replaced its child SA, and keeps the old one as long as it likes.
+#[test]
+fn a_replaced_child_sa_ends_with_its_child() {
+    let (mut side, now) = b_with(|_| {});
+    let mut script = Script::established(&mut side, now);
+    let rekey = Script::rekey_child_payloads();
+    let answer = script.exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &rekey);
+    assert_eq!(error_of(&answer.expect("a response")), None);
+    assert_eq!(side.endpoint.status()[0].children.len(), 2);
+    side.endpoint.withdraw(now, "site", Some("net"));
+    for _ in 0..3 {
+        for sent in Script::take(&mut side) {
+            script.answer(&mut side, now, &sent, &[]);
+        }
+    }
+    assert!(side.endpoint.status()[0].children.is_empty());
+}

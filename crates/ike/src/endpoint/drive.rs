@@ -145,7 +145,7 @@ impl Endpoint {
                 for id in &ids {
                     self.with(now, *id, |sa, ctx| sa.withdraw_child(ctx, name));
                 }
-                let children = self.children_named(&ids, name);
+                let children = self.children_to_end(&ids, name);
                 self.end_child_sas(now, children)
             }
         }

@@ -9,7 +9,7 @@ use crate::config::AddressMatch;
 use crate::event::Event;
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
-use crate::sa::{DueEnd, IkeSa};
+use crate::sa::{ChildState, DueEnd, IkeSa};
 
 /// Most work of a step, in units of [`DueEnd::work`].
 const STEP_MAX: usize = 128;
@@ -141,6 +141,16 @@ impl Endpoint {
             ended += 1;
         }
         ended
+    }
+
+    /// The SAs of a child. One that the peer has replaced is among them: the peer keeps it as long as it likes.
+    pub(super) fn children_to_end(&self, ids: &[IkeSaId], name: &str) -> Vec<ChildSaId> {
+        let established = ids.iter().filter_map(|id| self.table.get(*id)?.established());
+        established
+            .flat_map(|state| &state.children)
+            .filter(|child| child.config.name == name && child.state != ChildState::Deleting)
+            .map(|child| child.id)
+            .collect()
     }
 
     /// Ends child SAs, as [`Self::end_ike_sas`] does IKE SAs.
