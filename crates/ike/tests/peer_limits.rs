@@ -226,6 +226,37 @@ fn ike_sas_are_warned_of() {
     assert_eq!(warnings(&side, PeerLimit::IkeSas), [(4, 5)]);
 }
 
+/// A peer that connects and disconnects again and again keeps nobody out.
+#[test]
+fn ike_sas_that_have_ended_make_room() {
+    let (mut side, now) = b_with(|config| config.limits.ike_sas_max = 5);
+    let mut connect = |attempt, ends: bool| {
+        let mut script = Script::new();
+        script.spi_i = SPI + attempt;
+        let payloads = script.init_payloads();
+        script.init(&mut side, now, payloads)?;
+        let payloads = script.auth_payloads(PSK);
+        let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)?;
+        assert_eq!(error_of(&answer), None);
+        let delete = Payload::Delete(esplanade_ike::wire::Delete {
+            protocol: ProtocolId::IKE,
+            spis: Vec::new(),
+        });
+        if ends {
+            script.exchange(&mut side, now, ExchangeType::INFORMATIONAL, &[delete])?;
+        }
+        Some(())
+    };
+    for attempt in 0..20 {
+        assert_eq!(connect(attempt, true), Some(()), "{attempt}");
+    }
+    for attempt in 20..25 {
+        assert_eq!(connect(attempt, false), Some(()), "{attempt}");
+    }
+    assert_eq!(connect(25, false), None, "those that live stay");
+    assert_eq!(side.refused(Refusal::IkeSaLimit), 1);
+}
+
 /// Room for policies, while the test says so.
 struct Room(Arc<AtomicBool>);
 

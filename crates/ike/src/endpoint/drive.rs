@@ -395,7 +395,7 @@ impl Endpoint {
             }
             return Ok(());
         }
-        if self.table.len() >= self.config.limits.ike_sas_max {
+        if !self.table.has_room(self.config.limits.ike_sas_max) {
             return Err(CommandError::Limit(Shortage::IkeSas));
         }
         let (local, remote) = self.addresses(connection)?;

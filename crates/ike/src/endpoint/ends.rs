@@ -145,7 +145,9 @@ impl Endpoint {
 
     /// The SAs of a child. One that the peer has replaced is among them: the peer keeps it as long as it likes.
     pub(super) fn children_to_end(&self, ids: &[IkeSaId], name: &str) -> Vec<ChildSaId> {
-        let established = ids.iter().filter_map(|id| self.table.get(*id)?.established());
+        let established = ids
+            .iter()
+            .filter_map(|id| self.table.get(*id)?.established());
         established
             .flat_map(|state| &state.children)
             .filter(|child| child.config.name == name && child.state != ChildState::Deleting)
