@@ -14,7 +14,8 @@ use esplanade_ike::config::{
 };
 use esplanade_ike::jobs::Job;
 use esplanade_ike::wire::{
-    Auth, AuthMethod, Cert, CertEncoding, ExchangeType, Message, NotifyType, Payload, PayloadType,
+    Auth, AuthMethod, Cert, CertEncoding, ExchangeType, Message, Notify, NotifyType, Payload,
+    PayloadType,
 };
 use esplanade_ike::{Config, Event, Refusal};
 use esplanade_testkit::net::{Conditions, Rng};
@@ -457,4 +458,59 @@ fn an_initiator_waits_for_its_signature_for_a_bounded_time() {
     let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
     assert!(pair.a.events.iter().any(failed));
     pair.assert_agreed(1, 1);
+}
+
+/// A message in fragments counts with all of them.
+#[test]
+fn the_bytes_of_one_network_that_wait_are_bounded() {
+    let mut connection = configs().1;
+    connection.remote_addrs = vec![AddressMatch::Any];
+    let mut config = config(connection);
+    config.limits.half_open_per_source_max = 100;
+    config.limits.half_open_per_network_max = 100;
+    let now = Instant::now();
+    let mut b = side("b", B, config, now, 7);
+    let certificate = Cert {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: vec![0x30; 30_000],
+    };
+    let auth = Auth {
+        method: AuthMethod::ECDSA_SHA2_256_P256,
+        data: vec![1; 64],
+    };
+    let mut scripts = Vec::new();
+    for number in 0..40 {
+        let mut script = Script::new();
+        script.spi_i = SPI + number;
+        let mut payloads = script.init_payloads();
+        let notify = Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, Vec::new());
+        payloads.push(Payload::Notify(notify));
+        let mut request = script.init_request(payloads.clone());
+        let mut answers = script.send(&mut b, now, &request);
+        if let Some(answer) = answers.pop() {
+            let answer = Message::decode(&answer).unwrap();
+            let cookie = answer.notification(NotifyType::COOKIE).unwrap().clone();
+            payloads.insert(0, Payload::Notify(cookie));
+            request = script.init_request(payloads);
+            assert!(script.send(&mut b, now, &request).is_empty());
+        }
+        assert!(run_one(&mut b, now, Duration::ZERO));
+        let response = Script::take(&mut b).pop().unwrap();
+        script.take_init(response);
+        scripts.push(script);
+    }
+    for mut script in scripts {
+        script.id.data = b"moon.example.org".to_vec();
+        let mut payloads = vec![
+            Payload::IdI(script.id.clone()),
+            Payload::Cert(certificate.clone()),
+            Payload::Auth(auth.clone()),
+        ];
+        payloads.extend(Script::child_payloads());
+        let header = script.header(ExchangeType::IKE_AUTH, 1);
+        for fragment in script.seal_fragments(&header, &payloads, 1000) {
+            assert!(script.send(&mut b, now, &fragment).is_empty());
+        }
+    }
+    assert!(b.refused(Refusal::JobQueueFull) > 0);
 }

@@ -71,6 +71,7 @@ impl Endpoint {
         let received = ReceivedMessage {
             header,
             datagram,
+            len: datagram.len(),
             local,
             remote,
         };
@@ -127,6 +128,7 @@ impl Endpoint {
         let received = ReceivedMessage {
             header,
             datagram,
+            len: datagram.len(),
             local,
             remote,
         };

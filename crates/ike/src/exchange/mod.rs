@@ -475,8 +475,7 @@ impl Established {
         if self.held.is_none()
             && let Some(work) = self.key_exchange_work(sa, ctx, message)
         {
-            let len = received.datagram.len();
-            if sa.submit(ctx, sa.payer, work, len).is_ok() {
+            if sa.submit(ctx, sa.payer, work, received.len).is_ok() {
                 self.held = Some(Box::new(HeldMessage::new(ctx.now, received, message)));
             }
             return Phase::Established(self);

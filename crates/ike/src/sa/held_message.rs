@@ -16,6 +16,7 @@ pub(crate) struct HeldMessage {
     pub(crate) since: Instant,
     header: Header,
     datagram: Vec<u8>,
+    len: usize,
     local: SocketAddr,
     remote: SocketAddr,
     pub(crate) message: Message,
@@ -27,6 +28,7 @@ impl HeldMessage {
             since: now,
             header: received.header,
             datagram: received.datagram.to_vec(),
+            len: received.len,
             local: received.local,
             remote: received.remote,
             message: message.clone(),
@@ -39,15 +41,16 @@ impl HeldMessage {
         place(&self.header) == place(&received.header)
     }
 
-    /// The length of the datagram.
+    /// The bytes of the message.
     pub(crate) fn len(&self) -> usize {
-        self.datagram.len()
+        self.len
     }
 
     pub(crate) fn received(&self) -> ReceivedMessage<'_> {
         ReceivedMessage {
             header: self.header,
             datagram: &self.datagram,
+            len: self.len,
             local: self.local,
             remote: self.remote,
         }

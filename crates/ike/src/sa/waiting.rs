@@ -61,8 +61,7 @@ impl IkeSaCommon {
             Work::Sign(_) => Payer::proven(self.hosts.1),
             _ => self.payer,
         };
-        self.submit(ctx, payer, work, received.datagram.len())
-            .ok()?;
+        self.submit(ctx, payer, work, received.len).ok()?;
         Some(Box::new(HeldProof {
             held: HeldMessage::new(ctx.now, received, message),
             sources: Vec::new(),
