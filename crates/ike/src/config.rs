@@ -165,8 +165,8 @@ pub struct Limits {
     pub children_per_peer_max: usize,
     /// Pairs of a local and a remote selector that the child SAs of one identity may have.
     pub selectors_per_peer_max: usize,
-    /// Requests for child SAs that one identity may send per second, in the long run. Many selectors count as several
-    /// requests.
+    /// Requests for child SAs and rekeys that one identity may send per second, in the long run. Many selectors count as
+    /// several requests.
     pub child_requests_per_second: u32,
     /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,

@@ -239,6 +239,8 @@ pub enum Shortage {
     KeyExchange,
     #[error("too much work with public keys waits")]
     Jobs,
+    #[error("our signature was not made in time")]
+    Signature,
     #[error("no keys could be derived")]
     ChildKeys,
     #[error("a message could not be made")]

@@ -43,6 +43,14 @@ pub(crate) struct PeerShare {
     pub(crate) pairs: usize,
 }
 
+/// The rate of a peer's requests.
+fn rate(per_second: u32) -> Rate {
+    Rate {
+        every: Duration::from_secs(1) / per_second.max(1),
+        burst: per_second.max(1).saturating_mul(BURST),
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct PeerShares {
     shares: HashMap<SharingPeer, PeerShare>,
@@ -76,8 +84,14 @@ impl PeerShares {
         }
     }
 
-    /// Charges a peer for a request for a child SA with this many pairs of selectors. Returns false if the peer has
-    /// used its share of work up.
+    /// Says whether the peer has a share of work left.
+    pub(crate) fn has_left(&self, now: Instant, peer: &PeerKey, per_second: u32) -> bool {
+        let due = self.work.get(&SharingPeer(peer.clone()));
+        rate(per_second).allows(now, due.copied().flatten())
+    }
+
+    /// Charges a peer for a request for an SA with this many pairs of selectors. Returns false if the peer has used its
+    /// share of work up.
     pub(crate) fn charge(
         &mut self,
         now: Instant,
@@ -85,10 +99,7 @@ impl PeerShares {
         pairs: usize,
         per_second: u32,
     ) -> bool {
-        let rate = Rate {
-            every: Duration::from_secs(1) / per_second.max(1),
-            burst: per_second.max(1).saturating_mul(BURST),
-        };
+        let rate = rate(per_second);
         if self.work.len() >= self.forget_at.max(IDLE_MAX) {
             self.work.retain(|_, due| due.is_some_and(|due| due > now));
             self.forget_at = 2 * self.work.len();

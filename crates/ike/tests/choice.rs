@@ -383,3 +383,35 @@ fn a_bounded_number_of_secrets_is_tried() {
     assert_eq!(up_with(15).as_deref(), Some("gw15.example"));
     assert_eq!(up_with(16), None);
 }
+
+/// Whoever sends IKE_AUTH from an address where it does not receive gets the response for a copy from its own.
+#[test]
+fn the_address_of_ike_sa_init_counts() {
+    const TRUSTED: &str = "203.0.113.5";
+    let anybody = named("anybody", |_| {});
+    let mut b = config(named("trusted", |connection| {
+        connection.remote_addrs = vec![host(TRUSTED)];
+    }));
+    b.connections.push(anybody.into());
+    for behind_nat in [false, true] {
+        let now = Instant::now();
+        let mut side = Side::new("b", B, b.clone(), now, 7);
+        let mut script = Script::new();
+        let payloads = match behind_nat {
+            true => script.init_payloads_behind_nat(),
+            false => script.init_payloads(),
+        };
+        script.init(&mut side, now, payloads).unwrap();
+        let header = script.header(ExchangeType::IKE_AUTH, 1);
+        let payloads = script.auth_payloads(b"a shared secret");
+        let request = script.seal(&header, &payloads);
+        let own = script.local;
+        script.local.set_ip(TRUSTED.parse().unwrap());
+        assert_eq!(script.send(&mut side, now, &request).len(), 1);
+        script.local = own;
+        let answer = script.send(&mut side, now, &request).pop().unwrap();
+        assert_eq!(error_of(&script.open(&answer)), None);
+        let status = side.endpoint.status();
+        assert_eq!(status[0].connection.as_deref(), Some("anybody"));
+    }
+}

@@ -348,6 +348,44 @@ fn a_peer_is_served_while_others_end() {
     assert!(crowd.b.endpoint.is_ending());
 }
 
+/// A peer that rekeys an SA before its turn to end comes keeps nothing by that.
+#[test]
+fn an_sa_that_is_to_end_does_not_escape_by_a_rekey() {
+    for (ended, rekeyed) in [
+        (None, None),
+        (None, Some("net")),
+        (Some("net"), None),
+        (Some("net"), Some("net")),
+    ] {
+        let mut crowd = sites(200);
+        let last = crowd.initiators.len() - 1;
+        crowd.initiate_all();
+        crowd.run(30 * SECOND);
+        let count = crowd.b.endpoint.terminate(crowd.now, "site", ended);
+        assert_eq!(count, Ok(200));
+        // Its request is the next that comes.
+        let site = &mut crowd.initiators[last].endpoint;
+        assert_eq!(site.rekey(crowd.now, "site", rekeyed), Ok(1));
+        let request = site.poll_transmit().unwrap();
+        crowd.b.endpoint.handle_datagram(
+            crowd.now,
+            request.remote,
+            request.local,
+            &request.payload,
+        );
+        assert!(crowd.b.endpoint.is_ending());
+        let counters = crowd.b.endpoint.counters();
+        assert_eq!(counters.ike_rekeys + counters.child_rekeys, 1);
+        crowd.flush(None);
+        crowd.run(SECOND);
+        let states = crowd.b.endpoint.status();
+        let children = states.iter().flat_map(|sa| &sa.children);
+        assert_eq!(children.count(), 0, "{ended:?}, {rekeyed:?}");
+        let left = if ended.is_some() { 200 } else { 0 };
+        assert_eq!(states.len(), left, "{ended:?}, {rekeyed:?}");
+    }
+}
+
 #[test]
 fn who_waits_for_a_turn_can_be_ended_and_is_not_begun() {
     let mut crowd = Crowd::of_one_gateway(10, |_| {});

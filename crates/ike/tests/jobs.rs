@@ -14,7 +14,8 @@ use esplanade_ike::config::{
 };
 use esplanade_ike::jobs::Job;
 use esplanade_ike::wire::{
-    Auth, AuthMethod, Cert, CertEncoding, ExchangeType, Message, NotifyType, Payload, PayloadType,
+    Auth, AuthMethod, Cert, CertEncoding, ExchangeType, Message, Notify, NotifyType, Payload,
+    PayloadType,
 };
 use esplanade_ike::{Config, Event, Refusal};
 use esplanade_testkit::net::{Conditions, Rng};
@@ -369,4 +370,147 @@ fn places_of_half_open_sas_are_free_again() {
     }
     assert_eq!(b.endpoint.poll_transmit(), None);
     assert_eq!(b.endpoint.poll_timeout(), None);
+}
+
+/// Whoever saw a request can send it again from elsewhere, as long as it has no response.
+#[test]
+fn a_copy_of_a_request_that_waits_moves_nothing() {
+    let (a, mut b) = default_configs();
+    b.remote_addrs = vec![AddressMatch::Any];
+    let mut pair = Pair::new(config(a), config(b.clone()), Conditions::PERFECT, 1);
+    pair.b = side("b", B, config(b), pair.now, 7);
+    pair.nat = Some(("203.0.113.9".parse().unwrap(), 1000));
+    pair.initiate();
+    Pool::new(1, 0.0).run(&mut pair, SECOND);
+    pair.assert_agreed(1, 1);
+    let (now, peer) = (pair.now, pair.b.endpoint.status()[0].remote);
+    assert_eq!(pair.a.endpoint.rekey(now, "site", None), Ok(1));
+    let request = pair.a.endpoint.poll_transmit().unwrap();
+    let b = &mut pair.b;
+    for from in [peer, "203.0.113.66:4500".parse().unwrap()] {
+        let endpoint = &mut b.endpoint;
+        endpoint.handle_datagram(now, request.remote, from, &request.payload);
+        assert!(Script::take(b).is_empty());
+        assert_eq!(b.endpoint.status()[0].remote, peer);
+    }
+    let moved = |event: &Event| matches!(event, Event::PeerMoved { .. });
+    assert!(!b.events.iter().any(moved));
+    assert!(run_one(b, now, Duration::ZERO));
+    assert_eq!(b.endpoint.poll_transmit().unwrap().remote, peer);
+}
+
+/// B, and an IKE SA of the script whose rekey waits for a job.
+fn rekeying() -> (Side, Instant, Script, Vec<u8>) {
+    let (mut b, now) = psk_gateway(|_| {});
+    let mut script = Script::new();
+    begin(&mut b, now, &mut script);
+    let payloads = script.auth_payloads(b"a shared secret");
+    let answer = script.exchange(&mut b, now, ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(answer.as_ref().and_then(error_of), None);
+    let header = script.header(ExchangeType::CREATE_CHILD_SA, script.next_id);
+    let payloads = script.rekey_ike_payloads();
+    let request = script.seal(&header, &payloads);
+    assert!(script.send(&mut b, now, &request).is_empty());
+    (b, now, script, request)
+}
+
+/// Without that the SA would take no request any more.
+#[test]
+fn a_request_is_taken_anew_when_its_job_is_lost() {
+    let (mut b, now, script, request) = rekeying();
+    let lost = b.endpoint.poll_job(now).expect("a job");
+    let soon = now + 29 * SECOND;
+    assert!(script.send(&mut b, soon, &request).is_empty());
+    assert!(b.endpoint.poll_job(soon).is_none());
+    let late = now + 31 * SECOND;
+    assert!(script.send(&mut b, late, &request).is_empty());
+    let job = b.endpoint.poll_job(late).expect("another job");
+    // The first one ends after all.
+    b.endpoint.job_done(late, lost.run(), SECOND);
+    assert!(Script::take(&mut b).is_empty());
+    b.endpoint.job_done(late, job.run(), SECOND);
+    let answer = script.open(&Script::take(&mut b)[0]);
+    assert_eq!(error_of(&answer), None);
+    assert!(b.endpoint.poll_job(late).is_none());
+}
+
+/// The SA would keep a place, and the child would never be tried again.
+#[test]
+fn an_initiator_waits_for_its_signature_for_a_bounded_time() {
+    let mut pair = pair(1, Conditions::PERFECT);
+    pair.initiate();
+    // The first job of A completes the key exchange, and the second one signs.
+    let mut jobs = 0;
+    while jobs < 2 {
+        pair.run(SECOND / 50);
+        while let Some(job) = pair.b.endpoint.poll_job(pair.now) {
+            pair.b.endpoint.job_done(pair.now, job.run(), SECOND);
+        }
+        while let Some(job) = pair.a.endpoint.poll_job(pair.now) {
+            jobs += 1;
+            if jobs < 2 {
+                pair.a.endpoint.job_done(pair.now, job.run(), SECOND);
+            }
+        }
+        pair.flush();
+    }
+    Pool::new(1, 0.0).run(&mut pair, 120 * SECOND);
+    let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+    assert!(pair.a.events.iter().any(failed));
+    pair.assert_agreed(1, 1);
+}
+
+/// A message in fragments counts with all of them.
+#[test]
+fn the_bytes_of_one_network_that_wait_are_bounded() {
+    let mut connection = configs().1;
+    connection.remote_addrs = vec![AddressMatch::Any];
+    let mut config = config(connection);
+    config.limits.half_open_per_source_max = 100;
+    config.limits.half_open_per_network_max = 100;
+    let now = Instant::now();
+    let mut b = side("b", B, config, now, 7);
+    let certificate = Cert {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: vec![0x30; 30_000],
+    };
+    let auth = Auth {
+        method: AuthMethod::ECDSA_SHA2_256_P256,
+        data: vec![1; 64],
+    };
+    let mut scripts = Vec::new();
+    for number in 0..40 {
+        let mut script = Script::new();
+        script.spi_i = SPI + number;
+        let mut payloads = script.init_payloads();
+        let notify = Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, Vec::new());
+        payloads.push(Payload::Notify(notify));
+        let mut request = script.init_request(payloads.clone());
+        let mut answers = script.send(&mut b, now, &request);
+        if let Some(answer) = answers.pop() {
+            let answer = Message::decode(&answer).unwrap();
+            let cookie = answer.notification(NotifyType::COOKIE).unwrap().clone();
+            payloads.insert(0, Payload::Notify(cookie));
+            request = script.init_request(payloads);
+            assert!(script.send(&mut b, now, &request).is_empty());
+        }
+        assert!(run_one(&mut b, now, Duration::ZERO));
+        let response = Script::take(&mut b).pop().unwrap();
+        script.take_init(response);
+        scripts.push(script);
+    }
+    for mut script in scripts {
+        script.id.data = b"moon.example.org".to_vec();
+        let mut payloads = vec![
+            Payload::IdI(script.id.clone()),
+            Payload::Cert(certificate.clone()),
+            Payload::Auth(auth.clone()),
+        ];
+        payloads.extend(Script::child_payloads());
+        let header = script.header(ExchangeType::IKE_AUTH, 1);
+        for fragment in script.seal_fragments(&header, &payloads, 1000) {
+            assert!(script.send(&mut b, now, &fragment).is_empty());
+        }
+    }
+    assert!(b.refused(Refusal::JobQueueFull) > 0);
 }

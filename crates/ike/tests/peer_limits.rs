@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use common::script::{SPI, Script, error_of};
 use common::*;
-use esplanade_ike::config::{Config, Selector};
+use esplanade_crypto::iana::Group;
+use esplanade_ike::config::{Config, EspProposal, Selector};
 use esplanade_ike::event::PeerLimit;
 use esplanade_ike::wire::{
-    ExchangeType, Id, IdType, Notify, NotifyType, Payload, ProtocolId, TrafficSelector,
+    ExchangeType, Id, IdType, Notify, NotifyType, Payload, PayloadType, ProtocolId, TrafficSelector,
 };
 use esplanade_ike::{Event, Host, PolicyRoom, Refusal, WantedPolicy};
 
@@ -156,6 +157,59 @@ fn requests_of_one_identity_are_limited_in_time() {
     );
 }
 
+/// A key exchange costs a hundred times what the refusal costs.
+#[test]
+fn no_key_exchange_is_computed_for_a_request_beyond_the_limit() {
+    for rekeys_ike in [false, true] {
+        let now = Instant::now();
+        let mut b = config(default_configs().1);
+        b.limits.child_requests_per_second = 1;
+        change_connection(&mut b, |connection| {
+            change_children(connection, |child| {
+                child.overlap = true;
+                let proposal = child.esp_proposals[0].clone();
+                let with_method = EspProposal {
+                    groups: vec![Group::Curve25519],
+                    ..proposal.clone()
+                };
+                child.esp_proposals = vec![proposal, with_method];
+            });
+        });
+        let mut side = Side::with_host("b", B, b, now, 2, |host| host.runs_jobs = false);
+        let mut script = Script::new();
+        let init = script.init_payloads();
+        let message = script.init_request(init.clone());
+        assert!(script.send(&mut side, now, &message).is_empty());
+        let job = side.endpoint.poll_job(now).unwrap();
+        side.endpoint.job_done(now, job.run(), Duration::ZERO);
+        let response = Script::take(&mut side).remove(0);
+        script.take_init(response);
+        let payloads = script.auth_payloads(PSK);
+        let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+        assert_eq!(error_of(&answer.unwrap()), None);
+        let mut dear = match rekeys_ike {
+            true => script.rekey_ike_payloads(),
+            false => request(40, 1),
+        };
+        if !rekeys_ike {
+            dear.extend(init.into_iter().filter(|one| one.kind() == PayloadType::KE));
+        }
+        for spi in 1..20 {
+            assert_eq!(ask(&mut script, &mut side, now, &request(spi, 1)), None);
+        }
+        let busy = Some(NotifyType::TEMPORARY_FAILURE);
+        assert_eq!(ask(&mut script, &mut side, now, &dear), busy);
+        assert!(side.endpoint.poll_job(now).is_none());
+        assert_eq!(side.refused(Refusal::WorkPerPeer), 1);
+        // A second later there is one.
+        let header = script.header(ExchangeType::CREATE_CHILD_SA, script.next_id);
+        let message = script.seal(&header, &dear);
+        let later = now + SECOND;
+        assert!(script.send(&mut side, later, &message).is_empty());
+        assert!(side.endpoint.poll_job(later).is_some());
+    }
+}
+
 #[test]
 fn ike_sas_are_warned_of() {
     let (mut side, now) = gateway(|config| config.limits.ike_sas_per_peer_max = 5);
@@ -170,6 +224,37 @@ fn ike_sas_are_warned_of() {
         assert_eq!(error_of(&answer.unwrap()), refused);
     }
     assert_eq!(warnings(&side, PeerLimit::IkeSas), [(4, 5)]);
+}
+
+/// A peer that connects and disconnects again and again keeps nobody out.
+#[test]
+fn ike_sas_that_have_ended_make_room() {
+    let (mut side, now) = b_with(|config| config.limits.ike_sas_max = 5);
+    let mut connect = |attempt, ends: bool| {
+        let mut script = Script::new();
+        script.spi_i = SPI + attempt;
+        let payloads = script.init_payloads();
+        script.init(&mut side, now, payloads)?;
+        let payloads = script.auth_payloads(PSK);
+        let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)?;
+        assert_eq!(error_of(&answer), None);
+        let delete = Payload::Delete(esplanade_ike::wire::Delete {
+            protocol: ProtocolId::IKE,
+            spis: Vec::new(),
+        });
+        if ends {
+            script.exchange(&mut side, now, ExchangeType::INFORMATIONAL, &[delete])?;
+        }
+        Some(())
+    };
+    for attempt in 0..20 {
+        assert_eq!(connect(attempt, true), Some(()), "{attempt}");
+    }
+    for attempt in 20..25 {
+        assert_eq!(connect(attempt, false), Some(()), "{attempt}");
+    }
+    assert_eq!(connect(25, false), None, "those that live stay");
+    assert_eq!(side.refused(Refusal::IkeSaLimit), 1);
 }
 
 /// Room for policies, while the test says so.

@@ -173,6 +173,25 @@ fn a_child_that_is_being_closed_is_not_rekeyed() {
     }
 }
 
+/// The rekey of it is under way. Whatever the peer answers, no SA comes in its place.
+#[test]
+fn a_child_that_is_closed_during_its_rekey_stays_closed() {
+    for answer in [
+        NotifyType::CHILD_SA_NOT_FOUND,
+        NotifyType::TEMPORARY_FAILURE,
+        NotifyType::NO_PROPOSAL_CHOSEN,
+    ] {
+        let (mut side, mut now, mut script) = established();
+        let request = begin(&mut side, now, REKEY_CHILD);
+        CLOSE_CHILD(&mut side, now);
+        let mut sent = script.answer(&mut side, now, &request, &[notify(answer)]);
+        sent.extend(sent_within(&mut side, &mut now, 5 * SECOND));
+        let exchanges = sent.iter().map(|one| Header::decode(one).unwrap().exchange);
+        let mut others = exchanges.filter(|one| *one != ExchangeType::INFORMATIONAL);
+        assert_eq!(others.next(), None, "{answer}");
+    }
+}
+
 /// The child SA waits for its end behind another exchange.
 // RFC 7296 R185
 #[test]

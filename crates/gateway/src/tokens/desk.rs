@@ -60,6 +60,8 @@ pub(super) struct Desk {
 pub(super) struct DeskState {
     last_id: u64,
     signatures: Vec<Entry>,
+    /// The signatures that the keeper has not answered yet, also those that nobody waits for any more.
+    asked: HashMap<u64, Asked>,
     certificates: HashMap<TokenPlace, Vec<u8>>,
     /// Certificates that the keeper is asked for.
     asked_certificates: HashMap<u64, TokenPlace>,
@@ -78,9 +80,17 @@ struct Entry {
     state: EntryState,
 }
 
+/// A signature that the keeper has been asked for.
+struct Asked {
+    token: TokenId,
+    peer: Identity,
+    /// The PIN that was sent with it.
+    pin: Option<Arc<Secret>>,
+}
+
 enum EntryState {
     Wanted { with_pin: bool },
-    Asked { id: u64, with_pin: bool },
+    Asked { id: u64 },
     Done(Result<Vec<u8>, String>),
 }
 
@@ -106,6 +116,7 @@ impl Desk {
         let mut state = self.lock();
         state.closed = true;
         state.asked_certificates.clear();
+        state.asked.clear();
         for entry in &mut state.signatures {
             if !matches!(entry.state, EntryState::Done(_)) {
                 entry.state = EntryState::Done(Err(KEEPER_ENDED.to_owned()));
@@ -197,16 +208,13 @@ impl DeskState {
     /// Returns the requests to send now. A token gets one PIN at a time, and none that it has refused.
     pub fn take_due(&mut self) -> (Vec<TokenRequest>, bool) {
         let (mut due, mut failed) = (Vec::new(), false);
-        let mut room = ASKED_MAX;
+        let mut room = ASKED_MAX.saturating_sub(self.asked.len());
         let mut logins: HashSet<TokenId> = HashSet::new();
         let mut of_peers: HashMap<Identity, usize> = HashMap::new();
-        for entry in &self.signatures {
-            if let EntryState::Asked { with_pin, .. } = entry.state {
-                room = room.saturating_sub(1);
-                *of_peers.entry(entry.request.peer.clone()).or_default() += 1;
-                if with_pin {
-                    logins.insert(entry.token());
-                }
+        for asked in self.asked.values() {
+            *of_peers.entry(asked.peer.clone()).or_default() += 1;
+            if asked.pin.is_some() {
+                logins.insert(asked.token.clone());
             }
         }
         for entry in &mut self.signatures {
@@ -232,7 +240,7 @@ impl DeskState {
                     continue;
                 }
                 (Some(_), true) if logins.contains(&token) => continue,
-                (Some(pin), true) => Some(SentPin(pin.expose().to_vec())),
+                (Some(pin), true) => Some(pin.clone()),
                 (_, false) => None,
             };
             if room == 0 {
@@ -245,20 +253,27 @@ impl DeskState {
             *of_peer += 1;
             room -= 1;
             if with_pin {
-                logins.insert(token);
+                logins.insert(token.clone());
             }
             self.last_id += 1;
             let id = self.last_id;
+            let sent_pin = pin.as_ref().map(|pin| SentPin(pin.expose().to_vec()));
+            let asked = Asked {
+                token,
+                peer: entry.request.peer.clone(),
+                pin,
+            };
+            self.asked.insert(id, asked);
             due.push(TokenRequest {
                 id,
                 place: entry.key.place.clone(),
                 task: TokenTask::Sign {
                     mechanism: entry.request.mechanism.into(),
                     input: entry.request.input.clone(),
-                    pin,
+                    pin: sent_pin,
                 },
             });
-            entry.state = EntryState::Asked { id, with_pin };
+            entry.state = EntryState::Asked { id };
         }
         (due, failed)
     }
@@ -288,40 +303,44 @@ impl DeskState {
             }
             return;
         }
-        let asked = |entry: &&mut Entry| match entry.state {
-            EntryState::Asked { id: other, .. } => other == id,
-            _ => false,
-        };
-        let Some(entry) = self.signatures.iter_mut().find(asked) else {
+        let Some(asked) = self.asked.remove(&id) else {
             return;
         };
-        let had_pin = matches!(entry.state, EntryState::Asked { with_pin: true, .. });
-        let module = entry.key.place.module.display();
+        let (module, slot) = (asked.token.0.display(), asked.token.1);
+        let has_pin = asked.pin.is_some();
         let result = match outcome {
-            TokenOutcome::Done(value) => Ok(value),
-            TokenOutcome::PinNeeded if !had_pin => {
-                entry.state = EntryState::Wanted { with_pin: true };
-                return;
-            }
-            TokenOutcome::PinNeeded => Err("the token is closed again".to_owned()),
+            TokenOutcome::Done(value) => Some(Ok(value)),
+            TokenOutcome::PinNeeded if !has_pin => None,
+            TokenOutcome::PinNeeded => Some(Err("the token is closed again".to_owned())),
             TokenOutcome::PinRefused(why) => {
                 tracing::error!(
                     %module,
-                    slot = entry.key.place.slot,
+                    slot,
                     "the token has refused the PIN, which is not tried again until it is changed: {why}"
                 );
-                let pin = entry.key.pin.clone().unwrap_or_default();
-                self.refused.push((entry.token(), pin));
-                Err(format!("the token has refused the PIN: {why}"))
+                let pin = asked.pin.unwrap_or_default();
+                self.refused.push((asked.token, pin));
+                Some(Err(format!("the token has refused the PIN: {why}")))
             }
             TokenOutcome::Failed(why) => {
-                let slot = entry.key.place.slot;
                 tracing::warn!(%module, slot, "a token has not signed: {why}");
-                Err(why)
+                Some(Err(why))
             }
         };
-        entry.state = EntryState::Done(result);
-        entry.since = Instant::now();
+        let is_it = |entry: &&mut Entry| match entry.state {
+            EntryState::Asked { id: other } => other == id,
+            _ => false,
+        };
+        let Some(entry) = self.signatures.iter_mut().find(is_it) else {
+            return;
+        };
+        match result {
+            Some(result) => {
+                entry.state = EntryState::Done(result);
+                entry.since = Instant::now();
+            }
+            None => entry.state = EntryState::Wanted { with_pin: true },
+        }
     }
 }
 
@@ -405,6 +424,48 @@ mod tests {
         assert!(desk.take_due().0.is_empty());
         assert!(!desk.expire(now) && desk.expire(now + PATIENCE));
         assert!(!desk.expire(now + PATIENCE + KEPT) && desk.signatures.is_empty());
+    }
+
+    /// The keeper has them, whether somebody waits for them or not.
+    #[test]
+    fn what_the_keeper_has_is_bounded() {
+        let (mut desk, now) = (DeskState::default(), Instant::now());
+        let key = key("1234");
+        let ask = |desk: &mut DeskState, number, now| {
+            assert!(desk.look(&key, &request(number), now).is_pending());
+        };
+        (0..ASKED_MAX).for_each(|number| ask(&mut desk, number, now));
+        let (first, _) = desk.take_due();
+        assert_eq!(first.len(), ASKED_MAX);
+        assert!(desk.expire(now + PATIENCE));
+        let later = now + PATIENCE;
+        (0..ASKED_MAX).for_each(|number| ask(&mut desk, ASKED_MAX + number, later));
+        assert!(desk.take_due().0.is_empty());
+        for one in &first[..3] {
+            desk.settle(one.id, TokenOutcome::Done(vec![1]));
+        }
+        assert_eq!(desk.take_due().0.len(), 3);
+    }
+
+    /// A token locks itself after a few wrong PINs.
+    #[test]
+    fn a_pin_is_refused_also_if_nobody_waits_any_more() {
+        let (mut desk, now) = (DeskState::default(), Instant::now());
+        let wrong = key("0000");
+        assert!(desk.look(&wrong, &request(1), now).is_pending());
+        let (due, _) = desk.take_due();
+        desk.settle(due[0].id, TokenOutcome::PinNeeded);
+        let (late, _) = desk.take_due();
+        assert_eq!(pins(&late), [true]);
+        let later = now + PATIENCE;
+        assert!(desk.expire(later));
+        assert!(desk.look(&wrong, &request(2), later).is_pending());
+        let (due, _) = desk.take_due();
+        desk.settle(due[0].id, TokenOutcome::PinNeeded);
+        assert!(desk.take_due().0.is_empty(), "one PIN is under way");
+        desk.settle(late[0].id, TokenOutcome::PinRefused("wrong".to_owned()));
+        let (due, failed) = desk.take_due();
+        assert!(due.is_empty() && failed);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Endpoint {
                 for id in &ids {
                     self.with(now, *id, |sa, ctx| sa.withdraw_child(ctx, name));
                 }
-                let children = self.children_named(&ids, name);
+                let children = self.children_to_end(&ids, name);
                 self.end_child_sas(now, children)
             }
         }
@@ -395,7 +395,7 @@ impl Endpoint {
             }
             return Ok(());
         }
-        if self.table.len() >= self.config.limits.ike_sas_max {
+        if !self.table.has_room(self.config.limits.ike_sas_max) {
             return Err(CommandError::Limit(Shortage::IkeSas));
         }
         let (local, remote) = self.addresses(connection)?;

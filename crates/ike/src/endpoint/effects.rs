@@ -132,6 +132,7 @@ impl Endpoint {
         let connection = new.common.connection.name.clone();
         let before = self.table.get(from).and_then(|old| old.common.predecessor);
         self.follow_rekey(now, from, to);
+        self.ends.follow_rekey(from, to);
         let Some(Some((children, tasks))) =
             self.with(now, from, |sa, ctx| sa.hand_over(ctx, retirement))
         else {

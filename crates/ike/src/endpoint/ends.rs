@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use super::Endpoint;
 use crate::config::AddressMatch;
+use crate::event::Event;
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
-use crate::sa::{DueEnd, IkeSa};
+use crate::sa::{ChildState, DueEnd, IkeSa};
 
 /// Most work of a step, in units of [`DueEnd::work`].
 const STEP_MAX: usize = 128;
@@ -44,6 +45,23 @@ impl Ends {
 
     pub(super) fn is_terminated(&self, id: IkeSaId) -> bool {
         self.terminated.contains(&id)
+    }
+
+    /// `new` has taken over from `old`. If that is to end, `new` is to end in its place.
+    pub(super) fn follow_rekey(&mut self, old: IkeSaId, new: IkeSaId) {
+        if self.terminated.remove(&old) {
+            self.terminated.insert(new);
+        }
+    }
+
+    /// Follows child SAs that take over from one that is to end.
+    pub(super) fn follow(&mut self, event: &Event) {
+        if let Event::ChildSaInstalled(installed) = event
+            && let Some(old) = installed.rekeyed_from
+            && self.terminated_children.contains(&old)
+        {
+            self.terminated_children.insert(installed.child);
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -105,11 +123,13 @@ impl Endpoint {
         self.events.push_back(event);
     }
 
-    /// Ends IKE SAs. Those that we could not make again end in their turn. Returns the number of SAs that end.
+    /// Ends IKE SAs. Those that we could not make again end in their turn. Returns the number of SAs that end. A half-open
+    /// one belongs to no connection yet: the one that its peer means is looked up when the peer says who it is.
     pub(super) fn end_ike_sas(&mut self, now: Instant, ids: &[IkeSaId]) -> usize {
         let mut ended = 0;
         for id in ids {
-            match self.table.get(*id).filter(|sa| !sa.has_ended()) {
+            let lives = |sa: &&IkeSa| !sa.has_ended() && !sa.phase.is_half_open();
+            match self.table.get(*id).filter(lives) {
                 None => continue,
                 Some(sa) if is_initiated(sa) => {
                     self.end_ike_sa(now, *id);
@@ -121,6 +141,18 @@ impl Endpoint {
             ended += 1;
         }
         ended
+    }
+
+    /// The SAs of a child. One that the peer has replaced is among them: the peer keeps it as long as it likes.
+    pub(super) fn children_to_end(&self, ids: &[IkeSaId], name: &str) -> Vec<ChildSaId> {
+        let established = ids
+            .iter()
+            .filter_map(|id| self.table.get(*id)?.established());
+        established
+            .flat_map(|state| &state.children)
+            .filter(|child| child.config.name == name && child.state != ChildState::Deleting)
+            .map(|child| child.id)
+            .collect()
     }
 
     /// Ends child SAs, as [`Self::end_ike_sas`] does IKE SAs.

@@ -438,6 +438,9 @@ impl Endpoint {
     }
 
     fn insert(&mut self, now: Instant, sa: Box<IkeSa>, init: Option<SocketAddr>) {
+        if let Some(ended) = self.table.superfluous(self.config.limits.ike_sas_max) {
+            self.with(now, ended, |sa, _| sa.forget());
+        }
         let timeout = sa.next_timeout(&self.config);
         self.pacing
             .note(sa.common.id, sa.common.remote.ip(), sa.connecting());
@@ -461,6 +464,7 @@ impl Endpoint {
         let of_goals = sa.is_with_initiation_peer();
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
+            self.ends.follow(event);
             if of_goals {
                 self.goals.follow(now, event);
             }

@@ -68,7 +68,8 @@ impl Endpoint {
 
     pub(super) fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
         let sa = self.table.get(id).ok_or(CommandError::NoSa)?;
-        let state = sa.established().filter(|state| !state.is_ending());
+        let goes_on = |state: &&Established| !state.is_ending() && !self.ends.is_terminated(id);
+        let state = sa.established().filter(goes_on);
         let mut requests = state.ok_or(CommandError::NoSa)?.wanted_children();
         if self.reauthentication_of(id).is_some() {
             return Ok(());
@@ -89,7 +90,7 @@ impl Endpoint {
             });
             return Ok(());
         }
-        if self.table.len() >= self.config.limits.ike_sas_max {
+        if !self.table.has_room(self.config.limits.ike_sas_max) {
             return Err(CommandError::Limit(Shortage::IkeSas));
         }
         let (local, remote) = self.addresses_again(&sa.common)?;

@@ -71,6 +71,7 @@ impl Endpoint {
         let received = ReceivedMessage {
             header,
             datagram,
+            len: datagram.len(),
             local,
             remote,
         };
@@ -127,6 +128,7 @@ impl Endpoint {
         let received = ReceivedMessage {
             header,
             datagram,
+            len: datagram.len(),
             local,
             remote,
         };
@@ -379,7 +381,7 @@ impl Endpoint {
     ) -> Option<Admission> {
         let limits = self.config.limits;
         let source = received.remote.ip();
-        if self.table.len() >= limits.ike_sas_max {
+        if !self.table.has_room(limits.ike_sas_max) {
             self.counters.count(Refusal::IkeSaLimit);
             return None;
         }

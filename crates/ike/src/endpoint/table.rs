@@ -29,6 +29,9 @@ pub(super) struct IkeSaTable {
     /// Established SAs by the peer's address.
     by_remote: HashMap<IpAddr, BTreeSet<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
+    /// SAs that have ended. Those of which only the last response is kept come before those whose peer is still to
+    /// confirm the end.
+    ended: BTreeSet<(bool, IkeSaId)>,
     pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
 }
@@ -45,6 +48,8 @@ struct IkeSaEntry {
     peer: Option<PeerKey>,
     remote: Option<IpAddr>,
     timer: Option<Instant>,
+    /// Its place among the SAs that have ended.
+    ended: Option<bool>,
 }
 
 fn unlist<K, Q>(lists: &mut HashMap<K, BTreeSet<IkeSaId>>, key: &Q, id: IkeSaId)
@@ -88,6 +93,17 @@ impl IkeSaTable {
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Says whether one more SA has room, also in the place of one that has ended.
+    pub(super) fn has_room(&self, most: usize) -> bool {
+        self.len() - self.ended.len() < most
+    }
+
+    /// The SA that has ended and makes room first, if there is no other room.
+    pub(super) fn superfluous(&self, most: usize) -> Option<IkeSaId> {
+        let (_, first) = self.ended.first()?;
+        (self.len() >= most).then_some(*first)
     }
 
     pub(super) fn by_spi(&self) -> &HashMap<u64, IkeSaId> {
@@ -216,6 +232,7 @@ impl IkeSaTable {
             peer: None,
             remote: None,
             timer: None,
+            ended: None,
         };
         self.entries.insert(id, entry);
         self.put_back(now, sa, timeout);
@@ -268,6 +285,18 @@ impl IkeSaTable {
                 .entry(entry.connection.clone())
                 .or_default()
                 .insert(id);
+        }
+        let ended = match sa.phase {
+            Phase::Gone(_) => Some(false),
+            Phase::Closing(_) => Some(true),
+            _ => None,
+        };
+        if entry.ended != ended {
+            if let Some(before) = entry.ended {
+                self.ended.remove(&(before, id));
+            }
+            self.ended.extend(ended.map(|place| (place, id)));
+            entry.ended = ended;
         }
         if let Some(timer) = entry.timer.take() {
             self.timers.remove(&(timer, id));

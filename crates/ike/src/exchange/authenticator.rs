@@ -170,11 +170,11 @@ impl Authenticator<'_> {
                 Ok((Vec::new(), Payload::Auth(auth)))
             }
             LocalMethod::Signature(credentials) => {
-                let signing = || self.signing(peer, credentials, certreqs, octets);
+                let signing = || Box::new(self.signing(peer, credentials, certreqs, octets));
                 let signed = match signed.map_or_else(|| Err(signing()), Ok) {
                     Ok(signed) => signed,
                     Err(signing) if signing.is_elsewhere() => signing.run(),
-                    Err(signing) => return Err(Undecided::Needs(Work::Sign(Box::new(signing)))),
+                    Err(signing) => return Err(Undecided::Needs(Work::Sign(signing))),
                 };
                 let (credential, auth) =
                     signed.map_err(|error| AuthFailure::Credential(Box::new(error)))?;

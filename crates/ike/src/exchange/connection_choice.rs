@@ -21,11 +21,16 @@ pub(crate) struct PeerTraits<'a> {
 }
 
 impl PeerTraits<'_> {
-    /// The addresses of a message, before the peer has said who it is.
+    /// The addresses of IKE_SA_INIT, before the peer has said who it is.
     pub(crate) fn of(received: &ReceivedMessage<'_>) -> Self {
+        Self::at((received.local.ip(), received.remote.ip()))
+    }
+
+    /// `hosts` are the addresses of both ends in IKE_SA_INIT. A later message can have a false source address.
+    pub(crate) fn at(hosts: (IpAddr, IpAddr)) -> Self {
         Self {
-            local: received.local.ip(),
-            remote: received.remote.ip(),
+            local: hosts.0,
+            remote: hosts.1,
             auth: None,
         }
     }

@@ -95,6 +95,7 @@ impl IkeSaCommon {
             channel,
             init,
             mut requests,
+            deadline: _,
         } = due;
         let connection = self.connection.clone();
         let proposed = match (connection.childless, init.childless) {
@@ -512,7 +513,7 @@ impl InitResponded {
         (received, message): (&ReceivedMessage<'_>, &Message),
         mut known: KnownProofs,
     ) -> Phase {
-        match self.authenticate(ctx, received, message, &mut known) {
+        match self.authenticate(sa, ctx, message, &mut known) {
             Ok(accepted) => self.complete(sa, ctx, received, message, accepted),
             Err(Undecided::Needs(work)) => {
                 self.held = sa.hold_for_job(ctx, received, message, (work, known));
@@ -540,7 +541,7 @@ impl InitResponded {
         ctx.counters.count(refusal);
         ctx.jobs.charge_refusal(ctx.now, sa.payer);
         ctx.report_refusal(received, Some(sa.hosts.1), refusal, |ctx| {
-            auth_refusal(ctx, received, message, &failure)
+            auth_refusal(ctx, sa.hosts, message, &failure)
         });
         let error = notify(kind, Vec::new());
         let sent = sa.send_response(ctx, &mut self.channel, received, &[error]);
@@ -555,8 +556,8 @@ impl InitResponded {
     /// what jobs have found out.
     fn authenticate<'a>(
         &self,
+        sa: &IkeSaCommon,
         ctx: &Context<'_>,
-        received: &ReceivedMessage<'_>,
         message: &'a Message,
         known: &mut KnownProofs,
     ) -> Result<AcceptedInitiator<'a>, Undecided> {
@@ -584,10 +585,10 @@ impl InitResponded {
                 };
                 let peer = PeerTraits {
                     auth: Some(auth),
-                    ..PeerTraits::of(received)
+                    ..PeerTraits::at(sa.hosts)
                 };
                 let candidates = candidates(&ctx.config.connections, peer);
-                self.check(ctx, candidates, received.local.ip(), remote_id, &theirs)?
+                self.check(ctx, candidates, sa.hosts.0, remote_id, &theirs)?
             }
         };
         known.peer = Some(Ok(checked.clone()));
@@ -618,7 +619,7 @@ impl InitResponded {
             return Err(AuthFailure::TooManyIkeSas.into());
         }
         // A peer that comes again from its address may authenticate again, and then deletes its old IKE SA.
-        let near = ctx.by_remote.get(&received.remote.ip());
+        let near = ctx.by_remote.get(&sa.hosts.1);
         let elsewhere = |id: &IkeSaId| !near.is_some_and(|near| near.contains(id));
         if connection.unique == Unique::Keep && !initial_contact && others.any(elsewhere) {
             return Err(AuthFailure::AlreadyConnected.into());

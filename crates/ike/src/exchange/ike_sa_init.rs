@@ -17,7 +17,7 @@ use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
-use crate::jobs::{KeyExchangeService, Payer, QueueFull, Work, WorkOutcome};
+use crate::jobs::{KeyExchangeService, PATIENCE, Payer, QueueFull, Work, WorkOutcome};
 use crate::nat::{self, Nat};
 use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
@@ -341,7 +341,7 @@ impl InitSent {
                     .submit(ctx, sa.payer, work, received.datagram.len())
                     .is_ok()
                 {
-                    self.held = Some(Box::new(HeldMessage::new(received, message)));
+                    self.held = Some(Box::new(HeldMessage::new(ctx.now, received, message)));
                 }
                 Phase::InitSent(self)
             }
@@ -474,6 +474,7 @@ impl InitSent {
             channel,
             init,
             requests: self.requests,
+            deadline: ctx.now + PATIENCE,
         };
         sa.send_auth(ctx, due, None)
     }
@@ -558,7 +559,7 @@ impl IkeSa {
         common.trace(ctx, Direction::Received, header, &message.payloads, len);
         common.submit(ctx, payers.0, work, len)?;
         let state = InitReceived {
-            held: HeldMessage::new(received, message),
+            held: HeldMessage::new(ctx.now, received, message),
             choice,
             proven,
             deadline: ctx.now + ctx.config.limits.half_open_timeout,

@@ -96,7 +96,8 @@ impl Established {
         let offers = negotiate::offers_method(&sa.connection.proposals, method)
             || proposals.any(|proposal| proposal.groups.contains(&method));
         let valid = ctx.key_exchange.check(method, &theirs.data).is_ok();
-        (offers && valid && !self.is_ending()).then(|| Work::Answer {
+        let served = !self.is_ending() && self.has_work_left(ctx);
+        (offers && valid && served).then(|| Work::Answer {
             by: KeyExchangeService(ctx.key_exchange.clone()),
             method,
             initiator: theirs.data.clone(),

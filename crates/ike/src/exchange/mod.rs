@@ -38,9 +38,9 @@ use std::time::Duration;
 
 use crate::crash_token;
 use crate::event::{Direction, Event};
-use crate::failure::{DownReason, RequestFault, UnusableResponse};
+use crate::failure::{DownReason, RequestFault, Shortage, UnusableResponse};
 use crate::id::ChildSaId;
-use crate::jobs::{Ticket, WorkOutcome};
+use crate::jobs::{PATIENCE, Ticket, WorkOutcome};
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
@@ -254,14 +254,17 @@ impl Phase {
         }
     }
 
-    /// The peer has sent an authenticated message. It is alive, and perhaps at another address.
+    /// The peer has sent an authenticated message. It is alive, and perhaps at another address. A copy of a message that
+    /// waits says nothing: whoever saw that can send it again, from elsewhere too.
     fn note_heard(
         &mut self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
         received: &ReceivedMessage<'_>,
     ) {
-        if let Self::Established(state) = self {
+        if let Self::Established(state) = self
+            && !state.is_held(received)
+        {
             state.heard(ctx.now);
             state.note_peer_address(sa, ctx, received.local, received.remote);
         }
@@ -432,6 +435,10 @@ impl Phase {
         match self {
             Self::InitReceived(state) if state.deadline <= ctx.now => Self::Closed,
             Self::InitResponded(state) if state.deadline <= ctx.now => Self::Closed,
+            Self::AuthDue(state) if state.deadline <= ctx.now => {
+                let reason = DownReason::Resources(Shortage::Signature);
+                Self::AuthDue(state).close(sa, ctx, reason)
+            }
             Self::Gone(state) if state.until <= ctx.now => Self::Closed,
             Self::Rekeyed(state) if state.delete_at <= ctx.now && !sa.window.is_busy() => {
                 Self::Rekeyed(state).end(sa, ctx, Ending::delete(DownReason::Rekeyed))
@@ -454,22 +461,32 @@ impl Established {
         received: &ReceivedMessage<'_>,
         message: &Message,
     ) -> Phase {
-        match &self.held {
-            Some(held) if held.is_copy(received) => return Phase::Established(self),
-            Some(_) => {}
-            None => {
-                if let Some(work) = self.key_exchange_work(sa, ctx, message) {
-                    if sa
-                        .submit(ctx, sa.payer, work, received.datagram.len())
-                        .is_ok()
-                    {
-                        self.held = Some(Box::new(HeldMessage::new(received, message)));
-                    }
-                    return Phase::Established(self);
-                }
+        if self.is_held(received) {
+            let late = |held: &HeldMessage| ctx.now >= held.since + PATIENCE;
+            if !self.held.as_deref().is_some_and(late) {
+                return Phase::Established(self);
+            }
+            // Its job is lost, so that it is taken anew.
+            self.held = None;
+            if let Some(ticket) = sa.job.take() {
+                ctx.jobs.cancel(ticket);
             }
         }
+        if self.held.is_none()
+            && let Some(work) = self.key_exchange_work(sa, ctx, message)
+        {
+            if sa.submit(ctx, sa.payer, work, received.len).is_ok() {
+                self.held = Some(Box::new(HeldMessage::new(ctx.now, received, message)));
+            }
+            return Phase::Established(self);
+        }
         self.decide(sa, ctx, received, message)
+    }
+
+    /// Says whether the message waits already.
+    fn is_held(&self, received: &ReceivedMessage<'_>) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.is_copy(received))
     }
 
     fn decide(

@@ -31,7 +31,16 @@ impl Established {
             ));
         }
         let pairs = theirs.ts_i.len().saturating_mul(theirs.ts_r.len());
-        let rate = limits.child_requests_per_second;
+        self.charge_work(ctx, pairs)
+    }
+
+    /// Charges the peer for a request with this many pairs of selectors, or refuses it.
+    pub(super) fn charge_work(
+        &self,
+        ctx: &mut Context<'_>,
+        pairs: usize,
+    ) -> Result<(), ErrorReply> {
+        let rate = ctx.config.limits.child_requests_per_second;
         match ctx.claims.shares.charge(ctx.now, &self.peer, pairs, rate) {
             true => Ok(()),
             false => Err(ErrorReply::new(
@@ -39,6 +48,12 @@ impl Established {
                 NotifyType::TEMPORARY_FAILURE,
             )),
         }
+    }
+
+    /// Says whether the peer has a share of work left, before there is a job for its request.
+    pub(super) fn has_work_left(&self, ctx: &Context<'_>) -> bool {
+        let rate = ctx.config.limits.child_requests_per_second;
+        ctx.claims.shares.has_left(ctx.now, &self.peer, rate)
     }
 
     /// Refuses selectors that are more than the peer's share. Those of the child SA that is rekeyed count no more.

@@ -110,7 +110,7 @@ fn offers<'a>(named: impl Iterator<Item = (&'a str, Vec<Proposal>)>) -> String {
 /// An IKE_AUTH request of a peer that is not authenticated, or not let in.
 pub(super) fn auth_refusal(
     ctx: &Context<'_>,
-    received: &ReceivedMessage<'_>,
+    hosts: (IpAddr, IpAddr),
     message: &Message,
     failure: &AuthFailure,
 ) -> RefusalDetails {
@@ -118,7 +118,7 @@ pub(super) fn auth_refusal(
         let id = message.payloads.iter().find_map(of)?;
         Some(Identity::from_payload(id).map_or_else(|error| error.to_string(), |id| id.to_string()))
     };
-    let here = candidates(&ctx.config.connections, PeerTraits::of(received));
+    let here = candidates(&ctx.config.connections, PeerTraits::at(hosts));
     RefusalDetails {
         local_id: id(|payload| match payload {
             Payload::IdR(id) => Some(id),

@@ -83,7 +83,8 @@ impl Established {
         self.queue(ctx, Task::DeleteChild(old, DownReason::Rekeyed));
     }
 
-    /// The peer does not have the SA that we wanted to rekey (RFC 7296 §2.25.1). A new one takes its place.
+    /// The peer does not have the SA that we wanted to rekey (RFC 7296 §2.25.1). A new one takes its place, unless the old
+    /// one is to end.
     pub(super) fn rekeyed_child_not_found(
         &mut self,
         sa: &IkeSaCommon,
@@ -93,6 +94,9 @@ impl Established {
         let Some(old) = pending.rekeys.filter(|old| self.child(*old).is_some()) else {
             return;
         };
+        if self.is_child_ending(old) {
+            return self.remove_child(sa, ctx, old, DownReason::Terminated);
+        }
         self.remove_child(sa, ctx, old, DownReason::PeerDeleted);
         self.queue(ctx, Task::CreateChild(pending.config().clone().into()));
     }

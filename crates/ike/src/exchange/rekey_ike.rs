@@ -217,6 +217,7 @@ impl Established {
             return Err(ErrorReply::temporary_failure());
         }
         let theirs = RekeyIkePayloads::find(message).ok_or_else(ErrorReply::invalid_syntax)?;
+        self.charge_work(ctx, 0)?;
         let own = &sa.connection.proposals;
         let sent = theirs.key_exchange.method;
         let mut chosen = negotiate::choose_ike(own, theirs.proposals, sent, IKE_SPI_LEN)

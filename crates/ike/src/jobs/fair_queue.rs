@@ -12,7 +12,7 @@ use crate::source_network::SourceNetwork;
 /// A network pays work off in this many times the time that it took: it has a tenth of one processor to itself.
 const PAY_OFF: u32 = 10;
 /// A network is over its budget when it has this much left to pay off: two seconds' share of work in a row.
-const BUDGET: Duration = Duration::from_secs(2);
+pub(super) const BUDGET: Duration = Duration::from_secs(2);
 /// A network that has gone on for long is forgiven what exceeds this.
 const DEBT_MAX: Duration = Duration::from_secs(30);
 /// The time that a piece of work is taken to need until it is done.
@@ -110,6 +110,11 @@ impl<T> FairQueue<T> {
     fn bytes_of(&self, network: SourceNetwork) -> usize {
         let account = self.accounts.get(&network);
         account.map_or(0, |account| account.bytes)
+    }
+
+    /// The time at which the network whose turn it is has paid off.
+    pub(super) fn first_paid_off(&self) -> Option<Instant> {
+        self.turns.first().map(|(paid_off, _, _)| *paid_off)
     }
 
     /// Takes the work whose turn it is.

@@ -3,8 +3,8 @@
 //! A message that needs a job is held. When the job is done, the message is decided on anew, with the outcome at hand.
 //! The SA may have ended meanwhile, and the configuration may have changed: then the outcome is dropped.
 //!
-//! Work for peers that have proved who they are, or that we call, goes first. All other work waits in turns by
-//! network, so that no sender keeps another one waiting for long.
+//! Work for peers that have proved who they are, or that we call, goes first, as long as they keep within their
+//! budgets. All other work waits in turns by network, so that no sender keeps another one waiting for long.
 
 mod fair_queue;
 mod proof_check;
@@ -33,6 +33,9 @@ pub(crate) use signing::{SignedAuth, Signing};
 const LOADED: usize = 16;
 /// The cost of a refusal beside its jobs: two messages, and the report.
 const REFUSAL_COST: Duration = Duration::from_micros(100);
+
+/// The time after which a job counts as lost. By then a peer has forgotten its half-open SA, or repeated its message.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The party that a job is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,14 +184,15 @@ impl Jobs {
         ticket.generation == self.generation
     }
 
-    /// Queues work for an IKE SA whose message has `bytes`. Returns the SA of a job that was dropped for it, if any.
+    /// Queues work for an IKE SA whose message has `bytes`. Returns the SAs of jobs that were dropped for it too: some may
+    /// have been dropped in vain.
     pub(crate) fn submit(
         &mut self,
         now: Instant,
         ike_sa: IkeSaId,
         payer: Payer,
         (work, bytes): (Work, usize),
-    ) -> Result<(Ticket, Vec<(IkeSaId, Ticket)>), QueueFull> {
+    ) -> (Result<Ticket, QueueFull>, Vec<(IkeSaId, Ticket)>) {
         self.last_id += 1;
         let ticket = Ticket {
             id: self.last_id,
@@ -201,21 +205,28 @@ impl Jobs {
             work,
         };
         let mut dropped = Vec::new();
-        match payer {
-            Payer::Proven(network) => self.proven.push(now, network, job, bytes)?,
+        let pushed = match payer {
+            Payer::Proven(network) => self.proven.push(now, network, job, bytes),
             Payer::Unproven(network) => {
                 // Work of the network that has most gives way.
                 while let Some(job) = self.unproven.make_room(network, bytes) {
                     dropped.push((job.ike_sa, job.ticket));
                 }
-                self.unproven.push(now, network, job, bytes)?;
+                self.unproven.push(now, network, job, bytes)
             }
-        }
-        Ok((ticket, dropped))
+        };
+        (pushed.map(|()| ticket), dropped)
     }
 
     pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
-        self.proven.pop(now).or_else(|| self.unproven.pop(now))
+        // Proven peers over their budgets take turns with all others.
+        let proven = self.proven.first_paid_off();
+        let unproven = self.unproven.first_paid_off();
+        let is_over = proven.is_some_and(|at| at > now + fair_queue::BUDGET);
+        match is_over && unproven.is_some() && unproven < proven {
+            true => self.unproven.pop(now),
+            false => self.proven.pop(now).or_else(|| self.unproven.pop(now)),
+        }
     }
 
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
@@ -313,12 +324,11 @@ mod tests {
         }
 
         fn add(&mut self, ike_sa: u64, payer: Payer) -> Ticket {
-            let submitted = self
-                .jobs
-                .submit(self.now, IkeSaId(ike_sa), payer, (work(), 100));
-            let (ticket, dropped) = submitted.unwrap();
+            let (ticket, dropped) =
+                self.jobs
+                    .submit(self.now, IkeSaId(ike_sa), payer, (work(), 100));
             assert!(dropped.is_empty());
-            ticket
+            ticket.unwrap()
         }
 
         /// Runs the next job, which takes `cost`.
@@ -374,6 +384,24 @@ mod tests {
         let mut order = queue.order(5, MILLISECOND);
         assert_eq!(order.pop(), Some(1));
         assert_eq!(order, [2, 3, 2, 2], "in turns");
+    }
+
+    #[test]
+    fn a_proven_peer_over_its_budget_keeps_nobody_waiting() {
+        let mut queue = Queue::new();
+        let greedy = Payer::proven(address("192.0.2.1"));
+        for _ in 0..1000 {
+            queue.add(1, greedy);
+        }
+        // Its budget is 200 ms.
+        assert_eq!(queue.order(250, MILLISECOND), [1; 250]);
+        for _ in 0..3 {
+            queue.add(2, stranger("198.51.100.1"));
+        }
+        queue.add(3, Payer::proven(address("192.0.2.2")));
+        let order = queue.order(5, MILLISECOND);
+        assert_eq!(order, [3, 2, 2, 2, 1]);
+        assert_eq!(queue.order(1000, MILLISECOND).len(), 749, "it goes on");
     }
 
     #[test]
@@ -471,6 +499,23 @@ mod tests {
         assert_eq!(queue.len(), 0);
         assert_eq!(queue.make_room(heavy[0], 60_000), None);
         queue.push(now, heavy[0], 1, 60_000).unwrap();
+    }
+
+    #[test]
+    fn work_that_has_given_way_in_vain_is_told_of() {
+        let mut jobs = Jobs::default();
+        let now = Instant::now();
+        let mut add = |payer, bytes| jobs.submit(now, IkeSaId(1), payer, (work(), bytes));
+        for site in 0..7 {
+            add(stranger(&format!("10.0.{site}.1")), 915_000).0.unwrap();
+        }
+        let (heavy, other) = (stranger("192.0.2.1"), stranger("198.51.100.1"));
+        add(heavy, 999_990).0.unwrap();
+        let last = add(heavy, 20).0.unwrap();
+        add(other, 900_000).0.unwrap();
+        let (refused, dropped) = add(other, 100_000);
+        assert_eq!(refused, Err(QueueFull));
+        assert_eq!(dropped, [(IkeSaId(1), last)]);
     }
 
     #[test]

@@ -140,13 +140,14 @@ impl Established {
         pending || self.children.iter().any(current) || self.tasks.iter().any(queued)
     }
 
-    /// Drops the requests to establish a child. An SA of an exchange that is under way is deleted when it is made.
+    /// Drops the requests to establish a child. An SA of an exchange that is under way is deleted when it is made. If it
+    /// is that of a rekey, it ends with the old one.
     pub(crate) fn withdraw_child(&mut self, child: &str) {
         self.tasks.retain(
             |queued| !matches!(&queued.task, Task::CreateChild(c) if c.config.name == child),
         );
         if let Some(PendingExchange::CreateChild(pending)) = &mut self.exchange {
-            pending.withdrawn |= pending.rekeys.is_none() && pending.config().name == child;
+            pending.withdrawn |= pending.config().name == child;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Messages that are not decided on yet.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use crate::auth::StatusSource;
 use crate::failure::AuthFailure;
@@ -12,18 +13,22 @@ use crate::wire::{Header, Message};
 /// nobody gives up.
 #[derive(Debug)]
 pub(crate) struct HeldMessage {
+    pub(crate) since: Instant,
     header: Header,
     datagram: Vec<u8>,
+    len: usize,
     local: SocketAddr,
     remote: SocketAddr,
     pub(crate) message: Message,
 }
 
 impl HeldMessage {
-    pub(crate) fn new(received: &ReceivedMessage<'_>, message: &Message) -> Self {
+    pub(crate) fn new(now: Instant, received: &ReceivedMessage<'_>, message: &Message) -> Self {
         Self {
+            since: now,
             header: received.header,
             datagram: received.datagram.to_vec(),
+            len: received.len,
             local: received.local,
             remote: received.remote,
             message: message.clone(),
@@ -36,15 +41,16 @@ impl HeldMessage {
         place(&self.header) == place(&received.header)
     }
 
-    /// The length of the datagram.
+    /// The bytes of the message.
     pub(crate) fn len(&self) -> usize {
-        self.datagram.len()
+        self.len
     }
 
     pub(crate) fn received(&self) -> ReceivedMessage<'_> {
         ReceivedMessage {
             header: self.header,
             datagram: &self.datagram,
+            len: self.len,
             local: self.local,
             remote: self.remote,
         }

@@ -128,16 +128,13 @@ impl IkeSa {
         let own = match &self.phase {
             Phase::InitReceived(state) => Some(state.deadline),
             Phase::InitResponded(state) => Some(state.deadline),
+            Phase::AuthDue(state) => Some(state.deadline),
             Phase::Established(_) if sa.suspended => None,
             Phase::Established(state) => state.next_timeout(&sa.connection, &sa.window),
             Phase::Rekeyed(_) if sa.window.is_busy() => None,
             Phase::Rekeyed(state) => Some(state.delete_at),
             Phase::Gone(state) => Some(state.until),
-            Phase::InitSent(_)
-            | Phase::AuthDue(_)
-            | Phase::AuthSent(_)
-            | Phase::Closing(_)
-            | Phase::Closed => None,
+            Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closing(_) | Phase::Closed => None,
         };
         let kept = sa.nat.local && self.established().is_some() && !config.nat_keepalive.is_zero();
         let keepalive = deadline(sa.last_sent, config.nat_keepalive).filter(|_| kept);

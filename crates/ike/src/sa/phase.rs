@@ -136,6 +136,8 @@ pub(crate) struct AuthDue {
     pub(crate) channel: ProtectedChannel,
     pub(crate) init: InitTranscript,
     pub(crate) requests: Vec<ChildRequest>,
+    /// Nothing is sent again meanwhile, so that nothing else ends the wait.
+    pub(crate) deadline: Instant,
 }
 
 /// The initiator's phase in which our proof is sent, with the proposal of our first child SA or without it.

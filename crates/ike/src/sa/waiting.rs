@@ -20,13 +20,11 @@ impl IkeSaCommon {
         work: Work,
         bytes: usize,
     ) -> Result<(), QueueFull> {
-        let submitted = ctx.jobs.submit(ctx.now, self.id, payer, (work, bytes));
-        let (ticket, dropped) =
-            submitted.inspect_err(|_| ctx.counters.count(Refusal::JobQueueFull))?;
+        let (ticket, dropped) = ctx.jobs.submit(ctx.now, self.id, payer, (work, bytes));
         let effects = dropped.into_iter();
         ctx.effects
             .extend(effects.map(|(ike_sa, ticket)| Effect::JobDropped { ike_sa, ticket }));
-        self.job = Some(ticket);
+        self.job = Some(ticket.inspect_err(|_| ctx.counters.count(Refusal::JobQueueFull))?);
         Ok(())
     }
 
@@ -43,7 +41,7 @@ impl IkeSaCommon {
         }
         ctx.effects.push(Effect::HoldAuth { ike_sa: self.id });
         Box::new(HeldProof {
-            held: HeldMessage::new(received, message),
+            held: HeldMessage::new(ctx.now, received, message),
             sources: sources.to_vec(),
             known,
             generation: ctx.jobs.generation(),
@@ -63,10 +61,9 @@ impl IkeSaCommon {
             Work::Sign(_) => Payer::proven(self.hosts.1),
             _ => self.payer,
         };
-        self.submit(ctx, payer, work, received.datagram.len())
-            .ok()?;
+        self.submit(ctx, payer, work, received.len).ok()?;
         Some(Box::new(HeldProof {
-            held: HeldMessage::new(received, message),
+            held: HeldMessage::new(ctx.now, received, message),
             sources: Vec::new(),
             known,
             generation: ctx.jobs.generation(),

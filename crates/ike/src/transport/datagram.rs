@@ -18,6 +18,8 @@ pub(crate) struct ReceivedMessage<'a> {
     pub(crate) header: Header,
     /// The message without the non-ESP marker.
     pub(crate) datagram: &'a [u8],
+    /// The bytes of the message. One in fragments has more than its datagram, which is the first of them.
+    pub(crate) len: usize,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }

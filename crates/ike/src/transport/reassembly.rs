@@ -78,6 +78,7 @@ impl ReassembledMessage {
         ReceivedMessage {
             header: self.head.header,
             datagram: &self.head.datagram,
+            len: self.len(),
             ..*last
         }
     }

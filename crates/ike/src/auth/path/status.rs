@@ -282,20 +282,21 @@ impl<'a> Search<'a> {
         store.status_by_crls(&subject, &certificate.issuer, &keys, self.now.as_secs())
     }
 
-    /// Accepts a certificate of unknown status, if the policy allows it.
+    /// Accepts a certificate of unknown status, if the policy allows it. No policy does once a revocation was forgotten.
     pub(super) fn accept_unknown(
         &self,
         certificate: &Parsed,
         why: String,
     ) -> Result<(), PeerAuthError> {
-        let refused = match self.revocation.policy {
-            RevocationPolicy::Strict => true,
-            RevocationPolicy::IfUri => {
-                certificate.extensions.points.has_uri()
-                    || self.revocation.store.expects(&certificate.issuer)
-            }
-            RevocationPolicy::Relaxed => self.revocation.store.has_forgotten(),
-        };
+        let store = self.revocation.store;
+        let refused = store.has_forgotten()
+            || match self.revocation.policy {
+                RevocationPolicy::Strict => true,
+                RevocationPolicy::IfUri => {
+                    certificate.extensions.points.has_uri() || store.expects(&certificate.issuer)
+                }
+                RevocationPolicy::Relaxed => false,
+            };
         let subject = certificate.subject.to_string();
         match refused {
             true => Err(PeerAuthError::UnknownStatus { subject, why }),

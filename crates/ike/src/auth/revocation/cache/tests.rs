@@ -186,8 +186,14 @@ fn a_revocation_that_is_forgotten_opens_nothing() {
             .iter()
             .all(|kept| kept.content.entries() == 0)
     );
-    let why = world.relaxed().unwrap_err();
-    assert!(why.contains("there is no CRL"), "{why}");
+    for policy in [
+        RevocationPolicy::Relaxed,
+        RevocationPolicy::IfUri,
+        RevocationPolicy::Strict,
+    ] {
+        let why = world.verdict(policy).unwrap_err();
+        assert!(why.contains("there is no CRL"), "{policy:?}: {why}");
+    }
     let mut roomy = World::crls();
     roomy.fetch(1, "lists");
     assert!(roomy.relaxed().is_err());

@@ -1,0 +1,49 @@
+//! Connections that the configuration loses while peers of theirs, or of others, are on their way.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::script::{Script, error_of};
+use common::*;
+use esplanade_ike::config::AddressMatch;
+use esplanade_ike::wire::ExchangeType;
+
+/// The gateway takes the first connection for its own in IKE_SA_INIT, and the peer means the second.
+#[test]
+fn a_peer_of_another_connection_goes_on() {
+    let (mut side, now) = b_with(|config| {
+        change_connection(config, |connection| {
+            connection.remote_addrs = vec![AddressMatch::Any];
+        });
+        let mut other = (*config.connections[0]).clone();
+        other.name = "other".to_owned();
+        other.remote.id = id("other.example");
+        config.connections.insert(0, Arc::new(other));
+    });
+    let mut script = Script::new();
+    let payloads = script.init_payloads();
+    script.init(&mut side, now, payloads).unwrap();
+    side.endpoint.withdraw(now, "other", None);
+    let payloads = script.auth_payloads(b"a shared secret");
+    let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(error_of(&answer.expect("a response")), None);
+    assert!(side.endpoint.is_established("site", None));
+}
+/// The peer has replaced its child SA, and keeps the old one as long as it likes.
+#[test]
+fn a_replaced_child_sa_ends_with_its_child() {
+    let (mut side, now) = b_with(|_| {});
+    let mut script = Script::established(&mut side, now);
+    let rekey = Script::rekey_child_payloads();
+    let answer = script.exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &rekey);
+    assert_eq!(error_of(&answer.expect("a response")), None);
+    assert_eq!(side.endpoint.status()[0].children.len(), 2);
+    side.endpoint.withdraw(now, "site", Some("net"));
+    for _ in 0..3 {
+        for sent in Script::take(&mut side) {
+            script.answer(&mut side, now, &sent, &[]);
+        }
+    }
+    assert!(side.endpoint.status()[0].children.is_empty());
+}
