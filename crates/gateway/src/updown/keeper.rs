@@ -50,7 +50,7 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
         }
     }
     // A runner ends well when the gateway has closed the socket.
-    helper_process::keep(PAUSE, || run(&socket, &scripts));
+    helper_process::keep(&socket, PAUSE, || run(&socket, &scripts));
     Ok(())
 }
 
