@@ -185,6 +185,68 @@ fn jobs_that_never_end_leave_nothing_behind() {
     assert!(established > 3, "{established}");
 }
 
+/// Runs all jobs but one, which fails: that of the number `failing`.
+fn run_with_failure(pair: &mut Pair, time: Duration, failing: usize) {
+    let (until, mut number) = (pair.now + time, 0);
+    while pair.now < until {
+        pair.run(SECOND / 100);
+        for side in [&mut pair.a, &mut pair.b] {
+            while let Some(job) = side.endpoint.poll_job(pair.now) {
+                let failed = job.failed();
+                let done = match number == failing {
+                    true => failed,
+                    false => job.run(),
+                };
+                number += 1;
+                side.endpoint.job_done(pair.now, done, Duration::ZERO);
+            }
+        }
+        pair.flush();
+    }
+    assert!(number > failing, "{number}");
+}
+
+/// A job that fails refuses the exchange that waits for it, and the next try works.
+#[test]
+fn jobs_that_fail_refuse_what_waits_for_them() {
+    let failures = |side: &Side| {
+        let texts = side.events.iter().filter_map(|event| match event {
+            Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>()
+    };
+    for failing in 0..4 {
+        let mut pair = pair(1, Conditions::PERFECT);
+        pair.initiate();
+        run_with_failure(&mut pair, SECOND / 2, failing);
+        let failed = failures(&pair.a);
+        match failing {
+            // Nobody has authenticated what the peer says here: we go on waiting for the right one.
+            0 | 1 => assert!(failed.is_empty(), "{failed:?}"),
+            2 => assert!(failed[0].contains("signing failed"), "{failed:?}"),
+            _ => {
+                assert!(failed[0].contains("AUTHENTICATION_FAILED"), "{failed:?}");
+                assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+            }
+        }
+        assert_eq!(
+            pair.b.endpoint.half_open(),
+            usize::from((1..3).contains(&failing))
+        );
+        run_with_failure(&mut pair, 90 * SECOND, 0);
+        pair.assert_agreed(1, 1);
+        // The key exchange of a new child SA: its answer, and what follows.
+        for failing in 0..2 {
+            let child = pair.a.endpoint.rekey(pair.now, "site", Some("net"));
+            child.unwrap();
+            run_with_failure(&mut pair, 90 * SECOND, failing);
+            pair.assert_agreed(1, 1);
+        }
+        pair.assert_clean_end();
+    }
+}
+
 #[test]
 fn a_reload_during_a_job_counts() {
     let strangers = Arc::new(Authorities::new(&load(file!("other-root.pem"))).unwrap());

@@ -37,9 +37,7 @@ impl TokenSigner {
         write_line(&mut keeper, &list)?;
         let answered = Arc::new(Notify::new());
         let (reader, notify) = (keeper.try_clone()?, answered.clone());
-        std::thread::Builder::new()
-            .name("tokens".to_owned())
-            .spawn(move || read_replies(reader, &notify))?;
+        confine::start_writing("tokens".to_owned(), move || read_replies(reader, &notify))?;
         Ok(Self {
             keeper: Some(keeper),
             modules: list.modules,
@@ -102,9 +100,6 @@ impl TokenSigner {
 
 /// Takes replies off the socket until the keeper ends.
 fn read_replies(socket: UnixStream, answered: &Notify) {
-    if let Err(error) = confine::writing() {
-        tracing::error!("the thread that reads from the keeper keeps its rights: {error}");
-    }
     let mut lines = WipedLines::new(socket);
     while let Ok(Some(TokenReply { id, outcome })) = lines.next() {
         desk().settle(id, outcome);
