@@ -126,7 +126,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
     let mut loaded = load(&options.config)?;
     let tokens = TokenSigner::start(&loaded.gateway.modules)
         .map_err(|error| Failure::runtime(format!("cannot start the keeper of tokens: {error}")));
-    let mut tokens = tokens?;
+    let tokens = tokens?;
     if tokens.read_certificates(&loaded) {
         loaded = load(&options.config)?;
     }

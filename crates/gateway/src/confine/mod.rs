@@ -99,6 +99,14 @@ fn writing() -> io::Result<()> {
     keep(CapabilitySet::empty())
 }
 
+/// Confines the calling thread, which reads files. It can open those that the thread can which has started it.
+fn reading() -> io::Result<()> {
+    match LEVEL.load(Ordering::Relaxed) {
+        UNCONFINED => Ok(()),
+        _ => keep(CapabilitySet::empty()),
+    }
+}
+
 /// Starts a thread that only writes to open descriptors, confined as by [`writing`].
 pub fn start_writing(
     name: String,
@@ -113,6 +121,14 @@ pub fn start_working(
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     start(name, working, work)
+}
+
+/// Starts a thread that reads what the configuration names, confined as by [`reading`].
+pub fn start_reading(
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(name, reading, work)
 }
 
 /// Starts a thread. It is confined when this returns: soon the process may not do that any more.
