@@ -40,11 +40,14 @@ pub fn start(command: &str) -> io::Result<(UnixStream, Child)> {
 
 /// Starts this program with a hidden command, at the other end of a socket.
 pub fn start_at(command: &str, socket: impl Into<OwnedFd>) -> io::Result<Child> {
-    Command::new("/proc/self/exe")
-        .arg(command)
-        .stdin(socket.into())
-        .process_group(0)
-        .spawn()
+    program(command).stdin(socket.into()).spawn()
+}
+
+/// This program with a hidden command, in a process group of its own.
+pub fn program(command: &str) -> Command {
+    let mut program = Command::new("/proc/self/exe");
+    program.arg(command).process_group(0);
+    program
 }
 
 /// Runs a process, and runs it again when it has ended, until one ends well or the gateway has closed its end of `socket`.
@@ -110,7 +113,8 @@ pub fn read_until_end(mut read: impl FnMut() -> io::Result<usize>) -> io::Result
     }
 }
 
-fn next_pause(pause: Duration) -> Duration {
+/// Twice a pause, and a minute at most.
+pub fn next_pause(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
 }
 
