@@ -106,14 +106,9 @@ impl AceEngine {
             }),
             ..AceShared::default()
         });
-        let thread = std::thread::Builder::new().name("ace".to_owned()).spawn({
+        let thread = confine::start_writing("ace".to_owned(), {
             let shared = Arc::clone(&shared);
             move || {
-                if let Err(error) = confine::writing() {
-                    tracing::error!("cannot give up rights: {error}");
-                    shared.queue.stop();
-                    return;
-                }
                 let drives = AssertUnwindSafe(|| shared.drive(&library, fabrics));
                 if catch_unwind(drives).is_err() {
                     tracing::error!(

@@ -84,13 +84,7 @@ impl LineOutput {
             observer,
             state: Arc::clone(&state),
         };
-        thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                // The thread works without confinement too, so an error does not matter.
-                let _ = confine::writing();
-                writer.run(&lines);
-            })?;
+        confine::start_writing(name.to_owned(), move || writer.run(&lines))?;
         Ok(Self { queue, state })
     }
 

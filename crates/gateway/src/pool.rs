@@ -35,13 +35,7 @@ impl EnginePool {
         for index in 0..threads {
             let queue = Arc::clone(&pool.queue);
             let name = format!("engine-{index}");
-            let helper = std::thread::Builder::new().name(name).spawn(move || {
-                if let Err(error) = confine::writing() {
-                    tracing::error!("cannot give up rights: {error}");
-                    return;
-                }
-                help(&queue, delay);
-            })?;
+            let helper = confine::start_writing(name, move || help(&queue, delay))?;
             pool.threads.push(helper);
         }
         Ok(pool)

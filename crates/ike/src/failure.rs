@@ -174,6 +174,9 @@ pub enum AuthFailure {
     NotPsk(AuthMethod),
     #[error("the pre-shared keys differ")]
     PskMismatch,
+    /// The check has ended without a result, by a fault of this program.
+    #[error("its proof could not be checked: the log says why")]
+    NotChecked,
     #[error("not tried, as many other connections with pre-shared keys were")]
     TooManyPsks,
     #[error(transparent)]

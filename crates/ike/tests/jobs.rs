@@ -186,6 +186,68 @@ fn jobs_that_never_end_leave_nothing_behind() {
     assert!(established > 3, "{established}");
 }
 
+/// Runs all jobs but one, which fails: that of the number `failing`.
+fn run_with_failure(pair: &mut Pair, time: Duration, failing: usize) {
+    let (until, mut number) = (pair.now + time, 0);
+    while pair.now < until {
+        pair.run(SECOND / 100);
+        for side in [&mut pair.a, &mut pair.b] {
+            while let Some(job) = side.endpoint.poll_job(pair.now) {
+                let failed = job.failed();
+                let done = match number == failing {
+                    true => failed,
+                    false => job.run(),
+                };
+                number += 1;
+                side.endpoint.job_done(pair.now, done, Duration::ZERO);
+            }
+        }
+        pair.flush();
+    }
+    assert!(number > failing, "{number}");
+}
+
+/// A job that fails refuses the exchange that waits for it, and the next try works.
+#[test]
+fn jobs_that_fail_refuse_what_waits_for_them() {
+    let failures = |side: &Side| {
+        let texts = side.events.iter().filter_map(|event| match event {
+            Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>()
+    };
+    for failing in 0..4 {
+        let mut pair = pair(1, Conditions::PERFECT);
+        pair.initiate();
+        run_with_failure(&mut pair, SECOND / 2, failing);
+        let failed = failures(&pair.a);
+        match failing {
+            // Nobody has authenticated what the peer says here: we go on waiting for the right one.
+            0 | 1 => assert!(failed.is_empty(), "{failed:?}"),
+            2 => assert!(failed[0].contains("signing failed"), "{failed:?}"),
+            _ => {
+                assert!(failed[0].contains("AUTHENTICATION_FAILED"), "{failed:?}");
+                assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+            }
+        }
+        assert_eq!(
+            pair.b.endpoint.half_open(),
+            usize::from((1..3).contains(&failing))
+        );
+        run_with_failure(&mut pair, 90 * SECOND, 0);
+        pair.assert_agreed(1, 1);
+        // The key exchange of a new child SA: its answer, and what follows.
+        for failing in 0..2 {
+            let child = pair.a.endpoint.rekey(pair.now, "site", Some("net"));
+            child.unwrap();
+            run_with_failure(&mut pair, 90 * SECOND, failing);
+            pair.assert_agreed(1, 1);
+        }
+        pair.assert_clean_end();
+    }
+}
+
 #[test]
 fn a_reload_during_a_job_counts() {
     let strangers = Arc::new(Authorities::new(&load(file!("other-root.pem"))).unwrap());
@@ -265,47 +327,41 @@ fn begin(side: &mut Side, now: Instant, script: &mut Script) {
     script.take_init(response);
 }
 
-#[test]
-fn without_a_connection_for_signatures_no_certificate_is_parsed() {
+/// Sends IKE_AUTH with a certificate and what `change` makes of the proof. The answer comes without a job.
+fn prove_at_once(certificate: Vec<u8>, change: impl Fn(&mut Payload)) -> Option<NotifyType> {
     let (mut b, now) = psk_gateway(|_| {});
     let mut script = Script::new();
     begin(&mut b, now, &mut script);
     let mut payloads = script.auth_payloads(b"a shared secret");
-    // Only jobs parse certificates. There is none for a proof that no connection takes.
     let certificate = Cert {
         encoding: CertEncoding::X509_SIGNATURE,
-        data: load(file!("moon-ecdsa256.pem"))[0].der().to_vec(),
+        data: certificate,
     };
     payloads.insert(1, Payload::Cert(certificate));
-    for payload in &mut payloads {
+    payloads.iter_mut().for_each(change);
+    let answer = script.exchange(&mut b, now, ExchangeType::IKE_AUTH, &payloads);
+    assert!(b.endpoint.poll_job(now).is_none());
+    error_of(&answer.expect("at once"))
+}
+
+#[test]
+fn without_a_connection_for_signatures_no_certificate_is_parsed() {
+    // Only jobs parse certificates. There is none for a proof that no connection takes.
+    let certificate = load(file!("moon-ecdsa256.pem"))[0].der().to_vec();
+    let error = prove_at_once(certificate, |payload| {
         if payload.kind() == PayloadType::AUTH {
             *payload = Payload::Auth(Auth {
                 method: AuthMethod::ECDSA_SHA2_256_P256,
                 data: vec![1; 64],
             });
         }
-    }
-    let answer = script.exchange(&mut b, now, ExchangeType::IKE_AUTH, &payloads);
-    let error = answer.as_ref().and_then(error_of);
-    assert_eq!(error, Some(NotifyType::AUTHENTICATION_FAILED), "at once");
-    assert!(b.endpoint.poll_job(now).is_none());
+    });
+    assert_eq!(error, Some(NotifyType::AUTHENTICATION_FAILED));
 }
 
 #[test]
 fn certificates_beside_a_pre_shared_key_are_not_parsed() {
-    let (mut b, now) = psk_gateway(|_| {});
-    let mut script = Script::new();
-    begin(&mut b, now, &mut script);
-    let mut payloads = script.auth_payloads(b"a shared secret");
-    let certificate = Cert {
-        encoding: CertEncoding::X509_SIGNATURE,
-        data: vec![0x30; 1000],
-    };
-    payloads.insert(1, Payload::Cert(certificate));
-    let answer = script.exchange(&mut b, now, ExchangeType::IKE_AUTH, &payloads);
-    assert_eq!(answer.as_ref().and_then(error_of), None);
-    assert!(answer.is_some(), "at once");
-    assert!(b.endpoint.poll_job(now).is_none());
+    assert_eq!(prove_at_once(vec![0x30; 1000], |_| {}), None);
 }
 
 #[test]

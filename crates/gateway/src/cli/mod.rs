@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::fetch;
 use crate::io::signals::ignore_meaningless;
 use crate::tokens::{TokenSigner, keeper, module};
-use crate::{confine, daemon, demo, log, updown};
+use crate::{confine, daemon, demo, helper_process, log, updown};
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
@@ -103,8 +103,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 /// Lets this process serve the gateway that has started it. The socket is the standard input.
 fn serve(who: &str, serve: fn(OwnedFd) -> std::io::Result<()>) -> Result<(), Failure> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    let served = socket.and_then(serve);
-    served.map_err(|error| Failure::runtime(format!("{who}: {error}")))
+    match socket.and_then(serve) {
+        // The gateway has ended before it has read what was for it.
+        Err(error) if helper_process::is_end(&error) => Ok(()),
+        served => served.map_err(|error| Failure::runtime(format!("{who}: {error}"))),
+    }
 }
 
 fn run(options: RunOptions) -> Result<(), Failure> {
@@ -123,7 +126,7 @@ fn run(options: RunOptions) -> Result<(), Failure> {
     let mut loaded = load(&options.config)?;
     let tokens = TokenSigner::start(&loaded.gateway.modules)
         .map_err(|error| Failure::runtime(format!("cannot start the keeper of tokens: {error}")));
-    let mut tokens = tokens?;
+    let tokens = tokens?;
     if tokens.read_certificates(&loaded) {
         loaded = load(&options.config)?;
     }

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
@@ -82,7 +83,7 @@ pub fn settle(config: &GatewayConfig) {
 }
 
 /// Confines the calling thread, which processes packets.
-pub fn working() -> io::Result<()> {
+fn working() -> io::Result<()> {
     if LEVEL.load(Ordering::Relaxed) == WHOLE {
         restrict(FileRules::few)?;
     }
@@ -90,7 +91,7 @@ pub fn working() -> io::Result<()> {
 }
 
 /// Confines the calling thread, which only writes to open descriptors.
-pub fn writing() -> io::Result<()> {
+fn writing() -> io::Result<()> {
     // Such a thread never opens a file, so this does not depend on the configuration.
     if LEVEL.load(Ordering::Relaxed) >= BEGUN {
         restrict(FileRules::few)?;
@@ -98,18 +99,54 @@ pub fn writing() -> io::Result<()> {
     keep(CapabilitySet::empty())
 }
 
-/// Starts a thread that only writes to open descriptors. It is confined when this returns: soon the process may not do
-/// that any more.
-pub fn start_writing(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// Confines the calling thread, which reads files. It can open those that the thread can which has started it.
+fn reading() -> io::Result<()> {
+    match LEVEL.load(Ordering::Relaxed) {
+        UNCONFINED => Ok(()),
+        _ => keep(CapabilitySet::empty()),
+    }
+}
+
+/// Starts a thread that only writes to open descriptors, confined as by [`writing`].
+pub fn start_writing(
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(name, writing, work)
+}
+
+/// Starts a thread that processes packets, confined as by [`working`].
+pub fn start_working(
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(name, working, work)
+}
+
+/// Starts a thread that reads what the configuration names, confined as by [`reading`].
+pub fn start_reading(
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(name, reading, work)
+}
+
+/// Starts a thread. It is confined when this returns: soon the process may not do that any more.
+fn start(
+    name: String,
+    give_up: fn() -> io::Result<()>,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     let (to_starter, started) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name(name).spawn(move || {
-        let confined = writing();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let confined = give_up();
         let goes_on = confined.is_ok();
         if to_starter.send(confined).is_ok() && goes_on {
             work();
         }
     })?;
-    started.recv().map_err(io::Error::other)?
+    started.recv().map_err(io::Error::other)??;
+    Ok(thread)
 }
 
 /// Confines the calling thread, which drives a GPU. Nobody knows the files that a driver needs, so that the thread keeps

@@ -101,7 +101,7 @@ impl SaFilter {
 }
 
 impl Daemon {
-    pub(super) async fn handle_request(&mut self, request: Request, now: Instant) {
+    pub(super) fn handle_request(&mut self, request: Request, now: Instant) {
         tracing::debug!(command = request.command, "control command");
         match request.command.as_str() {
             "version" => request.reply(version()),
@@ -128,7 +128,7 @@ impl Daemon {
             "flush-certs" => self.flush_certs(request, now),
             "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
-            "reload" => self.reload_command(request, now).await,
+            "reload" => self.ask_reload(Some(request)),
             _ => request.unknown(),
         }
     }
@@ -396,22 +396,6 @@ impl Daemon {
                     .set("success", "yes")
                     .set("matches", at_once + renewed)
                     .set("renewed", renewed);
-                request.reply(message);
-            }
-            Err(error) => request.fail(error),
-        }
-    }
-
-    async fn reload_command(&mut self, request: Request, now: Instant) {
-        match self.reload(now).await {
-            Ok(diff) => {
-                let mut message = Section::new();
-                message
-                    .set("success", "yes")
-                    .list("added", &diff.added)
-                    .list("changed", &diff.changed)
-                    .list("removed", &diff.removed)
-                    .list("others", diff.others());
                 request.reply(message);
             }
             Err(error) => request.fail(error),

@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self as std_mpsc, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::jobs::{Job, JobDone};
@@ -21,15 +22,15 @@ type Finished = (JobDone, Duration);
 #[derive(Debug)]
 pub struct JobPool {
     jobs: Sender<Job>,
-    /// `None` stands for a job that has failed.
-    finished: mpsc::Receiver<Option<Finished>>,
+    finished: mpsc::Receiver<Finished>,
+    threads: Vec<JoinHandle<()>>,
     idle: usize,
 }
 
 impl Daemon {
     /// Takes the outcome of a job, and of all others that have ended.
-    pub(super) fn on_finished(&mut self, finished: Option<Finished>, now: Instant) {
-        let mut next = finished;
+    pub(super) fn on_finished(&mut self, finished: Finished, now: Instant) {
+        let mut next = Some(finished);
         while let Some((done, cost)) = next {
             self.endpoint.job_done(now, done, cost);
             next = self.job_pool.next_finished();
@@ -50,14 +51,15 @@ impl JobPool {
         let (jobs, waiting) = std_mpsc::channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let (to_daemon, finished) = mpsc::channel(threads);
-        for index in 0..threads {
+        let start = |index| {
             let (waiting, to_daemon) = (Arc::clone(&waiting), to_daemon.clone());
             let work = move || work(&waiting, &to_daemon);
-            confine::start_writing(format!("ike-{index}"), work)?;
-        }
+            confine::start_writing(format!("ike-{index}"), work)
+        };
         Ok(Self {
             jobs,
             finished,
+            threads: (0..threads).map(start).collect::<io::Result<_>>()?,
             idle: threads,
         })
     }
@@ -73,7 +75,7 @@ impl JobPool {
     }
 
     /// Waits for a job to end. It is safe to cancel.
-    pub async fn finished(&mut self) -> Option<Finished> {
+    pub async fn finished(&mut self) -> Finished {
         let Some(finished) = self.finished.recv().await else {
             // No thread is left.
             return std::future::pending().await;
@@ -86,17 +88,17 @@ impl JobPool {
     pub fn next_finished(&mut self) -> Option<Finished> {
         let finished = self.finished.try_recv().ok()?;
         self.idle += 1;
-        finished
+        Some(finished)
     }
 
-    /// Says whether all threads are there.
+    /// Says whether all threads are there. One that has ended had a job whose SA waits for ever.
     pub fn runs(&self) -> bool {
-        !self.finished.is_closed()
+        !self.threads.iter().any(JoinHandle::is_finished)
     }
 }
 
 /// The loop of a thread.
-fn work(waiting: &Mutex<Receiver<Job>>, to_daemon: &mpsc::Sender<Option<Finished>>) {
+fn work(waiting: &Mutex<Receiver<Job>>, to_daemon: &mpsc::Sender<Finished>) {
     loop {
         let job = waiting
             .lock()
@@ -104,20 +106,62 @@ fn work(waiting: &Mutex<Receiver<Job>>, to_daemon: &mpsc::Sender<Option<Finished
             .recv();
         let Ok(job) = job else { return };
         let begun = processor_time();
-        let done = catch_unwind(AssertUnwindSafe(|| job.run()));
+        let done = run_or_fail(job.failed(), || job.run());
         let cost = processor_time().saturating_sub(begun);
-        if done.is_err() {
-            tracing::error!("a thread for IKE panicked over a job, and goes on");
-        }
-        let finished = done.ok().map(|done| (done, cost));
-        if to_daemon.blocking_send(finished).is_err() {
+        if to_daemon.blocking_send((done, cost)).is_err() {
             return;
         }
     }
+}
+
+/// A job that panics has failed, so that what waits for it is refused.
+fn run_or_fail<T>(failed: T, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|what| {
+        // What a panic carries may panic when it is dropped.
+        std::mem::forget(what);
+        tracing::error!("a thread for IKE panicked over a job, which has failed, and goes on");
+        failed
+    })
 }
 
 /// The time for which the calling thread has had a processor.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// What a panic may carry.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_has_failed() {
+        assert_eq!(run_or_fail("failed", || "done"), "done");
+        assert_eq!(run_or_fail("failed", || panic!("by design")), "failed");
+        assert_eq!(run_or_fail("failed", || panic_any(Bomb)), "failed");
+    }
+
+    /// One thread that has ended is enough: nobody else takes up what it had.
+    #[test]
+    fn a_pool_without_one_of_its_threads_does_not_run() {
+        let mut pool = JobPool::start(2).unwrap();
+        assert!(pool.runs());
+        let ended = std::thread::spawn(|| ());
+        while !ended.is_finished() {
+            std::thread::yield_now();
+        }
+        pool.threads.push(ended);
+        assert!(!pool.runs());
+    }
 }

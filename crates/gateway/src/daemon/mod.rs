@@ -8,6 +8,7 @@ mod control;
 mod counts;
 mod device_routes;
 mod devices;
+mod ending;
 mod explain;
 mod fetched;
 pub mod forwarding;
@@ -18,6 +19,7 @@ mod keeper;
 mod keys;
 mod links;
 mod load;
+mod loading;
 mod log_lines;
 mod plane;
 mod policies;
@@ -71,18 +73,13 @@ use fetched::names_of;
 use holds::{Holds, Wake};
 use job_pool::JobPool;
 use keys::KeyFile;
+use loading::Loading;
 use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use shielding::Shielding;
 use signals::{Asked, Signals};
 use spd_compiler::SpdCompiler;
 
-/// The time that a stop waits for peers to confirm that their SAs are gone.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// The time that a stop takes at most to tell all peers.
-const GOODBYE_MAX: Duration = Duration::from_secs(10);
-/// The time that a stop waits for updown scripts.
-const SCRIPTS_END: Duration = Duration::from_secs(10);
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
 /// lifetime.
 const TICK: Duration = Duration::from_millis(500);
@@ -157,6 +154,7 @@ struct Helpers {
 struct Daemon {
     options: Options,
     loaded: Loaded,
+    loading: Loading,
     started: Instant,
     clock: Clock,
     endpoint: Endpoint,
@@ -226,13 +224,14 @@ impl Daemon {
                 }
                 finished = wake.on(self.job_pool.finished()) => self.on_finished(finished, Instant::now()),
                 Some(event) = wake.on(inputs.plane.events.recv()) => self.on_plane_event(event, Instant::now()),
-                Some(request) = wake.on(inputs.requests.recv()) => self.handle_request(request, Instant::now()).await,
+                Some(request) = wake.on(inputs.requests.recv()) => self.handle_request(request, Instant::now()),
                 () = wake.on(tokio::time::sleep_until(deadline.into())) => {}
                 () = wake.on(self.updown.proceed()) => {}
                 level = wake.on(self.compiler.compiled()) => {
                     let replaced = self.join.merged(level);
                     self.compiler.free(replaced);
                 }
+                done = wake.on(self.loading.done()) => self.on_loaded(done, Instant::now()).await,
                 report = wake.on(self.fetcher.report()) => self.on_fetched(report, Instant::now()),
                 () = wake.on(self.tokens.answered()) => self.endpoint.signatures_made(Instant::now()),
                 () = wake.on(inputs.plane.watch.changed()) => {
@@ -242,9 +241,7 @@ impl Daemon {
                 }
                 asked = wake.on(inputs.signals.asked()) => match asked {
                     Asked::Stop => break Ok(()),
-                    Asked::Reload => if let Err(error) = self.reload(Instant::now()).await {
-                        tracing::error!("the configuration was not reloaded: {error}");
-                    },
+                    Asked::Reload => self.ask_reload(None),
                 },
             }
             if self.repair_at.is_some_and(|at| at <= Instant::now()) {
@@ -686,18 +683,6 @@ impl Daemon {
         self.updown.admit(&facts, now)
     }
 
-    /// Lets the scripts of the SAs that ended with the gateway run, for a bounded time.
-    async fn finish_scripts(&mut self) {
-        let scripts = async {
-            while self.updown.is_busy() {
-                self.updown.proceed().await;
-            }
-        };
-        if tokio::time::timeout(SCRIPTS_END, scripts).await.is_err() {
-            tracing::warn!("the gateway ends before all updown scripts have been called");
-        }
-    }
-
     fn emit(&self, event: &str, connection: &str, up: Option<&str>) {
         let mut message = Section::new();
         if let Some(up) = up {
@@ -705,37 +690,6 @@ impl Daemon {
         }
         message.section(connection, Section::new());
         self.events.emit(event, message);
-    }
-
-    /// Deletes every SA, so that peers need not find out by silence.
-    async fn say_goodbye(&mut self, inputs: &mut Inputs) {
-        let begun = Instant::now();
-        let mut end = begun + GOODBYE;
-        if self.endpoint.terminate_all(Instant::now()) == 0 {
-            return;
-        }
-        self.flush(Instant::now()).await;
-        let goes_on =
-            |endpoint: &Endpoint| endpoint.is_ending() || endpoint.states().next().is_some();
-        while goes_on(&self.endpoint) && Instant::now() < end {
-            let wake = self.endpoint.poll_timeout().map_or(end, |due| due.min(end));
-            tokio::select! {
-                Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
-                finished = self.job_pool.finished() => self.on_finished(finished, Instant::now()),
-                () = tokio::time::sleep_until(wake.into()) => {}
-                asked = inputs.signals.asked() => match asked {
-                    // A second request to stop ends the gateway at once.
-                    Asked::Stop => return,
-                    Asked::Reload => {}
-                },
-            }
-            self.tick(Instant::now());
-            self.flush(Instant::now()).await;
-            if self.endpoint.is_ending() {
-                // Not all peers are told yet.
-                end = (Instant::now() + GOODBYE).min(begun + GOODBYE_MAX);
-            }
-        }
     }
 }
 

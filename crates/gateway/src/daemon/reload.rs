@@ -1,21 +1,51 @@
 //! Reads the configuration again while the gateway runs.
 
+use std::path::Path;
 use std::time::Instant;
 
 use super::fetched::names_of;
+use super::loading::{Asker, LoadDone};
 use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
+use crate::tokens::TokenSigner;
+use crate::vici::Section;
 
 impl Daemon {
-    /// Reads the configuration again. With errors, everything stays as it is.
-    pub(super) async fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
-        let load = || {
-            config::load(&self.options.config).map_err(|diagnostics| {
-                Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
-            })
+    /// Has the configuration read again, for a command or for a signal.
+    pub(super) fn ask_reload(&mut self, asker: Asker) {
+        if let Err(command) = self.loading.ask(asker) {
+            command.fail("too many reloads wait");
+        }
+        self.load_next();
+    }
+
+    fn load_next(&mut self) {
+        let (path, tokens) = (self.options.config.clone(), self.tokens.clone());
+        self.loading.begin(move || load(&path, &tokens));
+    }
+
+    /// Applies a configuration that was read, and tells those who asked for it.
+    pub(super) async fn on_loaded(&mut self, done: LoadDone, now: Instant) {
+        let result = match done.outcome {
+            Ok(loaded) => self.apply(loaded, now).await,
+            Err(failure) => Err(failure),
         };
-        let mut loaded = load()?;
+        for asker in done.askers {
+            match (asker, &result) {
+                (Some(command), Ok(diff)) => command.reply(difference(diff)),
+                (Some(command), Err(failure)) => command.fail(failure),
+                (None, Ok(_)) => {}
+                (None, Err(failure)) => {
+                    tracing::error!("the configuration was not reloaded: {failure}");
+                }
+            }
+        }
+        self.load_next();
+    }
+
+    /// Lets the gateway follow a configuration. With errors, everything stays as it is.
+    async fn apply(&mut self, mut loaded: Loaded, now: Instant) -> Result<Diff, Failure> {
         if let Some(module) = self.tokens.unknown(&loaded.gateway.modules) {
             let what = format!(
                 "this gateway did not start with the PKCS#11 module `{}`",
@@ -26,10 +56,6 @@ impl Daemon {
                 failure.help("restart the gateway: it gives up the right to run other programs")
             );
         }
-        if self.tokens.read_certificates(&loaded) {
-            loaded = load()?;
-        }
-        loaded.forget_text();
         let token_secret = self.loaded.ike.token_secret.clone();
         settle_ike(&mut loaded, self.keys.is_some(), token_secret);
         let mut diff = self.loaded.diff(&loaded);
@@ -109,6 +135,32 @@ impl Daemon {
         self.plane.drop_marks().await;
         Ok(diff)
     }
+}
+
+/// Reads the configuration, and the certificates on tokens that it names.
+fn load(path: &Path, tokens: &TokenSigner) -> Result<Loaded, Failure> {
+    let load = || {
+        config::load(path).map_err(|diagnostics| {
+            Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
+        })
+    };
+    let mut loaded = load()?;
+    if tokens.read_certificates(&loaded) {
+        loaded = load()?;
+    }
+    loaded.forget_text();
+    Ok(loaded)
+}
+
+fn difference(diff: &Diff) -> Section {
+    let mut message = Section::new();
+    message
+        .set("success", "yes")
+        .list("added", &diff.added)
+        .list("changed", &diff.changed)
+        .list("removed", &diff.removed)
+        .list("others", diff.others());
+    message
 }
 
 /// Returns the name, in the form `connection/child`, of a child that needs an interface that `running` does not have.

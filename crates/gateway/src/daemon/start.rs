@@ -13,6 +13,7 @@ use super::guards::Guards;
 use super::holds::Holds;
 use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
+use super::loading::Loading;
 use super::plane::{self, Plane};
 use super::shielding::Shielding;
 use super::signals::Signals;
@@ -137,6 +138,7 @@ impl Daemon {
             options,
             join,
             loaded,
+            loading: Loading::default(),
             started,
             clock,
             endpoint,

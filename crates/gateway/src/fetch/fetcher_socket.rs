@@ -75,7 +75,7 @@ impl FetcherSocket {
             answers,
             to_daemon,
         };
-        start_thread("fetched", move || readers.read(&reader))?;
+        confine::start_writing("fetched".to_owned(), move || readers.read(&reader))?;
         Ok(Self {
             ends: Some(Ends { writer, reports }),
             last_id: 0,
@@ -127,17 +127,6 @@ impl FetcherSocket {
 
 type Whole = (Report, Vec<u8>);
 
-fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    let thread = thread.spawn(move || {
-        if let Err(error) = confine::writing() {
-            tracing::error!("a thread that reads from the fetcher keeps its rights: {error}");
-        }
-        run();
-    });
-    thread.map(drop)
-}
-
 /// Starts a thread that parses the content of reports.
 fn start_parser(
     name: &str,
@@ -145,7 +134,7 @@ fn start_parser(
 ) -> io::Result<std::sync::mpsc::Sender<Whole>> {
     // The fetcher has a bounded number of requests.
     let (queue, waiting) = std::sync::mpsc::channel::<Whole>();
-    start_thread(name, move || {
+    confine::start_writing(name.to_owned(), move || {
         while let Ok((report, content)) = waiting.recv() {
             if to_daemon.blocking_send(parsed(report, &content)).is_err() {
                 return;

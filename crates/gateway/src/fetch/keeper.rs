@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
     confine::keeping()?;
     let socket = UnixStream::from(socket);
-    helper_process::keep(PAUSE, || {
+    helper_process::keep(&socket, PAUSE, || {
         helper_process::start_at(fetcher::COMMAND, socket.try_clone()?)?.wait()
     });
     Ok(())

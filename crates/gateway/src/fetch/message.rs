@@ -11,6 +11,7 @@ use esplanade_ike::auth::OcspAnswer;
 use serde::{Deserialize, Serialize};
 
 use super::reach::Reach;
+use crate::helper_process::read_until_end;
 
 /// Bytes of a request or of a report. A request has one URI, or one name.
 pub(super) const LINE_MAX: usize = 1 << 14;
@@ -172,14 +173,11 @@ impl Request {
 
 fn next_packet(mut socket: &UnixStream, len_max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut packet = vec![0; len_max];
-    let len = loop {
-        match socket.read(&mut packet) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
+    let Some(len) = read_until_end(|| socket.read(&mut packet))? else {
+        return Ok(None);
     };
     packet.truncate(len);
-    Ok((len > 0).then_some(packet))
+    Ok(Some(packet))
 }
 
 #[cfg(test)]

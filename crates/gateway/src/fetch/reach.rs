@@ -9,10 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::Prefix;
 
-/// The prefix of NAT64 (RFC 6052 §2.1), that for local use (RFC 8215), and that of 6to4 (RFC 3056 §2).
+/// The prefix of NAT64 (RFC 6052 §2.1), and that for local use (RFC 8215).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 const NAT64_LOCAL: [u16; 3] = [0x64, 0xff9b, 1];
+/// The octets of an IPv4 address behind prefixes of NAT64: of 48, 56, 64 and 96 bits. The octet 8 is left out
+/// (RFC 6052 §2.2).
+const BEHIND_NAT64: [[usize; 4]; 4] = [
+    [6, 7, 9, 10],
+    [7, 9, 10, 11],
+    [9, 10, 11, 12],
+    [12, 13, 14, 15],
+];
+/// The prefixes of 6to4 (RFC 3056 §2) and of Teredo (RFC 4380 §2.6), and what is in front of an IPv4 address that a
+/// stateless translator has made (RFC 2765 §2.1).
 const SIX_TO_FOUR: u16 = 0x2002;
+const TEREDO: [u16; 2] = [0x2001, 0];
+const TRANSLATED: [u16; 6] = [0, 0, 0, 0, 0xffff, 0];
+/// ISATAP's interface identifiers, without the bits for universal and group addresses (RFC 5214 §6.1).
+const ISATAP: [u16; 2] = [0, 0x5efe];
+const UNIVERSAL_AND_GROUP: u16 = 0x300;
 
 /// The addresses that a request may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,30 +73,49 @@ impl Reach {
     }
 }
 
-/// Returns the address, or what it stands for, and the IPv4 address that a translator may take out of it.
+/// Returns the address, or what it stands for, and the IPv4 addresses that a translator or a tunnel may take out of it.
 fn meant_by(address: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(v6) = address else {
         return vec![address];
     };
-    let segments = v6.segments();
-    let [.., high, low] = segments;
-    let last = Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    if v6.to_ipv4_mapped().is_some() {
-        return vec![last.into()];
+    if let Some(v4) = v6.to_ipv4_mapped() {
+        return vec![v4.into()];
     }
-    let inner = match segments {
-        [SIX_TO_FOUR, high, low, ..] => {
-            Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+    let inner = embedded_in(v6).into_iter().map(IpAddr::V4);
+    [address].into_iter().chain(inner).collect()
+}
+
+/// Returns the IPv4 addresses that the form of an IPv6 address has.
+fn embedded_in(v6: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let (segments, octets) = (v6.segments(), v6.octets());
+    let of = |places: [usize; 4]| Ipv4Addr::from(places.map(|at| octets[at]));
+    let last = of([12, 13, 14, 15]);
+    let mut found = Vec::new();
+    // Addresses of the form ::192.0.2.1 are out of use (RFC 4291 §2.5.5.1).
+    let prefixes = [[0; 6], TRANSLATED, NAT64];
+    if prefixes.iter().any(|prefix| segments.starts_with(prefix)) {
+        found.push(last);
+    }
+    if segments.starts_with(&NAT64_LOCAL) {
+        // Nobody sees how long the translator's prefix is. What is in 0.0.0.0/8 is behind another prefix.
+        let all = BEHIND_NAT64.map(of).into_iter();
+        found.extend(all.filter(|v4| v4.octets()[0] != 0));
+        if found.is_empty() {
+            found.push(last);
         }
-        // Addresses of the form ::192.0.2.1 are out of use (RFC 4291 §2.5.5.1).
-        [0, 0, 0, 0, 0, 0, high, _] if high > 0 => Some(last),
-        _ if segments.starts_with(&NAT64) || segments.starts_with(&NAT64_LOCAL) => Some(last),
-        _ => None,
-    };
-    [Some(address), inner.map(IpAddr::V4)]
-        .into_iter()
-        .flatten()
-        .collect()
+    }
+    if segments[0] == SIX_TO_FOUR {
+        found.push(of([2, 3, 4, 5]));
+    }
+    if segments.starts_with(&TEREDO) {
+        // The server, and the client, whose bits are turned over.
+        found.push(of([4, 5, 6, 7]));
+        found.push(Ipv4Addr::from(!u32::from(last)));
+    }
+    if [segments[4] & !UNIVERSAL_AND_GROUP, segments[5]] == ISATAP {
+        found.push(last);
+    }
+    found
 }
 
 /// Says whether the address is for this host, for one link, or for several hosts.
@@ -153,6 +187,30 @@ mod tests {
             ("64:ff9b:1::192.0.2.1", true),
             ("2002:7f00:1::1", false),
             ("2002:c000:201::1", true),
+            ("::ffff:0:127.0.0.1", false),
+            ("::ffff:0:192.0.2.99", false),
+            ("::ffff:0:192.0.2.1", true),
+            ("::192.0.2.1", true),
+            ("::2", false),
+            // Behind prefixes of 48, 56 and 64 bits.
+            ("64:ff9b:1:7f00:0:100::", false),
+            ("64:ff9b:1:aa7f:0:1::", false),
+            ("64:ff9b:1:aabb:7f:0:100:0", false),
+            ("64:ff9b:1:c000:2:6300::", false),
+            ("64:ff9b:1:c000:2:100::", true),
+            ("64:ff9b:1:aac0:0:201::", true),
+            ("64:ff9b:1:aabb:c0:2:100:0", true),
+            ("64:ff9b:1::", false),
+            // Teredo: the server, and the client.
+            ("2001:0:c000:201:0:0:3fff:fdfe", true),
+            ("2001:0:7f00:1:0:0:3fff:fdfe", false),
+            ("2001:0:c000:201:0:0:80ff:fffe", false),
+            ("2001:db8::80ff:fffe", true),
+            ("2001:db8::5efe:127.0.0.1", false),
+            ("2001:db8::200:5efe:169.254.169.254", false),
+            ("fd00::300:5efe:192.0.2.99", false),
+            ("2001:db8::200:5efe:192.0.2.1", true),
+            ("2002:c000:201::5efe:127.0.0.1", false),
         ] {
             let address: IpAddr = address.parse().unwrap();
             let is_own = |one| one == own;

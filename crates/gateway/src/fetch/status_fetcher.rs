@@ -271,7 +271,8 @@ fn host(uri: &str) -> String {
         Some((host, port)) if port.bytes().all(|octet| octet.is_ascii_digit()) => host,
         _ => host,
     };
-    host.to_ascii_lowercase()
+    // A name may end with a dot, which is the root's.
+    host.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// Seconds since 1970, for the times in CRLs and answers.
@@ -469,6 +470,7 @@ mod tests {
             ("http://user@ca.example.org?x", "ca.example.org"),
             ("http://[2001:db8::1]:80/", "[2001:db8::1]"),
             ("http://[2001:db8::1]/", "[2001:db8::1]"),
+            ("http://ca.example.org./", "ca.example.org"),
             ("nothing", "nothing"),
         ] {
             assert_eq!(host(uri), expected, "{uri}");

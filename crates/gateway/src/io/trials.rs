@@ -90,6 +90,17 @@ fn map(protection: i32) -> io::Result<usize> {
     }
 }
 
+/// Reads a file as a reload does.
+fn read_in_thread(path: PathBuf) -> io::Result<()> {
+    let (sender, outcome) = mpsc::channel();
+    confine::start_reading("load".to_owned(), move || {
+        let kept = rustix::thread::capabilities(None).unwrap();
+        assert!(kept.permitted.is_empty() && kept.effective.is_empty());
+        sender.send(fs::read(path).map(drop)).unwrap();
+    })?;
+    outcome.recv().map_err(io::Error::other)?
+}
+
 const FILES: &[ConfinementTrial] = &[
     ("reads the configuration", Works, |place| {
         fs::read(place.etc("esplanade.conf")).map(drop)
@@ -105,6 +116,12 @@ const FILES: &[ConfinementTrial] = &[
     }),
     ("reads the kernel's settings", Works, |_| {
         fs::read("/proc/sys/net/ipv4/conf/all/forwarding").map(drop)
+    }),
+    ("reads the configuration in a thread", Works, |place| {
+        read_in_thread(place.etc("x509/new.pem"))
+    }),
+    ("reads the accounts in a thread", Denied, |_| {
+        read_in_thread("/etc/passwd".into())
     }),
     ("reads the accounts", Denied, |_| {
         File::open("/etc/passwd").map(drop)

@@ -97,7 +97,6 @@ impl Default for PolicyBook {
             by_entry: HashMap::new(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
-            // Policy 0 stands for all policies that are not Protect.
             next_id: 1,
             spd: SpdBook::default(),
             lagging: BTreeSet::new(),
@@ -213,8 +212,7 @@ impl PolicyBook {
         if let Some(id) = self.by_selectors.get(&key) {
             return *id;
         }
-        let id = PolicyId(self.next_id);
-        self.next_id = self.next_id.wrapping_add(1);
+        let id = self.free_id();
         let group = PolicyGroup {
             policy: Arc::new(Policy::new(id, configured.full_name())),
             configured: configured.clone(),
@@ -230,6 +228,23 @@ impl PolicyBook {
         self.by_selectors.insert(key, id);
         self.lagging.insert(id);
         id
+    }
+
+    /// A number that no policy has. Peers make policies, so that the numbers may all have been used once.
+    fn free_id(&mut self) -> PolicyId {
+        loop {
+            let id = PolicyId(self.next_id);
+            // Policy 0 stands for all policies that are not Protect.
+            self.next_id = self.next_id.wrapping_add(1).max(1);
+            if !self.groups.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn number_from(&mut self, next_id: u32) {
+        self.next_id = next_id;
     }
 
     /// Counts a child SA that was installed for the policy.

@@ -1,5 +1,7 @@
 //! Routes: which traffic they must lead into the TUN device, and which they must keep out of it.
 
+use std::collections::HashMap;
+
 use esplanade_ipsec::selector::{PortRange, TrafficSelector};
 
 use super::policy::{ConfiguredPolicy, PolicyKind, covers};
@@ -7,7 +9,7 @@ use super::policy_book::PolicyChange;
 use crate::net;
 
 /// A change of the routes into the TUN device, or of the routes that lead past it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteChange {
     pub add: bool,
     /// The interface whose device the route is about; 0 is the common one.
@@ -53,9 +55,31 @@ impl RouteBook {
         }
     }
 
-    /// Takes the changes since the last call, in order.
+    /// Takes the changes since the last call, in order. A change and its opposite are left out: each would be work for the
+    /// kernel, and a peer can make an SA come and go.
     pub fn take(&mut self) -> Vec<RouteChange> {
-        std::mem::take(&mut self.changes)
+        let mut left: Vec<Option<RouteChange>> = Vec::with_capacity(self.changes.len());
+        // The places of what is left of each route: all add it, or all remove it.
+        let mut places: HashMap<RouteChange, Vec<usize>> = HashMap::new();
+        for change in self.changes.drain(..) {
+            let route = RouteChange {
+                add: true,
+                ..change.clone()
+            };
+            let of_route = places.entry(route).or_default();
+            let last = of_route.last().and_then(|at| left.get_mut(*at));
+            match last.filter(|last| last.as_ref().is_some_and(|one| one.add != change.add)) {
+                Some(opposite) => {
+                    *opposite = None;
+                    of_route.pop();
+                }
+                None => {
+                    of_route.push(left.len());
+                    left.push(Some(change));
+                }
+            }
+        }
+        left.into_iter().flatten().collect()
     }
 }
 

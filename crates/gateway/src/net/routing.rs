@@ -11,7 +11,7 @@ use super::{
 };
 
 /// An inclusive range of addresses, as in a traffic selector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
     pub first: IpAddr,
     pub last: IpAddr,

@@ -19,8 +19,8 @@ use crate::{confine, helper_process};
 pub const COMMAND: &str = "token-keeper";
 /// The time that a module has for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// The longest pause before a module that has ended is started again.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Half of the first pause before a module that has ended is started again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 type Shared = Arc<Mutex<UnixStream>>;
 
@@ -72,12 +72,22 @@ fn run_module(waiting: &Receiver<TokenRequest>, writer: &Shared) {
 }
 
 /// The process of one module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ModuleProcess {
     running: Option<RunningModule>,
-    /// The times that the process has ended in a row.
-    ends: u32,
+    /// The pause after the last end, which doubles each time that the process ends before it has answered.
+    pause: Duration,
     paused_until: Option<Instant>,
+}
+
+impl Default for ModuleProcess {
+    fn default() -> Self {
+        Self {
+            running: None,
+            pause: PAUSE,
+            paused_until: None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -98,14 +108,13 @@ impl ModuleProcess {
         }
         match self.ask(request) {
             Ok(outcome) => {
-                self.ends = 0;
+                self.pause = PAUSE;
                 outcome
             }
             Err(error) => {
                 let how = self.end();
-                self.ends = self.ends.saturating_add(1);
-                let pause = Duration::from_secs(1 << self.ends.min(6)).min(PAUSE_MAX);
-                self.paused_until = Some(Instant::now() + pause);
+                self.pause = helper_process::next_pause(self.pause);
+                self.paused_until = Some(Instant::now() + self.pause);
                 TokenOutcome::failed(match error.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                         format!("the module gave no answer in {} s", ANSWER_MAX.as_secs())

@@ -8,6 +8,8 @@ use esplanade_ike::auth::SigningMechanism;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use crate::helper_process::read_until_end;
+
 /// Bytes of a line. The longest has a certificate, or the message that an Ed25519 key signs.
 const LINE_MAX: usize = 1 << 17;
 /// Bytes of the input of a signature, and of a certificate.
@@ -149,11 +151,9 @@ impl WipedLines {
             if room.is_empty() {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            match self.socket.read(room) {
-                Ok(0) => return Ok(None),
-                Ok(read) => self.len += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            match read_until_end(|| self.socket.read(room))? {
+                None => return Ok(None),
+                Some(read) => self.len += read,
             }
         }
     }

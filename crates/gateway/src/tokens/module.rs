@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error, RvError};
@@ -22,7 +23,7 @@ use super::message::{
     CONTENT_MAX, Mechanism, SentPin, TokenOutcome, TokenPlace, TokenReply, TokenRequest, TokenTask,
     WipedLines, write_line,
 };
-use crate::confine;
+use crate::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the process.
 pub const COMMAND: &str = "token-module";
@@ -33,6 +34,10 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
     // A module that stands still does not outlive the keeper.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut socket = UnixStream::from(socket);
+    // The keeper may have ended before it was watched.
+    if helper_process::closes_within(&socket, Duration::ZERO) {
+        return Ok(());
+    }
     let mut lines = WipedLines::new(socket.try_clone()?);
     let mut module = LoadedModule::default();
     while let Some(request) = lines.next::<TokenRequest>()? {

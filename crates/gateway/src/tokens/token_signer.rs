@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -17,11 +17,11 @@ use crate::{confine, helper_process};
 /// The time that a start or a reload waits for certificates on tokens.
 const CERTIFICATES: Duration = Duration::from_secs(3);
 
-/// Has tokens sign, through the keeper.
-#[derive(Debug, Default)]
+/// Has tokens sign, through the keeper. All copies share one connection to it.
+#[derive(Clone, Debug, Default)]
 pub struct TokenSigner {
-    keeper: Option<UnixStream>,
-    modules: Vec<PathBuf>,
+    keeper: Arc<Mutex<Option<UnixStream>>>,
+    modules: Arc<[PathBuf]>,
     answered: Arc<Notify>,
 }
 
@@ -37,12 +37,10 @@ impl TokenSigner {
         write_line(&mut keeper, &list)?;
         let answered = Arc::new(Notify::new());
         let (reader, notify) = (keeper.try_clone()?, answered.clone());
-        std::thread::Builder::new()
-            .name("tokens".to_owned())
-            .spawn(move || read_replies(reader, &notify))?;
+        confine::start_writing("tokens".to_owned(), move || read_replies(reader, &notify))?;
         Ok(Self {
-            keeper: Some(keeper),
-            modules: list.modules,
+            keeper: Arc::new(Mutex::new(Some(keeper))),
+            modules: list.modules.into(),
             answered,
         })
     }
@@ -55,12 +53,14 @@ impl TokenSigner {
 
     /// Reads the certificates that a configuration lacks, for a bounded time. Returns whether one has come: then the
     /// configuration is to be loaded again.
-    pub fn read_certificates(&mut self, loaded: &Loaded) -> bool {
-        let absent = &loaded.absent_certificates;
+    pub fn read_certificates(&self, loaded: &Loaded) -> bool {
+        let absent = loaded.absent_certificates.iter();
+        let known = absent.filter(|place| self.modules.contains(&place.module));
+        let absent: Vec<_> = known.collect();
         if absent.is_empty() {
             return false;
         }
-        for place in absent {
+        for place in &absent {
             let request = desk().lock().ask_certificate(place);
             self.send(&request);
         }
@@ -71,14 +71,14 @@ impl TokenSigner {
     }
 
     /// Sends what IKE has asked for. Returns whether IKE has an answer already.
-    pub fn pursue(&mut self) -> bool {
+    pub fn pursue(&self) -> bool {
         let (due, failed) = desk().lock().take_due();
         due.iter().for_each(|request| self.send(request));
         failed
     }
 
     /// Gives up what has taken too long. Returns whether there was any.
-    pub fn expire(&mut self, now: Instant) -> bool {
+    pub fn expire(&self, now: Instant) -> bool {
         desk().lock().expire(now)
     }
 
@@ -87,14 +87,15 @@ impl TokenSigner {
         self.answered.notified().await;
     }
 
-    fn send(&mut self, request: &TokenRequest) {
-        let sent = match &mut self.keeper {
+    fn send(&self, request: &TokenRequest) {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = match &mut *keeper {
             // The keeper reads at once, so that writing does not wait.
             Some(keeper) => write_line(keeper, request).is_ok(),
             None => false,
         };
         if !sent {
-            self.keeper = None;
+            *keeper = None;
             desk().close();
         }
     }
@@ -102,9 +103,6 @@ impl TokenSigner {
 
 /// Takes replies off the socket until the keeper ends.
 fn read_replies(socket: UnixStream, answered: &Notify) {
-    if let Err(error) = confine::writing() {
-        tracing::error!("the thread that reads from the keeper keeps its rights: {error}");
-    }
     let mut lines = WipedLines::new(socket);
     while let Ok(Some(TokenReply { id, outcome })) = lines.next() {
         desk().settle(id, outcome);

@@ -4,7 +4,7 @@
 //! A pair that ends before its script was told is not mentioned, and neither is one that comes back before its end was
 //! told. So there is at most one call for a pair, and what waits takes no more memory than what is up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use esplanade_ike::event::ChildSaId;
@@ -128,7 +128,7 @@ impl CallBook {
         if pairs > PAIRS_MAX {
             return Err(CallsRefused::Pairs(pairs));
         }
-        let needed = subject.bytes() + CHILD_BYTES + networks.bytes() + pairs * PAIR_BYTES;
+        let needed = self.new_bytes(subject, networks);
         let lane = self.lanes.get(&subject.connection);
         let peer = lane.and_then(|lane| lane.peers.get(&subject.peer));
         for (used, max, refused) in [
@@ -145,6 +145,15 @@ impl CallBook {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that one more child SA takes. A peer that authenticates again has the same pairs twice, which are kept once.
+    fn new_bytes(&self, subject: &CallSubject, networks: &ChildNetworks) -> usize {
+        let known = self.subjects.get(subject);
+        let is_new = |pair: &SelectorPair| known.is_none_or(|pairs| !pairs.contains_key(pair));
+        let new: HashSet<_> = networks.pairs().filter(is_new).collect();
+        let subject = known.map_or_else(|| subject.bytes(), |_| 0);
+        subject + CHILD_BYTES + networks.bytes() + new.len() * PAIR_BYTES
     }
 
     /// A child SA has come up.
@@ -171,17 +180,11 @@ impl CallBook {
 
     fn count(&mut self, child: ChildSaId, ike_sa: u64, told: ToldChild) {
         let (subject, networks) = (Arc::clone(&told.subject), Arc::clone(&told.networks));
-        let mut new_bytes = told.bytes();
-        if !self.subjects.contains_key(&subject) {
-            new_bytes += subject.bytes();
-        }
+        let new_bytes = self.new_bytes(&subject, &networks);
         let pairs = self.subjects.entry(Arc::clone(&subject)).or_default();
         let mut changed = Vec::new();
         for pair in networks.pairs() {
-            let state = pairs.entry(pair).or_insert_with(|| {
-                new_bytes += PAIR_BYTES;
-                PairState::default()
-            });
+            let state = pairs.entry(pair).or_default();
             if state.sas == 0 {
                 state.ike_sa = ike_sa;
                 changed.push(pair);
@@ -533,6 +536,30 @@ mod tests {
         for number in 1..=made {
             book.remove(child(number));
         }
+        assert_empty(&book);
+    }
+
+    /// What is kept once is counted once: a peer with many pairs can authenticate again.
+    #[test]
+    fn a_peer_that_authenticates_again_is_admitted() {
+        let mut book = CallBook::default();
+        let ranges = |net: usize| -> Vec<String> {
+            (0..1000)
+                .map(|at| format!("10.{net}.{}.{}", at / 100, at % 100 * 2))
+                .collect()
+        };
+        let mut admit = |id, net| {
+            let ranges = ranges(net);
+            let ranges: Vec<_> = ranges.iter().map(|at| (&**at, &**at)).collect();
+            let (subject, networks) = (subject("site", "a"), networks(&ranges));
+            book.admits(&subject, &networks)?;
+            book.add(child(id), 7, subject, networks);
+            Ok(())
+        };
+        assert_eq!([admit(1, 1), admit(2, 2)], [Ok(()); 2]);
+        assert_eq!(admit(3, 3), Err(CallsRefused::Peer), "new pairs");
+        assert_eq!([admit(3, 1), admit(4, 2)], [Ok(()); 2]);
+        (1..=4).for_each(|id| book.remove(child(id)));
         assert_empty(&book);
     }
 

@@ -15,6 +15,37 @@ use crate::net::{Prefix, prefixes_of_range};
 /// The variables of one call.
 pub(super) type Environment = BTreeMap<String, String>;
 
+/// Most variables of a call, and bytes of a value. `clean` bounds what peers say.
+const VARIABLES_MAX: usize = 32;
+const VALUE_LEN_MAX: usize = 1024;
+
+/// Checks what the runner is told to pass on. A gateway that was taken over could run its own code with the runner's rights
+/// by `PATH`, `LD_PRELOAD` or `BASH_FUNC_`: so only variables of scripts are passed on, and text that controls nothing.
+pub(super) fn check(environment: &Environment) -> Result<(), String> {
+    if environment.len() > VARIABLES_MAX {
+        return Err(format!("it has more than {VARIABLES_MAX} variables"));
+    }
+    let mut variables = environment.iter();
+    match variables.find(|(name, value)| !is_name(name) || !is_value(value)) {
+        Some((name, _)) => Err(format!(
+            "its variable `{}` is none that a script is given",
+            clean(name)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Tells whether a variable has the form `PLUTO_VERB`.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: u8| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_';
+    let rest = name.strip_prefix("PLUTO_");
+    rest.is_some_and(|rest| !rest.is_empty() && rest.len() <= 32 && rest.bytes().all(is_allowed))
+}
+
+fn is_value(value: &str) -> bool {
+    value.len() <= VALUE_LEN_MAX && !value.contains(char::is_control)
+}
+
 /// The properties of a child SA and its IKE SA that scripts are told.
 #[derive(Debug)]
 pub struct ChildFacts<'a> {
@@ -252,6 +283,7 @@ pub(super) mod samples {
 #[cfg(test)]
 mod tests {
     use super::samples::{networks, subject};
+    use super::*;
 
     fn told(start: &str, end: &str) -> Vec<String> {
         let remote = networks(&[(start, end)]).remote;
@@ -300,5 +332,53 @@ mod tests {
         assert_eq!(up, expected);
         assert_eq!(down["PLUTO_VERB"], "down-client");
         assert_eq!(down["PLUTO_PEER_CLIENT"], "10.2.0.2/32");
+    }
+
+    #[test]
+    fn only_variables_of_scripts_are_passed_on() {
+        let checked = |name: &str, value: &str| {
+            check(&Environment::from([(name.to_owned(), value.to_owned())]))
+        };
+        for name in ["PLUTO_VERB", "PLUTO_MY_CLIENT", "PLUTO_IF_ID_IN"] {
+            assert_eq!(checked(name, "fe80::1 $(id) …"), Ok(()), "{name}");
+        }
+        let long = "PLUTO_".to_owned() + &"A".repeat(33);
+        for name in [
+            "",
+            "PATH",
+            "IFS",
+            "ENV",
+            "BASH_ENV",
+            "LD_PRELOAD",
+            "BASH_FUNC_echo%%",
+            "pluto_verb",
+            "PLUTO_",
+            "PLUTO_verb",
+            "PLUTO_A=B",
+            "PLUTO_A\0",
+            "XPLUTO_VERB",
+            &long,
+        ] {
+            let why = checked(name, "1").unwrap_err();
+            assert!(why.contains("is none that a script is given"), "{why}");
+        }
+        let long = "x".repeat(VALUE_LEN_MAX + 1);
+        for value in ["a\0b", "a\nb", "\u{1b}[2J", &long] {
+            assert!(checked("PLUTO_VERB", value).is_err(), "{value:?}");
+        }
+        let many = (0..=VARIABLES_MAX).map(|at| (format!("PLUTO_{at}"), String::new()));
+        assert!(check(&many.collect()).is_err());
+    }
+
+    /// A peer may send the longest texts, and what no terminal takes.
+    #[test]
+    fn what_the_gateway_sends_is_passed_on() {
+        let child = networks(&[("2001:db8::", "2001:db8::ffff"), ("10.2.0.0", "10.2.0.255")]);
+        for peer in ["\0\n\u{1b}[2J", &"\u{202e}".repeat(5000), &"é".repeat(5000)] {
+            let told = subject("site", &clean(peer));
+            for pair in child.pairs() {
+                assert_eq!(check(&told.environment(&pair, true, u64::MAX)), Ok(()));
+            }
+        }
     }
 }

@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::message::{ScriptRegistration, receive};
@@ -50,7 +49,7 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
         }
     }
     // A runner ends well when the gateway has closed the socket.
-    helper_process::keep(PAUSE, || run(&socket, &scripts));
+    helper_process::keep(&socket, PAUSE, || run(&socket, &scripts));
     Ok(())
 }
 
@@ -58,11 +57,9 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
 /// standard output.
 fn run(socket: &UnixDatagram, scripts: &[String]) -> io::Result<ExitStatus> {
     let scripts = serde_json::to_vec(scripts)?;
-    let mut child = Command::new("/proc/self/exe")
-        .arg(runner::COMMAND)
+    let mut child = helper_process::program(runner::COMMAND)
         .stdin(Stdio::piped())
         .stdout(OwnedFd::from(socket.try_clone()?))
-        .process_group(0)
         .spawn()?;
     if let Some(input) = child.stdin.take() {
         // A runner that does not read has ended.

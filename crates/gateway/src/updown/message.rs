@@ -7,6 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::helper_process::read_until_end;
+
 /// Bytes of the longest message. A script is as long as a shell takes it, and its variables are bounded.
 pub(super) const MESSAGE_MAX: usize = 160 * 1024;
 
@@ -70,8 +72,8 @@ pub(super) fn send(socket: &UnixDatagram, message: &impl Serialize) -> io::Resul
 /// Waits for a message. Returns `None` if the other end has closed the socket.
 pub(super) fn receive<T: DeserializeOwned>(socket: &UnixDatagram) -> io::Result<Option<T>> {
     let mut buffer = vec![0; MESSAGE_MAX];
-    match socket.recv(&mut buffer)? {
-        0 => Ok(None),
-        len => Ok(Some(serde_json::from_slice(&buffer[..len])?)),
+    match read_until_end(|| socket.recv(&mut buffer))? {
+        None => Ok(None),
+        Some(len) => Ok(Some(serde_json::from_slice(&buffer[..len])?)),
     }
 }

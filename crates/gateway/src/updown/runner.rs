@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use super::message::{RunnerReport, RunnerRequest, ScriptOutcome, ScriptRequest, receive, send};
-use super::script;
+use super::{environment, script};
 
 /// The hidden command of `esplanade` that is the runner.
 pub const COMMAND: &str = "updown-runner";
@@ -40,6 +40,8 @@ fn serve_on(scripts: &[String], socket: &Arc<UnixDatagram>) -> io::Result<()> {
         let id = request.id;
         let why = if !scripts.contains(&request.script) {
             "it was not there when the gateway started".to_owned()
+        } else if let Err(why) = environment::check(&request.environment) {
+            why
         } else if running.len() >= SCRIPTS_MAX {
             "too many scripts run".to_owned()
         } else {
@@ -88,7 +90,7 @@ fn start(request: ScriptRequest, socket: &Arc<UnixDatagram>) -> io::Result<JoinH
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::helper_process::packet_pair;
@@ -109,7 +111,13 @@ mod tests {
 
     impl TestRunner {
         fn ask(&self, id: u64, script: &str) {
-            let (script, environment) = (script.to_owned(), BTreeMap::new());
+            self.ask_with(id, script, &[]);
+        }
+
+        fn ask_with(&self, id: u64, script: &str, variables: &[(&str, &str)]) {
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let environment = variables.iter().map(owned).collect();
+            let script = script.to_owned();
             let request = ScriptRequest {
                 id,
                 script,
@@ -147,6 +155,39 @@ mod tests {
         assert_eq!(id, 3);
         drop(runner.gateway);
         runner.thread.join().unwrap().unwrap();
+    }
+
+    /// A gateway that was taken over tries to run a program of its own with the runner's rights.
+    #[test]
+    fn the_gateway_does_not_choose_what_a_script_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let [program, ran] = ["inform-the-site", "ran"].map(|name| folder.path().join(name));
+        let text = format!("#!/bin/sh\ntouch {}\n", ran.display());
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let folder = folder.path().display().to_string();
+        let function = format!("() {{ {}; }}", program.display());
+        let script = "inform-the-site || test $PLUTO_VERB = up-host";
+        let runner = runner(&[script]);
+        send(&runner.gateway, &RunnerRequest::Begin).unwrap();
+        let verb = ("PLUTO_VERB", "up-host");
+        for hostile in [
+            ("PATH", &*folder),
+            ("BASH_FUNC_inform-the-site%%", &function),
+            ("LD_PRELOAD", &folder),
+            ("ENV", &folder),
+            ("PLUTO_ME", "a\nb"),
+        ] {
+            runner.ask_with(1, script, &[verb, hostile]);
+            let (_, outcome) = runner.ended();
+            let ScriptOutcome::NotStarted(why) = outcome else {
+                panic!("{hostile:?}: {outcome:?}");
+            };
+            assert!(why.contains(hostile.0), "{why}");
+        }
+        assert!(!ran.exists());
+        runner.ask_with(2, script, &[verb]);
+        assert_eq!(runner.ended(), (2, ScriptOutcome::Exited(0)));
     }
 
     /// The first script waits for the second.

@@ -140,13 +140,7 @@ impl Worker {
         let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
         let core = run.core_handle();
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
-            if let Err(error) = confine::working() {
-                tracing::error!("cannot give up rights: {error}");
-                return;
-            }
-            run.run();
-        })?;
+        let thread = confine::start_working(name, move || run.run())?;
         Ok(Self {
             io,
             outbound,

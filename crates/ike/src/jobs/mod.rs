@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::dh::DhError;
 use esplanade_crypto::iana::Group;
 
+use crate::auth::CredentialError;
 use crate::failure::AuthFailure;
 use crate::id::IkeSaId;
 use crate::source_network::{SourceNetwork, prefix_lens};
@@ -124,6 +125,18 @@ impl Work {
             Self::Sign(signing) => WorkOutcome::Signed(signing.run()),
         }
     }
+
+    /// The outcome of work that comes to nothing.
+    fn failed(&self) -> WorkOutcome {
+        match self {
+            Self::Answer { method, .. } => WorkOutcome::Answered(Err(DhError::Generate(*method))),
+            Self::Complete { started, .. } => {
+                WorkOutcome::Completed(Err(DhError::Generate(started.method())))
+            }
+            Self::Check(_) => WorkOutcome::Checked(Err(AuthFailure::NotChecked)),
+            Self::Sign(_) => WorkOutcome::Signed(Err(CredentialError::Signing)),
+        }
+    }
 }
 
 /// The job that an IKE SA waits for.
@@ -149,6 +162,15 @@ impl Job {
             ike_sa: self.ike_sa,
             ticket: self.ticket,
             outcome: self.work.run(),
+        }
+    }
+
+    /// The outcome if the job panics. What waits for it is refused.
+    pub fn failed(&self) -> JobDone {
+        JobDone {
+            ike_sa: self.ike_sa,
+            ticket: self.ticket,
+            outcome: self.work.failed(),
         }
     }
 }

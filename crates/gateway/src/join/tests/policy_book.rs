@@ -433,3 +433,18 @@ fn a_reload_without_changes_compiles_nothing() {
     assert_eq!(join.database.spd().entries().len(), 2);
     assert_eq!(send(&join, "10.2.1.1"), Err("acquire site/net".into()));
 }
+
+/// The numbers of policies begin anew, and those that policies still have are left out.
+#[test]
+fn numbers_that_were_all_used_do_not_collide() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    join.policies.number_from(u32::MAX);
+    let mut ids = Vec::new();
+    for third in 1..4 {
+        let sa = installed(&join, third, &format!("10.2.{third}.0/24"), None);
+        join.install_now(&sa, 0).unwrap();
+        ids.push(join.child(sa.child).unwrap().policy);
+    }
+    assert_eq!(ids, [PolicyId(u32::MAX), PolicyId(2), PolicyId(3)]);
+    assert_eq!(send(&join, "10.2.9.1"), Err("acquire site/net".into()));
+}

@@ -65,3 +65,49 @@ fn routes_lead_to_the_device_of_a_mark() {
     join.configure(vec![bound]);
     assert_eq!(led(&mut join), [(7, false), (0, false)]);
 }
+
+/// What has come and gone since the last look is no work for the kernel.
+#[test]
+fn opposite_changes_cancel() {
+    let net = |third: u8| policy("net", TRAP, &format!("10.2.{third}.0/24"));
+    let pass = || policy("pass", PolicyKind::Bypass, "10.9.0.0/16");
+    let mut join = join_with(vec![net(0)]);
+    assert_eq!(route_changes(&mut join).len(), 1);
+    let now = Instant::now();
+    for id in 1..20 {
+        let sa = installed(&join, id, "10.2.7.0/24", None);
+        join.install_now(&sa, 0).unwrap();
+        join.delete_now(&deleted(&sa, false, EndAction::Clear), now);
+    }
+    assert_eq!(route_changes(&mut join), []);
+    // One of two that were added is left, in its place.
+    for policies in [
+        vec![net(1)],
+        vec![net(2), pass()],
+        vec![net(0)],
+        vec![net(3), pass()],
+    ] {
+        join.configure(policies);
+    }
+    let left: Vec<_> = route_changes(&mut join)
+        .into_iter()
+        .map(|change| {
+            (
+                change.add,
+                change.bypass,
+                change.remote[0].first.to_string(),
+            )
+        })
+        .collect();
+    let expected = [
+        (false, false, "10.2.0.0"),
+        (true, false, "10.2.3.0"),
+        (true, true, "10.9.0.0"),
+    ];
+    let mut sorted = left.clone();
+    sorted.sort();
+    assert_eq!(
+        sorted,
+        expected.map(|(add, bypass, first)| (add, bypass, first.to_owned()))
+    );
+}

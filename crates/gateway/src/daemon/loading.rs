@@ -1,0 +1,154 @@
+//! Loads configurations in a thread of their own. Files can be slow, and passphrases are hashed for long: IKE goes on
+//! meanwhile.
+
+use tokio::sync::oneshot;
+
+use crate::config::Loaded;
+use crate::confine;
+use crate::failure::Failure;
+use crate::vici::server::Request;
+
+/// Most reloads that wait for their turn.
+const WAITING_MAX: usize = 64;
+
+/// Who has asked for a reload: a command, which is answered, or a signal.
+pub(super) type Asker<T = Request> = Option<T>;
+
+/// One load at a time. Who asks meanwhile gets a later one, because the files may have changed since it began.
+#[derive(Debug)]
+pub(super) struct Loading<T = Request> {
+    under_way: Option<UnderWay<T>>,
+    waiting: Vec<Asker<T>>,
+}
+
+#[derive(Debug)]
+struct UnderWay<T> {
+    askers: Vec<Asker<T>>,
+    outcome: oneshot::Receiver<Result<Loaded, Failure>>,
+}
+
+/// A load that has ended, and who asked for it.
+#[derive(Debug)]
+pub(super) struct LoadDone<T = Request> {
+    pub askers: Vec<Asker<T>>,
+    pub outcome: Result<Loaded, Failure>,
+}
+
+impl<T> Default for Loading<T> {
+    fn default() -> Self {
+        Self {
+            under_way: None,
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl<T> Loading<T> {
+    /// Notes that somebody asks for a reload. Returns a command for which there is no room.
+    pub fn ask(&mut self, asker: Asker<T>) -> Result<(), T> {
+        match asker {
+            None if self.waiting.iter().any(Option::is_none) => Ok(()),
+            Some(command) if self.waiting.len() >= WAITING_MAX => Err(command),
+            asker => {
+                self.waiting.push(asker);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins a load for all who wait, unless one is under way or nobody waits.
+    pub fn begin(&mut self, load: impl FnOnce() -> Result<Loaded, Failure> + Send + 'static) {
+        if self.under_way.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        let (sender, outcome) = oneshot::channel();
+        let askers = std::mem::take(&mut self.waiting);
+        self.under_way = Some(UnderWay { askers, outcome });
+        let work = move || drop(sender.send(load()));
+        // Without a thread nobody has the sender, which counts as a failure.
+        if let Err(error) = confine::start_reading("load".to_owned(), work) {
+            tracing::error!("the thread that loads the configuration does not start: {error}");
+        }
+    }
+
+    /// Waits for the load that is under way, or for ever. It is safe to cancel.
+    pub async fn done(&mut self) -> LoadDone<T> {
+        let outcome = match &mut self.under_way {
+            Some(under_way) => (&mut under_way.outcome).await,
+            None => std::future::pending().await,
+        };
+        let askers = self
+            .under_way
+            .take()
+            .map_or_else(Vec::new, |one| one.askers);
+        let failed = |_| {
+            let failure = Failure::runtime("the thread that loads the configuration has ended");
+            Err(failure.help("the log says why"))
+        };
+        let outcome = outcome.unwrap_or_else(failed);
+        LoadDone { askers, outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::config::load_text;
+
+    fn loaded() -> Loaded {
+        load_text(Path::new("esplanade.conf"), "").unwrap()
+    }
+
+    /// A load that does not end holds nobody up. Who asks meanwhile gets the next one.
+    #[tokio::test]
+    async fn a_load_holds_nothing_up_and_later_askers_get_a_later_one() {
+        let mut loading = Loading::default();
+        loading.begin(|| panic!("nobody has asked"));
+        let (go, stands_still) = mpsc::channel::<()>();
+        loading.ask(Some(1)).unwrap();
+        loading.begin(move || {
+            stands_still.recv().unwrap();
+            Ok(loaded())
+        });
+        let pending = futures_util::poll!(std::pin::pin!(loading.done()));
+        assert!(matches!(pending, Poll::Pending));
+        for asker in [Some(2), None, None, Some(3)] {
+            loading.ask(asker).unwrap();
+        }
+        loading.begin(|| panic!("one is under way"));
+        go.send(()).unwrap();
+        let done = loading.done().await;
+        assert_eq!((done.askers, done.outcome.is_ok()), (vec![Some(1)], true));
+        loading.begin(|| Err(Failure::runtime("no file")));
+        let done = loading.done().await;
+        assert_eq!(done.askers, [Some(2), None, Some(3)]);
+        assert_eq!(done.outcome.unwrap_err().what, "no file");
+    }
+
+    #[tokio::test]
+    async fn a_load_that_panics_has_failed() {
+        let mut loading = Loading::default();
+        loading.ask(Some(1)).unwrap();
+        loading.begin(|| panic!("by design"));
+        let done = loading.done().await;
+        assert_eq!((done.askers, done.outcome.is_err()), (vec![Some(1)], true));
+        // The next one works.
+        loading.ask(Some(2)).unwrap();
+        loading.begin(|| Ok(loaded()));
+        assert!(loading.done().await.outcome.is_ok());
+    }
+
+    #[test]
+    fn those_who_wait_are_bounded() {
+        let mut loading = Loading::default();
+        let taken = (0..1000).filter(|number| loading.ask(Some(*number)).is_ok());
+        assert_eq!(taken.count(), WAITING_MAX);
+        loading.ask(None).unwrap();
+        loading.ask(None).unwrap();
+        assert_eq!(loading.waiting.len(), WAITING_MAX + 1);
+    }
+}
