@@ -282,11 +282,13 @@ impl Daemon {
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         let drained = self.join.next_drained();
+        let names = self.names.has_answered().then(|| self.shielding.next());
         [
             self.endpoint.poll_timeout(),
             waiter,
             self.repair_at,
             drained,
+            names,
         ]
         .into_iter()
         .flatten()
@@ -333,6 +335,7 @@ impl Daemon {
             }
             confine::log_refused();
             self.updown.tick(now);
+            self.shielding.tick(now);
             if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
                 tracing::info!(suppressed, "peers have moved, not logged one by one");
             }
@@ -367,7 +370,7 @@ impl Daemon {
             }
             self.settle_shield(now);
         }
-        self.release_shield();
+        self.release_shield(now);
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
         }

@@ -53,6 +53,8 @@ pub struct Raised<F> {
     told_part: bool,
     /// The kernel may have another table.
     stale: bool,
+    /// The tables that were wanted when the policies became others altogether.
+    renewed: Option<Vec<NftChange>>,
     /// A table has stood.
     stood: bool,
     lifted: bool,
@@ -71,6 +73,7 @@ impl<F: Filter> Raised<F> {
             made: None,
             told_part: false,
             stale: true,
+            renewed: None,
             stood: false,
             lifted: false,
             failures: 0,
@@ -87,10 +90,11 @@ impl<F: Filter> Raised<F> {
 
     /// Notes that the policies are others altogether.
     pub fn renew(&mut self, tables: &mut impl Tables) {
-        let mut wanted = tables.whole().into_iter();
-        let as_made = self.made.is_some() && self.made == wanted.next();
+        let wanted = tables.whole();
+        let as_made = self.made.is_some() && self.made.as_ref() == wanted.first();
         if self.stale || !as_made {
             self.spoil();
+            self.renewed = Some(wanted);
         }
     }
 
@@ -135,7 +139,11 @@ impl<F: Filter> Raised<F> {
         if self.again.is_some_and(|again| now < again) {
             return Outcome::Nothing;
         }
-        let wanted = tables.whole();
+        let renewed = self.renewed.take();
+        let wanted = match renewed.filter(|_| tables.difference().is_none()) {
+            Some(renewed) => renewed,
+            None => tables.whole(),
+        };
         let filter = match self.filter.take() {
             Some(filter) => Ok(filter),
             None => connect(),
