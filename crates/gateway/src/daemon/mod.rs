@@ -356,7 +356,9 @@ impl Daemon {
             if self.follow_names(now) {
                 continue;
             }
-            self.shield_if_due(now);
+            if self.shield_if_due(now) {
+                continue;
+            }
             let changes = self.join.take_changes();
             if changes.is_empty() {
                 break;

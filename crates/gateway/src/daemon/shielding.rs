@@ -64,8 +64,8 @@ impl Shielding {
 }
 
 impl Daemon {
-    /// Makes the table anew, if its time has come.
-    pub(super) fn shield_if_due(&mut self, now: Instant) {
+    /// Makes the table anew, if its time has come. Returns true if SAs end.
+    pub(super) fn shield_if_due(&mut self, now: Instant) -> bool {
         if self.shielding.at.is_some_and(|at| at <= now) {
             self.shielding.at = None;
             let peers = self.join.peer_policies().into_iter();
@@ -80,10 +80,13 @@ impl Daemon {
             let elements = u32::try_from(elements).unwrap_or(u32::MAX);
             let pause = PAUSE_PER_ELEMENT.saturating_mul(elements).min(PAUSE_MAX);
             self.shielding.next = now + pause;
+            let any = !unfit.is_empty();
             for (policy, why) in unfit {
                 self.end_unshielded(policy, why, now);
             }
+            return any;
         }
+        false
     }
 
     /// Follows a policy of a peer that came or went.
@@ -134,12 +137,11 @@ impl Daemon {
     /// Ends the SAs of a policy that the table does not have.
     fn end_unshielded(&mut self, policy: PolicyId, why: ShieldFull, now: Instant) {
         for child in self.join.child_sas_of(policy) {
-            if self.endpoint.reject_child_sa(now, child).is_err()
-                || !self.shielding.told.admits(now)
-            {
+            let peer = self.endpoint.peer_of(child).map(ToString::to_string);
+            let ended = self.endpoint.reject_child_sa(now, child).is_ok();
+            if !ended || !self.shielding.told.admits(now) {
                 continue;
             }
-            let peer = self.endpoint.peer_of(child).map(ToString::to_string);
             let peer = peer.unwrap_or_default();
             tracing::error!(
                 peer,

@@ -92,6 +92,28 @@ pub struct HeldRules<'a> {
     pub payer: Option<u64>,
 }
 
+/// The work that rules may make when they come.
+#[derive(Debug)]
+pub struct Budget {
+    /// The number of rules in all intervals that are looked at.
+    pub rules: usize,
+    /// The number of branches that come or go.
+    pub branches: usize,
+}
+
+impl Budget {
+    fn spend(&mut self, rules: usize) -> Result<(), OverlapsTooOften> {
+        self.rules = self.rules.checked_sub(rules).ok_or(OverlapsTooOften)?;
+        Ok(())
+    }
+
+    fn change(&mut self, branches: usize) -> Result<(), OverlapsTooOften> {
+        let left = self.branches.checked_sub(branches);
+        self.branches = left.ok_or(OverlapsTooOften)?;
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 pub struct Classifier {
     /// The stretches of remote addresses, each by the chain of rules that it is in and by its first address.
@@ -164,16 +186,19 @@ impl Default for Classifier {
 }
 
 impl Classifier {
-    /// Adds rules of a holder. `budget` bounds the work: the number of rules in all intervals that are looked at. After
-    /// an error, [`Self::remove`] takes back what was added.
-    pub fn add(&mut self, held: HeldRules<'_>, budget: &mut usize) -> Result<(), OverlapsTooOften> {
+    /// Adds rules of a holder. After an error, [`Self::remove`] takes back what was added.
+    pub fn add(
+        &mut self,
+        held: HeldRules<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), OverlapsTooOften> {
         self.settle();
         let (chain, (first, last)) = (held.chain, held.remote);
         self.cut(chain, held.remote);
         for (first, last) in self.parts(chain, (first, last)) {
             let former = self.stretches.get(&(chain, first));
             let work = former.map_or(0, |one| one.rules.len()) + held.rules.len();
-            *budget = budget.checked_sub(work).ok_or(OverlapsTooOften)?;
+            budget.spend(work)?;
             self.edit((chain, first), last, &[], Some((held, &mut *budget)))?;
         }
         self.merge(chain, held.remote);
@@ -373,7 +398,7 @@ impl Classifier {
         key: StretchKey,
         last: u128,
         leaving: &[(Holder, Option<u64>)],
-        coming: Option<(HeldRules<'_>, &mut usize)>,
+        coming: Option<(HeldRules<'_>, &mut Budget)>,
     ) -> Result<(), OverlapsTooOften> {
         let (coming, budget) = coming.unzip();
         let come = coming.map_or(&[][..], |held| held.rules);
@@ -429,7 +454,7 @@ impl Classifier {
         stretch: &Stretch,
         former: Option<u64>,
         (gone, come): (&[ClassifierRule], &[ClassifierRule]),
-        budget: Option<&mut usize>,
+        budget: Option<&mut Budget>,
     ) -> Result<u64, OverlapsTooOften> {
         let wanted = || stretch.rules.iter().map(|(_, rule)| rule);
         let numbers = self.by_hash.get(&stretch.hash).into_iter().flatten();

@@ -10,9 +10,9 @@ use esplanade_ipsec::spd::PolicyId;
 
 use crate::config::{GatewayConfig, InterfaceConfig};
 use crate::join::{
-    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, is_for_all_packets, ranges,
+    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, ranges, undisputed_bypasses,
 };
-use crate::net::classifier::{Classifier, ClassifierRule, HeldRules, RulePlace, Span};
+use crate::net::classifier::{Budget, Classifier, ClassifierRule, HeldRules, RulePlace, Span};
 use crate::net::{AddressRange, Destinations};
 
 /// Most elements of maps and sets that the policies of all peers may take. The kernel has about 256 bytes for each.
@@ -21,10 +21,13 @@ const ELEMENTS_MAX: usize = 1 << 17;
 const SHARES: usize = 8;
 /// Most elements for the policies of the configuration.
 const CONFIGURED_MAX: usize = 1 << 20;
-/// The work that one policy of a peer may make: the number of rules in all intervals that are looked at for it. A policy
-/// of 8,192 pairs of selectors makes a third of it, and is made in about 6 ms.
+/// The work that one policy of a peer may make: the number of rules in all intervals that are looked at for it. The
+/// 1,024 pairs of selectors of a policy, beside 7,168 others of its peer, make a third of it.
 const WORK_MAX: usize = 1 << 17;
-/// The same for one policy of the configuration.
+/// Most elements that one policy of a peer may change among those of other policies, and for each rule of its own.
+const CHANGES_MAX: usize = 1 << 12;
+const CHANGES_PER_RULE: usize = 8;
+/// The work that one policy of the configuration may make.
 const CONFIGURED_WORK_MAX: usize = 1 << 24;
 
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
@@ -216,7 +219,10 @@ impl ShieldPolicies {
         policy: &ConfiguredPolicy,
     ) -> Result<(), ShieldFull> {
         let ends = (&policy.local[..], &policy.remote[..]);
-        let mut budget = CONFIGURED_WORK_MAX;
+        let mut budget = Budget {
+            rules: CONFIGURED_WORK_MAX,
+            branches: usize::MAX,
+        };
         let rules = rules((place, 0), policy.kind, ends);
         self.add_rules(policy, &rules, None, &mut budget)?;
         self.follow_destinations(true, policy, ends);
@@ -225,16 +231,8 @@ impl ShieldPolicies {
 
     /// Finds the Bypass policies that no other policy of the configuration keeps from ordinary routes.
     fn follow_bypasses(&mut self) {
-        let places = self.configured.iter().enumerate();
-        let bypasses = places.filter(|(_, policy)| is_for_all_packets(policy));
-        let others: Vec<_> = (self.configured.iter().enumerate())
-            .filter(|(_, other)| other.kind != PolicyKind::Bypass && other.sa.if_ids.outbound == 0)
-            .collect();
-        let undisputed = bypasses.filter(|bypass| {
-            let mut others = others.iter();
-            !others.any(|(place, one)| disputes_bypass((*place, &one.local, &one.remote), *bypass))
-        });
-        self.bypasses = undisputed.map(|(place, _)| (place, 0)).collect();
+        let places = undisputed_bypasses(&self.configured).into_iter();
+        self.bypasses = places.map(|place| (place, 0)).collect();
         for (place, _) in self.bypasses.clone() {
             self.bypass(place, true);
         }
@@ -337,7 +335,11 @@ impl ShieldPolicies {
         let rules = rules((place, number), configured.kind, ends);
         let destinations = self.destinations_of(&configured, ends);
         let payer = owner.as_ref().map(|owner| self.pay(owner, destinations));
-        let mut budget = WORK_MAX;
+        let own: usize = rules.values().map(Vec::len).sum();
+        let mut budget = Budget {
+            rules: WORK_MAX,
+            branches: CHANGES_MAX + CHANGES_PER_RULE * own,
+        };
         let added = self.add_rules(&configured, &rules, payer, &mut budget);
         if let Err(full) = added.and_then(|()| self.check_room(owner.as_ref(), destinations)) {
             self.remove_rules(&configured, (place, number), payer, &rules);
@@ -456,7 +458,7 @@ impl ShieldPolicies {
         policy: &ConfiguredPolicy,
         rules: &RulesByRemote,
         payer: Option<u64>,
-        budget: &mut usize,
+        budget: &mut Budget,
     ) -> Result<(), ShieldFull> {
         for chain in self.chains_of(policy) {
             for ((family, remote), rules) in rules {

@@ -123,7 +123,8 @@ impl<F: Filter> Raised<F> {
         tables: &mut impl Tables,
         connect: impl FnOnce() -> io::Result<F>,
     ) -> Outcome {
-        if self.lifted {
+        // While no policies have fitted yet, an earlier gateway's table is better than an empty one.
+        if self.lifted || (!self.stood && self.misfit.is_some()) {
             return Outcome::Nothing;
         }
         if !self.stale {
@@ -240,6 +241,8 @@ mod tests {
     #[derive(Default)]
     struct Wanted {
         whole: Vec<NftChange>,
+        /// How often the whole was asked for.
+        asked: usize,
         difference: Option<NftChange>,
     }
 
@@ -248,6 +251,7 @@ mod tests {
             let table = |name: &&str| NftChange::replace(name);
             Self {
                 whole: names.iter().map(table).collect(),
+                asked: 0,
                 difference: None,
             }
         }
@@ -256,6 +260,7 @@ mod tests {
     impl Tables for Wanted {
         fn whole(&mut self) -> Vec<NftChange> {
             self.difference = None;
+            self.asked += 1;
             self.whole.clone()
         }
 
@@ -354,6 +359,46 @@ mod tests {
         let outcome = raised.settle(now, &mut wanted, connect);
         assert_eq!(outcome, Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table]);
+    }
+
+    #[test]
+    fn the_table_of_an_earlier_gateway_stays_until_policies_fit() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let mut wanted = Wanted::of(&["one"]);
+        raised.set_misfit(Some("too many".to_owned()));
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
+        assert_eq!(raised.failure(), Some("too many"));
+        assert!(kernel.taken().is_empty());
+        raised.set_misfit(None);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        // What stands goes on where other policies do not fit.
+        raised.set_misfit(Some("too many".to_owned()));
+        wanted.difference = Some(NftChange::of("one"));
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Followed);
+        assert!(raised.failure().is_some() && kernel.taken().len() == 2);
+    }
+
+    #[test]
+    fn a_table_for_other_policies_is_put_together_once() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let mut wanted = Wanted::of(&["one"]);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        for (changes, asked) in [(false, 1), (true, 2)] {
+            let name = if changes { "three" } else { "two" };
+            wanted = Wanted::of(&[name]);
+            raised.renew(&mut wanted);
+            // Policies that come meanwhile are not in the table.
+            wanted.difference = changes.then(|| NftChange::of(name));
+            assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+            assert_eq!(wanted.asked, asked);
+        }
+        assert_eq!(kernel.taken().len(), 3);
     }
 
     #[test]

@@ -11,7 +11,7 @@ fn add(
     chain: u32,
     remote: Span,
     rules: &[(RulePlace, ClassifierRule)],
-    budget: usize,
+    work: usize,
 ) -> Result<(), OverlapsTooOften> {
     let payer = rules.first().map(|(place, _)| place.1);
     let held = HeldRules {
@@ -20,7 +20,11 @@ fn add(
         rules,
         payer,
     };
-    classifier.add(held, &mut { budget })
+    let mut budget = Budget {
+        rules: work,
+        branches: usize::MAX,
+    };
+    classifier.add(held, &mut budget)
 }
 
 fn remove(classifier: &mut Classifier, chain: u32, remote: Span, holder: Holder) {
@@ -304,6 +308,31 @@ fn rules_that_find_no_room_leave_others_as_they_were() {
     remove(&mut classifier, 0, (8, 10), (0, 500));
     assert_eq!(classifier.branches(), before);
     assert_eq!(classifier.take_changes(), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_rule_that_cuts_too_many_intervals_is_refused() {
+    let mut classifier = with_holders(100);
+    let before = classifier.branches();
+    let add = |classifier: &mut Classifier, branches| {
+        let rule = ClassifierRule {
+            ports: None,
+            protocol: (0, u8::MAX),
+            ..of_port(0)
+        };
+        let held = HeldRules {
+            chain: 0,
+            remote: (9, 9),
+            rules: &[((0, 500, 0), rule)],
+            payer: None,
+        };
+        let rules = 1 << 20;
+        classifier.add(held, &mut Budget { rules, branches })
+    };
+    // There is a gap behind each of the 800 ports.
+    assert_eq!(add(&mut classifier, 800), Err(OverlapsTooOften));
+    assert_eq!(classifier.branches(), before);
+    assert_eq!(add(&mut classifier, 900), Ok(()));
 }
 
 #[test]

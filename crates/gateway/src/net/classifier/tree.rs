@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Branch, ClassifierMap, ClassifierRule, OverlapsTooOften, Span};
+use super::{Branch, Budget, ClassifierMap, ClassifierRule, OverlapsTooOften, Span};
 
 /// The intervals of a field, by their first numbers.
 #[derive(Clone, Debug, Default)]
@@ -44,11 +44,13 @@ pub(super) struct RuleChange<'a> {
 #[derive(Debug)]
 pub(super) struct TreeEdit<'a> {
     pub next_node: u64,
-    /// The work that is left: the number of rules in all intervals that are looked at. `None` sets no bound.
-    budget: Option<&'a mut usize>,
+    /// The work that is left. `None` sets no bound.
+    budget: Option<&'a mut Budget>,
     /// Branches that have come (1) or gone (-1).
     pub changes: Vec<(Branch, i8)>,
-    /// The work so far: the same number, and the number of changes.
+    /// The changes that are off the budget.
+    paid: usize,
+    /// The work so far: rules in intervals that were looked at, and changes.
     pub work: usize,
 }
 
@@ -193,11 +195,12 @@ impl<'a> RuleChange<'a> {
 }
 
 impl<'a> TreeEdit<'a> {
-    pub fn new(next_node: u64, budget: Option<&'a mut usize>) -> Self {
+    pub fn new(next_node: u64, budget: Option<&'a mut Budget>) -> Self {
         Self {
             next_node,
             budget,
             changes: Vec::new(),
+            paid: 0,
             work: 0,
         }
     }
@@ -216,7 +219,8 @@ impl<'a> TreeEdit<'a> {
         node: u64,
         change: RuleChange<'_>,
     ) -> Result<(), OverlapsTooOften> {
-        self.level(Field::Local, node, tree, change)
+        self.level(Field::Local, node, tree, change)?;
+        self.spend(0)
     }
 
     /// Notes that the tree behind a node is gone.
@@ -351,7 +355,9 @@ impl<'a> TreeEdit<'a> {
     fn spend(&mut self, work: usize) -> Result<(), OverlapsTooOften> {
         self.work += work;
         if let Some(budget) = &mut self.budget {
-            **budget = budget.checked_sub(work).ok_or(OverlapsTooOften)?;
+            budget.spend(work)?;
+            let changed = std::mem::replace(&mut self.paid, self.changes.len());
+            budget.change(self.changes.len() - changed)?;
         }
         Ok(())
     }
