@@ -295,6 +295,11 @@ def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology
     a.command("status", "--check")
 
 
+def nested(host: str, number: int, count: int) -> str:
+    steps = range(number * count, (number + 1) * count)
+    return ",".join(f"{host}/32[udp/{1 + step}-{60000 - step}]" for step in steps)
+
+
 def test_policies_that_the_shield_has_no_room_for_are_refused(topology, daemon):
     """A reload changes nothing then. A start gives no SA to children that the table lacks."""
     settings = pair(topology, inner=4)
@@ -302,11 +307,10 @@ def test_policies_that_the_shield_has_no_room_for_are_refused(topology, daemon):
     a.up()
     before, spis = state(topology.gw_a), {sa["spi-in"] for sa in a.installed()}
     children = settings[0].connections["site"]["children"]
-    for number in range(6):
-        # Each selector lies around the next.
-        steps = range(1000 * number, 1000 * number + 1000)
-        selectors = ",".join(f"{A.host4}/32[udp/{1 + step}-{60000 - step}]" for step in steps)
-        children[f"wide-{number}"] = children["net"] | {"local_ts": selectors}
+    for number in range(4):
+        # Each selector lies around the next, at both ends.
+        children[f"wide-{number}"] = children["net"] | {
+            "local_ts": nested(A.host4, number, 60), "remote_ts": nested(B.host4, number, 17)}
     a.write(settings[0])
     refused = a.command("reload", check=False)
     assert refused.returncode != 0
@@ -319,7 +323,7 @@ def test_policies_that_the_shield_has_no_room_for_are_refused(topology, daemon):
     checked = a.command("status", "--check", check=False)
     assert checked.returncode != 0 and "site/wide-" in checked.stderr, checked
     assert not a.installed()
-    for number in range(6):
+    for number in range(4):
         del children[f"wide-{number}"]
     a.load(settings[0])
     a.up()
