@@ -295,6 +295,41 @@ def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology
     a.command("status", "--check")
 
 
+def nested(host: str, number: int, count: int) -> str:
+    steps = range(number * count, (number + 1) * count)
+    return ",".join(f"{host}/32[udp/{1 + step}-{60000 - step}]" for step in steps)
+
+
+def test_policies_that_the_shield_has_no_room_for_are_refused(topology, daemon):
+    """A reload changes nothing then. A start gives no SA to children that the table lacks."""
+    settings = pair(topology, inner=4)
+    a, b = start(daemon, esplanade_pair, settings)
+    a.up()
+    before, spis = state(topology.gw_a), {sa["spi-in"] for sa in a.installed()}
+    children = settings[0].connections["site"]["children"]
+    for number in range(4):
+        # Each selector lies around the next, at both ends.
+        children[f"wide-{number}"] = children["net"] | {
+            "local_ts": nested(A.host4, number, 60), "remote_ts": nested(B.host4, number, 17)}
+    a.write(settings[0])
+    refused = a.command("reload", check=False)
+    assert refused.returncode != 0
+    assert "site/wide-" in refused.stderr and "fewer selectors" in refused.stderr
+    assert (state(topology.gw_a), {sa["spi-in"] for sa in a.installed()}) == (before, spis)
+    a.command("status", "--check")
+    a.stop()
+    a.start(settings[0])
+    assert a.up(check=False).returncode != 0
+    checked = a.command("status", "--check", check=False)
+    assert checked.returncode != 0 and "site/wide-" in checked.stderr, checked
+    assert not a.installed()
+    for number in range(4):
+        del children[f"wide-{number}"]
+    a.load(settings[0])
+    a.up()
+    a.command("status", "--check")
+
+
 @pytest.mark.parametrize("version", [4, 6])
 def test_what_a_route_leads_into_an_interface_comes_out_of_it(version, topology, daemon, folder):
     settings = pair(topology)

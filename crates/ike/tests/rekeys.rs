@@ -114,6 +114,22 @@ fn a_response_names_only_what_its_sender_has_not_deleted_itself() {
     }
 }
 
+#[test]
+fn an_sa_that_the_data_plane_refuses_ends_before_the_peer_answers() {
+    let mut pair = tapped(|_, _| {});
+    pair.initiate();
+    pair.run(SECOND);
+    pair.b.dead = true;
+    let child = *pair.a.children.keys().next().unwrap();
+    pair.a.endpoint.reject_child_sa(pair.now, child).unwrap();
+    pair.flush();
+    assert!(pair.a.children.is_empty());
+    assert!(pair.a.endpoint.reject_child_sa(pair.now, child).is_err());
+    pair.b.dead = false;
+    pair.run(5 * SECOND);
+    pair.assert_agreed(1, 0);
+}
+
 /// A deletes something, and B too if it is `crossing`. Then there are `left` IKE SAs.
 fn check_deletes(close: impl Fn(&mut Side, Instant), left: usize, crossing: bool) {
     let mut pair = tapped(|_, _| {});

@@ -84,20 +84,20 @@ impl Daemon {
         self.names.configure(&mut self.fetcher, names, now);
     }
 
-    /// Lets the endpoint and the policies follow the names that were looked up. SAs that are up stay. Returns true if
-    /// there were any.
+    /// Lets the endpoint and the policies follow the names that were looked up, once the table of nf_tables may follow
+    /// too. SAs that are up stay. Returns true if there were any.
     pub(super) fn follow_names(&mut self, now: Instant) -> bool {
-        let answered = self.names.take_answered();
-        if answered.is_empty() {
+        if !self.names.has_answered() || now < self.shielding.next() {
             return false;
         }
+        let answered = self.names.take_answered();
         if self.loaded.ike.set_names(|name| self.names.known(name)) {
             self.endpoint.set_config(self.loaded.ike.clone());
             self.renew_revocation(now);
             let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
             self.join
                 .configure(policies::configured(&self.loaded, source));
-            self.shielding.renew();
+            self.shielding.renew_at(now);
         }
         self.endpoint.names_looked_up(now, &answered);
         true

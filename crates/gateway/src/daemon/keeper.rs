@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use esplanade_ipsec::spd::PolicyId;
 
-use super::shield::{self, Outcome, Raised, SharedPolicies, Shield, ShieldFull};
+use super::shield::{
+    self, Misfit, Outcome, OwnedPolicy, Raised, SharedPolicies, Shield, ShieldFull, ShieldPolicies,
+};
 use crate::config::GatewayConfig;
-use crate::join::{ConfiguredPolicy, PeerPolicy};
+use crate::join::ConfiguredPolicy;
 use crate::net::nft::Nft;
 use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedNumbers};
 use crate::status::ShieldStats;
@@ -125,7 +127,7 @@ impl Keeper {
     pub fn shield(
         &mut self,
         configured: &[ConfiguredPolicy],
-        peers: Vec<PeerPolicy>,
+        peers: Vec<OwnedPolicy>,
         now: Instant,
     ) -> Vec<(PolicyId, ShieldFull)> {
         let interfaces = self.config.interfaces.iter();
@@ -141,12 +143,22 @@ impl Keeper {
         let followed = policies.with(|own| own.configure(&self.config, configured, peers));
         let misfit = followed.as_ref().err().map(ToString::to_string);
         if let Some(why) = &misfit {
-            tracing::error!("the nftables table stays as it was: {why}");
+            tracing::error!(
+                "the nftables table stays as it was, and children that it lacks get no SAs: {why}"
+            );
         }
         self.raised.set_misfit(misfit);
         self.raised.renew(&mut self.shield);
         self.keep_shield(now);
         followed.unwrap_or_default()
+    }
+
+    /// Tells whether the table has room for these policies.
+    pub fn check_shield(
+        config: &GatewayConfig,
+        configured: &[ConfiguredPolicy],
+    ) -> Result<(), Misfit> {
+        ShieldPolicies::of(config, configured).map(drop)
     }
 
     /// The policies that the table is made from.

@@ -279,11 +279,13 @@ impl Daemon {
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         let drained = self.join.next_drained();
+        let names = self.names.has_answered().then(|| self.shielding.next());
         [
             self.endpoint.poll_timeout(),
             waiter,
             self.repair_at,
             drained,
+            names,
         ]
         .into_iter()
         .flatten()
@@ -330,6 +332,7 @@ impl Daemon {
             }
             confine::log_refused();
             self.updown.tick(now);
+            self.shielding.tick(now);
             if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
                 tracing::info!(suppressed, "peers have moved, not logged one by one");
             }
@@ -350,7 +353,9 @@ impl Daemon {
             if self.follow_names(now) {
                 continue;
             }
-            self.shield_if_due(now);
+            if self.shield_if_due(now) {
+                continue;
+            }
             let changes = self.join.take_changes();
             if changes.is_empty() {
                 break;
@@ -364,7 +369,7 @@ impl Daemon {
             }
             self.settle_shield(now);
         }
-        self.release_shield();
+        self.release_shield(now);
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit);
         }

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::fetched::names_of;
+use super::keeper::Keeper;
 use super::loading::{Asker, LoadDone};
 use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
+use crate::join::ConfiguredPolicy;
 use crate::tokens::TokenSigner;
 use crate::vici::Section;
 
@@ -86,6 +88,8 @@ impl Daemon {
             return Err(failure.help("restart the gateway, or write the address"));
         }
         loaded.ike.set_names(|name| self.names.known(name));
+        let source = |remote| plane::source_for(remote, running.mark);
+        check_shield(&running, &policies::configured(&loaded, source))?;
         self.plane.add_marks(&running).await?;
         if diff.gateway {
             tracing::warn!(
@@ -161,6 +165,14 @@ fn difference(diff: &Diff) -> Section {
         .list("removed", &diff.removed)
         .list("others", diff.others());
     message
+}
+
+/// Refuses policies that the table of nf_tables has no room for.
+fn check_shield(running: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<(), Failure> {
+    Keeper::check_shield(running, configured).map_err(|misfit| {
+        Failure::new(Exit::Configuration, misfit)
+            .help("write fewer selectors, or wider ones that overlap less")
+    })
 }
 
 /// Returns the name, in the form `connection/child`, of a child that needs an interface that `running` does not have.

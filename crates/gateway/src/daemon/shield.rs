@@ -23,7 +23,7 @@ use crate::net::nft::{
     node_key,
 };
 
-pub use policies::{ShieldFull, ShieldPolicies};
+pub use policies::{Misfit, OwnedPolicy, ShieldFull, ShieldPolicies};
 pub use raised::{Outcome, Raised, Tables};
 
 use policies::COMMON;
@@ -110,7 +110,7 @@ fn table(
     let mut ids = 1..;
     let mut id = || ids.next().unwrap_or_default();
     table.set(DEVICES, id(), SetKeys::Names, &names);
-    for (index, classifier) in policies.classifiers().iter().enumerate() {
+    for (index, classifier) in policies.classifiers().iter_mut().enumerate() {
         let branches = classifier.branches();
         for map in ClassifierMap::ALL {
             let of_map = branches.iter().filter(|branch| branch.map == map);

@@ -2,31 +2,33 @@
 
 use std::time::{Duration, Instant};
 
+use esplanade_ike::config::Identity;
 use esplanade_ike::{PolicyRoom, WantedPolicy};
 use esplanade_ipsec::spd::PolicyId;
 
 use super::Daemon;
 use super::shield::{SharedPolicies, ShieldFull, ShieldPolicies};
 use crate::join::{self, PeerPolicy};
+use crate::rate::LineLimit;
 
-/// The shortest time between two tables that are made anew because names have other addresses.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The shortest time between two log lines about SAs that the table has no room for.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// The time between two tables that are made anew because names have other addresses, for each element. It is many
+/// times what an element takes.
+const PAUSE_PER_ELEMENT: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The tasks about the table.
 #[derive(Debug)]
 pub(super) struct Shielding {
     /// The time to make the table anew, for other policies of the configuration.
     at: Option<Instant>,
-    /// The earliest time to do so again.
+    /// The earliest time to do so because of names.
     next: Instant,
     /// The table has not followed the policies of peers that have come and gone.
     lags: bool,
     /// Policies of peers that have come since the table has followed last.
     come: Vec<PolicyId>,
-    tell_at: Instant,
-    untold: usize,
+    /// The limit of log lines about SAs that the table has no room for.
+    told: LineLimit,
 }
 
 impl Shielding {
@@ -36,34 +38,55 @@ impl Shielding {
             next: now,
             lags: false,
             come: Vec::new(),
-            tell_at: now,
-            untold: 0,
+            told: LineLimit::new(10, 1),
         }
     }
 
-    /// The policies of the configuration are others, since an administrator has ordered it.
+    /// The policies of the configuration are others.
     pub fn renew_at(&mut self, now: Instant) {
         self.at = Some(now);
     }
 
-    /// The policies of the configuration are others, since names have other addresses.
-    pub fn renew(&mut self) {
-        self.at.get_or_insert(self.next);
+    /// Returns the time from which the policies may be others because of names. SPD, routes and table follow together.
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Tells of log lines that were not written, if it is time to.
+    pub fn tick(&mut self, now: Instant) {
+        if let Some(suppressed) = self.told.take_suppressed(now) {
+            tracing::error!(
+                suppressed,
+                "child SAs have ended for want of room in the nftables table, not logged one by one"
+            );
+        }
     }
 }
 
 impl Daemon {
-    /// Makes the table anew, if its time has come.
-    pub(super) fn shield_if_due(&mut self, now: Instant) {
+    /// Makes the table anew, if its time has come. Returns true if SAs end.
+    pub(super) fn shield_if_due(&mut self, now: Instant) -> bool {
         if self.shielding.at.is_some_and(|at| at <= now) {
             self.shielding.at = None;
-            self.shielding.next = now + PAUSE;
-            let (configured, peers) = (self.join.configured(), self.join.peer_policies());
-            let unfit = self.plane.keeper().shield(configured, peers, now);
+            let peers = self.join.peer_policies().into_iter();
+            let peers = peers.map(|policy| {
+                let owner = self.owner_of(policy.id);
+                (policy, owner)
+            });
+            let (peers, configured) = (peers.collect(), self.join.configured());
+            let keeper = self.plane.keeper();
+            let unfit = keeper.shield(configured, peers, now);
+            let elements = keeper.shield_policies().with(ShieldPolicies::element_count);
+            let elements = u32::try_from(elements).unwrap_or(u32::MAX);
+            let pause = PAUSE_PER_ELEMENT.saturating_mul(elements).min(PAUSE_MAX);
+            self.shielding.next = now + pause;
+            let any = !unfit.is_empty();
             for (policy, why) in unfit {
                 self.end_unshielded(policy, why, now);
             }
+            return any;
         }
+        false
     }
 
     /// Follows a policy of a peer that came or went.
@@ -75,15 +98,17 @@ impl Daemon {
             policies.with(|own| own.remove(id));
             return;
         }
-        let children = self.join.child_sas_of(id);
-        let owner = children
-            .first()
-            .and_then(|child| self.endpoint.peer_of(*child));
-        let owner = owner.cloned();
+        let owner = self.owner_of(id);
         match policies.with(|own| own.add(policy, owner)) {
             Ok(()) => self.shielding.come.push(id),
             Err(why) => self.end_unshielded(id, why, now),
         }
+    }
+
+    /// Returns the peer whose SAs a policy has.
+    fn owner_of(&self, policy: PolicyId) -> Option<Identity> {
+        let children = self.join.child_sas_of(policy);
+        self.endpoint.peer_of(*children.first()?).cloned()
     }
 
     /// Lets the kernel's table follow the policies of peers. SAs whose policies it does not take end.
@@ -102,28 +127,24 @@ impl Daemon {
     }
 
     /// Gives up room in the table that was kept for child SAs that have not come up.
-    pub(super) fn release_shield(&mut self) {
+    pub(super) fn release_shield(&mut self, now: Instant) {
         let policies = self.plane.keeper().shield_policies();
-        policies.with(ShieldPolicies::release_reserved);
+        // The table may have had their rules since others came.
+        self.shielding.lags |= policies.with(ShieldPolicies::release_reserved);
+        self.settle_shield(now);
     }
 
     /// Ends the SAs of a policy that the table does not have.
     fn end_unshielded(&mut self, policy: PolicyId, why: ShieldFull, now: Instant) {
         for child in self.join.child_sas_of(policy) {
-            if self.endpoint.reject_child_sa(now, child).is_err() {
-                continue;
-            }
-            if now < self.shielding.tell_at {
-                self.shielding.untold += 1;
-                continue;
-            }
-            self.shielding.tell_at = now + TOLD_EVERY;
-            let untold = std::mem::take(&mut self.shielding.untold);
             let peer = self.endpoint.peer_of(child).map(ToString::to_string);
+            let ended = self.endpoint.reject_child_sa(now, child).is_ok();
+            if !ended || !self.shielding.told.admits(now) {
+                continue;
+            }
             let peer = peer.unwrap_or_default();
             tracing::error!(
                 peer,
-                untold,
                 "a child SA ends, as packets in the clear could pass for its: {why}"
             );
         }

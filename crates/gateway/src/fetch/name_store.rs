@@ -171,6 +171,11 @@ impl NameStore {
         self.known.get(name).map(|(known, _)| known)
     }
 
+    /// Tells whether names have an outcome that was not taken.
+    pub fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
     /// Takes the names that have an outcome since the last call.
     pub fn take_answered(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.answered)

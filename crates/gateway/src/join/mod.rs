@@ -54,7 +54,7 @@ use succession::{Overlaps, Succession, expect, renew};
 pub use child_sas::{Activity, Carrier, InstalledChild};
 pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
 pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
-pub use routes::{RouteChange, disputes_bypass, is_for_all_packets, ranges};
+pub use routes::{RouteChange, disputes_bypass, ranges, undisputed_bypasses};
 pub use translate::{demand, ends};
 
 /// Most SAs that are gone at once whose heirs are looked for. Of more, every other SA counts as an heir.

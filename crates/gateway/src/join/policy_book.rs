@@ -223,7 +223,7 @@ impl PolicyBook {
             order: order(&self.by_name, &key.0),
             entry: None,
         };
-        self.changes.push(group.change(true));
+        self.changes.push(group.change(true, &self.configured));
         self.groups.insert(id, group);
         self.by_selectors.insert(key, id);
         self.lagging.insert(id);
@@ -268,7 +268,7 @@ impl PolicyBook {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
-            self.changes.push(group.change(false));
+            self.changes.push(group.change(false, &self.configured));
             let interface = group.configured.sa.if_ids.outbound;
             let key = (
                 group.configured.entry_name(),
@@ -353,7 +353,7 @@ impl PolicyBook {
     pub fn of_peers(&self) -> Vec<PeerPolicy> {
         self.groups
             .values()
-            .filter_map(PolicyGroup::of_peer)
+            .filter_map(|group| group.of_peer(&self.configured))
             .collect()
     }
 
@@ -414,14 +414,14 @@ impl PolicyGroup {
         }
     }
 
-    fn change(&self, came: bool) -> PolicyChange {
+    fn change(&self, came: bool, configured: &[ConfiguredPolicy]) -> PolicyChange {
         PolicyChange {
             came,
             interface: self.configured.sa.if_ids.outbound,
             led: self.configured.sa.is_led(),
             local: self.selectors.local.clone(),
             remote: self.selectors.remote.clone(),
-            of_peer: self.of_peer(),
+            of_peer: self.of_peer(configured),
         }
     }
 
@@ -431,9 +431,12 @@ impl PolicyGroup {
         self.trap || self.child_sas > 0
     }
 
-    fn of_peer(&self) -> Option<PeerPolicy> {
+    /// Returns the policy, if the configuration as it is now does not cover its selectors. A child can have other
+    /// addresses than when the policy was made, as names do.
+    fn of_peer(&self, configured: &[ConfiguredPolicy]) -> Option<PeerPolicy> {
         let (local, remote) = (&self.selectors.local, &self.selectors.remote);
-        (!self.configured.covers(local, remote)).then(|| PeerPolicy {
+        let now = configured.get(self.order).unwrap_or(&self.configured);
+        (!now.covers(local, remote)).then(|| PeerPolicy {
             id: self.policy.id,
             entry: self.configured.entry_name(),
             local: local.clone(),

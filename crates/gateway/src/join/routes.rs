@@ -84,35 +84,39 @@ impl RouteBook {
 }
 
 /// Returns the traffic of Bypass policies on the common interface that ordinary routes may carry.
+pub(super) fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
+    let places = undisputed_bypasses(configured).into_iter();
+    let bypasses = places.filter_map(|place| configured.get(place));
+    let route = |policy: &ConfiguredPolicy| RouteChange {
+        add: true,
+        interface: 0,
+        bypass: true,
+        local: ranges(&policy.local),
+        remote: ranges(&policy.remote),
+    };
+    bypasses.map(route).collect()
+}
+
+/// Returns the places of the Bypass policies that no other policy of the configuration keeps from ordinary routes.
 ///
 /// A route knows remote addresses only. So none of the addresses may be for another kind of policy, or for one protocol
 /// or port alone. Other bypassed traffic passes the TUN device and the SPD.
-pub(super) fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
-    let mut bypassed = Vec::new();
-    for (index, policy) in configured.iter().enumerate() {
-        if !is_for_all_packets(policy) {
-            continue;
-        }
-        let shared = configured.iter().enumerate().any(|(other_index, other)| {
-            other.kind != PolicyKind::Bypass
-                && other.sa.if_ids.outbound == 0
-                && disputes_bypass((other_index, &other.local, &other.remote), (index, policy))
-        });
-        if !shared {
-            bypassed.push(RouteChange {
-                add: true,
-                interface: 0,
-                bypass: true,
-                local: ranges(&policy.local),
-                remote: ranges(&policy.remote),
-            });
-        }
-    }
-    bypassed
+pub fn undisputed_bypasses(configured: &[ConfiguredPolicy]) -> Vec<usize> {
+    let is_other = |other: &ConfiguredPolicy| {
+        other.kind != PolicyKind::Bypass && other.sa.if_ids.outbound == 0
+    };
+    let places = || configured.iter().enumerate();
+    let others: Vec<_> = places().filter(|(_, other)| is_other(other)).collect();
+    let bypasses = places().filter(|(_, policy)| is_for_all_packets(policy));
+    let undisputed = bypasses.filter(|bypass| {
+        let mut others = others.iter();
+        !others.any(|(place, one)| disputes_bypass((*place, &one.local, &one.remote), *bypass))
+    });
+    undisputed.map(|(place, _)| place).collect()
 }
 
 /// Tells whether a policy bypasses all packets of its addresses, on the common interface.
-pub fn is_for_all_packets(policy: &ConfiguredPolicy) -> bool {
+fn is_for_all_packets(policy: &ConfiguredPolicy) -> bool {
     let mut ends = policy.local.iter().chain(&policy.remote);
     policy.kind == PolicyKind::Bypass
         && policy.sa.if_ids.outbound == 0

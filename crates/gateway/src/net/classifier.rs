@@ -2,12 +2,16 @@
 //! them up: source address, destination address, protocol, ports. A packet costs one search in each map, however many
 //! rules there are.
 //!
-//! Rules come and go one holder at a time. What changes are the stretches of remote addresses that the holder's rules
-//! are about, and the nodes behind these. Stretches with the same rules share a node.
+//! Holders of rules come and go. What changes are the stretches of remote addresses that a holder's rules are about, and
+//! in the nodes behind these the intervals that the rules meet. Holders that go together change each stretch once.
+//! Stretches with the same rules share a node.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+mod tree;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+
+use tree::{Level, RuleChange, TreeEdit};
 
 /// An inclusive range of numbers.
 pub type Span = (u128, u128);
@@ -58,8 +62,6 @@ pub const DROP: u64 = 1;
 pub const ACCEPT: u64 = 2;
 /// The first number of a node that is not the start of a chain of rules.
 const FIRST_NODE: u64 = 1 << 32;
-/// The distance between the numbers of two nodes that stretches share: room for the nodes behind one.
-const NODE_DISTANCE: u64 = 1 << 20;
 
 /// An element of a map: from a node, by an interval of a field, to another node or to a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,32 +77,95 @@ pub struct Branch {
 #[error("the selectors overlap too often")]
 pub struct OverlapsTooOften;
 
+/// Those who hold rules, each with a number. The first two numbers of a rule's place are the holder's.
+type Holder = (usize, u64);
+
+/// Rules of one holder for a range of remote addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldRules<'a> {
+    /// The chain of rules that they are in.
+    pub chain: u32,
+    pub remote: Span,
+    /// In the order of their places.
+    pub rules: &'a [(RulePlace, ClassifierRule)],
+    /// The number of the one whom the branches are charged to.
+    pub payer: Option<u64>,
+}
+
+/// The work that rules may make when they come.
+#[derive(Debug)]
+pub struct Budget {
+    /// The number of rules in all intervals that are looked at.
+    pub rules: usize,
+    /// The number of branches that come or go.
+    pub branches: usize,
+}
+
+impl Budget {
+    fn spend(&mut self, rules: usize) -> Result<(), OverlapsTooOften> {
+        self.rules = self.rules.checked_sub(rules).ok_or(OverlapsTooOften)?;
+        Ok(())
+    }
+
+    fn change(&mut self, branches: usize) -> Result<(), OverlapsTooOften> {
+        let left = self.branches.checked_sub(branches);
+        self.branches = left.ok_or(OverlapsTooOften)?;
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 pub struct Classifier {
     /// The stretches of remote addresses, each by the chain of rules that it is in and by its first address.
-    stretches: BTreeMap<(u32, u128), Stretch>,
-    nodes: HashMap<Arc<[ClassifierRule]>, Node>,
+    stretches: BTreeMap<StretchKey, Stretch>,
+    /// By their numbers.
+    nodes: HashMap<u64, Node>,
+    /// The numbers of nodes, by the hashes of their rules.
+    by_hash: HashMap<u64, Vec<u64>>,
+    hasher: RandomState,
     next_node: u64,
     /// The number of branches.
     len: usize,
+    /// Rules that are to go.
+    leaving: Vec<Leaving>,
+    /// The branches that each payer's stretches have, as if no other stretch shared them.
+    charges: HashMap<u64, usize>,
     /// Branches that have come (1) or gone (-1) since they were taken last.
     changes: BTreeMap<Branch, i8>,
+    /// Rules in intervals that were looked at, and branches that were noted, so far.
+    work: u64,
 }
+
+type StretchKey = (u32, u128);
 
 #[derive(Clone, Debug)]
 struct Stretch {
     last: u128,
     rules: Vec<(RulePlace, ClassifierRule)>,
-    shared: Arc<[ClassifierRule]>,
+    /// The sum of the rules' hashes.
+    hash: u64,
     node: u64,
+    /// How many of the rules each payer pays for.
+    payers: BTreeMap<u64, usize>,
 }
 
 #[derive(Debug)]
 struct Node {
-    number: u64,
     stretches: usize,
-    /// In their order.
-    branches: Vec<Branch>,
+    rules: Vec<ClassifierRule>,
+    /// The sum of the rules' hashes.
+    hash: u64,
+    tree: Level,
+    /// The number of branches of the tree.
+    branches: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    chain: u32,
+    remote: Span,
+    holder: Holder,
+    payer: Option<u64>,
 }
 
 impl Default for Classifier {
@@ -108,54 +173,76 @@ impl Default for Classifier {
         Self {
             stretches: BTreeMap::new(),
             nodes: HashMap::new(),
+            by_hash: HashMap::new(),
+            hasher: RandomState::new(),
             next_node: FIRST_NODE,
             len: 0,
+            leaving: Vec::new(),
+            charges: HashMap::new(),
             changes: BTreeMap::new(),
+            work: 0,
         }
     }
 }
 
 impl Classifier {
-    /// Adds rules of one holder for a range of remote addresses. `budget` bounds the work: the number of rules in all
-    /// intervals that are made anew. After an error, [`Self::remove`] takes back what was added.
+    /// Adds rules of a holder. After an error, [`Self::remove`] takes back what was added.
     pub fn add(
         &mut self,
-        chain: u32,
-        remote: Span,
-        rules: &[(RulePlace, ClassifierRule)],
-        budget: &mut usize,
+        held: HeldRules<'_>,
+        budget: &mut Budget,
     ) -> Result<(), OverlapsTooOften> {
-        self.edit(chain, remote, Some(budget), |own| {
-            own.extend(rules);
-            own.sort_unstable_by_key(|(place, _)| *place);
-        })
+        self.settle();
+        let (chain, (first, last)) = (held.chain, held.remote);
+        self.cut(chain, held.remote);
+        for (first, last) in self.parts(chain, (first, last)) {
+            let former = self.stretches.get(&(chain, first));
+            let work = former.map_or(0, |one| one.rules.len()) + held.rules.len();
+            budget.spend(work)?;
+            self.edit((chain, first), last, &[], Some((held, &mut *budget)))?;
+        }
+        self.merge(chain, held.remote);
+        Ok(())
     }
 
-    /// Removes the rules of one holder from a range of remote addresses.
-    pub fn remove(&mut self, chain: u32, remote: Span, holder: (usize, u64)) {
-        let gone = |place: &RulePlace| (place.0, place.1) == holder;
-        let edited = self.edit(chain, remote, None, |own| {
-            own.retain(|(place, _)| !gone(place));
+    /// Removes the rules of a holder from a range of remote addresses. They go together with others, once the branches
+    /// are asked for or rules come.
+    pub fn remove(&mut self, chain: u32, remote: Span, holder: Holder, payer: Option<u64>) {
+        self.leaving.push(Leaving {
+            chain,
+            remote,
+            holder,
+            payer,
         });
-        // Without a budget nothing runs out.
-        debug_assert_eq!(edited, Ok(()));
     }
 
     /// Returns the number of branches.
-    pub fn branch_count(&self) -> usize {
+    pub fn branch_count(&mut self) -> usize {
+        self.settle();
         self.len
     }
 
-    /// Returns all branches.
-    pub fn branches(&self) -> Vec<Branch> {
+    /// Returns the number of branches that a payer would have alone.
+    pub fn charge(&mut self, payer: u64) -> usize {
+        self.settle();
+        self.charges.get(&payer).copied().unwrap_or_default()
+    }
+
+    /// Returns all branches, in their order.
+    pub fn branches(&mut self) -> Vec<Branch> {
+        self.settle();
         let stretches = self.stretches.iter();
         let mut all: Vec<_> = stretches.map(|(at, one)| one.branch(*at)).collect();
-        all.extend(self.nodes.values().flat_map(|node| &node.branches));
+        for (number, node) in &self.nodes {
+            node.tree.collect(*number, &mut all);
+        }
+        all.sort_unstable();
         all
     }
 
     /// Takes the branches that have gone, and those that have come, since the last call.
     pub fn take_changes(&mut self) -> (Vec<Branch>, Vec<Branch>) {
+        self.settle();
         let (mut gone, mut come) = (Vec::new(), Vec::new());
         for (branch, change) in std::mem::take(&mut self.changes) {
             match change {
@@ -167,33 +254,36 @@ impl Classifier {
         (gone, come)
     }
 
-    fn edit(
-        &mut self,
-        chain: u32,
-        (first, last): Span,
-        mut budget: Option<&mut usize>,
-        change: impl Fn(&mut Vec<(RulePlace, ClassifierRule)>),
-    ) -> Result<(), OverlapsTooOften> {
-        self.cut(chain, first);
-        if let Some(behind) = last.checked_add(1) {
-            self.cut(chain, behind);
+    /// Returns the work so far: rules in intervals that were looked at, and branches that changed.
+    #[cfg(test)]
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Lets all rules go that are to go. Each stretch changes once, however many holders leave it.
+    fn settle(&mut self) {
+        let all = std::mem::take(&mut self.leaving);
+        let mut by_stretch: BTreeMap<StretchKey, Vec<(Holder, Option<u64>)>> = BTreeMap::new();
+        for one in &all {
+            self.cut(one.chain, one.remote);
         }
-        for (first, last) in self.parts(chain, (first, last)) {
-            let former = self.stretches.get(&(chain, first));
-            let mut rules = former.map(|one| one.rules.clone()).unwrap_or_default();
-            if let Some(budget) = &mut budget {
-                **budget = budget
-                    .checked_sub(rules.len() + 1)
-                    .ok_or(OverlapsTooOften)?;
+        for one in &all {
+            let range = (one.chain, one.remote.0)..=(one.chain, one.remote.1);
+            for (key, _) in self.stretches.range(range) {
+                let leaving = by_stretch.entry(*key).or_default();
+                leaving.push((one.holder, one.payer));
             }
-            change(&mut rules);
-            self.put(chain, (first, last), rules, budget.as_deref_mut())?;
         }
-        self.merge(chain, first);
-        if let Some(behind) = last.checked_add(1) {
-            self.merge(chain, behind);
+        for (key, leaving) in by_stretch {
+            if let Some(last) = self.stretches.get(&key).map(|one| one.last) {
+                let edited = self.edit(key, last, &leaving, None);
+                // Without a budget nothing runs out.
+                debug_assert_eq!(edited, Ok(()));
+            }
         }
-        Ok(())
+        for one in &all {
+            self.merge(one.chain, one.remote);
+        }
     }
 
     /// Returns the stretches inside a span, and the gaps between them.
@@ -211,144 +301,225 @@ impl Classifier {
         parts
     }
 
-    /// Lets a stretch begin at this address, if one goes across it.
-    fn cut(&mut self, chain: u32, at: u128) {
-        let before = self.stretches.range((chain, 0)..(chain, at)).next_back();
-        let Some((key, stretch)) = before.filter(|(_, stretch)| stretch.last >= at) else {
-            return;
-        };
-        let (key, mut left, right) = (*key, stretch.clone(), stretch.clone());
-        self.note(left.branch(key), -1);
-        left.last = at - 1;
-        self.note(left.branch(key), 1);
-        self.note(right.branch((chain, at)), 1);
-        if let Some(node) = self.nodes.get_mut(&right.shared) {
-            node.stretches += 1;
-        }
-        self.stretches.insert(key, left);
-        self.stretches.insert((chain, at), right);
-    }
-
-    /// Makes one stretch of two with the same rules that meet at this address.
-    fn merge(&mut self, chain: u32, at: u128) {
-        let before = self.stretches.range((chain, 0)..(chain, at)).next_back();
-        let (Some((key, left)), Some(right)) = (before, self.stretches.get(&(chain, at))) else {
-            return;
-        };
-        if left.last.checked_add(1) != Some(at) || left.rules != right.rules {
-            return;
-        }
-        let (key, last) = (*key, right.last);
-        self.take_out((chain, at));
-        if let Some(mut left) = self.stretches.remove(&key) {
-            self.note(left.branch(key), -1);
-            left.last = last;
-            self.note(left.branch(key), 1);
-            self.stretches.insert(key, left);
+    /// Lets stretches begin and end where a span does.
+    fn cut(&mut self, chain: u32, (first, last): Span) {
+        for at in [Some(first), last.checked_add(1)].into_iter().flatten() {
+            let before = self.stretches.range((chain, 0)..(chain, at)).next_back();
+            let Some((key, _)) = before.filter(|(_, stretch)| stretch.last >= at) else {
+                continue;
+            };
+            let key = *key;
+            let Some(mut left) = self.take_out(key) else {
+                continue;
+            };
+            let right = left.clone();
+            left.last = at - 1;
+            if let Some(node) = self.nodes.get_mut(&left.node) {
+                node.stretches += 1;
+            }
+            self.put(key, left);
+            self.put((chain, at), right);
         }
     }
 
-    /// Puts a stretch with these rules where there is a gap, or a stretch of the same addresses.
-    fn put(
-        &mut self,
-        chain: u32,
-        (first, last): Span,
-        rules: Vec<(RulePlace, ClassifierRule)>,
-        budget: Option<&mut usize>,
-    ) -> Result<(), OverlapsTooOften> {
-        let key = (chain, first);
-        if rules.is_empty() {
-            self.take_out(key);
-            return Ok(());
+    /// Makes one stretch of two with the same rules that meet at the end of a span.
+    fn merge(&mut self, chain: u32, (first, last): Span) {
+        for at in [Some(first), last.checked_add(1)].into_iter().flatten() {
+            let before = self.stretches.range((chain, 0)..(chain, at)).next_back();
+            let (Some((key, left)), Some(right)) = (before, self.stretches.get(&(chain, at)))
+            else {
+                continue;
+            };
+            if left.last.checked_add(1) != Some(at)
+                || left.node != right.node
+                || left.rules != right.rules
+            {
+                continue;
+            }
+            let key = *key;
+            if let (Some(mut left), Some(right)) = (self.take_out(key), self.take_out((chain, at)))
+            {
+                left.last = right.last;
+                self.put(key, left);
+                self.leave(right.node);
+            }
         }
-        let shared: Arc<[_]> = rules.iter().map(|(_, rule)| *rule).collect();
-        // A node that no other stretch shares keeps its number, so that only what differs behind it changes.
-        let is_own = |one: &&Stretch| {
-            let node = self.nodes.get(&one.shared);
-            node.is_some_and(|node| node.stretches == 1)
-        };
-        let former = self.stretches.get(&key).filter(is_own);
-        let former = former.map(|one| Arc::clone(&one.shared));
-        let node = self.acquire(&shared, former, budget)?;
-        self.take_out(key);
-        let stretch = Stretch {
-            last,
-            rules,
-            shared,
-            node,
-        };
-        self.note(stretch.branch(key), 1);
-        self.stretches.insert(key, stretch);
-        Ok(())
     }
 
-    fn take_out(&mut self, key: (u32, u128)) {
-        let Some(stretch) = self.stretches.remove(&key) else {
-            return;
-        };
+    /// Takes a stretch out. It keeps its share of the node.
+    fn take_out(&mut self, key: StretchKey) -> Option<Stretch> {
+        let stretch = self.stretches.remove(&key)?;
         self.note(stretch.branch(key), -1);
-        let Some(node) = self.nodes.get_mut(&stretch.shared) else {
+        let cost = self.cost(&stretch);
+        for payer in stretch.payers.keys() {
+            if let Some(charge) = self.charges.get_mut(payer) {
+                *charge = charge.saturating_sub(cost);
+                if *charge == 0 {
+                    self.charges.remove(payer);
+                }
+            }
+        }
+        Some(stretch)
+    }
+
+    fn put(&mut self, key: StretchKey, stretch: Stretch) {
+        self.note(stretch.branch(key), 1);
+        let cost = self.cost(&stretch);
+        for payer in stretch.payers.keys() {
+            *self.charges.entry(*payer).or_default() += cost;
+        }
+        self.stretches.insert(key, stretch);
+    }
+
+    fn cost(&self, stretch: &Stretch) -> usize {
+        let node = self.nodes.get(&stretch.node);
+        1 + node.map_or(0, |node| node.branches)
+    }
+
+    /// Gives up a stretch's share of a node.
+    fn leave(&mut self, number: u64) {
+        let Some(node) = self.nodes.get_mut(&number) else {
             return;
         };
         node.stretches -= 1;
         if node.stretches == 0
-            && let Some(node) = self.nodes.remove(&stretch.shared)
+            && let Some(node) = self.nodes.remove(&number)
         {
-            self.replace(&node.branches, &[]);
+            self.forget_hash(node.hash, number);
+            let mut edit = TreeEdit::new(self.next_node, None);
+            edit.drop_tree(&node.tree, number);
+            self.take_over(edit);
         }
     }
 
-    /// Returns the node with these rules, and makes it if there is none. `former` are the rules of a node that no
-    /// other stretch shares: the new node takes its place and its number, so that only what differs changes.
-    fn acquire(
+    /// Lets rules go from a stretch, or a gap, and lets others come. After an error nothing has changed.
+    fn edit(
         &mut self,
-        rules: &Arc<[ClassifierRule]>,
-        former: Option<Arc<[ClassifierRule]>>,
-        budget: Option<&mut usize>,
+        key: StretchKey,
+        last: u128,
+        leaving: &[(Holder, Option<u64>)],
+        coming: Option<(HeldRules<'_>, &mut Budget)>,
+    ) -> Result<(), OverlapsTooOften> {
+        let (coming, budget) = coming.unzip();
+        let come = coming.map_or(&[][..], |held| held.rules);
+        let leaving_holders: HashMap<Holder, Option<u64>> = leaving.iter().copied().collect();
+        let former = self.take_out(key);
+        let former_node = former.as_ref().map(|one| one.node);
+        let mut stretch = former.unwrap_or_else(|| Stretch::empty(last));
+        let mut gone = Vec::new();
+        if !leaving_holders.is_empty() {
+            stretch.rules.retain(|(place, rule)| {
+                let payer = leaving_holders.get(&holder(*place));
+                if let Some(payer) = payer {
+                    gone.push(*rule);
+                    payer.inspect(|payer| drop_payer(&mut stretch.payers, *payer));
+                }
+                payer.is_none()
+            });
+        }
+        stretch.rules.extend(come);
+        // Two runs in their order become one.
+        stretch.rules.sort_by_key(|(place, _)| *place);
+        if let Some(payer) = coming.and_then(|held| held.payer) {
+            *stretch.payers.entry(payer).or_default() += come.len();
+        }
+        let come: Vec<_> = come.iter().map(|(_, rule)| *rule).collect();
+        let sums = (self.hash(&gone), self.hash(&come));
+        stretch.hash = stretch.hash.wrapping_sub(sums.0).wrapping_add(sums.1);
+        if stretch.rules.is_empty() {
+            former_node.inspect(|node| self.leave(*node));
+            return Ok(());
+        }
+        let node = self.node_for(&stretch, former_node, (&gone, &come), budget);
+        let result = node.map(|node| stretch.node = node);
+        if result.is_err() {
+            let held = coming.map_or(&[][..], |held| held.rules);
+            let came: HashSet<RulePlace> = held.iter().map(|(place, _)| *place).collect();
+            stretch.rules.retain(|(place, _)| !came.contains(place));
+            stretch.hash = stretch.hash.wrapping_sub(sums.1);
+            if let Some(payer) = coming.and_then(|held| held.payer) {
+                (0..held.len()).for_each(|_| drop_payer(&mut stretch.payers, payer));
+            }
+        }
+        if result.is_ok() || former_node.is_some() {
+            self.put(key, stretch);
+        }
+        result
+    }
+
+    /// Returns the node for the rules of a stretch that was at another node, if it was at any. A node that no other
+    /// stretch shares keeps its number: only what differs behind it changes.
+    fn node_for(
+        &mut self,
+        stretch: &Stretch,
+        former: Option<u64>,
+        (gone, come): (&[ClassifierRule], &[ClassifierRule]),
+        budget: Option<&mut Budget>,
     ) -> Result<u64, OverlapsTooOften> {
-        if let Some(node) = self.nodes.get_mut(rules) {
-            node.stretches += 1;
-            return Ok(node.number);
-        }
-        let former = former.and_then(|former| self.nodes.get_mut(&former));
-        let number = former.as_ref().map_or(self.next_node, |node| node.number);
-        let branches = build(rules, number, budget)?;
-        match former {
-            Some(former) => {
-                let gone = std::mem::take(&mut former.branches);
-                self.replace(&gone, &branches);
+        let wanted = || stretch.rules.iter().map(|(_, rule)| rule);
+        let numbers = self.by_hash.get(&stretch.hash).into_iter().flatten();
+        let same = numbers.copied().find(|number| {
+            let node = self.nodes.get(number);
+            node.is_some_and(|node| node.rules.iter().eq(wanted()))
+        });
+        if let Some(number) = same {
+            if let Some(node) = self.nodes.get_mut(&number) {
+                node.stretches += 1;
             }
-            None => {
-                self.next_node += NODE_DISTANCE;
-                self.replace(&[], &branches);
-            }
+            former.inspect(|former| self.leave(*former));
+            return Ok(number);
         }
-        let node = Node {
-            number,
-            stretches: 1,
-            branches,
+        let after: Vec<_> = wanted().collect();
+        let own = former.and_then(|number| Some((number, self.nodes.get_mut(&number)?)));
+        let own = own.filter(|(_, node)| node.stretches == 1);
+        let is_bounded = budget.is_some();
+        let mut edit = TreeEdit::new(self.next_node, budget);
+        let Some((number, node)) = own else {
+            let number = edit.number();
+            let mut tree = Level::default();
+            edit.follow(&mut tree, number, RuleChange::from_nothing(&after))?;
+            let node = Node {
+                stretches: 1,
+                rules: after.into_iter().copied().collect(),
+                hash: stretch.hash,
+                tree,
+                branches: edit.changes.len(),
+            };
+            self.nodes.insert(number, node);
+            self.by_hash.entry(stretch.hash).or_default().push(number);
+            self.take_over(edit);
+            former.inspect(|former| self.leave(*former));
+            return Ok(number);
         };
-        self.nodes.insert(Arc::clone(rules), node);
+        let change = RuleChange {
+            gone: &gone.iter().collect::<Vec<_>>(),
+            come: &come.iter().collect::<Vec<_>>(),
+            after: &after,
+        };
+        if is_bounded {
+            // The work can end in the middle.
+            let mut tree = node.tree.clone();
+            edit.follow(&mut tree, number, change)?;
+            node.tree = tree;
+        } else {
+            edit.follow(&mut node.tree, number, change)?;
+        }
+        for (_, change) in &edit.changes {
+            node.branches = node.branches.saturating_add_signed((*change).into());
+        }
+        node.rules = after.into_iter().copied().collect();
+        let former = std::mem::replace(&mut node.hash, stretch.hash);
+        self.take_over(edit);
+        self.forget_hash(former, number);
+        self.by_hash.entry(stretch.hash).or_default().push(number);
         Ok(number)
     }
 
-    /// Notes what differs between two ordered lists of branches.
-    fn replace(&mut self, gone: &[Branch], come: &[Branch]) {
-        let (mut gone, mut come) = (gone.iter().peekable(), come.iter().peekable());
-        loop {
-            let order = match (gone.peek(), come.peek()) {
-                (Some(left), Some(right)) => left.cmp(right),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return,
-            };
-            let left = (order != Ordering::Greater).then(|| gone.next()).flatten();
-            let right = (order != Ordering::Less).then(|| come.next()).flatten();
-            match (left, right) {
-                (Some(left), None) => self.note(*left, -1),
-                (None, Some(right)) => self.note(*right, 1),
-                _ => {}
-            }
+    fn take_over(&mut self, edit: TreeEdit<'_>) {
+        self.next_node = edit.next_node;
+        self.work += edit.work as u64;
+        for (branch, change) in edit.changes {
+            self.note(branch, change);
         }
     }
 
@@ -360,10 +531,48 @@ impl Classifier {
         }
         self.len = self.len.saturating_add_signed(change.into());
     }
+
+    /// Returns the sum of the rules' hashes. Peers cannot choose rules with the same sum: they do not know the key.
+    fn hash(&self, rules: &[ClassifierRule]) -> u64 {
+        let hashes = rules.iter().map(|rule| self.hasher.hash_one(rule));
+        hashes.fold(0, u64::wrapping_add)
+    }
+
+    fn forget_hash(&mut self, hash: u64, number: u64) {
+        if let Some(numbers) = self.by_hash.get_mut(&hash) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.by_hash.remove(&hash);
+            }
+        }
+    }
+}
+
+fn holder(place: RulePlace) -> Holder {
+    (place.0, place.1)
+}
+
+fn drop_payer(payers: &mut BTreeMap<u64, usize>, payer: u64) {
+    if let Some(rules) = payers.get_mut(&payer) {
+        *rules = rules.saturating_sub(1);
+        if *rules == 0 {
+            payers.remove(&payer);
+        }
+    }
 }
 
 impl Stretch {
-    fn branch(&self, (chain, first): (u32, u128)) -> Branch {
+    fn empty(last: u128) -> Self {
+        Self {
+            last,
+            rules: Vec::new(),
+            hash: 0,
+            node: 0,
+            payers: BTreeMap::new(),
+        }
+    }
+
+    fn branch(&self, (chain, first): StretchKey) -> Branch {
         Branch {
             map: ClassifierMap::Remote,
             node: chain.into(),
@@ -373,165 +582,10 @@ impl Stretch {
     }
 }
 
-/// A node, and those behind it, under construction.
-struct Builder<'a> {
-    rules: &'a [ClassifierRule],
-    branches: Vec<Branch>,
-    next_node: u64,
-    budget: Option<&'a mut usize>,
-}
-
-/// Makes the node of this number, and those behind it, whose numbers follow. Returns their branches in order.
-fn build(
-    rules: &[ClassifierRule],
-    number: u64,
-    budget: Option<&mut usize>,
-) -> Result<Vec<Branch>, OverlapsTooOften> {
-    let mut builder = Builder {
-        rules,
-        branches: Vec::new(),
-        next_node: number + 1,
-        budget,
-    };
-    let all: Vec<usize> = (0..rules.len()).collect();
-    for (span, some) in builder.intervals(&all, |rule| rule.local)? {
-        let node = builder.node();
-        builder.branch(ClassifierMap::Local, number, span, node);
-        builder.protocols(node, span, number, &some)?;
-    }
-    let mut branches = builder.branches;
-    branches.sort_unstable();
-    Ok(branches)
-}
-
-impl Builder<'_> {
-    fn protocols(
-        &mut self,
-        node: u64,
-        local: Span,
-        parent: u64,
-        rules: &[usize],
-    ) -> Result<(), OverlapsTooOften> {
-        let known = self.rules;
-        let decides = |some: &[usize], takes: fn(&ClassifierRule) -> bool| {
-            let mut some = some.iter().filter_map(|index| known.get(*index));
-            some.find(|rule| takes(rule)).map(ClassifierRule::verdict)
-        };
-        let whole = |rule: &ClassifierRule| rule.ports.is_none() && rule.protocol == (0, u8::MAX);
-        if let Some(verdict) = decides(rules, whole) {
-            self.branch(ClassifierMap::Addresses, parent, local, verdict);
-        }
-        for (span, some) in self.intervals(rules, |rule| wide(rule.protocol))? {
-            if let Some(verdict) = decides(&some, |rule| rule.ports.is_none()) {
-                self.branch(ClassifierMap::Protocol, node, span, verdict);
-            }
-            let mut some_rules = some.iter().filter_map(|index| known.get(*index));
-            if some_rules.any(|rule| rule.ports.is_some()) {
-                let behind = self.node();
-                self.branch(ClassifierMap::PortProtocol, node, span, behind);
-                self.ports(behind, &some)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn ports(&mut self, node: u64, rules: &[usize]) -> Result<(), OverlapsTooOften> {
-        let known = self.rules;
-        for (span, some) in self.intervals(rules, |rule| wide(rule.ports()[0]))? {
-            let behind = self.node();
-            self.branch(ClassifierMap::RemotePort, node, span, behind);
-            for (span, some) in self.intervals(&some, |rule| wide(rule.ports()[1]))? {
-                let first = some.first().and_then(|index| known.get(*index));
-                if let Some(verdict) = first.map(ClassifierRule::verdict) {
-                    self.branch(ClassifierMap::LocalPort, behind, span, verdict);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn node(&mut self) -> u64 {
-        let number = self.next_node;
-        self.next_node += 1;
-        number
-    }
-
-    fn branch(&mut self, map: ClassifierMap, node: u64, span: Span, to: u64) {
-        self.branches.push(Branch {
-            map,
-            node,
-            span,
-            to,
-        });
-    }
-
-    fn spend(&mut self, work: usize) -> Result<(), OverlapsTooOften> {
-        if let Some(budget) = &mut self.budget {
-            **budget = budget.checked_sub(work).ok_or(OverlapsTooOften)?;
-        }
-        Ok(())
-    }
-
-    /// Cuts the spans of rules where one of them begins or ends. Returns each interval with the rules that it lies in.
-    fn intervals(
-        &mut self,
-        rules: &[usize],
-        span: impl Fn(&ClassifierRule) -> Span,
-    ) -> Result<Vec<(Span, Vec<usize>)>, OverlapsTooOften> {
-        let spans = rules
-            .iter()
-            .filter_map(|index| Some((span(self.rules.get(*index)?), *index)));
-        let mut spans: Vec<_> = spans.collect();
-        // Most rules differ in one field only.
-        if let Some((span, _)) = spans.first().copied()
-            && spans.iter().all(|(other, _)| *other == span)
-        {
-            self.spend(spans.len())?;
-            return Ok(vec![(span, rules.to_vec())]);
-        }
-        let ends = |(first, last): Span| [Some(first), last.checked_add(1)];
-        let edges = spans.iter().flat_map(|(span, _)| ends(*span)).flatten();
-        let edges: BTreeSet<u128> = edges.collect();
-        spans.sort_unstable();
-        let mut coming = spans.into_iter().peekable();
-        let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
-        let mut intervals = Vec::new();
-        let mut edges = edges.into_iter().peekable();
-        while let Some(edge) = edges.next() {
-            while let Some((last, index)) = leaving.pop_first() {
-                if last >= edge {
-                    leaving.insert((last, index));
-                    break;
-                }
-                active.remove(&index);
-            }
-            while let Some(((_, last), index)) = coming.next_if(|((first, _), _)| *first == edge) {
-                active.insert(index);
-                leaving.insert((last, index));
-            }
-            if active.is_empty() {
-                continue;
-            }
-            self.spend(active.len())?;
-            let last = edges.peek().map_or(u128::MAX, |next| next - 1);
-            intervals.push(((edge, last), active.iter().copied().collect()));
-        }
-        Ok(intervals)
-    }
-}
-
 impl ClassifierRule {
-    fn ports(&self) -> [(u16, u16); 2] {
-        self.ports.unwrap_or([(0, u16::MAX); 2])
-    }
-
     fn verdict(&self) -> u64 {
         if self.accepts { ACCEPT } else { DROP }
     }
-}
-
-fn wide<T: Into<u128>>((first, last): (T, T)) -> Span {
-    (first.into(), last.into())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
 use crate::event::Event;
 use crate::failure::{DownReason, Shortage};
 use crate::id::{ChildSaId, IkeSaId};
-use crate::sa::{ChildRequest, Effect, IkeSa, Task};
+use crate::sa::{ChildRequest, Effect, IkeSa};
 
 impl Endpoint {
     /// From now on every child with `start_action = start` is to be up, except those that a command has closed. A
@@ -184,7 +184,7 @@ impl Endpoint {
         let state = sa.established().filter(|_| sa.is_with_initiation_peer());
         let ended = state.and_then(|state| state.child(child));
         let config = ended.map(|ended| ended.config.clone());
-        if !self.end_child_sa(now, child) {
+        if !self.end_child_sa(now, child, DownReason::Terminated) {
             return Err(CommandError::NoSa);
         }
         if let Some(config) = config {
@@ -202,10 +202,12 @@ impl Endpoint {
         }
     }
 
-    /// Deletes an SA that the data plane cannot carry.
+    /// Ends an SA that the data plane cannot carry. It ends at once, whether the peer answers or not.
     pub fn reject_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         let reason = DownReason::Resources(Shortage::DataPlane);
-        self.child_task(now, child, |id| Task::DeleteChild(id, reason))
+        let ended = self.end_child_sa(now, child, reason);
+        self.settle(now);
+        ended.then_some(()).ok_or(CommandError::NoSa)
     }
 
     /// Deletes every IKE SA, for a graceful stop. Returns their number.

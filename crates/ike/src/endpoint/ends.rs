@@ -96,7 +96,7 @@ impl Endpoint {
                     break;
                 }
                 self.ends.terminated_children.remove(&child);
-                self.end_child_sa(now, child);
+                self.end_child_sa(now, child, DownReason::Terminated);
             } else if let Some(id) = self.ends.terminated.first().copied() {
                 if !self.ends.take(MESSAGE) {
                     break;
@@ -162,7 +162,7 @@ impl Endpoint {
             let ike_sa = self.table.ike_sa_of(child);
             let ends = match ike_sa.and_then(|id| self.table.get(id)) {
                 Some(sa) if !is_initiated(sa) => self.ends.terminated_children.insert(child),
-                _ => self.end_child_sa(now, child),
+                _ => self.end_child_sa(now, child, DownReason::Terminated),
             };
             ended += usize::from(ends);
         }
@@ -185,11 +185,17 @@ impl Endpoint {
         ended == Some(true)
     }
 
-    pub(super) fn end_child_sa(&mut self, now: Instant, child: ChildSaId) -> bool {
+    /// Ends a child SA here at once. Returns false if it has ended already.
+    pub(super) fn end_child_sa(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+        reason: DownReason,
+    ) -> bool {
         let Some(ike_sa) = self.table.ike_sa_of(child) else {
             return false;
         };
-        let ended = self.with(now, ike_sa, |sa, ctx| sa.end_child(ctx, child));
+        let ended = self.with(now, ike_sa, |sa, ctx| sa.end_child(ctx, child, reason));
         ended == Some(true)
     }
 }

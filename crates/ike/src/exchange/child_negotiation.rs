@@ -9,7 +9,7 @@ use super::key_exchange;
 use super::payloads::ChildPayloads;
 use crate::claims::SelectorPair;
 use crate::config::{Child, Mode};
-use crate::failure::{ChildFailure, ChildResponseFault, Shortage, TransportFault};
+use crate::failure::{ChildFailure, ChildResponseFault, DownReason, Shortage, TransportFault};
 use crate::id::ChildSaId;
 use crate::negotiate;
 use crate::refusal::Refusal;
@@ -277,7 +277,7 @@ impl Established {
         let id = child.id;
         self.children.push(child);
         if withdrawn {
-            self.end_child(sa, ctx, id);
+            self.end_child(sa, ctx, id, DownReason::Terminated);
         }
     }
 }

@@ -60,11 +60,16 @@ impl IkeSa {
         queued
     }
 
-    pub(crate) fn end_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> bool {
+    pub(crate) fn end_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+        reason: DownReason,
+    ) -> bool {
         let Some((state, sa)) = self.established_mut() else {
             return false;
         };
-        let ended = state.end_child(sa, ctx, id);
+        let ended = state.end_child(sa, ctx, id, reason);
         if ended {
             self.advance(|phase, sa| phase.run_tasks(sa, ctx));
         }

@@ -233,13 +233,14 @@ impl Established {
         sa.end_later(ctx, children, reason);
     }
 
-    /// Ends a child SA by command. The SA ends here at once, whether the peer answers or not. Returns false if there is
+    /// Ends a child SA by our own decision. The SA ends here at once, whether the peer answers or not. Returns false if there is
     /// no such SA.
     pub(crate) fn end_child(
         &mut self,
         sa: &IkeSaCommon,
         ctx: &mut Context<'_>,
         id: ChildSaId,
+        reason: DownReason,
     ) -> bool {
         let rekeying = matches!(
             &self.exchange,
@@ -256,13 +257,13 @@ impl Established {
         };
         if rekeying || state == ChildState::Rekeyed {
             // The peer may have replaced the SA. The response to our exchange tells what is to be deleted with it.
-            self.queue(ctx, Task::DeleteChild(id, DownReason::Terminated));
+            self.queue(ctx, Task::DeleteChild(id, reason));
             return true;
         }
         self.tasks.retain(|queued| {
             !matches!(queued.task, Task::RekeyChild(of) | Task::DeleteChild(of, _) if of == id)
         });
-        self.remove_child(sa, ctx, id, DownReason::Terminated);
+        self.remove_child(sa, ctx, id, reason);
         if state != ChildState::Deleting {
             self.queue(ctx, Task::DeleteEnded(ended));
         }

@@ -1,7 +1,7 @@
 //! The policies as the shield needs them: maps of intervals for packets that come in, and sets of destinations for
 //! packets that leave. Policies of peers come and go one at a time, each within its peer's share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use esplanade_ike::config::Identity;
@@ -10,20 +10,24 @@ use esplanade_ipsec::spd::PolicyId;
 
 use crate::config::{GatewayConfig, InterfaceConfig};
 use crate::join::{
-    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, is_for_all_packets, ranges,
+    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, ranges, undisputed_bypasses,
 };
-use crate::net::classifier::{Classifier, ClassifierRule, RulePlace, Span};
+use crate::net::classifier::{Budget, Classifier, ClassifierRule, HeldRules, RulePlace, Span};
 use crate::net::{AddressRange, Destinations};
 
-/// Most elements of maps that the policies of all peers may take. The kernel has about 256 bytes for each.
+/// Most elements of maps and sets that the policies of all peers may take. The kernel has about 256 bytes for each.
 const ELEMENTS_MAX: usize = 1 << 17;
-/// Most elements that the policies of one peer may take.
-const ELEMENTS_PER_PEER_MAX: usize = ELEMENTS_MAX / 8;
+/// The part of the elements left by others that one peer may take. So no number of peers takes all that is left.
+const SHARES: usize = 8;
 /// Most elements for the policies of the configuration.
 const CONFIGURED_MAX: usize = 1 << 20;
-/// The rules that the intervals for one policy of a peer may be made of.
-const WORK_MAX: usize = 1 << 18;
-/// The same for one policy of the configuration.
+/// The work that one policy of a peer may make: the number of rules in all intervals that are looked at for it. The
+/// 1,024 pairs of selectors of a policy, beside 7,168 others of its peer, make a third of it.
+const WORK_MAX: usize = 1 << 17;
+/// Most elements that one policy of a peer may change among those of other policies, and for each rule of its own.
+const CHANGES_MAX: usize = 1 << 12;
+const CHANGES_PER_RULE: usize = 8;
+/// The work that one policy of the configuration may make.
 const CONFIGURED_WORK_MAX: usize = 1 << 24;
 
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
@@ -51,7 +55,29 @@ pub enum ShieldFull {
     OfAll,
     #[error("the nftables table does not stand")]
     Fallen,
+    #[error("the configuration's policies do not fit into the nftables table")]
+    Lacking,
 }
+
+/// The first policy of a configuration that the table has no room for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policy `{policy}` does not fit into the nftables table: {why}")]
+pub struct Misfit {
+    /// In the form `connection/child`.
+    pub policy: String,
+    pub why: ConfiguredFull,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfiguredFull {
+    #[error("its selectors, and those of the policies before it, overlap too often")]
+    OverlapsTooOften,
+    #[error("with the policies before it, it takes more than {CONFIGURED_MAX} elements of maps")]
+    Elements,
+}
+
+/// A policy of a peer, and the peer whose share it takes.
+pub type OwnedPolicy = (PeerPolicy, Option<Identity>);
 
 /// Destinations that packets in the clear must not leave for.
 #[derive(Debug)]
@@ -78,10 +104,22 @@ pub struct ShieldPolicies {
     /// Policies of child SAs that are about to be made.
     reserved: Vec<u64>,
     last_number: u64,
-    shares: HashMap<Identity, usize>,
-    used: usize,
+    payers: HashMap<Identity, Payer>,
+    /// The size of the table without policies of peers.
+    configured_size: usize,
+    /// Children of a configuration that did not fit, where the table does not have their policies.
+    lacking: HashSet<(String, String)>,
     /// The kernel has refused the table, though it took one before.
     pub fallen: bool,
+}
+
+/// A peer with policies.
+#[derive(Debug)]
+struct Payer {
+    number: u64,
+    policies: usize,
+    /// The ranges of destinations that its policies have, each policy alone.
+    destinations: usize,
 }
 
 #[derive(Debug)]
@@ -90,55 +128,68 @@ struct HeldPolicy {
     local: Vec<TrafficSelector>,
     remote: Vec<TrafficSelector>,
     owner: Option<Identity>,
-    elements: usize,
+    destinations: usize,
 }
 
 /// The rules of a policy for each range of remote addresses. The number says which classifier they belong to.
-type RulesByRemote = Vec<(usize, Span, Vec<(RulePlace, ClassifierRule)>)>;
+type RulesByRemote = BTreeMap<(usize, Span), Vec<(RulePlace, ClassifierRule)>>;
 
 impl ShieldPolicies {
+    /// Makes the policies of a configuration.
+    pub fn of(config: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<Self, Misfit> {
+        let places = configured.iter().enumerate();
+        let marked = config.marked_interfaces();
+        let marked = marked.filter(|interface| interface.marks.outbound.is_some());
+        let interfaces = marked.map(|interface| interface.if_id);
+        let interfaces = std::iter::once(COMMON).chain(interfaces);
+        let destinations = interfaces.map(|interface| GuardedDestinations {
+            interface,
+            ranges: Destinations::default(),
+        });
+        let mut new = Self {
+            interfaces: config.interfaces.clone(),
+            configured: configured.to_vec(),
+            by_child: places.map(|(at, policy)| (policy.name(), at)).collect(),
+            destinations: destinations.collect(),
+            ..Self::default()
+        };
+        for (place, policy) in configured.iter().enumerate() {
+            let added = new.add_configured(place, policy);
+            let added = added.map_err(|_| ConfiguredFull::OverlapsTooOften);
+            let fits = added.and_then(|()| match new.element_count() > CONFIGURED_MAX {
+                true => Err(ConfiguredFull::Elements),
+                false => Ok(()),
+            });
+            fits.map_err(|why| Misfit {
+                policy: format!("{}/{}", policy.connection, policy.child),
+                why,
+            })?;
+        }
+        new.follow_bypasses();
+        new.configured_size = new.size();
+        Ok(new)
+    }
+
     /// Follows a new configuration. Returns the policies of peers for which there is no room, or an error if there is
-    /// none for the configuration itself. After an error nothing has changed.
+    /// none for the configuration itself. After an error the table is as it was, and takes no policies of children that
+    /// it does not have as they are now.
     pub fn configure(
         &mut self,
         config: &GatewayConfig,
         configured: &[ConfiguredPolicy],
-        peers: Vec<PeerPolicy>,
-    ) -> Result<Vec<(PolicyId, ShieldFull)>, ShieldFull> {
-        let mut new = Self {
-            interfaces: config.interfaces.clone(),
-            configured: configured.to_vec(),
-            fallen: self.fallen,
-            ..Self::default()
+        peers: Vec<OwnedPolicy>,
+    ) -> Result<Vec<(PolicyId, ShieldFull)>, Misfit> {
+        let mut new = match Self::of(config, configured) {
+            Ok(new) => new,
+            Err(misfit) => {
+                let lacking = configured.iter().filter(|policy| !self.stands_for(policy));
+                self.lacking = lacking.map(ConfiguredPolicy::name).collect();
+                return Err(misfit);
+            }
         };
-        let places = configured.iter().enumerate();
-        new.by_child = places
-            .map(|(place, policy)| (policy.name(), place))
-            .collect();
-        let marked = config.marked_interfaces();
-        let marked = marked.filter(|interface| interface.marks.outbound.is_some());
-        let interfaces = marked.map(|interface| interface.if_id);
-        new.destinations = std::iter::once(COMMON)
-            .chain(interfaces)
-            .map(|interface| GuardedDestinations {
-                interface,
-                ranges: Destinations::default(),
-            })
-            .collect();
-        for (place, policy) in configured.iter().enumerate() {
-            new.add_configured(place, policy)?;
-        }
-        if new.element_count() > CONFIGURED_MAX {
-            return Err(ShieldFull::OfAll);
-        }
-        new.follow_bypasses();
+        new.fallen = self.fallen;
         let mut unfit = Vec::new();
-        for policy in peers {
-            let held = self
-                .by_id
-                .get(&policy.id)
-                .and_then(|number| self.held.get(number));
-            let owner = held.and_then(|held| held.owner.clone());
+        for (policy, owner) in peers {
             let id = policy.id;
             if let Err(full) = new.add(policy, owner) {
                 unfit.push((id, full));
@@ -148,31 +199,40 @@ impl ShieldPolicies {
         Ok(unfit)
     }
 
+    /// Tells whether the table has a child's policy, or takes policies of its peers as it would with this
+    /// configuration. The addresses may be others.
+    fn stands_for(&self, new: &ConfiguredPolicy) -> bool {
+        let place = self.by_child.get(&new.name());
+        let own = place.and_then(|place| self.configured.get(*place));
+        let protects =
+            |policy: &ConfiguredPolicy| matches!(policy.kind, PolicyKind::Protect { .. });
+        own.is_some_and(|own| {
+            protects(own)
+                && protects(new)
+                && (own.entry_name(), &own.sa) == (new.entry_name(), &new.sa)
+        })
+    }
+
     fn add_configured(
         &mut self,
         place: usize,
         policy: &ConfiguredPolicy,
     ) -> Result<(), ShieldFull> {
         let ends = (&policy.local[..], &policy.remote[..]);
-        let mut budget = CONFIGURED_WORK_MAX;
+        let mut budget = Budget {
+            rules: CONFIGURED_WORK_MAX,
+            branches: usize::MAX,
+        };
         let rules = rules((place, 0), policy.kind, ends);
-        self.add_rules(policy, &rules, &mut budget)?;
+        self.add_rules(policy, &rules, None, &mut budget)?;
         self.follow_destinations(true, policy, ends);
         Ok(())
     }
 
     /// Finds the Bypass policies that no other policy of the configuration keeps from ordinary routes.
     fn follow_bypasses(&mut self) {
-        let places = self.configured.iter().enumerate();
-        let bypasses = places.filter(|(_, policy)| is_for_all_packets(policy));
-        let others: Vec<_> = (self.configured.iter().enumerate())
-            .filter(|(_, other)| other.kind != PolicyKind::Bypass && other.sa.if_ids.outbound == 0)
-            .collect();
-        let undisputed = bypasses.filter(|bypass| {
-            let mut others = others.iter();
-            !others.any(|(place, one)| disputes_bypass((*place, &one.local, &one.remote), *bypass))
-        });
-        self.bypasses = undisputed.map(|(place, _)| (place, 0)).collect();
+        let places = undisputed_bypasses(&self.configured).into_iter();
+        self.bypasses = places.map(|place| (place, 0)).collect();
         for (place, _) in self.bypasses.clone() {
             self.bypass(place, true);
         }
@@ -188,6 +248,9 @@ impl ShieldPolicies {
 
     /// Adds a policy of a peer. `owner` is the peer whose share it takes. After an error nothing has changed.
     pub fn add(&mut self, policy: PeerPolicy, owner: Option<Identity>) -> Result<(), ShieldFull> {
+        if self.lacking.contains(&policy.entry) {
+            return Err(ShieldFull::Lacking);
+        }
         // The SAs of a child that is no longer configured are about to end.
         let place = self.by_child.get(&policy.entry).copied();
         let Some(place) = place.filter(|_| !self.by_id.contains_key(&policy.id)) else {
@@ -223,8 +286,11 @@ impl ShieldPolicies {
             let place = *self.by_child.get(name)?;
             Some((place, self.configured.get(place)?))
         };
-        let own = place_of(&(connection.to_owned(), child.to_owned()));
-        let entry = own.map(|(_, own)| own.entry_name());
+        let name = (connection.to_owned(), child.to_owned());
+        if self.lacking.contains(&name) {
+            return Err(ShieldFull::Lacking);
+        }
+        let entry = place_of(&name).map(|(_, own)| own.entry_name());
         let Some((place, configured)) = entry.as_ref().and_then(place_of) else {
             return Ok(());
         };
@@ -245,11 +311,12 @@ impl ShieldPolicies {
         Ok(())
     }
 
-    /// Gives up room that no policy has taken.
-    pub fn release_reserved(&mut self) {
-        for number in std::mem::take(&mut self.reserved) {
-            self.drop_held(number);
-        }
+    /// Gives up room that no policy has taken. Returns true if there was any.
+    pub fn release_reserved(&mut self) -> bool {
+        let all = std::mem::take(&mut self.reserved);
+        let any = !all.is_empty();
+        all.into_iter().for_each(|number| self.drop_held(number));
+        any
     }
 
     /// Makes the rules for selectors of a peer, at the place of a configured policy. Returns their number.
@@ -264,31 +331,23 @@ impl ShieldPolicies {
         };
         self.last_number += 1;
         let number = self.last_number;
-        let before = self.element_count();
         let ends = (&local[..], &remote[..]);
         let rules = rules((place, number), configured.kind, ends);
-        let mut budget = WORK_MAX;
-        let added = self.add_rules(&configured, &rules, &mut budget);
-        let elements = self.element_count().saturating_sub(before).max(1);
-        let share = owner.as_ref().and_then(|owner| self.shares.get(owner));
-        let full = match added {
-            Err(full) => Some(full),
-            Ok(()) if share.unwrap_or(&0) + elements > ELEMENTS_PER_PEER_MAX => {
-                Some(ShieldFull::OfPeer)
-            }
-            Ok(()) if self.used + elements > ELEMENTS_MAX => Some(ShieldFull::OfAll),
-            Ok(()) => None,
+        let destinations = self.destinations_of(&configured, ends);
+        let payer = owner.as_ref().map(|owner| self.pay(owner, destinations));
+        let own: usize = rules.values().map(Vec::len).sum();
+        let mut budget = Budget {
+            rules: WORK_MAX,
+            branches: CHANGES_MAX + CHANGES_PER_RULE * own,
         };
-        if let Some(full) = full {
-            self.remove_rules(&configured, (place, number), &rules);
+        let added = self.add_rules(&configured, &rules, payer, &mut budget);
+        if let Err(full) = added.and_then(|()| self.check_room(owner.as_ref(), destinations)) {
+            self.remove_rules(&configured, (place, number), payer, &rules);
+            owner.inspect(|owner| self.pay_no_more(owner, destinations));
             return Err(full);
         }
         self.follow_destinations(true, &configured, ends);
         self.follow_disputes(true, place, &configured, ends);
-        self.used += elements;
-        if let Some(owner) = &owner {
-            *self.shares.entry(owner.clone()).or_default() += elements;
-        }
         if let Some(key) = key(place, ends) {
             self.by_selectors.insert(key, number);
         }
@@ -297,7 +356,7 @@ impl ShieldPolicies {
             local,
             remote,
             owner,
-            elements,
+            destinations,
         };
         self.held.insert(number, held);
         Ok(number)
@@ -313,33 +372,103 @@ impl ShieldPolicies {
         {
             self.by_selectors.remove(&key);
         }
-        self.used = self.used.saturating_sub(held.elements);
-        if let Some(owner) = &held.owner
-            && let Some(share) = self.shares.get_mut(owner)
-        {
-            *share = share.saturating_sub(held.elements);
-            if *share == 0 {
-                self.shares.remove(owner);
-            }
-        }
+        let payer = held.owner.as_ref().and_then(|one| self.payers.get(one));
+        let payer = payer.map(|payer| payer.number);
         if let Some(configured) = self.configured.get(place).cloned() {
             let holder = (place, number);
             let rules = rules(holder, configured.kind, ends);
-            self.remove_rules(&configured, holder, &rules);
+            self.remove_rules(&configured, holder, payer, &rules);
             self.follow_destinations(false, &configured, ends);
             self.follow_disputes(false, place, &configured, ends);
         }
+        if let Some(owner) = &held.owner {
+            self.pay_no_more(owner, held.destinations);
+        }
+    }
+
+    /// Charges destinations of another policy to a peer. Returns the peer's number.
+    fn pay(&mut self, owner: &Identity, destinations: usize) -> u64 {
+        let payer = self.payers.entry(owner.clone()).or_insert_with(|| {
+            self.last_number += 1;
+            Payer {
+                number: self.last_number,
+                policies: 0,
+                destinations: 0,
+            }
+        });
+        payer.policies += 1;
+        payer.destinations += destinations;
+        payer.number
+    }
+
+    fn pay_no_more(&mut self, owner: &Identity, destinations: usize) {
+        if let Some(payer) = self.payers.get_mut(owner) {
+            payer.policies = payer.policies.saturating_sub(1);
+            payer.destinations = payer.destinations.saturating_sub(destinations);
+            if payer.policies == 0 {
+                self.payers.remove(owner);
+            }
+        }
+    }
+
+    /// Returns the elements that a peer's policies would have if no other peer shared any.
+    fn share_of(&mut self, owner: &Identity) -> usize {
+        let Some(payer) = self.payers.get(owner) else {
+            return 0;
+        };
+        let (number, destinations) = (payer.number, payer.destinations);
+        let classifiers = self.classifiers.iter_mut();
+        let elements: usize = classifiers.map(|one| one.charge(number)).sum();
+        elements + destinations
+    }
+
+    /// Checks the room after the rules of a policy have come. `destinations` are still to come.
+    fn check_room(
+        &mut self,
+        owner: Option<&Identity>,
+        destinations: usize,
+    ) -> Result<(), ShieldFull> {
+        let share = owner.map_or(0, |owner| self.share_of(owner));
+        let used = (self.size() + destinations).saturating_sub(self.configured_size);
+        let left = ELEMENTS_MAX.saturating_sub(used.saturating_sub(share));
+        if share > left / SHARES {
+            return Err(ShieldFull::OfPeer);
+        }
+        match used <= ELEMENTS_MAX {
+            true => Ok(()),
+            false => Err(ShieldFull::OfAll),
+        }
+    }
+
+    /// Returns the ranges that a policy's destinations would be alone.
+    fn destinations_of(&self, policy: &ConfiguredPolicy, (local, remote): Ends<'_>) -> usize {
+        let protects = matches!(policy.kind, PolicyKind::Protect { .. });
+        let interface = policy.sa.if_ids.outbound;
+        let mut all = self.destinations.iter();
+        if !protects || !all.any(|own| own.interface == interface) {
+            return 0;
+        }
+        let mut alone = Destinations::default();
+        alone.protect(true, &ranges(local), &ranges(remote));
+        alone.count_ranges()
     }
 
     fn add_rules(
         &mut self,
         policy: &ConfiguredPolicy,
         rules: &RulesByRemote,
-        budget: &mut usize,
+        payer: Option<u64>,
+        budget: &mut Budget,
     ) -> Result<(), ShieldFull> {
         for chain in self.chains_of(policy) {
-            for (family, remote, rules) in rules {
-                let added = self.classifiers[*family].add(chain, *remote, rules, budget);
+            for ((family, remote), rules) in rules {
+                let held = HeldRules {
+                    chain,
+                    remote: *remote,
+                    rules,
+                    payer,
+                };
+                let added = self.classifiers[*family].add(held, budget);
                 added.map_err(|_| ShieldFull::OverlapsTooOften)?;
             }
         }
@@ -350,11 +479,12 @@ impl ShieldPolicies {
         &mut self,
         policy: &ConfiguredPolicy,
         holder: (usize, u64),
+        payer: Option<u64>,
         rules: &RulesByRemote,
     ) {
         for chain in self.chains_of(policy) {
-            for (family, remote, _) in rules {
-                self.classifiers[*family].remove(chain, *remote, holder);
+            for (family, remote) in rules.keys() {
+                self.classifiers[*family].remove(chain, *remote, holder, payer);
             }
         }
     }
@@ -426,8 +556,16 @@ impl ShieldPolicies {
     }
 
     /// Returns the number of elements of all maps.
-    pub fn element_count(&self) -> usize {
-        self.classifiers.iter().map(Classifier::branch_count).sum()
+    pub fn element_count(&mut self) -> usize {
+        let classifiers = self.classifiers.iter_mut();
+        classifiers.map(Classifier::branch_count).sum()
+    }
+
+    /// Returns the number of elements of all maps and sets.
+    fn size(&mut self) -> usize {
+        let destinations = self.destinations.iter();
+        let ranges: usize = destinations.map(|own| own.ranges.count_ranges()).sum();
+        self.element_count() + ranges
     }
 
     pub fn interfaces(&self) -> &[InterfaceConfig] {
@@ -470,9 +608,9 @@ fn rules(
     let accepts = match kind {
         PolicyKind::Bypass => true,
         PolicyKind::Protect { .. } => false,
-        PolicyKind::Discard => return Vec::new(),
+        PolicyKind::Discard => return RulesByRemote::new(),
     };
-    let mut all: RulesByRemote = Vec::new();
+    let mut all = RulesByRemote::new();
     let mut index = 0;
     for from in remote {
         let addresses = AddressRange {
@@ -486,16 +624,10 @@ fn rules(
                 index += 1;
                 ((place, number, index), rule)
             });
-            match all
-                .iter_mut()
-                .find(|(of, one, _)| (*of, *one) == (family, span))
-            {
-                Some((_, _, own)) => own.extend(placed),
-                None => all.push((family, span, placed.collect())),
-            }
+            all.entry((family, span)).or_default().extend(placed);
         }
     }
-    all.retain(|(_, _, rules)| !rules.is_empty());
+    all.retain(|_, rules| !rules.is_empty());
     all
 }
 

@@ -53,6 +53,8 @@ pub struct Raised<F> {
     told_part: bool,
     /// The kernel may have another table.
     stale: bool,
+    /// The tables that were wanted when the policies became others altogether.
+    renewed: Option<Vec<NftChange>>,
     /// A table has stood.
     stood: bool,
     lifted: bool,
@@ -71,6 +73,7 @@ impl<F: Filter> Raised<F> {
             made: None,
             told_part: false,
             stale: true,
+            renewed: None,
             stood: false,
             lifted: false,
             failures: 0,
@@ -87,10 +90,11 @@ impl<F: Filter> Raised<F> {
 
     /// Notes that the policies are others altogether.
     pub fn renew(&mut self, tables: &mut impl Tables) {
-        let mut wanted = tables.whole().into_iter();
-        let as_made = self.made.is_some() && self.made == wanted.next();
+        let wanted = tables.whole();
+        let as_made = self.made.is_some() && self.made.as_ref() == wanted.first();
         if self.stale || !as_made {
             self.spoil();
+            self.renewed = Some(wanted);
         }
     }
 
@@ -119,7 +123,8 @@ impl<F: Filter> Raised<F> {
         tables: &mut impl Tables,
         connect: impl FnOnce() -> io::Result<F>,
     ) -> Outcome {
-        if self.lifted {
+        // While no policies have fitted yet, an earlier gateway's table is better than an empty one.
+        if self.lifted || (!self.stood && self.misfit.is_some()) {
             return Outcome::Nothing;
         }
         if !self.stale {
@@ -135,7 +140,11 @@ impl<F: Filter> Raised<F> {
         if self.again.is_some_and(|again| now < again) {
             return Outcome::Nothing;
         }
-        let wanted = tables.whole();
+        let renewed = self.renewed.take();
+        let wanted = match renewed.filter(|_| tables.difference().is_none()) {
+            Some(renewed) => renewed,
+            None => tables.whole(),
+        };
         let filter = match self.filter.take() {
             Some(filter) => Ok(filter),
             None => connect(),
@@ -232,6 +241,8 @@ mod tests {
     #[derive(Default)]
     struct Wanted {
         whole: Vec<NftChange>,
+        /// How often the whole was asked for.
+        asked: usize,
         difference: Option<NftChange>,
     }
 
@@ -240,6 +251,7 @@ mod tests {
             let table = |name: &&str| NftChange::replace(name);
             Self {
                 whole: names.iter().map(table).collect(),
+                asked: 0,
                 difference: None,
             }
         }
@@ -248,6 +260,7 @@ mod tests {
     impl Tables for Wanted {
         fn whole(&mut self) -> Vec<NftChange> {
             self.difference = None;
+            self.asked += 1;
             self.whole.clone()
         }
 
@@ -346,6 +359,46 @@ mod tests {
         let outcome = raised.settle(now, &mut wanted, connect);
         assert_eq!(outcome, Outcome::StandsAgain);
         assert_eq!(kernel.taken(), [table]);
+    }
+
+    #[test]
+    fn the_table_of_an_earlier_gateway_stays_until_policies_fit() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let mut wanted = Wanted::of(&["one"]);
+        raised.set_misfit(Some("too many".to_owned()));
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Nothing);
+        assert_eq!(raised.failure(), Some("too many"));
+        assert!(kernel.taken().is_empty());
+        raised.set_misfit(None);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        // What stands goes on where other policies do not fit.
+        raised.set_misfit(Some("too many".to_owned()));
+        wanted.difference = Some(NftChange::of("one"));
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Followed);
+        assert!(raised.failure().is_some() && kernel.taken().len() == 2);
+    }
+
+    #[test]
+    fn a_table_for_other_policies_is_put_together_once() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let mut wanted = Wanted::of(&["one"]);
+        assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+        for (changes, asked) in [(false, 1), (true, 2)] {
+            let name = if changes { "three" } else { "two" };
+            wanted = Wanted::of(&[name]);
+            raised.renew(&mut wanted);
+            // Policies that come meanwhile are not in the table.
+            wanted.difference = changes.then(|| NftChange::of(name));
+            assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
+            assert_eq!(wanted.asked, asked);
+        }
+        assert_eq!(kernel.taken().len(), 3);
     }
 
     #[test]

@@ -322,6 +322,30 @@ fn selectors_that_come_with_a_peer_are_told_while_it_is_there() {
 }
 
 #[test]
+fn selectors_stay_a_peers_while_a_name_leads_elsewhere() {
+    let named = |remote: &str| vec![policy("net", NO_TRAP, remote)];
+    let mut join = join_with(named("192.0.2.1/32"));
+    let sa = installed(&join, 1, "192.0.2.1/32", None);
+    join.install_now(&sa, 0).unwrap();
+    join.take_changes();
+    assert!(
+        join.peer_policies().is_empty(),
+        "the configuration has them"
+    );
+    join.configure(named("192.0.2.2/32"));
+    let ids: Vec<_> = join.peer_policies().iter().map(|one| one.id).collect();
+    assert_eq!(ids.len(), 1);
+    join.take_changes();
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    let changes = join.take_changes().into_iter();
+    let mut gone = changes.filter_map(|change| match change {
+        Change::PeerPolicy(false, policy) => Some(policy.id),
+        _ => None,
+    });
+    assert_eq!(gone.next(), Some(ids[0]));
+}
+
+#[test]
 fn the_spd_is_published_once_for_a_batch() {
     let mut join = join_with(vec![policy("net", TRAP, "10.0.0.0/8")]);
     let before = join.database.spd();

@@ -1,8 +1,39 @@
 //! Tests of the classifier, against a search for the first rule that names a packet.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
+
+fn add(
+    classifier: &mut Classifier,
+    chain: u32,
+    remote: Span,
+    rules: &[(RulePlace, ClassifierRule)],
+    work: usize,
+) -> Result<(), OverlapsTooOften> {
+    let payer = rules.first().map(|(place, _)| place.1);
+    let held = HeldRules {
+        chain,
+        remote,
+        rules,
+        payer,
+    };
+    let mut budget = Budget {
+        rules: work,
+        branches: usize::MAX,
+    };
+    classifier.add(held, &mut budget)
+}
+
+fn remove(classifier: &mut Classifier, chain: u32, remote: Span, holder: Holder) {
+    classifier.remove(chain, remote, holder, Some(holder.1));
+}
+
+fn wide<T: Into<u128>>((first, last): (T, T)) -> Span {
+    (first.into(), last.into())
+}
 
 /// The fields that a packet shows. `None` stands for a field that cannot be seen.
 #[derive(Clone, Copy, Debug)]
@@ -137,10 +168,10 @@ proptest! {
             if comes {
                 let place = |(at, rule): (usize, &ClassifierRule)| ((0, index as u64, at), *rule);
                 let rules: Vec<Placed> = rules.iter().enumerate().map(place).collect();
-                classifier.add(3, *remote, &rules, &mut 100_000).unwrap();
+                add(&mut classifier, 3, *remote, &rules, 100_000).unwrap();
                 standing.insert(index, (*remote, rules));
             } else {
-                classifier.remove(3, *remote, (0, index as u64));
+                remove(&mut classifier, 3, *remote, (0, index as u64));
                 standing.remove(&index);
             }
             // The changes lead from the branches that were known to those that are there.
@@ -156,6 +187,13 @@ proptest! {
             prop_assert_eq!(classifier.branch_count(), all.len());
             let branches = classifier.branches();
             let rules: Vec<_> = standing.values().cloned().collect();
+            // Whoever came and went before, the branches and the charges are as if they had never been.
+            let mut afresh = Classifier::default();
+            for (remote, rules) in standing.values().rev() {
+                add(&mut afresh, 3, *remote, rules, 100_000).unwrap();
+            }
+            prop_assert_eq!(afresh.branch_count(), classifier.branch_count());
+            prop_assert_eq!(&afresh.charges, &classifier.charges);
             for packet in packets() {
                 prop_assert_eq!(
                     verdict(&branches, 3, &packet), wanted(&rules, &packet), "{:?}", packet
@@ -163,9 +201,10 @@ proptest! {
             }
         }
         for (index, (remote, _)) in standing {
-            classifier.remove(3, remote, (0, index as u64));
+            remove(&mut classifier, 3, remote, (0, index as u64));
         }
         prop_assert_eq!((classifier.branch_count(), classifier.nodes.len()), (0, 0));
+        prop_assert!(classifier.charges.is_empty() && classifier.by_hash.is_empty());
     }
 }
 
@@ -185,14 +224,115 @@ fn a_rule_more_changes_little() {
         let rules = (0..250).map(|n| of_port(holder * 1000 + 2 * n));
         let place = |(at, rule)| ((0, holder.into(), at), rule);
         let rules: Vec<_> = rules.enumerate().map(place).collect();
-        classifier.add(0, (9, 9), &rules, &mut 100_000).unwrap();
+        add(&mut classifier, 0, (9, 9), &rules, 100_000).unwrap();
         let (gone, come) = classifier.take_changes();
         assert!(gone.is_empty(), "{}", gone.len());
         assert!(come.len() <= 250 + 4, "{}", come.len());
     }
     assert_eq!(classifier.branch_count(), 4000 + 4);
-    classifier.remove(0, (9, 9), (0, 3));
+    remove(&mut classifier, 0, (9, 9), (0, 3));
     assert_eq!(classifier.take_changes().0.len(), 250);
+}
+
+/// The holders of a test, each with eight rules for ports of its own.
+fn held_ports(holder: u16) -> Vec<Placed> {
+    let ports = 8 * holder..8 * holder + 8;
+    let placed = ports.map(|n| ((0, holder.into(), n.into()), of_port(2 * n)));
+    placed.collect()
+}
+
+fn with_holders(count: u16) -> Classifier {
+    let mut classifier = Classifier::default();
+    for holder in 0..count {
+        add(&mut classifier, 0, (9, 9), &held_ports(holder), 100_000).unwrap();
+    }
+    classifier.take_changes();
+    classifier
+}
+
+#[test]
+fn a_holder_makes_no_work_with_the_intervals_of_others() {
+    // Rules that differ in the last field are looked at once in each field before.
+    const LOOKS: u64 = 4;
+    for holders in [10, 100, 400] {
+        let mut classifier = with_holders(holders);
+        let mut before = classifier.work();
+        let mut work = |classifier: &mut Classifier| {
+            classifier.take_changes();
+            classifier.work() - std::mem::replace(&mut before, classifier.work())
+        };
+        let most = LOOKS * 8 * u64::from(holders + 1) + 100;
+        add(&mut classifier, 0, (9, 9), &held_ports(800), 100_000).unwrap();
+        let added = work(&mut classifier);
+        remove(&mut classifier, 0, (9, 9), (0, 800));
+        let removed = work(&mut classifier);
+        assert!(added.max(removed) <= most, "{added} {removed} of {most}");
+    }
+}
+
+#[test]
+fn holders_that_go_together_make_the_work_of_one() {
+    const STEP: u16 = 64;
+    let work = |step: u16| {
+        let mut classifier = with_holders(256);
+        let before = classifier.work();
+        for holder in 0..256 {
+            remove(&mut classifier, 0, (9, 9), (0, holder.into()));
+            if holder % step == step - 1 {
+                classifier.take_changes();
+            }
+        }
+        assert_eq!(classifier.branch_count(), 0);
+        classifier.work() - before
+    };
+    let (one_by_one, together) = (work(1), work(STEP));
+    assert!(10 * together < one_by_one, "{together} {one_by_one}");
+}
+
+#[test]
+fn rules_that_find_no_room_leave_others_as_they_were() {
+    let mut classifier = with_holders(100);
+    let before = classifier.branches();
+    let wide = |n: u16| ClassifierRule {
+        ports: Some([(n, 60_000 - n), (0, u16::MAX)]),
+        ..of_port(0)
+    };
+    let rules: Vec<_> = (0..200).map(|n| ((0, 500, n.into()), wide(n))).collect();
+    let added = add(&mut classifier, 0, (8, 10), &rules, 20_000);
+    assert_eq!(added, Err(OverlapsTooOften));
+    assert_eq!(
+        classifier.charge(500),
+        0,
+        "what it would have had is not charged"
+    );
+    remove(&mut classifier, 0, (8, 10), (0, 500));
+    assert_eq!(classifier.branches(), before);
+    assert_eq!(classifier.take_changes(), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_rule_that_cuts_too_many_intervals_is_refused() {
+    let mut classifier = with_holders(100);
+    let before = classifier.branches();
+    let add = |classifier: &mut Classifier, branches| {
+        let rule = ClassifierRule {
+            ports: None,
+            protocol: (0, u8::MAX),
+            ..of_port(0)
+        };
+        let held = HeldRules {
+            chain: 0,
+            remote: (9, 9),
+            rules: &[((0, 500, 0), rule)],
+            payer: None,
+        };
+        let rules = 1 << 20;
+        classifier.add(held, &mut Budget { rules, branches })
+    };
+    // There is a gap behind each of the 800 ports.
+    assert_eq!(add(&mut classifier, 800), Err(OverlapsTooOften));
+    assert_eq!(classifier.branches(), before);
+    assert_eq!(add(&mut classifier, 900), Ok(()));
 }
 
 #[test]
@@ -201,9 +341,7 @@ fn peers_with_the_same_rules_share_them() {
     for peer in 0..1000_u64 {
         let rules: Vec<_> = (0..10).map(|n| ((0, peer, n), of_port(n as u16))).collect();
         let remote = u128::from(peer) * 2;
-        classifier
-            .add(0, (remote, remote), &rules, &mut 100_000)
-            .unwrap();
+        add(&mut classifier, 0, (remote, remote), &rules, 100_000).unwrap();
     }
     assert_eq!(
         (classifier.nodes.len(), classifier.branch_count()),
@@ -221,10 +359,10 @@ fn rules_that_overlap_too_often_are_refused_and_leave_nothing() {
     };
     let rules: Vec<_> = (0..1024).map(|n| ((0, 7, n), nested(n))).collect();
     assert_eq!(
-        classifier.add(0, (9, 20), &rules, &mut 262_144),
+        add(&mut classifier, 0, (9, 20), &rules, 262_144),
         Err(OverlapsTooOften)
     );
-    classifier.remove(0, (9, 20), (0, 7));
+    remove(&mut classifier, 0, (9, 20), (0, 7));
     assert_eq!(classifier.take_changes(), (Vec::new(), Vec::new()));
     assert_eq!(
         (classifier.branch_count(), classifier.stretches.len()),

@@ -99,8 +99,9 @@ fn one_peer_takes_no_room_of_others() {
         }
     };
     assert_eq!(refused, ShieldFull::OfPeer);
-    let used = shield.policies.with(|own| own.used);
-    assert!(used <= ELEMENTS_PER_PEER_MAX && used > ELEMENTS_PER_PEER_MAX - 300);
+    let used = shield.policies.with(|own| own.size() - own.configured_size);
+    let most = ELEMENTS_MAX / SHARES;
+    assert!(used <= most && used > most - 300, "{used} of {most}");
     assert_eq!(add(id + 1, owner("honest.example")), Ok(()));
     shield.policies.with(|own| own.remove(PolicyId(1)));
     assert_eq!(
@@ -120,18 +121,17 @@ fn room_is_reserved_until_the_policy_comes() {
         let child = ("site", "net");
         shield.policies.with(|own| own.reserve(child, ends, &peer))
     };
-    let nothing = (shield.policies.with(|own| own.element_count()), 0, 0);
+    let nothing = (shield.policies.with(|own| own.element_count()), 0);
     let used = || {
         shield.policies.with(|own| {
-            (
-                own.element_count(),
-                own.used,
-                own.shares.len() + own.held.len(),
-            )
+            let elements = own.element_count();
+            assert_eq!(own.share_of(&peer) > 0, !own.held.is_empty());
+            (elements, own.payers.len() + own.held.len())
         })
     };
     assert_eq!(reserve(PEER), Ok(()));
-    shield.policies.with(ShieldPolicies::release_reserved);
+    assert!(shield.policies.with(ShieldPolicies::release_reserved));
+    assert!(!shield.policies.with(ShieldPolicies::release_reserved));
     assert_eq!(used(), nothing);
     assert_eq!(reserve(PEER), Ok(()));
     let reserved = used();
@@ -139,8 +139,7 @@ fn room_is_reserved_until_the_policy_comes() {
     assert_eq!(used(), reserved, "there is room already");
     shield.policies.with(|own| {
         own.add(policy.clone(), None).unwrap();
-        own.release_reserved();
-        assert_eq!(own.shares[&peer], own.used);
+        assert!(!own.release_reserved());
         own.fallen = true;
     });
     assert_eq!(used(), reserved);
@@ -167,10 +166,10 @@ fn selectors_that_overlap_too_often_are_refused() {
     policy.local = (0..1000).map(nested).collect();
     let result = shield.policies.with(|own| own.add(policy, None));
     assert_eq!(result, Err(ShieldFull::OverlapsTooOften));
-    assert_eq!(
-        shield.policies.with(|own| (own.used, own.held.len())),
-        (0, 0)
-    );
+    let nothing = shield
+        .policies
+        .with(|own| own.held.is_empty() && own.size() == own.configured_size);
+    assert!(nothing);
 }
 
 #[test]
@@ -211,4 +210,173 @@ fn every_selector_that_a_packet_can_show_has_a_rule() {
     );
     let unreachable = PortRange::icmp(3, 0, 255).unwrap();
     assert!(rules(icmp(echo), icmp(unreachable)).is_empty());
+}
+
+/// A policy of a peer for this many ports, from one on.
+fn of_peer(id: u32, from: u16, count: u16) -> PeerPolicy {
+    of_ports(id, PEER, from..from + count)
+}
+
+#[test]
+fn what_a_peer_takes_does_not_depend_on_who_came_first() {
+    let share = |order: &[u32]| {
+        let shield = shield();
+        shield.policies.with(|own| {
+            for id in order {
+                // Two peers have the same selectors, at addresses of their own.
+                let (name, remote) = match id % 2 {
+                    0 => ("a.example", "192.0.2.9/32"),
+                    _ => ("b.example", "192.0.2.10/32"),
+                };
+                let from = (id / 2) as u16 * 50;
+                let policy = of_ports(*id, remote, from..from + 100);
+                own.add(policy, Some(owner(name))).unwrap();
+            }
+            // The first policies go.
+            own.remove(PolicyId(0));
+            own.remove(PolicyId(1));
+            let shares = ["a.example", "b.example"].map(|name| own.share_of(&owner(name)));
+            (shares, own.size())
+        })
+    };
+    let one = share(&[0, 1, 2, 3, 4, 5]);
+    assert_eq!(one.0[0], one.0[1], "the same selectors cost the same");
+    assert!(
+        one.0[0] > 150 && one.1 < one.0.iter().sum::<usize>(),
+        "{one:?}"
+    );
+    for other in [[5, 4, 3, 2, 1, 0], [4, 2, 0, 1, 3, 5], [3, 0, 5, 2, 1, 4]] {
+        // How much is shared with others depends on the order.
+        assert_eq!(share(&other).0, one.0);
+    }
+}
+
+#[test]
+fn no_number_of_peers_takes_all_room() {
+    let shield = shield();
+    let mut id = 0;
+    shield.policies.with(|own| {
+        for peer in 0..12 {
+            let name = owner(&format!("greedy-{peer}.example"));
+            loop {
+                id += 1;
+                let remote = format!("192.{}.{}.9/32", id / 250, id % 250);
+                let from = (id % 200) as u16 * 100;
+                let policy = of_ports(id, &remote, from..from + 400 + (id % 97) as u16);
+                if let Err(full) = own.add(policy, Some(name.clone())) {
+                    assert_eq!(full, ShieldFull::OfPeer);
+                    break;
+                }
+            }
+        }
+        assert!(own.size() < ELEMENTS_MAX - ELEMENTS_MAX / 8);
+        let policy = of_ports(id + 1, "198.51.100.1/32", 0..250);
+        assert_eq!(own.add(policy, Some(owner("honest.example"))), Ok(()));
+    });
+}
+
+#[test]
+fn a_share_is_charged_when_the_table_is_made_anew() {
+    let shield = shield();
+    shield.policies.with(|own| {
+        let policy = of_peer(1, 0, 250);
+        let configured = own.configured.clone();
+        let config = GatewayConfig::default();
+        let peers = vec![(policy, Some(owner("a.example")))];
+        assert_eq!(own.configure(&config, &configured, peers), Ok(Vec::new()));
+        assert!(own.share_of(&owner("a.example")) > 250);
+        own.remove(PolicyId(1));
+        assert_eq!((own.payers.len(), own.held.len()), (0, 0));
+    });
+}
+
+/// A child with so many selectors, each around the one before, that the table has no room.
+fn too_many() -> ConfiguredPolicy {
+    let mut policy = policy("large", TRAP, "10.4.0.0/16");
+    let nested = |n: u16| TrafficSelector {
+        protocol: 17,
+        ports: PortRange::Range(30_000 - n, 30_000 + n),
+        ..ends("10.1.0.1/32")[0]
+    };
+    policy.local = (0..6000).map(nested).collect();
+    policy
+}
+
+#[test]
+fn children_of_a_configuration_that_does_not_fit_come_up_if_the_table_has_them() {
+    let shield = shield();
+    let config = GatewayConfig::default();
+    let (peer, policy_of) = (owner("a.example"), |name: &str, id| PeerPolicy {
+        entry: ("site".to_owned(), name.to_owned()),
+        ..of_peer(id, 0, 10)
+    });
+    shield.policies.with(|own| {
+        let before = own.size();
+        let mut configured = own.configured.clone();
+        // One child is new, one is bound elsewhere, one has other addresses.
+        configured.push(policy("new", TRAP, "10.5.0.0/16"));
+        configured[1].sa.if_ids.outbound = 7;
+        configured[0].remote = ends("203.0.113.0/24");
+        let fits = ShieldPolicies::of(&config, &configured);
+        assert!(fits.is_ok());
+        configured.push(too_many());
+        let misfit = own.configure(&config, &configured, Vec::new()).unwrap_err();
+        assert_eq!(misfit.policy, "site/large");
+        assert_eq!(misfit.why, ConfiguredFull::OverlapsTooOften);
+        assert_eq!(own.size(), before, "the table is as it was");
+        let mut reserve = |child: &str, remote: &str| {
+            let ends = (ends("10.1.0.0/16"), ends(remote));
+            own.reserve(("site", child), ends, &peer)
+        };
+        assert_eq!(reserve("net", "203.0.113.0/24"), Ok(()));
+        for child in ["new", "other", "large"] {
+            assert_eq!(reserve(child, "10.3.0.0/16"), Err(ShieldFull::Lacking));
+        }
+        assert!(own.size() > before, "the table has the selectors");
+        assert_eq!(own.add(policy_of("net", 1), None), Ok(()));
+        let added = own.add(policy_of("new", 2), None);
+        assert_eq!(added, Err(ShieldFull::Lacking));
+        configured.pop();
+        assert_eq!(
+            own.configure(&config, &configured, Vec::new()),
+            Ok(Vec::new())
+        );
+        assert_eq!(own.add(policy_of("new", 2), None), Ok(()));
+    });
+}
+
+#[test]
+fn a_first_configuration_that_does_not_fit_lets_no_child_come_up() {
+    let mut own = ShieldPolicies::default();
+    let configured = [policy("net", TRAP, "10.2.0.0/16"), too_many()];
+    let config = GatewayConfig::default();
+    assert!(own.configure(&config, &configured, Vec::new()).is_err());
+    for child in ["net", "large"] {
+        let ends = (ends("10.1.0.0/16"), ends("10.2.0.0/16"));
+        let reserved = own.reserve(("site", child), ends, &owner("a.example"));
+        assert_eq!(reserved, Err(ShieldFull::Lacking));
+    }
+}
+
+#[test]
+fn policies_that_go_together_are_one_change() {
+    let mut shield = shield();
+    shield.whole();
+    let policies = shield.policies.clone();
+    let add = |id: u32| {
+        let policy = of_peer(id, id as u16 * 8, 8);
+        policies.with(|own| own.add(policy, None)).unwrap();
+    };
+    let work = || {
+        let of = |own: &mut ShieldPolicies| own.classifiers[0].work();
+        policies.with(of)
+    };
+    (1..=512).for_each(add);
+    shield.difference();
+    let before = work();
+    policies.with(|own| (1..=512).for_each(|id| own.remove(PolicyId(id))));
+    assert!(shield.difference().is_some() && shield.difference().is_none());
+    // Each element goes, once.
+    let work = work() - before;
+    assert!(work < 2 * 512 * 8, "{work}");
 }
