@@ -84,10 +84,15 @@ impl Daemon {
         self.names.configure(&mut self.fetcher, names, now);
     }
 
+    /// Returns the time at which [`Self::follow_names`] has something to do.
+    pub(super) fn names_due(&self) -> Option<Instant> {
+        self.names.has_answered().then(|| self.shielding.next())
+    }
+
     /// Lets the endpoint and the policies follow the names that were looked up, once the table of nf_tables may follow
     /// too. SAs that are up stay. Returns true if there were any.
     pub(super) fn follow_names(&mut self, now: Instant) -> bool {
-        if !self.names.has_answered() || now < self.shielding.next() {
+        if self.names_due().is_none_or(|due| now < due) {
             return false;
         }
         let answered = self.names.take_answered();

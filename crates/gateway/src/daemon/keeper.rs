@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use esplanade_ipsec::spd::PolicyId;
 
 use super::shield::{
-    self, Misfit, Outcome, OwnedPolicy, Raised, SharedPolicies, Shield, ShieldFull, ShieldPolicies,
+    self, NoRoom, Outcome, OwnedPolicy, Raised, SharedPolicies, Shield, ShieldFull, ShieldPolicies,
 };
 use crate::config::GatewayConfig;
 use crate::join::ConfiguredPolicy;
@@ -157,7 +157,7 @@ impl Keeper {
     pub fn check_shield(
         config: &GatewayConfig,
         configured: &[ConfiguredPolicy],
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), NoRoom> {
         ShieldPolicies::of(config, configured).map(drop)
     }
 

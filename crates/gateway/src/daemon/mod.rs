@@ -279,13 +279,12 @@ impl Daemon {
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         let drained = self.join.next_drained();
-        let names = self.names.has_answered().then(|| self.shielding.next());
         [
             self.endpoint.poll_timeout(),
             waiter,
             self.repair_at,
             drained,
-            names,
+            self.names_due(),
         ]
         .into_iter()
         .flatten()
@@ -320,7 +319,7 @@ impl Daemon {
             }
             self.names.tick(&mut self.fetcher, now);
             self.tick_statuses(now);
-            self.plane.keeper().keep_shield(now);
+            self.tick_shield(now);
             self.plane.follow_loads(now);
             // The kernel announces this too, but an announcement can be lost.
             if self.plane.has_lost_tun() {
@@ -332,7 +331,6 @@ impl Daemon {
             }
             confine::log_refused();
             self.updown.tick(now);
-            self.shielding.tick(now);
             if let Some(suppressed) = self.moves_logged.take_suppressed(now) {
                 tracing::info!(suppressed, "peers have moved, not logged one by one");
             }
@@ -350,10 +348,7 @@ impl Daemon {
                 events = true;
                 self.on_event(event, now);
             }
-            if self.follow_names(now) {
-                continue;
-            }
-            if self.shield_if_due(now) {
+            if self.follow_names(now) || self.shield_if_due(now) {
                 continue;
             }
             let changes = self.join.take_changes();

@@ -9,7 +9,6 @@ use super::loading::{Asker, LoadDone};
 use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
-use crate::join::ConfiguredPolicy;
 use crate::tokens::TokenSigner;
 use crate::vici::Section;
 
@@ -88,8 +87,7 @@ impl Daemon {
             return Err(failure.help("restart the gateway, or write the address"));
         }
         loaded.ike.set_names(|name| self.names.known(name));
-        let source = |remote| plane::source_for(remote, running.mark);
-        check_shield(&running, &policies::configured(&loaded, source))?;
+        check_shield(&running, &loaded)?;
         self.plane.add_marks(&running).await?;
         if diff.gateway {
             tracing::warn!(
@@ -127,13 +125,9 @@ impl Daemon {
         warn_of_missing(&self.loaded);
         self.look_names_up(now);
         self.endpoint.start(now);
-        let names =
-            |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let (added, changed, removed) = (
-            names(&diff.added),
-            names(&diff.changed),
-            names(&diff.removed),
-        );
+        let subjects = [&diff.added, &diff.changed, &diff.removed];
+        let [added, changed, removed] =
+            subjects.map(|subjects| subjects.iter().map(ToString::to_string).collect::<Vec<_>>());
         tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
         self.flush(now).await;
         self.plane.drop_marks().await;
@@ -168,8 +162,10 @@ fn difference(diff: &Diff) -> Section {
 }
 
 /// Refuses policies that the table of nf_tables has no room for.
-fn check_shield(running: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<(), Failure> {
-    Keeper::check_shield(running, configured).map_err(|misfit| {
+fn check_shield(running: &GatewayConfig, loaded: &Loaded) -> Result<(), Failure> {
+    let source = |remote| plane::source_for(remote, running.mark);
+    let configured = policies::configured(loaded, source);
+    Keeper::check_shield(running, &configured).map_err(|misfit| {
         Failure::new(Exit::Configuration, misfit)
             .help("write fewer selectors, or wider ones that overlap less")
     })

@@ -23,7 +23,7 @@ use crate::net::nft::{
     node_key,
 };
 
-pub use policies::{Misfit, OwnedPolicy, ShieldFull, ShieldPolicies};
+pub use policies::{NoRoom, OwnedPolicy, ShieldFull, ShieldPolicies};
 pub use raised::{Outcome, Raised, Tables};
 
 use policies::COMMON;

@@ -51,16 +51,6 @@ impl Shielding {
     pub fn next(&self) -> Instant {
         self.next
     }
-
-    /// Tells of log lines that were not written, if it is time to.
-    pub fn tick(&mut self, now: Instant) {
-        if let Some(suppressed) = self.told.take_suppressed(now) {
-            tracing::error!(
-                suppressed,
-                "child SAs have ended for want of room in the nftables table, not logged one by one"
-            );
-        }
-    }
 }
 
 impl Daemon {
@@ -87,6 +77,17 @@ impl Daemon {
             return any;
         }
         false
+    }
+
+    /// Makes the table again if that has failed before, and tells of log lines that were not written.
+    pub(super) fn tick_shield(&mut self, now: Instant) {
+        self.plane.keeper().keep_shield(now);
+        if let Some(suppressed) = self.shielding.told.take_suppressed(now) {
+            tracing::error!(
+                suppressed,
+                "child SAs have ended for want of room in the nftables table, not logged one by one"
+            );
+        }
     }
 
     /// Follows a policy of a peer that came or went.

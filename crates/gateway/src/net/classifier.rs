@@ -11,7 +11,7 @@ mod tree;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use tree::{Level, RuleChange, TreeEdit};
+use tree::{Level, LevelChange, RuleChange};
 
 /// An inclusive range of numbers.
 pub type Span = (u128, u128);
@@ -94,14 +94,14 @@ pub struct HeldRules<'a> {
 
 /// The work that rules may make when they come.
 #[derive(Debug)]
-pub struct Budget {
+pub struct WorkLimit {
     /// The number of rules in all intervals that are looked at.
     pub rules: usize,
     /// The number of branches that come or go.
     pub branches: usize,
 }
 
-impl Budget {
+impl WorkLimit {
     fn spend(&mut self, rules: usize) -> Result<(), OverlapsTooOften> {
         self.rules = self.rules.checked_sub(rules).ok_or(OverlapsTooOften)?;
         Ok(())
@@ -190,7 +190,7 @@ impl Classifier {
     pub fn add(
         &mut self,
         held: HeldRules<'_>,
-        budget: &mut Budget,
+        budget: &mut WorkLimit,
     ) -> Result<(), OverlapsTooOften> {
         self.settle();
         let (chain, (first, last)) = (held.chain, held.remote);
@@ -386,7 +386,7 @@ impl Classifier {
             && let Some(node) = self.nodes.remove(&number)
         {
             self.forget_hash(node.hash, number);
-            let mut edit = TreeEdit::new(self.next_node, None);
+            let mut edit = LevelChange::new(self.next_node, None);
             edit.drop_tree(&node.tree, number);
             self.take_over(edit);
         }
@@ -398,7 +398,7 @@ impl Classifier {
         key: StretchKey,
         last: u128,
         leaving: &[(Holder, Option<u64>)],
-        coming: Option<(HeldRules<'_>, &mut Budget)>,
+        coming: Option<(HeldRules<'_>, &mut WorkLimit)>,
     ) -> Result<(), OverlapsTooOften> {
         let (coming, budget) = coming.unzip();
         let come = coming.map_or(&[][..], |held| held.rules);
@@ -454,7 +454,7 @@ impl Classifier {
         stretch: &Stretch,
         former: Option<u64>,
         (gone, come): (&[ClassifierRule], &[ClassifierRule]),
-        budget: Option<&mut Budget>,
+        budget: Option<&mut WorkLimit>,
     ) -> Result<u64, OverlapsTooOften> {
         let wanted = || stretch.rules.iter().map(|(_, rule)| rule);
         let numbers = self.by_hash.get(&stretch.hash).into_iter().flatten();
@@ -473,7 +473,7 @@ impl Classifier {
         let own = former.and_then(|number| Some((number, self.nodes.get_mut(&number)?)));
         let own = own.filter(|(_, node)| node.stretches == 1);
         let is_bounded = budget.is_some();
-        let mut edit = TreeEdit::new(self.next_node, budget);
+        let mut edit = LevelChange::new(self.next_node, budget);
         let Some((number, node)) = own else {
             let number = edit.number();
             let mut tree = Level::default();
@@ -515,7 +515,7 @@ impl Classifier {
         Ok(number)
     }
 
-    fn take_over(&mut self, edit: TreeEdit<'_>) {
+    fn take_over(&mut self, edit: LevelChange<'_>) {
         self.next_node = edit.next_node;
         self.work += edit.work as u64;
         for (branch, change) in edit.changes {

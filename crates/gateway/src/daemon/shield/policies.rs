@@ -12,7 +12,7 @@ use crate::config::{GatewayConfig, InterfaceConfig};
 use crate::join::{
     ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, ranges, undisputed_bypasses,
 };
-use crate::net::classifier::{Budget, Classifier, ClassifierRule, HeldRules, RulePlace, Span};
+use crate::net::classifier::{Classifier, ClassifierRule, HeldRules, RulePlace, Span, WorkLimit};
 use crate::net::{AddressRange, Destinations};
 
 /// Most elements of maps and sets that the policies of all peers may take. The kernel has about 256 bytes for each.
@@ -62,7 +62,7 @@ pub enum ShieldFull {
 /// The first policy of a configuration that the table has no room for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the policy `{policy}` does not fit into the nftables table: {why}")]
-pub struct Misfit {
+pub struct NoRoom {
     /// In the form `connection/child`.
     pub policy: String,
     pub why: ConfiguredFull,
@@ -136,7 +136,7 @@ type RulesByRemote = BTreeMap<(usize, Span), Vec<(RulePlace, ClassifierRule)>>;
 
 impl ShieldPolicies {
     /// Makes the policies of a configuration.
-    pub fn of(config: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<Self, Misfit> {
+    pub fn of(config: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<Self, NoRoom> {
         let places = configured.iter().enumerate();
         let marked = config.marked_interfaces();
         let marked = marked.filter(|interface| interface.marks.outbound.is_some());
@@ -160,7 +160,7 @@ impl ShieldPolicies {
                 true => Err(ConfiguredFull::Elements),
                 false => Ok(()),
             });
-            fits.map_err(|why| Misfit {
+            fits.map_err(|why| NoRoom {
                 policy: format!("{}/{}", policy.connection, policy.child),
                 why,
             })?;
@@ -178,7 +178,7 @@ impl ShieldPolicies {
         config: &GatewayConfig,
         configured: &[ConfiguredPolicy],
         peers: Vec<OwnedPolicy>,
-    ) -> Result<Vec<(PolicyId, ShieldFull)>, Misfit> {
+    ) -> Result<Vec<(PolicyId, ShieldFull)>, NoRoom> {
         let mut new = match Self::of(config, configured) {
             Ok(new) => new,
             Err(misfit) => {
@@ -219,7 +219,7 @@ impl ShieldPolicies {
         policy: &ConfiguredPolicy,
     ) -> Result<(), ShieldFull> {
         let ends = (&policy.local[..], &policy.remote[..]);
-        let mut budget = Budget {
+        let mut budget = WorkLimit {
             rules: CONFIGURED_WORK_MAX,
             branches: usize::MAX,
         };
@@ -336,7 +336,7 @@ impl ShieldPolicies {
         let destinations = self.destinations_of(&configured, ends);
         let payer = owner.as_ref().map(|owner| self.pay(owner, destinations));
         let own: usize = rules.values().map(Vec::len).sum();
-        let mut budget = Budget {
+        let mut budget = WorkLimit {
             rules: WORK_MAX,
             branches: CHANGES_MAX + CHANGES_PER_RULE * own,
         };
@@ -458,7 +458,7 @@ impl ShieldPolicies {
         policy: &ConfiguredPolicy,
         rules: &RulesByRemote,
         payer: Option<u64>,
-        budget: &mut Budget,
+        budget: &mut WorkLimit,
     ) -> Result<(), ShieldFull> {
         for chain in self.chains_of(policy) {
             for ((family, remote), rules) in rules {

@@ -374,7 +374,7 @@ mod tests {
         assert!(kernel.taken().is_empty());
         raised.set_misfit(None);
         assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
-        // What stands goes on where other policies do not fit.
+        // A table that stands goes on where other policies do not fit.
         raised.set_misfit(Some("too many".to_owned()));
         wanted.difference = Some(NftChange::of("one"));
         assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Followed);

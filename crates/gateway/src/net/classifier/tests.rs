@@ -20,7 +20,7 @@ fn add(
         rules,
         payer,
     };
-    let mut budget = Budget {
+    let mut budget = WorkLimit {
         rules: work,
         branches: usize::MAX,
     };
@@ -327,7 +327,7 @@ fn a_rule_that_cuts_too_many_intervals_is_refused() {
             payer: None,
         };
         let rules = 1 << 20;
-        classifier.add(held, &mut Budget { rules, branches })
+        classifier.add(held, &mut WorkLimit { rules, branches })
     };
     // There is a gap behind each of the 800 ports.
     assert_eq!(add(&mut classifier, 800), Err(OverlapsTooOften));

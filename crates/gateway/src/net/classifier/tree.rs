@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Branch, Budget, ClassifierMap, ClassifierRule, OverlapsTooOften, Span};
+use super::{Branch, ClassifierMap, ClassifierRule, OverlapsTooOften, Span, WorkLimit};
 
 /// The intervals of a field, by their first numbers.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +42,10 @@ pub(super) struct RuleChange<'a> {
 
 /// A change of trees under way.
 #[derive(Debug)]
-pub(super) struct TreeEdit<'a> {
+pub(super) struct LevelChange<'a> {
     pub next_node: u64,
     /// The work that is left. `None` sets no bound.
-    budget: Option<&'a mut Budget>,
+    budget: Option<&'a mut WorkLimit>,
     /// Branches that have come (1) or gone (-1).
     pub changes: Vec<(Branch, i8)>,
     /// The changes that are off the budget.
@@ -194,8 +194,8 @@ impl<'a> RuleChange<'a> {
     }
 }
 
-impl<'a> TreeEdit<'a> {
-    pub fn new(next_node: u64, budget: Option<&'a mut Budget>) -> Self {
+impl<'a> LevelChange<'a> {
+    pub fn new(next_node: u64, budget: Option<&'a mut WorkLimit>) -> Self {
         Self {
             next_node,
             budget,

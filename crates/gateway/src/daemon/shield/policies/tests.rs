@@ -371,12 +371,12 @@ fn policies_that_go_together_are_one_change() {
         let of = |own: &mut ShieldPolicies| own.classifiers[0].work();
         policies.with(of)
     };
-    (1..=512).for_each(add);
+    (1..=128).for_each(add);
     shield.difference();
     let before = work();
-    policies.with(|own| (1..=512).for_each(|id| own.remove(PolicyId(id))));
+    policies.with(|own| (1..=128).for_each(|id| own.remove(PolicyId(id))));
     assert!(shield.difference().is_some() && shield.difference().is_none());
     // Each element goes, once.
     let work = work() - before;
-    assert!(work < 2 * 512 * 8, "{work}");
+    assert!(work < 2 * 128 * 8, "{work}");
 }
