@@ -117,7 +117,7 @@ fn work(waiting: &Mutex<Receiver<Job>>, to_daemon: &mpsc::Sender<Finished>) {
 /// A job that panics has failed, so that what waits for it is refused.
 fn run_or_fail<T>(failed: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|what| {
-        // What a panic carries may panic when it is dropped.
+        // The payload of a panic may panic when it is dropped.
         std::mem::forget(what);
         tracing::error!("a thread for IKE panicked over a job, which has failed, and goes on");
         failed
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// What a panic may carry.
+    /// A payload of a panic.
     struct Bomb;
 
     impl Drop for Bomb {

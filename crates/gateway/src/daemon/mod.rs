@@ -19,7 +19,7 @@ mod keeper;
 mod keys;
 mod links;
 mod load;
-mod loading;
+mod load_queue;
 mod log_lines;
 mod plane;
 mod policies;
@@ -73,7 +73,7 @@ use fetched::names_of;
 use holds::{Holds, Wake};
 use job_pool::JobPool;
 use keys::KeyFile;
-use loading::Loading;
+use load_queue::LoadQueue;
 use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
 use plane::{Ending, FromPlane, Plane};
 use shielding::Shielding;
@@ -154,7 +154,7 @@ struct Helpers {
 struct Daemon {
     options: Options,
     loaded: Loaded,
-    loading: Loading,
+    loads: LoadQueue,
     started: Instant,
     clock: Clock,
     endpoint: Endpoint,
@@ -231,7 +231,7 @@ impl Daemon {
                     let replaced = self.join.merged(level);
                     self.compiler.free(replaced);
                 }
-                done = wake.on(self.loading.done()) => self.on_loaded(done, Instant::now()).await,
+                done = wake.on(self.loads.done()) => self.on_loaded(done, Instant::now()).await,
                 report = wake.on(self.fetcher.report()) => self.on_fetched(report, Instant::now()),
                 () = wake.on(self.tokens.answered()) => self.endpoint.signatures_made(Instant::now()),
                 () = wake.on(inputs.plane.watch.changed()) => {

@@ -5,17 +5,18 @@ use std::time::Instant;
 
 use super::fetched::names_of;
 use super::keeper::Keeper;
-use super::loading::{Asker, LoadDone};
+use super::load_queue::LoadDone;
 use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
 use crate::tokens::TokenSigner;
 use crate::vici::Section;
+use crate::vici::server::Request;
 
 impl Daemon {
     /// Has the configuration read again, for a command or for a signal.
-    pub(super) fn ask_reload(&mut self, asker: Asker) {
-        if let Err(command) = self.loading.ask(asker) {
+    pub(super) fn ask_reload(&mut self, asker: Option<Request>) {
+        if let Err(command) = self.loads.ask(asker) {
             command.fail("too many reloads wait");
         }
         self.load_next();
@@ -23,7 +24,7 @@ impl Daemon {
 
     fn load_next(&mut self) {
         let (path, tokens) = (self.options.config.clone(), self.tokens.clone());
-        self.loading.begin(move || load(&path, &tokens));
+        self.loads.begin(move || load(&path, &tokens));
     }
 
     /// Applies a configuration that was read, and tells those who asked for it.

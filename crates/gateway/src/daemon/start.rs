@@ -13,7 +13,7 @@ use super::guards::Guards;
 use super::holds::Holds;
 use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
-use super::loading::Loading;
+use super::load_queue::LoadQueue;
 use super::plane::{self, Plane};
 use super::shielding::Shielding;
 use super::signals::Signals;
@@ -138,7 +138,7 @@ impl Daemon {
             options,
             join,
             loaded,
-            loading: Loading::default(),
+            loads: LoadQueue::default(),
             started,
             clock,
             endpoint,

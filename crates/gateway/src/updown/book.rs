@@ -539,7 +539,7 @@ mod tests {
         assert_empty(&book);
     }
 
-    /// What is kept once is counted once: a peer with many pairs can authenticate again.
+    /// Pairs that are kept once are counted once: a peer with many pairs can authenticate again.
     #[test]
     fn a_peer_that_authenticates_again_is_admitted() {
         let mut book = CallBook::default();

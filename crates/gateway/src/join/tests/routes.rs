@@ -66,7 +66,7 @@ fn routes_lead_to_the_device_of_a_mark() {
     assert_eq!(led(&mut join), [(7, false), (0, false)]);
 }
 
-/// What has come and gone since the last look is no work for the kernel.
+/// Routes that have come and gone since the last look are no work for the kernel.
 #[test]
 fn opposite_changes_cancel() {
     let net = |third: u8| policy("net", TRAP, &format!("10.2.{third}.0/24"));

@@ -11,30 +11,28 @@ use crate::vici::server::Request;
 /// Most reloads that wait for their turn.
 const WAITING_MAX: usize = 64;
 
-/// Who has asked for a reload: a command, which is answered, or a signal.
-pub(super) type Asker<T = Request> = Option<T>;
-
-/// One load at a time. Who asks meanwhile gets a later one, because the files may have changed since it began.
+/// Loads for commands, which are answered, and for signals (`None`). One runs at a time. Who asks meanwhile gets a later
+/// one, because the files may have changed since it began.
 #[derive(Debug)]
-pub(super) struct Loading<T = Request> {
-    under_way: Option<UnderWay<T>>,
-    waiting: Vec<Asker<T>>,
+pub(super) struct LoadQueue<T = Request> {
+    under_way: Option<RunningLoad<T>>,
+    waiting: Vec<Option<T>>,
 }
 
 #[derive(Debug)]
-struct UnderWay<T> {
-    askers: Vec<Asker<T>>,
+struct RunningLoad<T> {
+    askers: Vec<Option<T>>,
     outcome: oneshot::Receiver<Result<Loaded, Failure>>,
 }
 
 /// A load that has ended, and who asked for it.
 #[derive(Debug)]
 pub(super) struct LoadDone<T = Request> {
-    pub askers: Vec<Asker<T>>,
+    pub askers: Vec<Option<T>>,
     pub outcome: Result<Loaded, Failure>,
 }
 
-impl<T> Default for Loading<T> {
+impl<T> Default for LoadQueue<T> {
     fn default() -> Self {
         Self {
             under_way: None,
@@ -43,9 +41,9 @@ impl<T> Default for Loading<T> {
     }
 }
 
-impl<T> Loading<T> {
+impl<T> LoadQueue<T> {
     /// Notes that somebody asks for a reload. Returns a command for which there is no room.
-    pub fn ask(&mut self, asker: Asker<T>) -> Result<(), T> {
+    pub fn ask(&mut self, asker: Option<T>) -> Result<(), T> {
         match asker {
             None if self.waiting.iter().any(Option::is_none) => Ok(()),
             Some(command) if self.waiting.len() >= WAITING_MAX => Err(command),
@@ -63,7 +61,7 @@ impl<T> Loading<T> {
         }
         let (sender, outcome) = oneshot::channel();
         let askers = std::mem::take(&mut self.waiting);
-        self.under_way = Some(UnderWay { askers, outcome });
+        self.under_way = Some(RunningLoad { askers, outcome });
         let work = move || drop(sender.send(load()));
         // Without a thread nobody has the sender, which counts as a failure.
         if let Err(error) = confine::start_reading("load".to_owned(), work) {
@@ -106,49 +104,49 @@ mod tests {
     /// A load that does not end holds nobody up. Who asks meanwhile gets the next one.
     #[tokio::test]
     async fn a_load_holds_nothing_up_and_later_askers_get_a_later_one() {
-        let mut loading = Loading::default();
-        loading.begin(|| panic!("nobody has asked"));
+        let mut loads = LoadQueue::default();
+        loads.begin(|| panic!("nobody has asked"));
         let (go, stands_still) = mpsc::channel::<()>();
-        loading.ask(Some(1)).unwrap();
-        loading.begin(move || {
+        loads.ask(Some(1)).unwrap();
+        loads.begin(move || {
             stands_still.recv().unwrap();
             Ok(loaded())
         });
-        let pending = futures_util::poll!(std::pin::pin!(loading.done()));
+        let pending = futures_util::poll!(std::pin::pin!(loads.done()));
         assert!(matches!(pending, Poll::Pending));
         for asker in [Some(2), None, None, Some(3)] {
-            loading.ask(asker).unwrap();
+            loads.ask(asker).unwrap();
         }
-        loading.begin(|| panic!("one is under way"));
+        loads.begin(|| panic!("one is under way"));
         go.send(()).unwrap();
-        let done = loading.done().await;
+        let done = loads.done().await;
         assert_eq!((done.askers, done.outcome.is_ok()), (vec![Some(1)], true));
-        loading.begin(|| Err(Failure::runtime("no file")));
-        let done = loading.done().await;
+        loads.begin(|| Err(Failure::runtime("no file")));
+        let done = loads.done().await;
         assert_eq!(done.askers, [Some(2), None, Some(3)]);
         assert_eq!(done.outcome.unwrap_err().what, "no file");
     }
 
     #[tokio::test]
     async fn a_load_that_panics_has_failed() {
-        let mut loading = Loading::default();
-        loading.ask(Some(1)).unwrap();
-        loading.begin(|| panic!("by design"));
-        let done = loading.done().await;
+        let mut loads = LoadQueue::default();
+        loads.ask(Some(1)).unwrap();
+        loads.begin(|| panic!("by design"));
+        let done = loads.done().await;
         assert_eq!((done.askers, done.outcome.is_err()), (vec![Some(1)], true));
         // The next one works.
-        loading.ask(Some(2)).unwrap();
-        loading.begin(|| Ok(loaded()));
-        assert!(loading.done().await.outcome.is_ok());
+        loads.ask(Some(2)).unwrap();
+        loads.begin(|| Ok(loaded()));
+        assert!(loads.done().await.outcome.is_ok());
     }
 
     #[test]
     fn those_who_wait_are_bounded() {
-        let mut loading = Loading::default();
-        let taken = (0..1000).filter(|number| loading.ask(Some(*number)).is_ok());
+        let mut loads = LoadQueue::default();
+        let taken = (0..1000).filter(|number| loads.ask(Some(*number)).is_ok());
         assert_eq!(taken.count(), WAITING_MAX);
-        loading.ask(None).unwrap();
-        loading.ask(None).unwrap();
-        assert_eq!(loading.waiting.len(), WAITING_MAX + 1);
+        loads.ask(None).unwrap();
+        loads.ask(None).unwrap();
+        assert_eq!(loads.waiting.len(), WAITING_MAX + 1);
     }
 }
