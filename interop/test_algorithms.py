@@ -185,6 +185,7 @@ def assert_suite(end, cipher, integrity):
     assert names == (cipher, integrity or "")
 
 
+@pytest.mark.one_direction
 @pytest.mark.parametrize("esp, cipher, integrity", WITH_STRONGSWAN, ids=[esp for esp, _, _ in WITH_STRONGSWAN])
 @pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
 # RFC 7296 R139
@@ -208,6 +209,7 @@ def test_ah_among_ourselves(ah, topology, daemon):
         assert end.installed()[0]["protocol"] == "AH"
 
 
+@pytest.mark.one_direction
 @pytest.mark.parametrize("ike", IKE_SUITES)
 @pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
 def test_ike_with_strongswan(ends, ike, topology, daemon):

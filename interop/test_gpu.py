@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from ends import esplanade_pair, establish, every_end
+from ends import each_end, esplanade_pair, establish
 from harness.esplanade import binary
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
@@ -60,7 +60,7 @@ def assert_undisturbed(flow):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@every_end
+@each_end
 def test_traffic(ends, workers, topology, daemon):
     a, b = establish(daemon, ends, gpus(topology, workers=workers))
     assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
@@ -154,7 +154,7 @@ def test_what_the_kernels_lack(topology, daemon):
         assert (child["engine"], gpu(end)["launches"]) == ("cpu", "0")
 
 
-@every_end
+@each_end
 def test_rekeys_under_load(ends, topology, daemon):
     settings = gpus(topology)
     for one in settings:

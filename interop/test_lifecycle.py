@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from ends import ENDS, esplanade_pair, establish, every_end, ids, start
+from ends import ENDS, each_end, esplanade_pair, establish, every_end, ids, start
 from harness.namespaces import SECOND_A4, SECOND_B4
 from harness.process import wait_until
 from harness.settings import add_second, pair
@@ -40,7 +40,7 @@ def carries(end):
 
 @pytest.mark.parametrize("by", ["initiator", "responder"])
 @pytest.mark.parametrize("pfs", [False, True], ids=["no-pfs", "pfs"])
-@every_end
+@each_end
 # RFC 7296 R20
 def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
     settings = pair(topology, esp="aes128gcm16-x25519" if pfs else "aes128gcm16", inner=4)
@@ -58,7 +58,7 @@ def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
 
 
 @pytest.mark.parametrize("by", ["initiator", "responder"])
-@every_end
+@each_end
 # RFC 7296 R16, R24, R97, R142, R204, R212
 def test_rekey_ike_under_load(ends, by, topology, daemon):
     a, b = establish(daemon, ends, pair(topology, inner=4))
@@ -80,7 +80,7 @@ def test_rekey_ike_under_load(ends, by, topology, daemon):
     assert_undisturbed(flows)
 
 
-@every_end
+@each_end
 # RFC 7296 R99, R104, R105, R106
 def test_rekey_by_time_at_both_ends(ends, topology, daemon):
     """Both ends' timers are due at the same moment, again and again: simultaneous rekeys."""
@@ -102,7 +102,7 @@ def test_rekey_by_time_at_both_ends(ends, topology, daemon):
     assert len(a.installed()) <= 2 and len(b.installed()) <= 2
 
 
-@every_end
+@each_end
 def test_rekey_by_packets(ends, topology, daemon):
     settings = pair(topology, inner=4)
     settings[0].child().update(rekey_packets=500, life_packets=100000, rand_packets=0)
@@ -220,7 +220,7 @@ def test_restarted_peer_replaces_its_old_sas(ends, topology, daemon):
     assert_ping(topology.host_b, topology.a.host4)
 
 
-@every_end
+@each_end
 def test_both_ends_initiate_at_once(ends, topology, daemon):
     """One IKE SA is left, whoever was first."""
     settings = pair(topology, inner=4)

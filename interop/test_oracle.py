@@ -67,7 +67,7 @@ def live(topology, daemon, folder, needs_capture):
             one.child()["replay_window"] = 64
         a, b = establish(daemon, esplanade_pair, settings)
         wire = Capture(topology, folder / "wire.pcap")
-        flows = [Flow(topology.host_a, topology.host_b, topology.b.host(inner), size=size, port=40300 + size)
+        flows = [Flow(topology.host_a, topology.host_b, topology.b.host(inner), size=size, port=40300 + size, rate=60)
                  for size in (61, 256, 1200)]
         assert_ping(topology.host_b, topology.a.host(inner), count=20, interval=0.02)
         assert_ping(topology.host_b, topology.a.host(inner), count=5, size=1300, interval=0.02)
