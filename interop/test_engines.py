@@ -8,7 +8,7 @@ import pytest
 from ends import esplanade_pair, establish
 from harness.process import wait_until
 from harness.settings import pair
-from harness.traffic import Flow, transfer
+from harness.traffic import Flow, assert_whole, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -60,8 +60,7 @@ def test_swaps_under_load(encap, delay_ms, workers, topology, daemon):
             transfer(topology.host_b, topology.host_a, topology.a.host4, size=2_000_000)
         due = begun + (swap + 1) * SECONDS / SWAPS
         time.sleep(max(0, due - time.monotonic()))
-    for report in (flow.stop(), back.stop()):
-        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
+    assert_whole(topology, flow.stop(), back.stop())
     assert_clean(a, b)
 
 

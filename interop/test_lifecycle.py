@@ -4,6 +4,7 @@ import time
 
 import pytest
 from ends import ENDS, each_end, esplanade_pair, establish, every_end, ids, start
+from harness.capture import Informational
 from harness.namespaces import SECOND_A4, SECOND_B4
 from harness.process import wait_until
 from harness.settings import add_second, pair
@@ -153,7 +154,7 @@ def test_liveness_check_is_answered(ends, topology, daemon):
     a, b = establish(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
     old = a.sas()["site"][0]["initiator-spi"]
     # Nothing may happen to the SA for several checks.
-    time.sleep(4)
+    Informational(topology).wait(3)
     assert [sa["initiator-spi"] for sa in a.sas()["site"]] == [old]
     assert [sa["initiator-spi"] for sa in b.sas()["site"]] == [old]
     assert_ping(topology.host_a, topology.b.host4)

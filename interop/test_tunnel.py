@@ -6,7 +6,7 @@ from harness.capture import Capture, dissect
 from harness.oracle import esp_packets
 from harness.settings import ID_A, ID_B, pair
 from harness.process import wait_until
-from harness.traffic import Flow, assert_ping, exercise, ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, exercise, ping, transfer
 
 
 @pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
@@ -212,9 +212,7 @@ def test_two_workers(topology, daemon):
     establish(daemon, esplanade_pair, settings)
     flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, port=40100 + n, rate=300) for n in range(4)]
     exercise(topology)
-    for flow in flows:
-        report = flow.stop()
-        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0), report
+    assert_whole(topology, *(flow.stop() for flow in flows))
 
 
 @pytest.mark.esplanade_only

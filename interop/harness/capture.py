@@ -17,7 +17,7 @@ from pathlib import Path
 from . import agent
 from .branch import Branch
 from .namespaces import Namespace, Topology
-from .process import HarnessError, run
+from .process import HarnessError, run, wait_until
 
 PREFERENCES = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
 # tshark prints one line per packet: the names of all layers, then the fields below.
@@ -113,6 +113,32 @@ class Capture:
         if dropped:
             raise HarnessError(f"the capture has lost {dropped} frames")
         return self.file
+
+
+class Informational:
+    """Counts the INFORMATIONAL messages of each gateway, over IPv4: liveness checks and their answers."""
+
+    def __init__(self, topology: Topology):
+        self._wire = packet_socket(topology.wan, "to_b", "udp port 500 or udp port 4500")
+        self._wire.setblocking(False)
+        self._counts = {socket.inet_aton(site.wan4): 0 for site in (topology.a, topology.b_seen_by_a)}
+
+    def wait(self, each: int) -> None:
+        """Waits until each gateway has sent so many."""
+        wait_until(f"{each} messages of each gateway", lambda: min(self._counted()) >= each)
+        self._wire.close()
+
+    def _counted(self):
+        try:
+            while True:
+                frame = self._wire.recv(LONGEST)
+                message = frame[42:]
+                # On port 4500 the non-ESP marker comes first.
+                message = message[4:] if message[:4] == bytes(4) else message
+                if message[18:19] == b"\x25" and frame[26:30] in self._counts:
+                    self._counts[frame[26:30]] += 1
+        except BlockingIOError:
+            return self._counts.values()
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import agent
 from .branch import Branch
@@ -172,6 +174,36 @@ class Flow:
     def abandon(self) -> None:
         self._sender.end()
         self._receiver.end()
+
+
+def unread(topology: Topology) -> int:
+    """How many packets found a full queue of the kernel: that of a TUN device, of a raw socket of ESP or of a UDP socket.
+    A gateway that waits for its engine, on a machine with other work, cannot read in time."""
+    total = 0
+    for space in (topology.gw_a, topology.gw_b):
+        links = json.loads(space.run(["ip", "-json", "-details", "-statistics", "link"]).stdout)
+        total += sum(link["stats64"]["tx"]["dropped"] for link in links
+                     if link.get("linkinfo", {}).get("info_kind") == "tun")
+        with space.entered():
+            raw = [line.split() for name in ("raw", "raw6") for line in _net(name)[1:]]
+            total += sum(int(line[-1]) for line in raw if line[1].endswith(":0032"))  # protocol 50
+            names, values = (line.split()[1:] for line in _net("snmp") if line.startswith("Udp:"))
+            total += int(dict(zip(names, values))["RcvbufErrors"])
+            total += sum(int(line.split()[1]) for line in _net("snmp6") if line.startswith("Udp6RcvbufErrors"))
+    return total
+
+
+def _net(name: str) -> list[str]:
+    """The lines of a file of the namespace that this thread is in."""
+    return Path("/proc/thread-self/net", name).read_text().splitlines()
+
+
+def assert_whole(topology: Topology, *reports: FlowReport) -> None:
+    """All has come, once and in order, but for what a queue of the kernel had no room for."""
+    for report in reports:
+        assert (report.duplicates, report.reordered, report.corrupt) == (0, 0, 0), report
+    if lost := sum(report.lost for report in reports):
+        assert lost <= (full := unread(topology)), f"{reports}: {full} packets found a full queue"
 
 
 def exercise(topology: Topology, versions=(4, 6), *, size: int = 1_000_000) -> None:
