@@ -6,7 +6,7 @@ from ends import esplanade_pair, establish, start
 from harness.esplanade import ROOT
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
-from harness.traffic import Flow, assert_whole, assert_ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
