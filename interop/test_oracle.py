@@ -7,6 +7,7 @@ import pytest
 from ends import esplanade_pair, establish, start
 from harness.capture import Capture, dissect
 from harness.oracle import EspPacket, EspSa, esp_packets, read_keys
+from harness.process import wait_until
 from harness.settings import pair
 from harness.traffic import Flow, Listener, assert_ping, inject, ping
 from scapy.layers.inet import IP, UDP
