@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
+import functools
 import re
 import select
 import shutil
@@ -29,7 +29,20 @@ def missing() -> str | None:
     for tool in ("tshark", "ethtool"):
         if not shutil.which(tool):
             return f"{tool} is not installed (tools/deps.sh)"
-    return None if ctypes.util.find_library("pcap") else "libpcap is not installed (tools/deps.sh)"
+    return None if pcap() else "libpcap is not installed (tools/deps.sh)"
+
+
+@functools.cache
+def pcap() -> ctypes.CDLL | None:
+    """tshark needs it as well. Debian's file has another number than those of others."""
+    for name in ("libpcap.so.0.8", "libpcap.so.1"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        library.pcap_open_dead.restype = library.pcap_geterr.restype = ctypes.c_void_p
+        return library
+    return None
 
 
 ETHERNET, EVERY_PROTOCOL, LONGEST = 1, 3, 262144
@@ -51,16 +64,15 @@ class _Program(ctypes.Structure):
 
 
 def _filter(one: socket.socket, expression: str) -> None:
-    pcap = ctypes.CDLL(ctypes.util.find_library("pcap"))
-    pcap.pcap_open_dead.restype = pcap.pcap_geterr.restype = ctypes.c_void_p
-    dead, program = ctypes.c_void_p(pcap.pcap_open_dead(ETHERNET, LONGEST)), _Program()
+    library = pcap()
+    dead, program = ctypes.c_void_p(library.pcap_open_dead(ETHERNET, LONGEST)), _Program()
     try:
-        if pcap.pcap_compile(dead, ctypes.byref(program), expression.encode(), 1, ctypes.c_uint(0xFFFFFFFF)) != 0:
-            raise HarnessError(f"{expression!r}: {ctypes.string_at(pcap.pcap_geterr(dead)).decode()}")
+        if library.pcap_compile(dead, ctypes.byref(program), expression.encode(), 1, ctypes.c_uint(0xFFFFFFFF)) != 0:
+            raise HarnessError(f"{expression!r}: {ctypes.string_at(library.pcap_geterr(dead)).decode()}")
         one.setsockopt(socket.SOL_SOCKET, 26, struct.pack("@HP", program.length, program.instructions))  # SO_ATTACH_FILTER
-        pcap.pcap_freecode(ctypes.byref(program))
+        library.pcap_freecode(ctypes.byref(program))
     finally:
-        pcap.pcap_close(dead)
+        library.pcap_close(dead)
 
 
 def _write(control: int, wire: socket.socket, file: str) -> int:
