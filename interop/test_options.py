@@ -130,6 +130,8 @@ def test_silent_sas_send_dummies(topology, daemon, folder, needs_capture):
     listener = Listener(topology.host_b, topology.b.host4, PORT)
     send(topology, PORT, (1, 100, 500))
     assert sorted(map(len, listener.stop(3))) == [1, 100, 500]
+    before = dummies(a)[0]
+    wait_until("ten dummies", lambda: dummies(a)[0] - before >= 10)
     packets = [packet for packet in esp_packets(wire.stop()) if packet.source == topology.a.wan(4)]
     assert len(packets) > 10
     assert len({len(packet.esp) for packet in packets}) == 1
@@ -157,6 +159,8 @@ def test_strongswan_discards_dummies_and_takes_padding_off(topology, daemon, fol
     listener = Listener(topology.host_b, topology.b.host4, PORT)
     send(topology, PORT, (1, 100, 500))
     assert sorted(map(len, listener.stop(3))) == [1, 100, 500]
+    before = dummies(a)[0]
+    wait_until("ten dummies", lambda: dummies(a)[0] - before >= 10)
     packets = [packet for packet in esp_packets(wire.stop()) if packet.source == topology.a.wan(4)]
-    assert len(packets) > 3 and len({len(packet.esp) for packet in packets}) == 1
+    assert len(packets) > 10 and len({len(packet.esp) for packet in packets}) == 1
     assert ping(topology.host_a, topology.b.host4) == 3

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 from ends import esplanade_pair, establish, start
@@ -36,7 +37,7 @@ class Live:
     def to_b(self) -> list[EspPacket]:
         return [packet for packet in self.packets if packet.source == self.sa.source]
 
-    @property
+    @cached_property
     def sa(self) -> EspSa:
         """From A to B."""
         spi = int(self.a.installed()[0]["spi-out"], 16)
