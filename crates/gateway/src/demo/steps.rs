@@ -311,6 +311,7 @@ impl Demo<'_> {
 
         allow(CAPTURE_UDP)?;
         let packets_per_second = self.udp_packets_per_second();
+        let unread_before = lab.unread()?;
         let flow = UdpFlow::start(
             &lab.host_a,
             &lab.host_b,
@@ -323,7 +324,9 @@ impl Demo<'_> {
         })?;
         match flow.finish() {
             Ok(result) => {
-                let lost_percent = result.lost() as f64 * 100.0 / result.sent.max(1) as f64;
+                let unread = lab.unread()?.saturating_sub(unread_before);
+                let lost = result.lost().saturating_sub(unread);
+                let lost_percent = lost as f64 * 100.0 / result.sent.max(1) as f64;
                 self.ui.check(
                     result.corrupt == 0
                         && result.received > 0
