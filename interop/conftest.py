@@ -9,7 +9,9 @@ import signal
 import tempfile
 from pathlib import Path
 
+import draw
 import pytest
+from ends import ids
 from harness import capture, charon, libreswan
 from harness.charon import Charon
 from harness.esplanade import Esplanade, binary
@@ -29,6 +31,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "esplanade_only: means nothing with another program in Esplanade's place")
     config.addinivalue_line("markers", "alone: measures time, or loads the machine")
+    config.addinivalue_line("markers", "drawn: a part of the cases with Esplanade at both ends runs (draw.py)")
+    config.addinivalue_line("markers", "one_direction: one of two cases with strongSwan runs (draw.py)")
+    if not asked_by_name(config):
+        draw.prepare()
     if (reason := missing_privilege()) is not None:
         config.stash[_NO_PRIVILEGE] = f"{reason}; run interop/run, which uses a user namespace"
     elif not config.getoption("--peers-only") and not binary().exists():
@@ -39,6 +45,11 @@ def pytest_configure(config):
 
 
 _NO_PRIVILEGE = pytest.StashKey[str]()
+_DRAWN = pytest.StashKey[dict]()
+
+
+def asked_by_name(config) -> bool:
+    return bool(config.option.keyword) or any("::" in str(one) for one in config.args)
 
 
 def _close_and(status: int) -> int:
@@ -54,6 +65,11 @@ def pytest_collection_modifyitems(config, items):
         same = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("ends", _FIRST) != _FIRST]
         config.hook.pytest_deselected(items=same)
         items[:] = [item for item in items if item not in same]
+    left_out, config.stash[_DRAWN] = ([], {}) if peers_only or asked_by_name(config) else draw.choose(items, ids)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        left_out = set(left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -61,7 +77,20 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs Esplanade (--peers-only)"))
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["drawn"] = session.config.stash.get(_DRAWN, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[_DRAWN] = getattr(node, "workeroutput", {}).get("drawn", {})
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for marker, numbers in config.stash.get(_DRAWN, {}).items():
+        terminalreporter.write_line(f"{marker}: {numbers} cases run, by seed {os.environ[draw.SEED]} "
+                                    "(INTEROP_SEED); INTEROP_ALL=1 runs all")
     for report in terminalreporter.getreports("skipped"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")

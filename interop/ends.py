@@ -13,9 +13,15 @@ def ids(ends):
     return f"{ends[0]}-to-{ends[1]}"
 
 
-every_end = pytest.mark.parametrize("ends", ENDS, ids=ids)
+# Where the data plane is tested, both ends being Esplanade is a case of its own.
+each_end = pytest.mark.parametrize("ends", ENDS, ids=ids)
 with_peer = pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
 esplanade_pair = ("esplanade", "esplanade")
+
+
+def every_end(test):
+    """Where IKE is tested. Both ends being Esplanade is what the tests of crates/ike are about: a part of it is drawn."""
+    return pytest.mark.drawn(each_end(test))
 
 
 def start(daemon, ends, settings, **options):

@@ -6,7 +6,7 @@ from ends import esplanade_pair, establish, start
 from harness.esplanade import ROOT
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
-from harness.traffic import Flow, assert_ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -60,11 +60,6 @@ def assert_clean(*ends):
         assert (stats["failed-loads"], "failed" in fabric(end)) == ("0", False), stats
 
 
-def assert_undisturbed(flow):
-    report = flow.stop()
-    assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
-
-
 @pytest.mark.parametrize("esp, algorithm", LANES, ids=[esp for esp, _ in LANES])
 def test_lanes(esp, algorithm, topology, daemon):
     a, b = lanes_up(daemon, aces(topology, esp))
@@ -93,7 +88,7 @@ def test_the_cpu_carries_packets_until_the_lane_is_there(topology, daemon):
         stats = ace(end)
         assert int(stats["while-loading"]) > 20 and stats["hidden-loads"] == "0", stats
         assert "a lane is loaded" in end.logs()
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     assert_clean(a, b)
 
 
@@ -109,8 +104,8 @@ def test_lanes_change_under_traffic(topology, daemon):
     for end in (a, b):
         end.command("engine", "net", "ace")
     wait_until("packets by the lane", lambda: int(ace(a)["fabric-packets"]) > 100, timeout=30)
-    assert_undisturbed(flow)
-    assert_undisturbed(back)
+    assert_whole(topology, flow.stop())
+    assert_whole(topology, back.stop())
     assert_clean(a, b)
 
 
@@ -144,7 +139,7 @@ def test_two_ciphers_share_a_fabric(topology, daemon):
     before = int(ace(a)["fabric-packets"])
     assert_ping(topology.host_a, topology.b.host6, count=5, interval=0.05)
     assert int(ace(a)["fabric-packets"]) >= before + 5
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     assert_clean(a, b)
 
 

@@ -1,7 +1,5 @@
 """The gateway's own address changes while traffic flows."""
 
-import time
-
 import pytest
 from ends import ENDS, establish, ids
 from harness.process import wait_until
@@ -23,9 +21,8 @@ def test_the_initiator_gets_another_address(ends, topology, daemon):
     topology.gw_a.run(["ip", "address", "del", f"{topology.a.wan4}/24", "dev", "wan"])
     topology.gw_a.run(["ip", "address", "add", f"{NEW}/24", "dev", "wan"])
     topology.gw_a.run(["ip", "route", "replace", "default", "via", "172.16.1.1"])
-    since = time.monotonic()
     wait_until("traffic goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=15)
-    assert time.monotonic() - since < 8
+    assert "does not answer" not in a.logs(), "it was not by giving the peer up"
     for end in (a, b):
         def moved():
             sas = end.sas().get("site", [])

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from ends import esplanade_pair, start
-from harness.capture import Capture, dissect
+from harness.capture import Capture, frames
 from harness.esplanade import binary
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
@@ -42,7 +42,7 @@ def traffic(topology, folder):
     finally:
         for flow in flows:
             flow.abandon()
-        clear += dissect(wire.stop())
+        clear += frames(wire.stop())
 
 
 @pytest.mark.parametrize("action", ["start", "trap", "none"])

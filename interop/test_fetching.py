@@ -11,7 +11,7 @@ from ends import esplanade_pair, establish, every_end, ids, start
 from harness.pki import Authority
 from harness.process import run, wait_until
 from harness.settings import ID_A, ID_B, pair
-from harness.traffic import Flow, assert_ping
+from harness.traffic import assert_ping
 from harness.web import HOST, Server, crl_server, publish
 from test_confinement import pid_of
 from test_errors import assert_refused, assert_told, good_tunnel, pair_and_second

@@ -4,11 +4,11 @@ import re
 import subprocess
 
 import pytest
-from ends import esplanade_pair, establish, every_end
+from ends import each_end, esplanade_pair, establish
 from harness.esplanade import binary
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
-from harness.traffic import Flow, assert_ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, transfer
 
 # Every kind of kernel.
 CIPHERS = [
@@ -54,20 +54,15 @@ def assert_clean(*ends):
             assert end.counter(f"drops.{reason}") == 0, reason
 
 
-def assert_undisturbed(flow):
-    report = flow.stop()
-    assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-@every_end
+@each_end
 def test_traffic(ends, workers, topology, daemon):
     a, b = establish(daemon, ends, gpus(topology, workers=workers))
     assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
     assert_ping(topology.host_a, topology.b.host6, size=1200)
     flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE)
     assert_ping(topology.host_b, topology.a.host4, count=20, interval=0.05)
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=2_000_000)
     transfer(topology.host_b, topology.host_a, topology.a.host6, size=2_000_000)
     assert_clean(a, b)
@@ -154,7 +149,7 @@ def test_what_the_kernels_lack(topology, daemon):
         assert (child["engine"], gpu(end)["launches"]) == ("cpu", "0")
 
 
-@every_end
+@each_end
 def test_rekeys_under_load(ends, topology, daemon):
     settings = gpus(topology)
     for one in settings:
@@ -167,7 +162,7 @@ def test_rekeys_under_load(ends, topology, daemon):
         a.rekey_child()
         wait_until("the new child SA", lambda: len(a.children()) == 1
                    and a.children()[0]["spi-in"] not in old and int(a.children()[0]["packets-out"]))
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     assert_clean(a, b)
     for end in gateways(a, b):
         # The keys of SAs that are gone are wiped.
@@ -182,8 +177,8 @@ def test_swaps_under_load(topology, daemon):
     for swap in range(40):
         (a, b)[swap % 2].command("engine", "net", ("cpu", "gpu")[swap // 2 % 2])
         assert_ping(topology.host_a, topology.b.host4, count=4, interval=0.02)
-    assert_undisturbed(flow)
-    assert_undisturbed(back)
+    assert_whole(topology, flow.stop())
+    assert_whole(topology, back.stop())
     assert_clean(a, b)
 
 
@@ -195,7 +190,7 @@ def test_a_device_that_fails_under_load(topology, daemon):
     for end in (a, b):
         wait_until(f"the device of {end.name} fails", lambda: "failed" in gpu(end), timeout=30)
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     assert_clean(a, b)
     for end in (a, b):
         assert "the GPU is out of service: a launch fails: the trial wants it" in end.logs()
@@ -230,8 +225,8 @@ def busy_until(topology, what, seen):
     flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE, port=40200)
     back = Flow(topology.host_b, topology.host_a, topology.a.host6, rate=RATE, port=40200)
     wait_until(what, seen, timeout=90)
-    assert_undisturbed(flow)
-    assert_undisturbed(back)
+    assert_whole(topology, flow.stop())
+    assert_whole(topology, back.stop())
 
 
 @pytest.mark.esplanade_only
@@ -256,8 +251,8 @@ def test_a_load_is_shared(topology, daemon):
     wait_until("the new child SA", lambda: len(a.children()) == 1 and a.children()[0]["spi-in"] not in old)
     moves = int(share(a)["moves"])
     busy_until(topology, "halves of the new SA move", lambda: int(share(a)["moves"]) > moves)
-    assert_undisturbed(flow)
-    assert_undisturbed(back)
+    assert_whole(topology, flow.stop())
+    assert_whole(topology, back.stop())
     assert_clean(a, b)
     text = a.command("status").stdout
     assert "engine    adaptive (cpu and OpenCL: Portable Computing Language" in text
@@ -287,7 +282,7 @@ def test_a_device_that_fails_loses_its_share(topology, daemon):
         moves = share(end)["moves"]
         assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.05)
         assert share(end)["moves"] == moves
-    assert_undisturbed(flow)
+    assert_whole(topology, flow.stop())
     assert_clean(a, b)
 
 

@@ -1,37 +1,19 @@
 """The outer header of tunnel mode on the wire: DSCP map, ECN, hop limit; and the DSCP behind the tunnel."""
 
-import subprocess
-import sys
+import socket
 
 import pytest
 from ends import esplanade_pair, establish, with_peer
 from harness.capture import Capture
 from harness.oracle import esp_packets
 from harness.settings import pair
-from harness.traffic import Listener, finish, inject
+from harness.traffic import Listener, inject
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 
 PORT = 41200
 EF, AF11, CS1 = 46, 10, 8
 ECT_0, CE = 2, 3
-
-RECEIVE = """
-import socket, sys
-address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-v6 = ":" in address
-with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as listener:
-    level, option = (socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS) if v6 else (socket.IPPROTO_IP, socket.IP_RECVTOS)
-    listener.setsockopt(level, option, 1)
-    listener.bind((address, port))
-    listener.settimeout(10)
-    print("ready", flush=True)
-    for _ in range(count):
-        payload, control, _, _ = listener.recvmsg(2000, 100)
-        tos = next(data[0] for kind, _, data in control if kind == level)
-        print(payload.hex(), tos, flush=True)
-"""
-
 
 def packets(topology, version: int, toses) -> list[bytes]:
     """A datagram for each TOS, which is also what is in it."""
@@ -106,9 +88,15 @@ def test_the_outer_dscp_replaces_the_inner_one(version, encap, topology, daemon,
     establish(daemon, esplanade_pair, settings)
     host = topology.b.host4 if version == 4 else topology.b.host6
     sent = [EF << 2, EF << 2 | CE, AF11 << 2 | ECT_0, 0]
-    receiver = topology.host_b.start([sys.executable, "-c", RECEIVE, host, PORT, len(sent)], stdout=subprocess.PIPE)
-    assert receiver.popen.stdout.readline() == b"ready\n"
-    inject(topology.host_a, packets(topology, version, sent))
-    lines = [line.split() for line in finish(receiver).splitlines()]
-    got = {bytes.fromhex(payload)[0]: int(tos) for payload, tos in lines}
+    family, level, option = ((socket.AF_INET6, socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS) if version == 6
+                             else (socket.AF_INET, socket.IPPROTO_IP, socket.IP_RECVTOS))
+    got = {}
+    with topology.host_b.socket(family) as listener:
+        listener.setsockopt(level, option, 1)
+        listener.bind((host, PORT))
+        listener.settimeout(10)
+        inject(topology.host_a, packets(topology, version, sent))
+        for _ in sent:
+            payload, control, _, _ = listener.recvmsg(2000, 100)
+            got[payload[0]] = next(data[0] for kind, _, data in control if kind == level)
     assert got == {tos: tos for tos in sent} | {EF << 2: 40 << 2, EF << 2 | CE: 40 << 2 | CE}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from ends import esplanade_pair, establish, start
-from harness.capture import Capture, dissect
+from harness.capture import Capture, frames
 from harness.esplanade import binary
 from harness.namespaces import Namespace
 from harness.process import run, wait_until
@@ -134,7 +134,7 @@ def test_two_peers_with_the_same_network(kind, third_site, daemon, folder, needs
     # What has no mark is for neither.
     wire = Capture(topology, folder / "clear.pcap", f"src host {UNMARKED}")
     ping(topology.host_a, HOST, source=UNMARKED, count=1, timeout=0.5)
-    assert len(dissect(wire.stop())) == 1
+    assert len(list(frames(wire.stop()))) == 1
     assert sealed() == 6
 
     # From the other side: the answer finds the way back by the mark of its source.
@@ -146,7 +146,7 @@ def test_two_peers_with_the_same_network(kind, third_site, daemon, folder, needs
     a.down("other")
     wire = Capture(topology, folder / "held.pcap", f"src host {SECOND}")
     assert ping(topology.host_a, HOST, source=SECOND, count=1, timeout=0.5) == 0
-    assert dissect(wire.stop()) == []
+    assert list(frames(wire.stop())) == []
     assert_ping(topology.host_a, HOST, source=FIRST)
 
 
@@ -160,7 +160,7 @@ def test_what_is_held_asks_for_an_sa(topology, daemon, folder, needs_capture):
     administrate(topology.gw_a, {FIRST: "0x108"}, given=(8,))
     wire = Capture(topology, folder / "held.pcap", f"src host {FIRST}")
     assert ping(topology.host_a, HOST, count=2, timeout=0.5) == 0
-    assert dissect(wire.stop()) == []
+    assert list(frames(wire.stop())) == []
     assert a.installed() == []
 
     settings[0].child()["start_action"] = "trap"
@@ -233,7 +233,7 @@ def test_a_reload_follows_the_marks(topology, daemon, folder, needs_capture):
     administrate(gw_a, {FIRST: 10})
     wire = Capture(topology, folder / "former.pcap", f"src host {FIRST}")
     ping(topology.host_a, HOST, count=1, timeout=0.5)
-    assert len(dissect(wire.stop())) == 1, "the former mark means nothing now"
+    assert len(list(frames(wire.stop()))) == 1, "the former mark means nothing now"
     load()
     assert_ping(topology.host_a, HOST)
     wait_until("nothing is left", lambda: devices(gw_a) == set() and mark_rules(gw_a) == [])
@@ -273,7 +273,7 @@ def test_what_others_take_away_is_put_back(topology, daemon, folder, needs_captu
     gw_a.run(["nft", "delete", "table", "inet", "esplanade-220"])
     wait_until("decrypted packets get the mark again",
                lambda: ping(topology.host_a, HOST, count=1, timeout=0.5) == 1 and counted(gw_a, 10) > before)
-    assert dissect(wire.stop()) == []
+    assert list(frames(wire.stop())) == []
 
 
 @pytest.mark.esplanade_only
@@ -290,7 +290,7 @@ def test_nothing_is_left_behind(topology, daemon, folder, needs_capture):
     def held():
         wire = Capture(topology, folder / "held.pcap", f"src host {FIRST}")
         assert ping(topology.host_a, HOST, count=1, timeout=0.5) == 0
-        held = dissect(wire.stop()) == []
+        held = list(frames(wire.stop())) == []
         (folder / "held.pcap").unlink()
         return held
 

@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from ends import esplanade_pair, establish, start
+from ends import esplanade_pair, establish
 from harness.esplanade import binary
 from harness.process import run, wait_until
 from harness.settings import pair

@@ -3,7 +3,7 @@
 import pytest
 from ends import delete_device, esplanade_pair, establish
 from harness.settings import pair
-from harness.traffic import Flow, assert_ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -32,8 +32,7 @@ def test_a_late_engine(encap, delay_ms, workers, topology, daemon):
     flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=5_000_000)
     transfer(topology.host_b, topology.host_a, topology.a.host6, size=5_000_000)
-    report = flow.stop()
-    assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
+    assert_whole(topology, flow.stop())
     assert_nothing_lost(a, b)
     for end in (a, b):
         engine = end.status()["engine"]

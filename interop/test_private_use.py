@@ -64,6 +64,7 @@ def test_among_ourselves(esp, cipher, topology, daemon):
         assert end.counter("drops.authentication-failed") == 0
 
 
+@pytest.mark.one_direction
 @pytest.mark.parametrize("esp, cipher", CBC, ids=[esp for esp, _ in CBC])
 @pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
 def test_cbc_with_strongswan(ends, esp, cipher, topology, daemon, needs_gcrypt):

@@ -1,17 +1,17 @@
 """Tunnels come up and carry traffic: who initiates, how they authenticate, which suites, over what."""
 
 import pytest
-from ends import ENDS, esplanade_pair, establish, every_end, ids, start, with_peer
+from ends import ENDS, each_end, esplanade_pair, establish, every_end, ids, start, with_peer
 from harness.capture import Capture, dissect
 from harness.oracle import esp_packets
 from harness.settings import ID_A, ID_B, pair
 from harness.process import wait_until
-from harness.traffic import Flow, assert_ping, exercise, ping, transfer
+from harness.traffic import Flow, assert_ping, assert_whole, exercise, ping, transfer
 
 
 @pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
 @pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
-@every_end
+@each_end
 # RFC 4301 R7, R69
 def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
     """Both inner versions in both outer ones, through one child SA."""
@@ -37,6 +37,7 @@ def test_certificates(ends, kind, topology, daemon, authorities):
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
 
 
+@pytest.mark.one_direction
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ecdsa521"])
 @with_peer
 # RFC 7296 R239
@@ -84,6 +85,7 @@ def suite_of(child):
             integrity and integrity.removeprefix("AUTH_"))
 
 
+@pytest.mark.one_direction
 @pytest.mark.parametrize("ike, esp, expected", SUITES, ids=[f"{ike}--{esp}" for ike, esp, _ in SUITES])
 @every_end
 # RFC 7296 R139, R227
@@ -148,7 +150,7 @@ def test_a_cookie_and_another_group_are_demanded(ends, topology, daemon):
         assert b.counter("invalid-ke-payload") == 1
 
 
-@every_end
+@each_end
 # RFC 7296 R113
 def test_narrowed_selectors(ends, topology, daemon):
     """The initiator asks for the whole network, the responder grants a part of it."""
@@ -163,7 +165,7 @@ def test_narrowed_selectors(ends, topology, daemon):
 
 
 @pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
-@every_end
+@each_end
 # RFC 7296 R121, R170, R171
 def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
     """B lives behind a masquerading router and initiates."""
@@ -181,7 +183,7 @@ def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
 
 
 @pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
-@every_end
+@each_end
 # RFC 7296 R174
 def test_nat_gives_out_a_new_port(ends, topology, daemon):
     """The NAT box forgets its mappings: traffic from behind it re-opens the path and A follows."""
@@ -210,9 +212,7 @@ def test_two_workers(topology, daemon):
     establish(daemon, esplanade_pair, settings)
     flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, port=40100 + n, rate=300) for n in range(4)]
     exercise(topology)
-    for flow in flows:
-        report = flow.stop()
-        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0), report
+    assert_whole(topology, *(flow.stop() for flow in flows))
 
 
 @pytest.mark.esplanade_only

@@ -4,11 +4,12 @@ import ipaddress
 import json
 import re
 import signal
+import socket
 import time
 
 import pytest
 from ends import esplanade_pair, start
-from harness.capture import Capture, dissect
+from harness.capture import Capture, frames, packet_socket
 from harness.esplanade import binary
 from harness.namespaces import A, B
 from harness.process import wait_until
@@ -49,7 +50,7 @@ class Traffic:
     def __exit__(self, *_):
         for flow in self.flows:
             flow.abandon()
-        self.clear = dissect(self.wire.stop())
+        self.clear = list(frames(self.wire.stop()))
 
 
 def state(space) -> str:
@@ -86,6 +87,8 @@ def test_what_is_taken_is_put_back(taken, site, topology, folder):
     a, _, _ = site
     other = topology.start("host_a", ["sleep", "60"]).popen.pid
     before = state(topology.gw_a)
+    begun = time.monotonic()
+    assert "put back" not in a.logs()
     spis = {sa["spi-in"] for sa in a.installed()}
     assert "table inet esplanade-220" in before
     with Traffic(topology, folder) as traffic:
@@ -99,9 +102,10 @@ def test_what_is_taken_is_put_back(taken, site, topology, folder):
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
     assert {sa["spi-in"] for sa in a.installed()} == spis
     warnings = [line for line in a.logs().splitlines() if "put back" in line]
+    took = time.monotonic() - begun
     if taken != "a-rule-in-front":
         assert warnings and "WARN" in warnings[0], a.logs()[-3000:]
-    assert len(warnings) <= 2, "of many, one line is told in ten seconds"
+    assert len(warnings) <= 1 + took // 10, "of many, one line is told in ten seconds"
 
 
 def test_an_address_comes_and_goes(site, topology, folder):
@@ -143,31 +147,37 @@ def test_a_device_comes_back_when_its_name_is_free(workers, topology, daemon, fo
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
 
 
-# Ten datagrams whose source is not the sender's own.
-SPOOF = """
-import socket, sys, time
-source, target = sys.argv[1:]
-v6 = ":" in target
-one = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
-one.setsockopt(*((socket.IPPROTO_IPV6, 75) if v6 else (socket.IPPROTO_IP, 19)), 1)  # IP_TRANSPARENT
-one.bind((source, 4321))
-for _ in range(10):
-    one.sendto(b"x", (target, 9))
-    time.sleep(0.01)
-"""
+def spoof(space, source, target, count=1):
+    """Sends datagrams whose source is not the sender's own."""
+    v6 = ":" in target
+    with space.socket(socket.AF_INET6 if v6 else socket.AF_INET) as out:
+        out.setsockopt(*((socket.IPPROTO_IPV6, 75) if v6 else (socket.IPPROTO_IP, 19)), 1)  # IP_TRANSPARENT
+        out.bind((source, 4321))
+        for _ in range(count):
+            out.sendto(b"x", (target, 9))
 
 
-def arrived(topology, folder, source, target) -> int:
+def arrived(topology, source, target) -> int:
     """How many of ten datagrams in the clear reach A's host."""
-    file = folder / f"arrived-{time.monotonic_ns()}.pcap"
-    wire = topology.start("host_a", ["dumpcap", "-q", "-P", "-i", "lan", "-w", file, "-f",
-                                     f"src host {source} and dst host {target} and udp port 9"])
-    wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
-    topology.wan.run(["python3", "-c", SPOOF, source, target])
-    # Some tests expect none: time for those that would arrive, which the kernel hands over in blocks.
-    time.sleep(0.6)
-    wire.stop(signal.SIGINT)
-    return len(dissect(file))
+    # A datagram of a source that no policy names goes the same way. What it has not overtaken will not come.
+    mark = "172.16.1.1" if ":" not in target else "fd00:1::1"
+    seen = []
+    with packet_socket(topology.host_a, "lan", f"dst host {target} and udp port 9") as wire:
+        wire.setblocking(False)
+
+        def sources():
+            try:
+                while True:
+                    frame = wire.recv(2000)
+                    family, place = (socket.AF_INET6, 22) if ":" in target else (socket.AF_INET, 26)
+                    seen.append(socket.inet_ntop(family, frame[place:place + (16 if ":" in target else 4)]))
+            except BlockingIOError:
+                return seen
+
+        spoof(topology.wan, source, target, count=10)
+        spoof(topology.wan, mark, target)
+        wait_until("the mark", lambda: mark in sources(), step=0.01)
+        return seen.count(source)
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -175,16 +185,16 @@ def test_clear_packets_that_claim_the_other_site_are_refused(version, topology, 
     settings = pair(topology)
     topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
     claimed, target = B.host(version), A.host(version)
-    assert arrived(topology, folder, claimed, target) == 10, "without a gateway they arrive"
+    assert arrived(topology, claimed, target) == 10, "without a gateway they arrive"
     a, _ = start(daemon, esplanade_pair, settings)
-    assert arrived(topology, folder, claimed, target) == 0
+    assert arrived(topology, claimed, target) == 0
     a.up()
-    assert arrived(topology, folder, claimed, target) == 0
+    assert arrived(topology, claimed, target) == 0
     assert_ping(topology.host_a, topology.b.host(version))
     stranger = "172.16.9.9" if version == 4 else "fd00:9::9"
-    assert arrived(topology, folder, stranger, target) == 10, "others are none of the gateway's business"
+    assert arrived(topology, stranger, target) == 10, "others are none of the gateway's business"
     a.stop()
-    assert arrived(topology, folder, claimed, target) == 0, "nor when no gateway runs"
+    assert arrived(topology, claimed, target) == 0, "nor when no gateway runs"
 
 
 def test_what_a_stopped_gateway_leaves_is_removed_by_hand(site, topology):
@@ -215,10 +225,10 @@ def test_what_is_bypassed_comes_in(version, topology, daemon, folder):
     settings[0].connections["site"]["children"]["open"] = port
     topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
     a, _ = start(daemon, esplanade_pair, settings)
-    assert arrived(topology, folder, B.host(version), A.host(version)) == 10
+    assert arrived(topology, B.host(version), A.host(version)) == 10
     port["remote_ts"] = f"{B.lan(version)}[udp/4322]"
     a.load(settings[0])
-    assert arrived(topology, folder, B.host(version), A.host(version)) == 0
+    assert arrived(topology, B.host(version), A.host(version)) == 0
 
 
 def test_a_peer_whose_address_comes_with_it_is_held_while_it_is_there(topology, daemon, folder):
@@ -229,10 +239,10 @@ def test_a_peer_whose_address_comes_with_it_is_held_while_it_is_there(topology, 
     settings[1].child().update(local_ts="dynamic", remote_ts=A.lan4)
     topology.wan.run(["ip", "route", "add", A.lan4, "via", A.wan4])
     a, b = start(daemon, esplanade_pair, settings)
-    assert arrived(topology, folder, B.wan4, A.host4) == 10
+    assert arrived(topology, B.wan4, A.host4) == 10
     b.up()
     a.wait_installed()
-    assert arrived(topology, folder, B.wan4, A.host4) == 0
+    assert arrived(topology, B.wan4, A.host4) == 0
     flow = Flow(topology.host_a, topology.gw_b, B.wan4, port=40300, rate=1000)
     wire = Capture(topology, folder / "clear.pcap", f"src net {A.lan4} and dst host {B.wan4}")
     for _ in range(5):
@@ -240,14 +250,14 @@ def test_a_peer_whose_address_comes_with_it_is_held_while_it_is_there(topology, 
         wait_until("they are put back", lambda: f"{B.wan4} dev esp0" in topology.gw_a.run(
             ["ip", "route", "show", "table", "220"]).stdout)
     flow.abandon()
-    clear = dissect(wire.stop())
+    clear = list(frames(wire.stop()))
     assert_ping(topology.host_a, B.wan4)
     assert not clear, f"{len(clear)} frames in the clear"
     b.command("rekey", "net")
-    assert arrived(topology, folder, B.wan4, A.host4) == 0
+    assert arrived(topology, B.wan4, A.host4) == 0
     b.down()
     a.wait_gone()
-    wait_until("nobody has the address", lambda: arrived(topology, folder, B.wan4, A.host4) == 10)
+    wait_until("nobody has the address", lambda: arrived(topology, B.wan4, A.host4) == 10)
 
 
 def shield(space) -> tuple[int, int]:
@@ -284,13 +294,13 @@ def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology
     assert after == rules < 60
     assert elements >= 4000
     for source in (B.wan4, other):
-        assert arrived(topology, folder, source, A.host4) == 10, "UDP, which no policy names"
+        assert arrived(topology, source, A.host4) == 10, "UDP, which no policy names"
     b.up("second-net")
-    assert arrived(topology, folder, other, A.host4) == 0
-    assert arrived(topology, folder, B.wan4, A.host4) == 10
+    assert arrived(topology, other, A.host4) == 0
+    assert arrived(topology, B.wan4, A.host4) == 10
     b.down("site")
     wait_until("the elements go", lambda: int(a.status()["shield"]["elements"]) < 100)
-    assert arrived(topology, folder, other, A.host4) == 0
+    assert arrived(topology, other, A.host4) == 0
     assert shield(topology.gw_a)[0] == rules
     a.command("status", "--check")
 
@@ -340,16 +350,16 @@ def test_what_a_route_leads_into_an_interface_comes_out_of_it(version, topology,
     topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
     claimed, target = B.host(version), A.host(version)
     a, b = start(daemon, esplanade_pair, settings)
-    assert arrived(topology, folder, claimed, target) == 10, "nothing leads there"
+    assert arrived(topology, claimed, target) == 10, "nothing leads there"
     topology.gw_a.run(["ip", "route", "add", B.lan(version), "dev", "ipsec0"])
     topology.gw_b.run(["ip", "route", "add", A.lan(version), "dev", "ipsec0"])
-    assert arrived(topology, folder, claimed, target) == 0
+    assert arrived(topology, claimed, target) == 0
     a.up()
     b.wait_installed()
     assert_ping(topology.host_a, topology.b.host(version))
     assert_ping(topology.host_b, topology.a.host(version))
-    assert arrived(topology, folder, claimed, target) == 0
+    assert arrived(topology, claimed, target) == 0
     stranger = "172.16.9.9" if version == 4 else "fd00:9::9"
-    assert arrived(topology, folder, stranger, target) == 10
+    assert arrived(topology, stranger, target) == 10
     topology.gw_a.run(["ip", "route", "del", B.lan(version), "dev", "ipsec0"])
-    assert arrived(topology, folder, claimed, target) == 10, "routes decide"
+    assert arrived(topology, claimed, target) == 10, "routes decide"

@@ -22,7 +22,7 @@ libevent-core-2.1-7                library that libreswan's pluto links
 libnss3-tools                      certutil and pk12util: libreswan keeps its keys in an NSS database
 libcurl3-nss                       library that libreswan's pluto links
 libunbound8                        library that libreswan's pluto links
-tshark                             takes captures (dumpcap) and decrypts them with the exported keys
+tshark                             dissects captures, and decrypts them with the exported keys
 ethtool                            turns off the segmentation offload that would hide packets from a capture
 iperf3                             throughput
 iproute2                           network namespaces, veth

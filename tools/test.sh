@@ -2,6 +2,7 @@
 # Runs every check and test, stage by stage, and ends with the totals.
 #   tools/test.sh            all stages
 #   tools/test.sh lint       only the named stages
+#   tools/test.sh soak       all stages, and those that take too long for each commit (make soak)
 # A stage that fails does not stop the others. Skipped tests are named; with CI set, a skip that
 # tools/expected-skips.txt does not list is a failure.
 set -u -o pipefail
@@ -66,7 +67,9 @@ tally() {
 
 # What finds most comes first.
 all="deps format unit interop clippy newest userns fuzz docs panics deny kernels rtl-lint rtl-test rtl-formal"
+soak="release"
 names=" ${*:-$all} "
+names=${names/ soak / $all $soak }
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
     deps) stage deps tools/deps.sh ;;
@@ -92,6 +95,13 @@ for name in ${names/ lint / format clippy docs deny }; do
       stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
       stage fuzz-coverage fuzz/coverage.sh ;;
     interop) stage interop interop/run ;;
+    # The other stages run the debug profile. What is shipped has other code in it, and chooses other tiers.
+    release)
+      stage release-build cargo build --locked --release -p esplanade
+      ESPLANADE_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/esplanade \
+        stage release interop/run test_tunnel.py test_algorithms.py test_engines.py test_restart.py test_tiers.py \
+        -k "test_psk and v4 or test_esp_with_strongswan and chacha20 or test_esp_among_ourselves and iiv or \
+            test_swaps and raw or test_a_peer_that_is_killed or test_tiers and (aes256gcm16 or chacha20)" ;;
     # What depends on the peer's release, and does not take long.
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then
@@ -103,7 +113,7 @@ for name in ${names/ lint / format clippy docs deny }; do
         -k "not esplanade-to-esplanade and not test_psk and not test_suites and not under_load and not by_time" ;;
     userns) stage userns interop/run --user -k test_psk ;;
     rtl-*) stage "$name" rtl/run "${name#rtl-}" ;;
-    *) echo "unknown stage: $name (known: $all lint)" >&2; exit 2 ;;
+    *) echo "unknown stage: $name (known: $all $soak lint soak)" >&2; exit 2 ;;
   esac
 done
 

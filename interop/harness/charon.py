@@ -28,6 +28,7 @@ charon {{
   accept_private_algs = yes
   retransmit_timeout = {retransmit_timeout}
   retransmit_tries = {retransmit_tries}
+  delete_rekeyed_delay = 1
   {extra}
   filelog {{ log {{ path = {log}
     default = 1

@@ -9,15 +9,20 @@ injected there.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import signal
+import socket
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from .process import HarnessError, Process, run
 
+_libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
 _serial = itertools.count()
 _live: set[Topology] = set()
 
@@ -75,9 +80,42 @@ class Namespace:
     def start(self, argv: Sequence[str], **options) -> Process:
         return Process(self.wrap(argv), **options)
 
+    def enter(self) -> None:
+        """Moves this thread into the namespace."""
+        _set_network(self.path)
+
+    @contextmanager
+    def entered(self):
+        """What this thread makes meanwhile belongs to the namespace and stays there: sockets, files of /proc/sys/net,
+        processes."""
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.enter()
+            try:
+                yield
+            finally:
+                _set_network(f"/proc/self/fd/{home}")
+        finally:
+            os.close(home)
+
+    def socket(self, family: int, kind: int = socket.SOCK_DGRAM, protocol: int = 0) -> socket.socket:
+        with self.entered():
+            return socket.socket(family, kind, protocol)
+
     def sysctl(self, **values: object) -> None:
-        script = "".join(f"echo {value} > /proc/sys/net/{key.replace('__', '/')}; " for key, value in values.items())
-        self.run(["sh", "-c", script])
+        with self.entered():
+            for key, value in values.items():
+                Path("/proc/sys/net", key.replace("__", "/")).write_text(f"{value}\n")
+
+
+def _set_network(path: str) -> None:
+    there = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(there, CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(there)
 
 
 class Topology:

@@ -4,6 +4,7 @@ packets that a gateway must open."""
 from __future__ import annotations
 
 import csv
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.ipsec import AH, CRYPT_ALGOS, ESP, CryptAlgo, SecurityAssociation
-from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
-from scapy.utils import PcapReader
+
+from .capture import frames
 
 # scapy's AES-GCM supports ICVs of 16 bytes only. This algorithm uses `crypt_icv_size`.
 CRYPT_ALGOS["AES-GCM-short"] = CryptAlgo(
@@ -164,25 +165,23 @@ class EspPacket:
 def esp_packets(file: Path, port: int = 4500) -> list[EspPacket]:
     """All packets of ESP (UDP-encapsulated or not) and AH in a capture."""
     found = []
-    with PcapReader(str(file)) as reader:
-        for frame in reader:
-            if not isinstance(frame, Ether):
-                continue
-            header = frame.payload
-            if not isinstance(header, (IP, IPv6)):
-                continue
-            protocol = header.proto if isinstance(header, IP) else header.nh
-            # The length comes from the header and not from the frame, because short frames are padded.
-            if isinstance(header, IP):
-                frame = bytes(header)[:header.len]
-                body = frame[header.ihl * 4:]
-            else:
-                frame = bytes(header)[:40 + header.plen]
-                body = frame[40:]
-            if protocol in (50, 51):
-                found.append(EspPacket(header.src, header.dst, None, body, frame, protocol == 51))
-            elif protocol == 17 and len(body) > 12:
-                ports = int.from_bytes(body[:2], "big"), int.from_bytes(body[2:4], "big")
-                if port in ports and body[8:12] != b"\0\0\0\0":
-                    found.append(EspPacket(header.src, header.dst, ports, body[8:], frame))
+    for frame in frames(file):
+        kind = frame[12:14]
+        # The length comes from the header and not from the frame, because short frames are padded.
+        if kind == b"\x08\x00":
+            frame = frame[14:14 + int.from_bytes(frame[16:18], "big")]
+            source, destination = (socket.inet_ntop(socket.AF_INET, frame[place:place + 4]) for place in (12, 16))
+            protocol, body = frame[9], frame[(frame[0] & 15) * 4:]
+        elif kind == b"\x86\xdd":
+            frame = frame[14:54 + int.from_bytes(frame[18:20], "big")]
+            source, destination = (socket.inet_ntop(socket.AF_INET6, frame[place:place + 16]) for place in (8, 24))
+            protocol, body = frame[6], frame[40:]
+        else:
+            continue
+        if protocol in (50, 51):
+            found.append(EspPacket(source, destination, None, body, frame, protocol == 51))
+        elif protocol == 17 and len(body) > 12:
+            ports = int.from_bytes(body[:2], "big"), int.from_bytes(body[2:4], "big")
+            if port in ports and body[8:12] != b"\0\0\0\0":
+                found.append(EspPacket(source, destination, ports, body[8:], frame))
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +27,26 @@ class Identity:
     key: Path
 
 
+# RSA keys take long to make. The workers of a run share them: each takes them in the same order, and none twice.
+KEYS = Path("/run/interop-keys")
+_taken: Counter[str] = Counter()
+
+
 def make_key(kind: str, file: Path) -> None:
-    # A long RSA key takes a while on a machine with other work.
-    run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", file], timeout=180)
+    if not kind.startswith("rsa"):
+        run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", file])
+        return
+    KEYS.mkdir(mode=0o700, exist_ok=True)
+    made = KEYS / f"{kind}-{_taken[kind]}.key"
+    _taken[kind] += 1
+    with open(f"{made}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            new = made.with_suffix(".new")
+            # A long key takes a while on a machine with other work.
+            run(["openssl", "genpkey", *KEY_OPTIONS[kind], "-out", new], timeout=180)
+            new.rename(made)
+    shutil.copy(made, file)
 
 
 # The validity of an attribute certificate, for strongSwan's `pki`.

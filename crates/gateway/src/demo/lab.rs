@@ -70,6 +70,21 @@ impl Namespace {
         })
     }
 
+    /// The packets that found a full queue in this namespace: that of a TUN device or of a UDP socket. On a busy machine
+    /// their reader comes too late.
+    fn unread(&self) -> Result<u64, Error> {
+        let (devices, protocols) = self
+            .run(|| {
+                let devices = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+                let protocols = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
+                Ok::<_, io::Error>((devices, protocols))
+            })
+            .map_err(|source| {
+                Error::system(format!("cannot read the counters of {}", self.name), source)
+            })?;
+        Ok(tun_drops(&devices) + udp_buffer_errors(&protocols))
+    }
+
     fn forward(&self) -> Result<(), Error> {
         let path = "/proc/sys/net/ipv4/ip_forward";
         self.run(|| std::fs::write(path, "1")).map_err(|source| match source.raw_os_error() {
@@ -82,6 +97,33 @@ impl Namespace {
     }
 }
 
+/// The packets that TUN devices had no room for, in the text of `/proc/net/dev`.
+fn tun_drops(text: &str) -> u64 {
+    let counts = text.lines().filter_map(|line| {
+        let (name, counts) = line.split_once(':')?;
+        let veth = ["lo", INSIDE, OUTSIDE, LAN].contains(&name.trim());
+        // Eight columns are about receiving; the fourth about sending is of drops.
+        let drops = counts.split_ascii_whitespace().nth(11)?;
+        (!veth).then(|| drops.parse::<u64>().ok())?
+    });
+    counts.sum()
+}
+
+/// `RcvbufErrors` of UDP, in the text of `/proc/net/snmp`: a line of names, then a line of values.
+fn udp_buffer_errors(text: &str) -> u64 {
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else {
+        return 0;
+    };
+    let mut pairs = names
+        .split_ascii_whitespace()
+        .zip(values.split_ascii_whitespace());
+    pairs
+        .find(|(name, _)| *name == "RcvbufErrors")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0)
+}
+
 #[derive(Debug)]
 pub struct Lab {
     pub host_a: Namespace,
@@ -92,6 +134,11 @@ pub struct Lab {
 }
 
 impl Lab {
+    /// The packets from host-a to host-b that found a full queue.
+    pub fn unread(&self) -> Result<u64, Error> {
+        Ok(self.gw_a.unread()? + self.gw_b.unread()? + self.host_b.unread()?)
+    }
+
     pub fn build() -> Result<Self, Error> {
         let lab = Self {
             host_a: Namespace::new("host-a")?,
@@ -205,4 +252,21 @@ fn block_on<T>(work: impl AsyncFnOnce(&Net) -> crate::net::Result<T>) -> Result<
     runtime
         .block_on(async { work(&Net::connect()?).await })
         .map_err(|error| Error::system("cannot build the network", io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{tun_drops, udp_buffer_errors};
+
+    #[test]
+    fn full_queues_are_read_from_the_kernels_tables() {
+        let devices = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n\
+            outside: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
+            esp0: 1 2 3 4 5 6 7 8 9 10 11 495 13 14 15 16\n";
+        assert_eq!(tun_drops(devices), 495);
+        let protocols = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\n\
+            Udp: 2 3 4 5 6 7\nUdpLite: InDatagrams\nUdpLite: 9\n";
+        assert_eq!(udp_buffer_errors(protocols), 6);
+    }
 }
