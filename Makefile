@@ -1,5 +1,6 @@
 # make demo    two gateways negotiate and carry traffic; needs no root and no configuration
 # make test    installs what the tests need, then runs every check and test
+# make soak    what is too long for each run: the RTL with all parameter sets
 # make bench   side-by-side measurements in namespaces; writes bench/records
 # make papers  the tables of five papers beside our records; writes docs/papers.md; PAPERS=--live measures first
 # make lint    format, clippy, documentation, licences
@@ -7,7 +8,7 @@
 # make build   the program alone; then make install and make uninstall, with PREFIX (/usr/local) and DESTDIR
 # make fuzz    fuzzes each target for a minute (needs a C++ compiler)
 
-.PHONY: demo test bench papers lint fuzz rtl build clean install uninstall
+.PHONY: demo test soak bench papers lint fuzz rtl build clean install uninstall
 
 PREFIX ?= /usr/local
 # The program reads /etc/esplanade if nothing else is said.
@@ -33,6 +34,9 @@ demo: build
 
 test:
 	@tools/test.sh
+
+soak:
+	@SOAK=1 tools/test.sh deps rtl-test
 
 lint:
 	@tools/test.sh lint
