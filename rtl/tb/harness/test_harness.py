@@ -36,8 +36,9 @@ def test_one_compiler_at_a_time(tmp_path, monkeypatch):
     log, compiler = tmp_path / "log", tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\necho "$*" >>{log}\nexec 9>{tmp_path}/lock\nflock -n 9 || exit 1\nexec c++ "$@"\n')
     compiler.chmod(0o755)
+    library = verilated.runtime()
+    monkeypatch.setattr(verilated, "runtime", lambda: library)
     monkeypatch.setattr(verilated, "COMPILER", str(compiler))
-    monkeypatch.setattr(verilated, "runtime", lambda library=verilated.runtime(): library)
     main = tmp_path / "main.cpp"
     main.write_text('#include "Vtop.h"\nint main() { Vtop top; top.eval(); return top.grant_o; }\n')
 
