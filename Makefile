@@ -1,6 +1,6 @@
 # make demo    two gateways negotiate and carry traffic; needs no root and no configuration
 # make test    installs what the tests need, then runs every check and test
-# make soak    the same with all cases of the interop suite, and with the program as it is shipped (hours)
+# make soak    the same with all cases and parameter sets, and with the program as it is shipped (hours)
 # make bench   side-by-side measurements in namespaces; writes bench/records
 # make papers  the tables of five papers beside our records; writes docs/papers.md; PAPERS=--live measures first
 # make lint    format, clippy, documentation, licences
@@ -37,7 +37,7 @@ test:
 	@tools/test.sh
 
 soak:
-	@INTEROP_ALL=1 tools/test.sh soak
+	@SOAK=1 INTEROP_ALL=1 tools/test.sh soak
 
 lint:
 	@tools/test.sh lint

@@ -53,32 +53,41 @@ libssl-dev                         comparison with the CPU engine
 LIST
 }
 
+# The interpreter of the environments below: Debian's, if it is there.
+python() {
+  if [ -x /usr/bin/python3 ]; then /usr/bin/python3 "$@"; else python3 "$@"; fi
+}
+
+# Debian's package has the version in its name, which is that of the interpreter.
+libpython() {
+  local name
+  name=$(python -c 'import sys; print("libpython%d.%d" % sys.version_info[:2])' 2>/dev/null) || name=libpython3
+  printf '%-34s %s\n' "$name" "the simulations of the RTL load the interpreter as a library (cocotb)"
+}
+
 want=$(packages)
 for arg in "$@"; do
   case $arg in
     --bench) want+=$'\n'$(bench_packages) ;;
-    --list) packages; bench_packages; exit 0 ;;
+    --list) packages; libpython; bench_packages; exit 0 ;;
     *) echo "usage: tools/deps.sh [--bench] [--list]" >&2; exit 2 ;;
   esac
 done
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-missing=()
-if command -v dpkg-query >/dev/null; then
-  while read -r package _; do
-    [ -n "$package" ] && ! installed "$package" && missing+=("$package")
-  done <<<"$want"
-else
-  echo "deps: not a Debian system: install what tools/deps.sh --list names by hand" >&2
-fi
-
 root=()
 if [ "$(id -u)" != 0 ]; then
   if sudo -n true 2>/dev/null; then root=(sudo -n); else root=(false); fi
 fi
 
-if [ ${#missing[@]} -gt 0 ]; then
+# Installs what is missing of a list of packages and reasons.
+install() {
+  local missing=() package log
+  while read -r package _; do
+    [ -n "$package" ] && ! installed "$package" && missing+=("$package")
+  done <<<"$1"
+  [ ${#missing[@]} -gt 0 ] || return 0
   echo "deps: installing ${missing[*]}"
   log=$(mktemp)
   # The lists may be absent or old on a fresh machine.
@@ -89,6 +98,14 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "deps: the tests that need them will be reported as skipped" >&2
   fi
   rm -f "$log"
+}
+
+if command -v dpkg-query >/dev/null; then
+  install "$want"
+  # Only now there is surely an interpreter.
+  install "$(libpython)"
+else
+  echo "deps: not a Debian system: install what tools/deps.sh --list names by hand" >&2
 fi
 
 # libreswan's package conflicts with strongSwan's: unpack it instead of installing it.
@@ -138,11 +155,9 @@ fi
 
 # Makes the Python environment of a directory's requirements. It is complete only once its stamp equals them.
 environment() { # venv, requirements, who needs it
-  local python=/usr/bin/python3
-  [ -x "$python" ] || python=python3
   cmp -s "$2" "$1/.requirements" && return
   echo "deps: python environment $1"
-  if "$python" -m venv "$1" && "$1/bin/pip" install -q --disable-pip-version-check -r "$2"; then
+  if python -m venv "$1" && "$1/bin/pip" install -q --disable-pip-version-check -r "$2"; then
     cp "$2" "$1/.requirements"
   else
     echo "deps: could not make $1: $3 will be reported as skipped" >&2

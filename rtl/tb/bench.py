@@ -3,31 +3,32 @@
 import inspect
 import os
 import random
-import re
 import zlib
 from pathlib import Path
 
 import cocotb
+import cocotb_tools.config
 import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotb_tools.runner import get_runner
+from verilated import BUILD, COVERAGE, OPTIMISE, RTL, program
 
-RTL = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
 VECTORS = RTL.parent / "vectors"
-COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 
 
-def run(module, parameters=None, big=False, log=None, test_file=None, **environment):
+def parameter_sets(names, sets, always=1, **how):
+    """Parametrises a test by the parameters of its module: the first `always` sets in every run, and some others (drawing.py)."""
+    return lambda test: pytest.mark.parameter_sets(always)(pytest.mark.parametrize(names, sets, **how)(test))
+
+
+def run(module, parameters=None, public=None, optimise=OPTIMISE, log=None, test_file=None, **environment):
     """Builds `module` with `parameters` and runs the tests of the file that calls this.
 
-    `module` is the name of a module of rtl/, or the path of a wrapper around one. `big` modules have so many signals that the compiler is not to optimise what is called once. `log` is a file for
-    what the simulation prints.
+    `module` is the name of a module of rtl/, or the path of a wrapper around one. The tests see its ports and parameters, and
+    the names of `public` (verilated.program). `optimise` is the compiler's level: a large module that is simulated for a few
+    thousand cycles is better not optimised. `log` is a file for what the simulation prints.
     """
-    make_flags = os.environ.get("MAKEFLAGS", "")
-    if big:
-        os.environ["MAKEFLAGS"] = f"{make_flags} OPT_FAST=-O1 OPT_GLOBAL=-O1 OPT_SLOW=-O0"
     test_file = test_file or Path(inspect.stack()[1].filename)
     parameters = parameters or {}
     source = RTL / f"{module}.sv" if isinstance(module, str) else module
@@ -36,23 +37,15 @@ def run(module, parameters=None, big=False, log=None, test_file=None, **environm
     if len(name) > 80:
         name = f"{module}-{zlib.crc32(name.encode()):08x}"
     build = BUILD / (f"{name}-coverage" if COVERAGE else name)
-    runner = get_runner("verilator")
-    runner.build(
-        sources=[*packages(source), source],
-        hdl_toplevel=module,
-        parameters=parameters,
-        build_dir=build,
-        build_args=[
-            "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), "-Wall", "--assert",
-            "--x-initial", "unique", "-O3", *([] if big else ["-CFLAGS", "-O1"]),
-            *(["--coverage-line", "--coverage-toggle"] if COVERAGE else []),
-        ],
-        always=True,
-    )
-    os.environ["MAKEFLAGS"] = make_flags
+    libraries = cocotb_tools.config.libs_dir
+    program(
+        source, build, parameters, cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp", public=public or {},
+        optimise=optimise, arguments=["--vpi"], libraries=[f"-Wl,-rpath,{libraries}", f"-L{libraries}", "-lcocotbvpi_verilator"],
+    )  # fmt: skip
     seed = os.environ.get("RTL_SEED", "1")
-    results = runner.test(
+    results = get_runner("verilator").test(
         hdl_toplevel=module,
+        hdl_toplevel_lang="verilog",
         test_module=test_file.stem,
         test_dir=test_file.parent,
         build_dir=build,
@@ -66,19 +59,6 @@ def run(module, parameters=None, big=False, log=None, test_file=None, **environm
         extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},
     )
     assert_passed(results)
-
-
-def packages(source):
-    """The packages that a module or what is inside it names: for them there is no file that -y would look for.
-
-    A model has a C++ file for each package that it is given, used or not, and each takes a second to compile.
-    """
-    files, reached, waiting = {path.stem: path for path in RTL.glob("*.sv")}, {source}, [source]
-    while waiting:
-        named = set(re.findall(r"\w+", waiting.pop().read_text())) & files.keys()
-        waiting += (new := {files[name] for name in named} - reached)
-        reached |= new
-    return sorted(path for path in reached if path.stem.endswith("_pkg"))
 
 
 def assert_passed(results_xml):

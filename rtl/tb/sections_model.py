@@ -1,6 +1,5 @@
 """Gateway 2.0 (esp_sections) from outside: its configuration, its traffic, and what must come out, by other people's crypto."""
 
-import fcntl
 import hashlib
 import hmac
 import ipaddress
@@ -9,19 +8,16 @@ import struct
 import subprocess
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hmac_states import hmac_states
+from verilated import BUILD, COVERAGE, RTL, program
 
 try:
     from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 except ImportError:
     from cryptography.hazmat.primitives.ciphers.algorithms import TripleDES
 
-RTL = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
-COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 PASS, MAIN, DES, PRIORITY = range(4)
 DISCARD, BYPASS, PROTECT = range(3)
 POLICY_TABLE, SAD_TABLE = 10, 11
@@ -182,27 +178,16 @@ class Simulation:
         self.runs = 0
         name = "sections-" + ("coverage-" if COVERAGE else "") + "-".join(f"{key}{value}" for key, value in sorted(parameters.items()))
         self.build = BUILD / (name if len(name) <= 80 else f"sections-{zlib.crc32(name.encode()):08x}")
-        self.build.mkdir(parents=True, exist_ok=True)
-        # The workers of pytest-xdist want the same one.
-        with open(self.build / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            subprocess.run(
-                [
-                    str(RTL / "run"), "verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "-CFLAGS", f"-O1 -DPORTS={self.ports}",
-                    *(["--coverage-line", "--coverage-toggle"] if COVERAGE else []),
-                    "-Wall", "--assert", "--x-initial", "unique", "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"),
-                    *map(str, sorted(RTL.glob("*_pkg.sv"))), str(RTL / "esp_sections.sv"), "--top-module", "esp_sections",
-                    *(f"-G{key}={value}" for key, value in parameters.items()),
-                    str(RTL / "tb" / "esp_sections" / "harness.cpp"), "--Mdir", str(self.build), "-o", "simulation",
-                ],
-                check=True, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+        self.program = program(
+            RTL / "esp_sections.sv", self.build, parameters, RTL / "tb" / "esp_sections" / "harness.cpp", prefix="Vesp_sections",
+            flags=[f"-DPORTS={self.ports}"],
+        )  # fmt: skip
 
     def run(self, script, idle=0, back_pressure=0, seed=1, sad_percent=50):
         """Runs a script (lines for the harness); returns its output as lists of words."""
         self.runs += 1
         done = subprocess.run(
-            [str(self.build / "simulation"), *map(str, (idle, back_pressure, seed, sad_percent))],
+            [str(self.program), *map(str, (idle, back_pressure, seed, sad_percent))],
             input="\n".join(script) + "\n", capture_output=True, text=True, check=True, timeout=600,
             env=os.environ | {"RTL_COVERAGE_FILE": f"{COVERAGE}/{self.build.name}-{os.getpid()}-{self.runs}.dat"},
         )  # fmt: skip

@@ -4,12 +4,12 @@ import json
 import os
 import random
 from dataclasses import replace
+from fnmatch import fnmatch
 from types import SimpleNamespace
 
 import bench
 import cocotb
 import lane_model as model
-import pytest
 import streams
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -281,6 +281,10 @@ async def reset_in_the_middle(dut):
         await exchange(dut, *traffic(dut, source, 2))
 
 
+# Flip-flops and memories.
+REGISTERS = ("*_q", "mem", "word_o", "icv_o")
+
+
 def registers(dut):
     """Every flip-flop and memory inside, by path."""
     found = {}
@@ -289,7 +293,7 @@ def registers(dut):
         for child in handle:
             if type(child).__name__ in ("HierarchyObject", "HierarchyArrayObject"):
                 walk(child)
-            elif child._name.endswith("_q") or child._name in ("mem", "word_o", "icv_o"):
+            elif any(fnmatch(child._name, name) for name in REGISTERS):
                 found[child._path] = child
 
     walk(dut)
@@ -398,8 +402,9 @@ SHORT = {"LongKeys": 0}
 VARIANTS = {"rijndael": {}, "serpent": {}, "twofish": {}, "rc6": SHORT, "mars": SHORT}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@bench.parameter_sets("name", VARIANTS)
 def test_ace_lane(name):
     bench.run(
-        "ace_lane", {"Algorithm": model.ace_ciphers.NAMES.index(name), **VARIANTS[name]}, big=True, ACE_WRITE=os.environ.get("RTL_ACE_WRITE", "")
-    )
+        "ace_lane", {"Algorithm": model.ace_ciphers.NAMES.index(name), **VARIANTS[name]}, {"*": REGISTERS},
+        ACE_WRITE=os.environ.get("RTL_ACE_WRITE", ""),
+    )  # fmt: skip

@@ -6,7 +6,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -154,7 +153,7 @@ async def reset_in_the_middle(dut):
         await check(dut, by_lane)
 
 
-@pytest.mark.parametrize("opens", (0, 1))
-@pytest.mark.parametrize("lanes", (1, 2))
+@bench.parameter_sets("opens", (0, 1))
+@bench.parameter_sets("lanes", (1, 2))
 def test_aes_cbc_unit(opens, lanes):
     bench.run("aes_cbc_unit", {"Open": opens, "Lanes": lanes})

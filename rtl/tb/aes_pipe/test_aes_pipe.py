@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -75,6 +74,6 @@ async def reset_in_mid_frame(dut):
         await encrypt(dut, schedule(source, 5, 0) + [(None, None)] * 60)
 
 
-@pytest.mark.parametrize("latency,kind", ((2, 0), (3, 1), (3, 2)))
+@bench.parameter_sets("latency,kind", ((2, 0), (3, 1), (3, 2)))
 def test_aes_pipe(latency, kind):
     bench.run("aes_pipe", {"RoundLatency": latency, "SboxKind": kind})

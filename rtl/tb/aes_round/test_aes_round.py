@@ -5,7 +5,6 @@ import random
 import bench
 import cocotb
 import fips197
-import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -33,7 +32,7 @@ async def published_rounds(dut):
         await cocotb.triggers.NextTimeStep()
 
 
-@pytest.mark.parametrize(
+@bench.parameter_sets(
     "latency,kind,final,entrance", ((2, 0, 0, 0), (3, 0, 1, 0), (2, 1, 0, 1), (3, 1, 0, 0), (3, 2, 0, 1), (2, 2, 1, 0))
 )
 def test_aes_round(latency, kind, final, entrance):

@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
@@ -38,6 +37,6 @@ async def every_byte(dut):
         await Timer(1, "ns")
 
 
-@pytest.mark.parametrize("register", (0, 1))
+@bench.parameter_sets("register", (0, 1))
 def test_aes_sbox_rom(register):
     bench.run("aes_sbox_rom", {"OutputRegister": register})

@@ -5,7 +5,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 import streams
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, Timer
@@ -64,6 +63,6 @@ async def pauses(dut):
     await cross(dut, 7100, 9300, 0.1, 0.8)
 
 
-@pytest.mark.parametrize("depth", (4, 16))
+@bench.parameter_sets("depth", (4, 16))
 def test_async_fifo(depth):
     bench.run("async_fifo", {"Width": 16, "Depth": depth})

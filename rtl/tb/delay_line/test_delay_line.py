@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 
@@ -28,6 +27,6 @@ async def as_late_as_deep(dut):
     await pass_through(dut, 200, 2)
 
 
-@pytest.mark.parametrize("depth", (3, 16, 31))
+@bench.parameter_sets("depth", (3, 16, 31))
 def test_delay_line(depth):
     bench.run("delay_line", {"Width": 32, "Depth": depth})

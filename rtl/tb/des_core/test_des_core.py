@@ -6,7 +6,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
@@ -89,6 +88,6 @@ async def reset_in_the_middle(dut):
         assert await run(dut, blocks) == [transformed(*block, opens) for block in blocks]
 
 
-@pytest.mark.parametrize(("opens", "triple"), ((0, 0), (0, 1), (1, 1)))
+@bench.parameter_sets(("opens", "triple"), ((0, 0), (0, 1), (1, 1)))
 def test_des_core(opens, triple):
     bench.run("des_core", {"Open": opens, "Triple": triple})

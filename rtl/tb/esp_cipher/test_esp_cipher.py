@@ -7,7 +7,6 @@ import bench
 import cipher_keys
 import cocotb
 import core
-import pytest
 import streams
 from cocotb.triggers import RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -319,13 +318,13 @@ async def steady_state(dut):
     harness.stop()
 
 
-@pytest.mark.parametrize("opens,hmac,rounds,sbox,stages", ((0, 0, 2, 0, 3), (1, 2, 3, 1, 4), (0, 2, 2, 0, 3), (1, 0, 2, 0, 2)))
+@bench.parameter_sets("opens,hmac,rounds,sbox,stages", ((0, 0, 2, 0, 3), (1, 2, 3, 1, 4), (0, 2, 2, 0, 3), (1, 0, 2, 0, 2)))
 def test_esp_cipher(opens, hmac, rounds, sbox, stages):
     parameters = {"Open": opens, "HmacUnits": hmac, "RoundLatency": rounds, "SboxKind": sbox, "GhashStages": stages}
     bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters})
 
 
-@pytest.mark.parametrize("opens", (0, 1))
+@bench.parameter_sets("opens", (0, 1))
 def test_esp_cipher_without_gcm(opens):
     # The steady state is of GCM: with HMAC the hash units decide it.
     parameters = {"Open": opens, "HmacUnits": 2, "Gcm": 0}
@@ -334,4 +333,4 @@ def test_esp_cipher_without_gcm(opens):
 
 def test_esp_cipher_as_synthesised():
     parameters = {"RoundLatency": 3, "SboxKind": 1, "GhashStages": 4, "GhashLeaf": 8}
-    bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters}, big=True, COCOTB_TEST_FILTER="follow_each_other|steady_state")
+    bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters}, COCOTB_TEST_FILTER="follow_each_other|steady_state")

@@ -390,4 +390,4 @@ async def drops_are_counted_and_a_reset_takes_all_away(dut):
 
 
 def test_esp_core():
-    bench.run("esp_core", {"Rows": 16, "Entries": 4, "HmacUnits": 2}, big=True)
+    bench.run("esp_core", {"Rows": 16, "Entries": 4, "HmacUnits": 2})

@@ -8,7 +8,6 @@ from collections import Counter
 import bench
 import cocotb
 import core
-import pytest
 from cocotb.triggers import RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -449,6 +448,6 @@ def test_esp_in():
     bench.run("esp_in", {"MaxBytes": MAX_BYTES})
 
 
-@pytest.mark.parametrize("gcm", (1, 0))
+@bench.parameter_sets("gcm", (1, 0))
 def test_esp_in_with_hmac(gcm):
     bench.run("esp_in", {"HmacUnits": 2, "Gcm": gcm, "Rows": 16}, COCOTB_TEST_FILTER="every_vector")

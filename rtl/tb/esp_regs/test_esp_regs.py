@@ -8,7 +8,6 @@ from collections import Counter
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from registers import Host, idle, load_map, refuses_unaligned, watch_bus, with_pins
 
@@ -262,7 +261,7 @@ async def reset_in_the_middle(dut):
         assert await host.write(0x580000, 1)
 
 
-@pytest.mark.parametrize("units,gcm", ((0, 1), (UNITS, 1), (UNITS, 0)))
+@bench.parameter_sets("units,gcm", ((0, 1), (UNITS, 1), (UNITS, 0)))
 def test_esp_regs(units, gcm):
     bench.run(with_pins("esp_regs"), {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units, "Gcm": gcm})
 

@@ -5,7 +5,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import RisingEdge
 from streams import Sink, Source, beat, until
 
@@ -119,6 +118,6 @@ async def full_rate(dut):
     assert sink.cycles[-1] - sink.cycles[0] <= 20 * (MAX // 16 + 2)
 
 
-@pytest.mark.parametrize("slice_", (0, 1))
+@bench.parameter_sets("slice_", (0, 1))
 def test_frame_fifo(slice_):
     bench.run("frame_fifo", {"Beats": BEATS, "MaxBytes": MAX, "Frames": 4, "Slice": slice_})

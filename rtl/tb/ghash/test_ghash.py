@@ -5,7 +5,6 @@ import random
 import bench
 import cocotb
 import gcm
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -93,6 +92,6 @@ async def reset_in_mid_message(dut):
         await Driver(dut).messages(source, 4, 0)
 
 
-@pytest.mark.parametrize("stages,leaf", ((2, 32), (3, 32), (3, 8), (4, 8)))
+@bench.parameter_sets("stages,leaf", ((2, 32), (3, 32), (3, 8), (4, 8)))
 def test_ghash(stages, leaf):
     bench.run("ghash", {"Stages": stages, "Leaf": leaf})

@@ -5,7 +5,6 @@ import random
 import bench
 import cocotb
 import gcm
-import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -28,6 +27,6 @@ async def products(dut):
         await cocotb.triggers.NextTimeStep()
 
 
-@pytest.mark.parametrize("stages,leaf", ((2, 8), (3, 32), (4, 8)))
+@bench.parameter_sets("stages,leaf", ((2, 8), (3, 32), (4, 8)))
 def test_ghash_mul(stages, leaf):
     bench.run("ghash_mul", {"Stages": stages, "Leaf": leaf})

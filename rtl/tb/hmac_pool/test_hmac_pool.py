@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import bench
 import cocotb
-import pytest
 import streams
 from hmac_states import hmac_states
 
@@ -90,6 +89,6 @@ async def reset_in_the_middle(dut):
         assert results == expected(messages[:3])
 
 
-@pytest.mark.parametrize("units", (1, 3, 8))
+@bench.parameter_sets("units", (1, 3, 8))
 def test_hmac_pool(units):
     bench.run("hmac_pool", {"Units": units})

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import bench
 import cocotb
-import pytest
 import streams
 from hmac_states import hmac_states
 
@@ -126,6 +125,6 @@ async def reset_in_the_middle(dut):
         assert results == expected(dut, messages[:2])
 
 
-@pytest.mark.parametrize("sha1", (0, 1))
+@bench.parameter_sets("sha1", (0, 1))
 def test_hmac_unit(sha1):
     bench.run("hmac_unit", {"Sha1": sha1})

@@ -111,7 +111,7 @@ def run(module, units, suites, sizes, file, **parameters):
     """The rows that were measured, which are also written to `file`."""
     wanted = {"module": module, "suites": suites, "packets": sizes, "file": str(file)}
     parameters |= {"HmacUnits": units, "Rows": 16, "Entries": 8}
-    bench.run(module, parameters, big=True, LANE_RATES=json.dumps(wanted))
+    bench.run(module, parameters, LANE_RATES=json.dumps(wanted))
     return json.loads(Path(file).read_text())
 
 

@@ -6,7 +6,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 NOBODY = 3  # a type that no output has
@@ -207,7 +206,7 @@ async def reset_in_mid_frame(dut):
 SMALL = {"Types": 4, "UserWidth": 16, "InDepth": 16, "InFrames": 4, "OutDepth": 8}
 
 
-@pytest.mark.parametrize(
+@bench.parameter_sets(
     "shape",
     (
         {"Inputs": 4, "Outputs": 5},

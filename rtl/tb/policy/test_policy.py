@@ -5,7 +5,6 @@ import random
 import bench
 import cocotb
 import core
-import pytest
 from cocotb.triggers import RisingEdge
 
 LATENCY = 8
@@ -122,6 +121,6 @@ async def packets_meet_the_old_entry_or_the_new_one(dut):
     assert set(seen[:first_new]) == {(1, core.BYPASS, 5, 1)} and set(seen[first_new:]) == {(1, core.PROTECT, 9, 1)}
 
 
-@pytest.mark.parametrize("entries,piece", ((16, 9), (64, 9), (64, 4)))
+@bench.parameter_sets("entries,piece", ((16, 9), (64, 9), (64, 4)))
 def test_policy(entries, piece):
     bench.run("policy", {"Entries": entries, "Piece": piece, "TagWidth": 5})

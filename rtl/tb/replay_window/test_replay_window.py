@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
@@ -54,6 +53,6 @@ async def numbers_that_come_once(dut):
     assert len(seen) >= 6
 
 
-@pytest.mark.parametrize("width", (32, 64))
+@bench.parameter_sets("width", (32, 64))
 def test_replay_window(width):
     bench.run("replay_window", {"Window": 64, "Width": width})

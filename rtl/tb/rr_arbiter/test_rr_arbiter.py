@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 
@@ -29,6 +28,6 @@ async def goes_round(dut):
         await RisingEdge(dut.clk_i)
 
 
-@pytest.mark.parametrize("width", (1, 5, 16))
+@bench.parameter_sets("width", (1, 5, 16))
 def test_rr_arbiter(width):
     bench.run("rr_arbiter", {"Width": width})

@@ -6,7 +6,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 import sections_model as model
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, Timer
@@ -147,6 +146,6 @@ async def an_sad_that_waits_for_the_core(dut):
     await run(dut, 10000, 1700)
 
 
-@pytest.mark.parametrize("units", (3, 8))
+@bench.parameter_sets("units", (3, 8))
 def test_sad_access(units):
     bench.run("sad_access", {"Units": units, "Rows": ROWS})

@@ -4,7 +4,6 @@ import random
 
 import bench
 import cocotb
-import pytest
 import section_unit
 import section_vectors
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
@@ -67,6 +66,6 @@ async def vectors(dut):
     await section_unit.exchange(dut, exchanged)
 
 
-@pytest.mark.parametrize("triple", (0, 1))
+@bench.parameter_sets("triple", (0, 1))
 def test_section_des(triple):
-    bench.run("section_des", {"Triple": triple}, big=True)
+    bench.run("section_des", {"Triple": triple})

@@ -91,4 +91,4 @@ async def set_up_by_registers(dut):
 
 def test_sections_core():
     shape = {"Policies": 1, "Sads": 1, "Encaps": 1, "Aes": 1, "Hmacs": 1, "Rows": 16}
-    bench.run("sections_core", shape, big=True)
+    bench.run("sections_core", shape, optimise="-O0")

@@ -2,7 +2,6 @@
 
 import bench
 import cocotb
-import pytest
 import streams
 
 
@@ -16,7 +15,7 @@ async def a_word_too_many(dut):
     await streams.a_word_too_many(dut, int(dut.Depth.value))
 
 
-@pytest.mark.parametrize("depth", (2, 8))
+@bench.parameter_sets("depth", (2, 8))
 def test_small_fifo(depth):
     bench.run("small_fifo", {"Width": 16, "Depth": depth})
 

@@ -5,7 +5,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 import streams
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -68,12 +67,12 @@ async def a_word_too_many(dut):
     await streams.a_word_too_many(dut, int(dut.Depth.value) + 1 + int(dut.Extra.value))
 
 
-@pytest.mark.parametrize("depth,extra", ((2, 0), (16, 0), (2, 1), (16, 1)))
+@bench.parameter_sets("depth,extra", ((2, 0), (16, 0), (2, 1), (16, 1)))
 def test_stream_fifo(depth, extra):
     bench.run("stream_fifo", {"Width": 32, "Depth": depth, "Extra": extra})
 
 
-@pytest.mark.parametrize("extra", (0, 1))
+@bench.parameter_sets("extra", (0, 1))
 def test_never_full(extra, tmp_path):
     parameters = {"Depth": 4, "Extra": extra, "NeverFull": 1}
     streams.assert_overfilled(bench.stops("stream_fifo", parameters, tmp_path / "log", COCOTB_TEST_FILTER="too_many"))

@@ -2,7 +2,6 @@
 
 import bench
 import cocotb
-import pytest
 import streams
 
 
@@ -11,6 +10,6 @@ async def words_keep_their_order(dut):
     await streams.words_keep_their_order(dut, 2)
 
 
-@pytest.mark.parametrize("output_register", (0, 1))
+@bench.parameter_sets("output_register", (0, 1))
 def test_stream_slice(output_register):
     bench.run("stream_slice", {"Width": 16, "OutputRegister": output_register})

@@ -5,7 +5,6 @@ from collections import deque
 
 import bench
 import cocotb
-import pytest
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 
@@ -139,6 +138,6 @@ async def reset_on_the_way(dut):
         await model.drain()
 
 
-@pytest.mark.parametrize("inputs,outputs,types,ahead", ((4, 4, 2, 1), (3, 5, 3, 2), (1, 1, 1, 1)))
+@bench.parameter_sets("inputs,outputs,types,ahead", ((4, 4, 2, 1), (3, 5, 3, 2), (1, 1, 1, 1)))
 def test_switch_control(inputs, outputs, types, ahead):
     bench.run("switch_control", {"Inputs": inputs, "Outputs": outputs, "Types": types, "InFrames": 4, "OutFrames": ahead})

@@ -1,0 +1,182 @@
+"""What runs the benches: models that show what the benches name, one compiler at a time, and the drawing of parameter sets."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bench
+import drawing
+import find_libpython
+import pytest
+import sources
+import verilated
+
+MODULES = sorted(path for path in bench.RTL.glob("*.sv") if not path.stem.endswith("_pkg"))
+BENCHES = sorted(bench.RTL.glob("tb/*/test_*.py"))
+
+
+def test_the_ports_of_a_module_are_public():
+    for module in MODULES:
+        inputs, outputs, parameters = sources.interface(module)
+        assert all(name.endswith(("_i", "_ni")) or "axi" in name or "_t" in name for name in inputs), inputs
+        assert outputs and not set(inputs) & set(outputs)
+        names = verilated.public_names(module, {"*": ["*_q"]})
+        assert all(f'-var "{name}"\n' in names for name in (*inputs, *outputs, *parameters, "*_q"))
+    assert "IndexWidth" in sources.interface(bench.RTL / "rr_arbiter.sv")[2]
+
+
+def test_a_package_of_a_package_is_found():
+    assert [path.stem for path in sources.packages(bench.RTL / "esp_regs.sv")] == ["axil_pkg", "esp_pkg", "esp_regmap_pkg"]
+    assert not sources.packages(bench.RTL / "rr_arbiter.sv")
+    assert not sources.packages(bench.RTL / "small_fifo.sv")
+
+
+def test_one_compiler_at_a_time(tmp_path, monkeypatch):
+    """The compiler of this test fails if another one of the same bench is still at work. A second build compiles nothing."""
+    log, compiler = tmp_path / "log", tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho "$*" >>{log}\nexec 9>{tmp_path}/lock\nflock -n 9 || exit 1\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    library = verilated.runtime()
+    monkeypatch.setattr(verilated, "runtime", lambda: library)
+    monkeypatch.setattr(verilated, "COMPILER", str(compiler))
+    main = tmp_path / "main.cpp"
+    main.write_text('#include "Vtop.h"\nint main() { Vtop top; top.eval(); return top.grant_o; }\n')
+
+    def build(width):
+        made = verilated.program(bench.RTL / "rr_arbiter.sv", tmp_path / "built", {"Width": width}, main)
+        subprocess.run([made], check=False, timeout=60)
+        return len(log.read_text().splitlines())
+
+    # A model and its link.
+    assert [build(3), build(3), build(4)] == [2, 2, 4]
+
+
+def sets_that_run(drawn_by, bench_file, count=60):
+    return [at for at in range(count) if drawn_by.runs(bench_file, f"{bench_file}::test[{at}]", at)]
+
+
+def test_sets_are_drawn_by_the_seed():
+    shares = []
+    for seed in map(str, range(40)):
+        ran = [sets_that_run(drawing.Drawing(seed), path) for path in BENCHES]
+        assert ran == [sets_that_run(drawing.Drawing(seed), path) for path in BENCHES]
+        # The first set always runs, whatever is drawn.
+        assert all(sets[0] == 0 for sets in ran)
+        shares.append(sum(len(sets) - 1 for sets in ran) / (59 * len(BENCHES)))
+    assert all(0.25 < share < 0.42 for share in shares), shares
+    # Every set has its day.
+    ran = [set(sets_that_run(drawing.Drawing(str(seed)), BENCHES[0])) for seed in range(40)]
+    assert set.union(*ran) == set(range(60))
+    assert drawing.Drawing("1").runs(BENCHES[0], "test", 4, always=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    (
+        ("esp_cipher", ("rtl/esp_cipher.sv", "rtl/ghash_mul.sv", "rtl/aes_pkg.sv", "rtl/tb/esp_cipher/test_esp_cipher.py", "rtl/tb/gcm.py")),
+        ("esp_regs", ("rtl/esp_regs.sv", "rtl/axil_pkg.sv", "rtl/tb/registers.py", "rtl/tb/verilated.py", "rtl/requirements.txt")),
+    ),
+)
+def test_a_change_runs_all_sets(name, files):
+    path = bench.RTL / "tb" / name / f"test_{name}.py"
+    for file in files:
+        changed = bench.RTL.parent / file
+        assert changed.exists()
+        assert sets_that_run(drawing.Drawing("1", changed=frozenset([changed])), path) == list(range(60))
+    for file in ("rtl/sections_core.sv", "rtl/tb/small_fifo/test_small_fifo.py", "README.md"):
+        assert len(sets_that_run(drawing.Drawing("1", changed=frozenset([bench.RTL.parent / file])), path)) < 40
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A branch of two commits beside the main line, and a main line of two."""
+
+    def git(*arguments):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(name):
+        (tmp_path / name).write_text(name)
+        git("add", "-A")
+        git("commit", "-qm", name)
+
+    git("init", "-q", "-b", "main")
+    commit("first")
+    commit("second")
+    git("checkout", "-qb", "branch")
+    commit("third")
+    commit("fourth")
+    return tmp_path, git
+
+
+def test_what_a_branch_changes(repository):
+    root, git = repository
+
+    def changed():
+        found = drawing.drawing(environment={}, root=root)
+        assert not found.all and found.base and found.seed == git("rev-parse", "--short=12", "HEAD")
+        return {path.name for path in found.changed}
+
+    assert changed() == {"third", "fourth"}
+    (root / "first").write_text("in no commit")
+    (root / "new").write_text("in no commit")
+    assert changed() == {"first", "third", "fourth", "new"}
+    # On the main line: what the last merge brought.
+    git("checkout", "-qf", "main")
+    (root / "new").unlink()
+    assert changed() == {"second"}
+    git("merge", "-q", "--no-ff", "-m", "merge", "branch")
+    assert changed() == {"third", "fourth"}
+    assert drawing.drawing(environment={"RTL_SETS": "of another run"}, root=root).seed == "of another run"
+
+
+def test_all_sets_run_where_nothing_says_otherwise(repository, tmp_path_factory):
+    root, git = repository
+    assert drawing.drawing(environment={"SOAK": "1"}, root=root).all
+    assert drawing.drawing(named=True, environment={}, root=root).all
+    # No repository; no main line; a clone that ends before its parent.
+    assert drawing.drawing(environment={"GIT_CEILING_DIRECTORIES": "/"}, root=tmp_path_factory.mktemp("none")).all
+    git("branch", "-qm", "main", "other")
+    assert drawing.drawing(environment={}, root=root).all
+    shallow = tmp_path_factory.mktemp("shallow")
+    subprocess.run(["git", "clone", "-q", "--depth=1", "--branch=other", root.as_uri(), str(shallow)], check=True, capture_output=True)
+    git("branch", "-q", "main", "other")
+    assert drawing.drawing(environment={}, root=shallow).all
+    assert all(sets_that_run(drawing.drawing(environment={}, root=shallow), path) == list(range(60)) for path in BENCHES[:3])
+
+
+def test_a_run_says_what_it_drew():
+    """As pytest collects: each bench stays."""
+    arguments = ["-p", "no:cacheprovider", "--collect-only", "-q", "-p", "no:xdist"]
+
+    def collected(seed):
+        drawn_by = f"drawing.drawing = lambda named: drawing.Drawing({seed!r}, 'somewhere')"
+        script = f"import drawing, pytest, sys; {drawn_by}; sys.exit(pytest.main({arguments}))"
+        # A worker of pytest-xdist is no place to start pytest from otherwise.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        done = subprocess.run([sys.executable, "-c", script], cwd=bench.RTL / "tb", capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        tests = [line for line in lines if "::" in line and not line.startswith(" ")]
+        assert f"RTL_SETS={seed}" in done.stdout
+        drawn = [line.split("drawn: ")[1] for line in lines if line.startswith("  drawn: ")]
+        assert drawn and all(any(test.endswith(f"::{name}") for test in tests) for name in drawn)
+        return tests
+
+    first, second = collected("1"), collected("2")
+    assert first != second
+    assert {test.split("[")[0] for test in first} == {test.split("[")[0] for test in second}
+    # Each of the five ciphers of the ACE runs always.
+    assert all(f"ace_cipher/test_ace_cipher.py::test_ace_cipher[{name}]" in first for name in ("rijndael", "serpent", "twofish", "rc6", "mars"))
+
+
+def test_the_library_of_the_interpreter():
+    """cocotb loads it, and Debian has it in a package of its own, which the interpreter does not need."""
+    listed = subprocess.run([str(bench.RTL.parent / "tools" / "deps.sh"), "--list"], check=True, capture_output=True, text=True).stdout
+    packages = {line.split()[0] for line in listed.splitlines()}
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if Path("/etc/debian_version").exists() and Path(sys.base_prefix) == Path("/usr"):
+        assert f"libpython{version}" in packages
+    assert f"libpython{version}" in Path(find_libpython.find_libpython()).name
