@@ -1,6 +1,8 @@
 //! Loads configurations in a thread of their own. Files can be slow, and passphrases are hashed for long: IKE goes on
 //! meanwhile.
 
+use std::thread::JoinHandle;
+
 use tokio::sync::oneshot;
 
 use crate::config::Loaded;
@@ -23,6 +25,7 @@ pub(super) struct LoadQueue<T = Request> {
 struct RunningLoad<T> {
     askers: Vec<Option<T>>,
     outcome: oneshot::Receiver<Result<Loaded, Failure>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// A load that has ended, and who asked for it.
@@ -60,13 +63,17 @@ impl<T> LoadQueue<T> {
             return;
         }
         let (sender, outcome) = oneshot::channel();
-        let askers = std::mem::take(&mut self.waiting);
-        self.under_way = Some(RunningLoad { askers, outcome });
         let work = move || drop(sender.send(load()));
+        let thread = confine::start_reading("load".to_owned(), work);
         // Without a thread nobody has the sender, which counts as a failure.
-        if let Err(error) = confine::start_reading("load".to_owned(), work) {
+        let thread = thread.inspect_err(|error| {
             tracing::error!("the thread that loads the configuration does not start: {error}");
-        }
+        });
+        self.under_way = Some(RunningLoad {
+            askers: std::mem::take(&mut self.waiting),
+            outcome,
+            thread: thread.ok(),
+        });
     }
 
     /// Waits for the load that is under way, or for ever. It is safe to cancel.
@@ -75,10 +82,12 @@ impl<T> LoadQueue<T> {
             Some(under_way) => (&mut under_way.outcome).await,
             None => std::future::pending().await,
         };
-        let askers = self
-            .under_way
-            .take()
-            .map_or_else(Vec::new, |one| one.askers);
+        let ended = self.under_way.take();
+        let (askers, thread) = ended.map_or_else(Default::default, |one| (one.askers, one.thread));
+        // The thread ends now. Its memory, where secrets were, is gone before anybody is answered.
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
         let failed = |_| {
             let failure = Failure::runtime("the thread that loads the configuration has ended");
             Err(failure.help("the log says why"))
