@@ -116,7 +116,7 @@ def test_a_runner_that_ends_is_started_again(topology, daemon, folder):
     settings = pair(topology, inner=4)
     script, calls = recorder(folder, "b")
     # The first call does not end by itself.
-    settings[1].child()["updown"] = f"{script}; test -e {folder}/again || sleep 30"
+    settings[1].child()["updown"] = f"if test -e {folder}/again; then {script}; else {script}; sleep 30; fi"
     a, b = establish(daemon, ("esplanade", "esplanade"), settings)
     wait_until("the first call", lambda: len(read(calls)) == 1)
     (folder / "again").touch()
