@@ -1,14 +1,14 @@
 //! Checks what runs the stages of `make test`: their bounds, and what the documents say of them.
 
-mod sources;
-
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use sources::root;
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 struct Ran {
     code: Option<i32>,
