@@ -8,7 +8,7 @@ use aws_lc_sys as lc;
 
 use crate::ccm::{self, Ccm};
 use crate::iana::{Encryption, Integrity};
-use crate::plain::Cleansed;
+use crate::plain::{Cleansed, CleansedBlock};
 use crate::spec::{AeadAlgorithm, TAG_LEN};
 
 pub(crate) const IV_LEN: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) enum Aead {
         salt: Cleansed<[u8; 4]>,
     },
     Ccm {
-        key: Box<Ccm>,
+        key: CleansedBlock<Ccm>,
         salt: Cleansed<[u8; 3]>,
     },
 }
@@ -33,7 +33,7 @@ impl Aead {
             AesCcm8 | AesCcm12 | AesCcm16 | AesCcm8Iiv => {
                 let (key, salt) = key.split_last_chunk()?;
                 Some(Self::Ccm {
-                    key: Box::new(Ccm::new(key)?),
+                    key: CleansedBlock::new(Ccm::new(key)?),
                     salt: Cleansed(*salt),
                 })
             }

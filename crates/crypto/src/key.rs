@@ -8,6 +8,7 @@ use crate::cpu::{chacha, des, gcm, pair};
 use crate::key_slot::{HeldSlot, KeySlot};
 use crate::mac::Mac;
 use crate::material::KeyMaterial;
+use crate::plain::CleansedBlock;
 use crate::tier::Tier;
 use crate::transform::{Protocol, Transform};
 
@@ -54,11 +55,11 @@ pub(crate) enum KeyForm {
     /// An AEAD in ESP, done by the library.
     Aead(Aead),
     /// A cipher and an integrity algorithm in ESP, done by the library.
-    Pair(Box<Pair>),
+    Pair(CleansedBlock<Pair>),
     /// AES-GMAC in ESP or AH, done by the library. All of the input is AAD.
     Gmac(Aead),
     /// Any other integrity algorithm in AH, done by the library.
-    Mac(Box<Mac>),
+    Mac(CleansedBlock<Mac>),
     /// A cipher and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     PairKernel(Box<pair::CipherHmacKey>),
@@ -267,14 +268,16 @@ fn expand(transform: Transform, key_material: &[u8]) -> Option<KeyForm> {
             KeyForm::Gmac(Aead::new(NullAuthAesGmac, transform.icv_len(), cipher_key)?)
         }
         (Some(cipher), None) => KeyForm::Aead(Aead::new(cipher, transform.icv_len(), cipher_key)?),
-        (Some(cipher), Some(integrity)) => KeyForm::Pair(Box::new(Pair {
+        (Some(cipher), Some(integrity)) => KeyForm::Pair(CleansedBlock::new(Pair {
             cipher: Cipher::new(cipher, cipher_key)?,
             mac: Mac::new(integrity, integrity_key)?,
         })),
         (None, Some(integrity)) if integrity.is_gmac() => {
             KeyForm::Gmac(Aead::gmac(integrity, integrity_key)?)
         }
-        (None, Some(integrity)) => KeyForm::Mac(Box::new(Mac::new(integrity, integrity_key)?)),
+        (None, Some(integrity)) => {
+            KeyForm::Mac(CleansedBlock::new(Mac::new(integrity, integrity_key)?))
+        }
         (None, None) => return None,
     })
 }

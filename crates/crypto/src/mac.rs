@@ -5,6 +5,7 @@ use subtle::ConstantTimeEq;
 use crate::aes_mac::AesMac;
 use crate::hmac::{DIGEST_LEN_MAX, Hmac};
 use crate::iana::Integrity;
+use crate::plain::CleansedBlock;
 
 /// An integrity key.
 pub(crate) struct Mac {
@@ -15,7 +16,7 @@ pub(crate) struct Mac {
 enum MacKind {
     Hmac(Hmac),
     /// This is boxed because it is twice as large, and rare.
-    Aes(Box<AesMac>),
+    Aes(CleansedBlock<AesMac>),
 }
 
 impl Mac {
@@ -25,8 +26,8 @@ impl Mac {
             return None;
         }
         let kind = match integrity {
-            Integrity::AesXcbc96 => MacKind::Aes(Box::new(AesMac::xcbc(key)?)),
-            Integrity::AesCmac96 => MacKind::Aes(Box::new(AesMac::cmac(key)?)),
+            Integrity::AesXcbc96 => MacKind::Aes(CleansedBlock::new(AesMac::xcbc(key)?)),
+            Integrity::AesCmac96 => MacKind::Aes(CleansedBlock::new(AesMac::cmac(key)?)),
             _ => MacKind::Hmac(Hmac::new(integrity, key)?),
         };
         let icv_len = integrity.icv_len() as u8;

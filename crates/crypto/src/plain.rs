@@ -1,5 +1,8 @@
 //! Key material and library structs that are overwritten when they are dropped.
 
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+
 use aws_lc_sys as lc;
 
 /// Plain data that may hold key material.
@@ -14,6 +17,8 @@ unsafe impl Plain for lc::AES_KEY {}
 unsafe impl Plain for lc::DES_key_schedule {}
 // SAFETY: same as above.
 unsafe impl Plain for lc::DES_cblock {}
+// SAFETY: zero is a valid integer.
+unsafe impl Plain for u32 {}
 // SAFETY: the type consists of integers, for which zero is valid.
 unsafe impl<const N: usize> Plain for [u8; N] {}
 // SAFETY: same as above.
@@ -43,5 +48,51 @@ pub(crate) struct Cleansed<T: Plain>(pub(crate) T);
 impl<T: Plain> Drop for Cleansed<T> {
     fn drop(&mut self) {
         cleanse(&mut self.0);
+    }
+}
+
+/// A value on the heap whose block is overwritten as a whole when it is dropped. The compiler moves all bytes of a struct or
+/// an enum, also those between fields and behind a small variant. A part of a key that lay on the stack may so come along.
+pub(crate) struct CleansedBlock<T>(Box<MaybeUninit<T>>);
+
+impl<T> CleansedBlock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Box::new(MaybeUninit::new(value)))
+    }
+}
+
+impl<T> Deref for CleansedBlock<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the value is there until the box is dropped.
+        unsafe { self.0.assume_init_ref() }
+    }
+}
+
+impl<T> Drop for CleansedBlock<T> {
+    fn drop(&mut self) {
+        // SAFETY: the value is there, and nobody uses it after this. Then the block is plain memory of its size.
+        unsafe {
+            self.0.assume_init_drop();
+            lc::OPENSSL_cleanse(self.0.as_mut_ptr().cast(), size_of::<T>());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // `tests/wiped.rs` sees what is on the heap.
+    #[test]
+    fn all_bytes_are_overwritten() {
+        let mut one = [7u64; 5];
+        cleanse(&mut one);
+        assert_eq!(one, [0; 5]);
+        let mut several = vec![[9u8; 3]; 7];
+        cleanse_all(&mut several[1..]);
+        assert_eq!(several[0], [9; 3]);
+        assert_eq!(several[1..], [[0; 3]; 6]);
     }
 }

@@ -315,6 +315,40 @@ mod tests {
         assert_eq!(Tier::of(gcm()), current);
     }
 
+    /// Tells the test below that it is the child.
+    const CHILD: &str = "ESPLANADE_FORCED_TIER";
+
+    /// The tier of a process is chosen once, so this one has a process of its own.
+    #[test]
+    fn a_tier_that_was_forced_is_not_replaced_by_a_cheaper_one() {
+        if std::env::var_os(CHILD).is_none() {
+            let name = "selection::tests::a_tier_that_was_forced_is_not_replaced_by_a_cheaper_one";
+            let child = std::process::Command::new(std::env::current_exe().expect("a path"))
+                .args([name, "--exact", "--nocapture"])
+                .env(CHILD, "1")
+                .output()
+                .expect("it starts");
+            let text = String::from_utf8_lossy(&child.stdout);
+            print!("{text}");
+            assert!(child.status.success() && text.contains("1 passed"));
+            return;
+        }
+        let available = Tier::ALL.into_iter().rfind(|tier| tier.available());
+        let best = available.expect("the portable tier");
+        assert_eq!(best.force(), Ok(()));
+        assert!(selection().expect("a tier passes").forced);
+        let tiers = ways(best, gcm()).len();
+        if tiers < 2 {
+            println!("SKIP tier_aesni: this machine has the portable tier only");
+            return;
+        }
+        let found = cheaper(best, gcm(), favours_the_first(tiers)).expect("a cheaper tier");
+        assert!(found.tier < best);
+        assert_eq!(settle_tier(gcm(), favours_the_first(tiers)), None);
+        assert_eq!(Tier::of(gcm()), best);
+        assert!(cheaper_tiers().is_empty());
+    }
+
     /// A tier that is cheap but wrong is not used.
     #[test]
     fn a_cheaper_tier_has_to_pass_its_self_test() {

@@ -5,6 +5,7 @@ use crate::cipher::Cipher;
 use crate::iana::{Encryption, Integrity};
 use crate::key::Pair;
 use crate::mac::Mac;
+use crate::plain::CleansedBlock;
 use crate::transform::{IvKind, Transform};
 
 /// The message was not made by a holder of the key, or it was changed.
@@ -34,7 +35,7 @@ pub struct SkKey {
 
 enum SkKeys {
     Aead(Aead),
-    Pair(Box<Pair>),
+    Pair(CleansedBlock<Pair>),
 }
 
 impl SkKey {
@@ -54,7 +55,7 @@ impl SkKey {
         let layout = Transform::esp(encryption, key_bits, integrity)?;
         let keys = match integrity {
             None => SkKeys::Aead(Aead::new(encryption, layout.icv_len(), sk_e)?),
-            Some(integrity) => SkKeys::Pair(Box::new(Pair {
+            Some(integrity) => SkKeys::Pair(CleansedBlock::new(Pair {
                 cipher: Cipher::new(encryption, sk_e)?,
                 mac: Mac::new(integrity, sk_a)?,
             })),

@@ -12,6 +12,7 @@ use esplanade_ike::config::{
     Authorities, Certificate, Connection, Credential, Fragmentation, Identity, LocalMethod,
     PublicKey, RemoteMethod, RevocationPolicy, SendCert,
 };
+use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::suite::Role;
 use esplanade_ike::wire::{Cert, CertEncoding, ExchangeType, Id, IdType, NotifyType, Payload};
 use esplanade_ike::{Config, Event};
@@ -551,4 +552,31 @@ fn a_certificate_that_is_configured_needs_no_authority() {
     let other_id = |a: &mut Connection, _: &mut Connection| a.local.id = id("mars.example.org");
     let refused = |outcome: Outcome| assert!(outcome.refused.is_some());
     both_ways(|| vec![first()], moon, other_id, refused);
+}
+
+/// It has a certificate with our identity, below an authority that we trust.
+#[test]
+fn a_certificate_with_our_own_identity_is_refused() {
+    for own in [true, false] {
+        let mut pair = pair(
+            vec![first()],
+            trusts(&load(file!("root.pem")), vec![]),
+            |a, b| {
+                if own {
+                    b.local.id = id("moon.example.org");
+                    a.remote.id = id("moon.example.org");
+                }
+            },
+        );
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        let accepted = usize::from(!own);
+        pair.assert_agreed(accepted, accepted);
+        let told = pair.b.events.iter().find_map(|event| match event {
+            Event::Refused(refused) => Some(refused.why.clone()),
+            _ => None,
+        });
+        let why = AuthFailure::OwnIdentity(Box::new(id("moon.example.org")));
+        assert_eq!(told, own.then(|| why.to_string()));
+    }
 }

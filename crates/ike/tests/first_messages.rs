@@ -68,6 +68,27 @@ fn an_error_outside_an_ike_sa_has_the_header_of_its_request() {
     }
 }
 
+/// Or else two gateways would answer each other for ever (RFC 7296 §2.5 and §2.21).
+#[test]
+fn a_response_with_a_newer_version_is_not_answered() {
+    for exchange in [ExchangeType::IKE_SA_INIT, ExchangeType::INFORMATIONAL] {
+        for response in [false, true] {
+            let (mut side, now) = b_with(|_| {});
+            let script = Script::new();
+            let header = Header {
+                responder_spi: 7,
+                response,
+                ..script.header(exchange, 1)
+            };
+            let mut newer = seemingly_sealed(header);
+            newer[17] = 0x30;
+            let answers = script.send(&mut side, now, &newer);
+            assert_eq!(answers.len(), usize::from(!response), "{exchange:?}");
+            assert_eq!(side.refused(Refusal::Version), 1);
+        }
+    }
+}
+
 // RFC 7296 R82
 #[test]
 fn a_response_that_makes_no_half_open_sa_has_no_responder_spi() {

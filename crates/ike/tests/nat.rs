@@ -207,3 +207,30 @@ fn a_peer_that_the_outer_end_has_given_up_comes_back_through_a_new_mapping() {
     assert_eq!(remotes(&pair.b), [SocketAddr::new(outside(9), 6500)]);
     pair.assert_clean_end();
 }
+
+/// Only the end behind the NAT keeps the mapping, whatever timer of the SA goes off at the other (RFC 3948 §4).
+#[test]
+fn an_end_that_is_behind_no_nat_sends_no_keepalives() {
+    let keeps = |side: &Side| {
+        let kept = |event: &&Event| matches!(event, Event::NatKeepalive { .. });
+        side.events.iter().filter(kept).count()
+    };
+    for nat in [None, Some((outside(9), 1000))] {
+        let mut pair = Pair::with(|a, b| {
+            for connection in [a, &mut *b] {
+                (connection.dpd_delay, connection.dpd_by_traffic) = (60 * SECOND, false);
+            }
+            b.remote_addrs = vec![AddressMatch::Any];
+        });
+        pair.nat = nat;
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        let asked = pair.b.sent.len();
+        pair.run(300 * SECOND);
+        assert!(pair.b.sent.len() > asked, "a timer of B has gone off");
+        assert_eq!(keeps(&pair.a) > 0, nat.is_some());
+        assert_eq!(keeps(&pair.b), 0);
+        pair.assert_clean_end();
+    }
+}

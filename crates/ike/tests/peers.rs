@@ -8,6 +8,7 @@ use common::script::{SPI, Script, error_of};
 use common::*;
 use esplanade_ike::config::{AddressMatch, Child, Config, Connection, PeerEntry, Unique};
 use esplanade_ike::event::RefusedPeer;
+use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::wire::{
     Delete, ExchangeType, Id, IdType, Message, Notify, NotifyType, Payload, ProtocolId,
     TrafficSelector,
@@ -628,4 +629,24 @@ fn an_initiator_does_not_take_it_either() {
         .flat_map(|sa| sa.children)
         .collect();
     assert_eq!(children.len(), 1);
+}
+
+/// Somebody who reflects our own identity is not a peer, even with the key that all of them share.
+#[test]
+fn a_peer_with_our_own_identity_is_refused() {
+    let change = |connection: &mut Connection| connection.remote.id = id("*.example");
+    let mut gateway = Gateway::new(change, |_| {});
+    for own in ["b.example", "B.Example"] {
+        let refused = gateway.connect(&name(own), None);
+        assert_eq!(refused, Some(NotifyType::AUTHENTICATION_FAILED), "{own}");
+    }
+    assert_eq!(gateway.side.refused(Refusal::AuthenticationFailed), 2);
+    assert!(gateway.side.up.is_empty());
+    let told = gateway.side.events.iter().find_map(|event| match event {
+        Event::Refused(refused) => Some(refused.why.clone()),
+        _ => None,
+    });
+    let why = AuthFailure::OwnIdentity(Box::new(id("b.example")));
+    assert_eq!(told, Some(why.to_string()));
+    assert_eq!(gateway.connect(&name("a.example"), None), None);
 }

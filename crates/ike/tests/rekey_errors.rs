@@ -330,6 +330,24 @@ fn an_ike_sa_is_not_rekeyed_without_a_key_exchange() {
     }
 }
 
+/// The SPI of an IKE SA is never zero (RFC 7296 §3.1). The old SA ends, as with any invalid message (§2.21.3).
+#[test]
+fn an_ike_sa_is_not_rekeyed_with_spi_0() {
+    let (mut side, now, mut script) = established();
+    let payloads = script.rekey_payloads(0);
+    let answer = create(&mut script, &mut side, now, &payloads);
+    assert_eq!(error_of(&answer), Some(NotifyType::INVALID_SYNTAX));
+    assert_eq!(side.endpoint.counters().ike_rekeys, 0);
+    assert!(side.ike_sas().is_empty());
+    // As the initiator.
+    let (mut side, now, mut script) = established();
+    let request = begin(&mut side, now, REKEY_IKE);
+    let payloads = script.rekey_payloads(0);
+    script.answer(&mut side, now, &request, &payloads);
+    assert_eq!(side.endpoint.counters().ike_rekeys, 0);
+    assert!(side.ike_sas().is_empty());
+}
+
 // RFC 7296 R244
 #[test]
 fn an_unknown_error_in_a_response_is_a_failure() {

@@ -13,7 +13,7 @@ use common::{
 };
 use esplanade_crypto::{Protocol, Transform};
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::inbound::Inbound;
+use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
 use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
 use esplanade_ipsec::sad::GroupKey;
@@ -218,6 +218,34 @@ fn a_nat_does_not_spoil_the_checksum_in_transport_mode() {
     assert_eq!(udp_sum(&opened[0], &view), 0, "the sum with its complement");
 }
 
+/// RFC 768: a checksum of 0 says that there is none, so one that comes out as 0 is sent as ffff.
+#[test]
+fn a_recomputed_udp_checksum_is_never_0() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, true);
+    });
+    let facts = OuterFacts::new("10.1.9.9:1024".parse().expect("an address"), true, 0);
+    let sum_of = |packet: &[u8]| udp_sum(packet, &IpView::parse(packet).expect("well-formed"));
+    // The first two bytes of the payload make the sum 0 where the NAT has changed the source.
+    let mut packet = inner(4, b"\0\0through a NAT");
+    let mut translated = packet.clone();
+    translated[12..16].copy_from_slice(&[10, 1, 9, 9]);
+    model::set_checksum(&mut translated);
+    let rest = sum_of(&translated);
+    packet[28..30].copy_from_slice(&rest.to_be_bytes());
+    translated[28..30].copy_from_slice(&rest.to_be_bytes());
+    assert_eq!(sum_of(&translated), 0);
+    let unsummed = packet.clone();
+    let sum = sum_of(&packet);
+    packet[26..28].copy_from_slice(&sum.to_be_bytes());
+    let sealed = tunnel.seal(&[packet, unsummed]);
+    let opened = tunnel.open_from(&sealed, &facts);
+    assert_eq!(opened[0][12..16], [10, 1, 9, 9]);
+    assert_eq!(opened[0][26..28], [0xff, 0xff]);
+    assert_eq!(opened[1][26..28], [0, 0], "it had none before");
+}
+
 #[test]
 fn transport_mode_is_for_the_sas_ends_only() {
     let mut tunnel = Tunnel::with(GCM, false, |p| {
@@ -379,6 +407,45 @@ fn a_group_has_its_own_sa() {
     let sum = checksum::fold(checksum::sum(0, &other[..20]));
     other[10..12].copy_from_slice(&sum.to_be_bytes());
     assert!(open(&mut tunnel, &[other]).is_empty());
+}
+
+/// RFC 4301 §4.1: SPI and protocol identify an SA. The packets of both protocols come in one burst.
+// RFC 4302 R4; RFC 4303 R3
+#[test]
+fn an_sa_takes_no_packet_of_the_other_protocol() {
+    for (transform, other) in [(GCM, AH), (AH, GCM)] {
+        let make = |transform| Tunnel::with(transform, false, |p| p.path = ends(4, false));
+        let (mut tunnel, mut others) = (make(transform), make(other));
+        let packets = some_packets(4);
+        let mut all = frames(&mut tunnel, &packets);
+        let mut foreign = frames(&mut others, &packets).remove(0);
+        let at = if other == AH { 24 } else { 20 };
+        let spi = tunnel.inbound_sa.common.spi;
+        foreign[at..at + 4].copy_from_slice(&spi.to_be_bytes());
+        for place in [0, 2] {
+            all.insert(place, foreign.clone());
+        }
+        let facts: Vec<_> = all.iter().map(|frame| facts_of(frame)).collect();
+        let buffer = tunnel.inbound.receive_buffer().expect("a batch");
+        let (mut places, mut end) = (Vec::new(), 0);
+        for ((number, frame), facts) in (0..).zip(&all).zip(&facts) {
+            buffer.bytes[end..end + frame.len()].copy_from_slice(frame);
+            let header_len = usize::from(facts.header_len);
+            places.push(ReceivedPacket {
+                offset: (buffer.offset + end + header_len) as u32,
+                len: (frame.len() - header_len) as u32,
+                facts: number,
+            });
+            end += frame.len();
+        }
+        assert!(tunnel.inbound.commit_received(end));
+        let sad = tunnel.database.sad();
+        tunnel.inbound.push_burst(sad, &facts, &places);
+        assert_eq!(tunnel.open(&[]), trimmed(&packets));
+        let drops = &tunnel.inbound.counters().drops;
+        assert_eq!((drops.get(DropReason::UnknownSpi), drops.total()), (2, 2));
+        assert_eq!(tunnel.inbound_sa.common.drops.total(), 0);
+    }
 }
 
 #[test]

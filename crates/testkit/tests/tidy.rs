@@ -54,6 +54,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/fpga/src/simulated/pins.rs",
     "crates/gpu/src/device/",
     "crates/gateway/src/io/",
+    "crates/testkit/src/freed.rs",
     "crates/testkit/src/guard.rs",
     "fuzz/examples/coverage.rs",
 ];

@@ -143,6 +143,7 @@ impl Drop for CipherHmacKey {
         for key in &mut self.round_keys {
             cleanse(key);
         }
+        cleanse(&mut self.salt);
     }
 }
 
