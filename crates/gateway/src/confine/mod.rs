@@ -107,7 +107,7 @@ fn reading() -> io::Result<()> {
     }
 }
 
-/// Starts a thread that only writes to open descriptors, confined as by [`writing`].
+/// Starts a thread that only writes to open descriptors, confined as by `writing`.
 pub fn start_writing(
     name: String,
     work: impl FnOnce() + Send + 'static,
@@ -115,7 +115,7 @@ pub fn start_writing(
     start(name, writing, work)
 }
 
-/// Starts a thread that processes packets, confined as by [`working`].
+/// Starts a thread that processes packets, confined as by `working`.
 pub fn start_working(
     name: String,
     work: impl FnOnce() + Send + 'static,
@@ -123,7 +123,7 @@ pub fn start_working(
     start(name, working, work)
 }
 
-/// Starts a thread that reads what the configuration names, confined as by [`reading`].
+/// Starts a thread that reads what the configuration names, confined as by `reading`.
 pub fn start_reading(
     name: String,
     work: impl FnOnce() + Send + 'static,
