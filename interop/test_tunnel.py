@@ -146,8 +146,9 @@ def test_a_cookie_and_another_group_are_demanded(ends, topology, daemon):
     _, b = establish(daemon, ends, settings)
     assert_ping(topology.host_a, topology.b.host4)
     if b.kind == "esplanade":
+        # A request that is repeated is answered again, because nothing is kept of it.
         assert b.counter("cookie-required") >= 1
-        assert b.counter("invalid-ke-payload") == 1
+        assert b.counter("invalid-ke-payload") >= 1
 
 
 @each_end
