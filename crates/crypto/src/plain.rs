@@ -90,7 +90,7 @@ mod tests {
         let mut one = [7u64; 5];
         cleanse(&mut one);
         assert_eq!(one, [0; 5]);
-        let mut several = vec![[9u8; 3]; 7];
+        let mut several = [[9u8; 3]; 7];
         cleanse_all(&mut several[1..]);
         assert_eq!(several[0], [9; 3]);
         assert_eq!(several[1..], [[0; 3]; 6]);
