@@ -9,19 +9,21 @@ Where git cannot tell what the branch changes, all sets of all benches run.
 """
 
 import functools
-import hashlib
 import os
 import re
-import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from sources import RTL, files
 
+TOOLS = RTL.parent / "tools"
+sys.path.append(str(TOOLS))
+import sampling  # noqa: E402
+
 TB = RTL / "tb"
-SHARE = 3  # one in so many is drawn
-# Whose change concerns all benches: the versions of the tools.
-COMMON = RTL / "requirements.txt"
+# Whose change concerns all benches: the versions of the tools, and what draws.
+COMMON = {RTL / "requirements.txt", TOOLS / "sampling.py"}
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Drawing:
 
     def runs(self, bench, test, at, always=1):
         """Whether the set number `at` of a test runs. `test` names the set and its test; `bench` is its file."""
-        return at < always or bool(self.all) or self.concerns(bench) or drawn(self.seed, test)
+        return at < always or bool(self.all) or self.concerns(bench) or sampling.is_drawn(self.seed, test)
 
     def concerns(self, bench):
         return bool(self.changed & reached(bench))
@@ -46,15 +48,11 @@ class Drawing:
         return f"parameter sets are drawn by RTL_SETS={self.seed}, and all where the branch changes something since {self.base}"
 
 
-def drawn(seed, test):
-    return int.from_bytes(hashlib.sha256(f"{seed} {test}".encode()).digest()[:8]) % SHARE == 0
-
-
 @functools.cache
 def reached(bench):
     """The files that a bench is made of: its folder, the Python that it imports, its module and what this is made of."""
     module = RTL / f"{bench.parent.name}.sv"
-    found = {COMMON, TB / "conftest.py", *(path for path in bench.parent.iterdir() if path.is_file())}
+    found = {*COMMON, TB / "conftest.py", *(path for path in bench.parent.iterdir() if path.is_file())}
     waiting = [path for path in found if path.suffix == ".py"]
     while waiting:
         named = re.findall(r"^(?:import|from) (\w+)", waiting.pop().read_text(), re.MULTILINE)
@@ -66,29 +64,12 @@ def reached(bench):
 
 def drawing(named=False, environment=os.environ, root=RTL.parent):
     """The drawing of this run. `named` says that the run names its tests."""
-
-    def git(*arguments):
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else None
-
     if environment.get("SOAK"):
         return Drawing("", all="SOAK is set")
     if named:
         return Drawing("", all="the run names its tests")
-    head = git("rev-parse", "--short=12", "HEAD")
-    seed = environment.get("RTL_SETS") or head
-    base = merge_base(git)
-    since = base and git("diff", "--name-only", "--no-renames", base)
-    new = git("ls-files", "--others", "--exclude-standard", "--full-name", ":/")
-    if not seed or since is None or new is None:
+    seed = environment.get("RTL_SETS") or sampling.git("rev-parse", "--short=12", "HEAD", root=root)
+    base, changed = sampling.changes(root)
+    if not seed or not base:
         return Drawing("", all="git cannot tell what the branch changes")
-    top = Path(git("rev-parse", "--show-toplevel"))
-    return Drawing(seed, base[:12], frozenset(top / name for name in (*since.splitlines(), *new.splitlines())))
-
-
-def merge_base(git):
-    """Where the branch left the main line. On the main line itself, the first parent: what the last merge brought."""
-    for main in ("upstream/main", "origin/main", "main"):
-        if base := git("merge-base", "HEAD", main):
-            return git("rev-parse", "HEAD^") if base == git("rev-parse", "HEAD") else base
-    return None
+    return Drawing(seed, base[:12], changed)

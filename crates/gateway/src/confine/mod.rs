@@ -168,7 +168,8 @@ pub fn fetching() -> io::Result<()> {
 }
 
 /// Confines a process that starts others: those of PKCS#11 modules, and the fetcher's. Nobody knows the files and sockets
-/// that a module needs, so that the process keeps these. It sends signals to its own children alone. Call it before the process starts another thread.
+/// that a module needs, so that the process keeps these. It sends signals to its own children alone. Call it before the
+/// process starts another thread.
 pub fn keeping() -> io::Result<()> {
     hide()?;
     set_no_new_privs(true)?;

@@ -233,8 +233,8 @@ impl Established {
         sa.end_later(ctx, children, reason);
     }
 
-    /// Ends a child SA by our own decision. The SA ends here at once, whether the peer answers or not. Returns false if there is
-    /// no such SA.
+    /// Ends a child SA by our own decision. The SA ends here at once, whether the peer answers or not. Returns false if
+    /// there is no such SA.
     pub(crate) fn end_child(
         &mut self,
         sa: &IkeSaCommon,

@@ -257,6 +257,10 @@ mod tests {
         }
     }
 
+    fn begin() -> (Kernel, Raised<Kernel>, Instant) {
+        (Kernel::default(), Raised::new(), Instant::now())
+    }
+
     impl Tables for Wanted {
         fn whole(&mut self) -> Vec<NftChange> {
             self.difference = None;
@@ -279,9 +283,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_made_is_tried_again() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let mut now = Instant::now();
+        let (kernel, mut raised, mut now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["one"]);
 
@@ -307,9 +309,7 @@ mod tests {
 
     #[test]
     fn what_others_take_is_made_again_at_once() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let now = Instant::now();
+        let (kernel, mut raised, now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["one"]);
         let table = wanted.whole[0].clone();
@@ -334,9 +334,7 @@ mod tests {
 
     #[test]
     fn the_kernel_gets_differences_and_after_a_refusal_the_whole() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let mut now = Instant::now();
+        let (kernel, mut raised, mut now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["one"]);
         let table = wanted.whole[0].clone();
@@ -363,9 +361,7 @@ mod tests {
 
     #[test]
     fn the_table_of_an_earlier_gateway_stays_until_policies_fit() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let now = Instant::now();
+        let (kernel, mut raised, now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["one"]);
         raised.set_misfit(Some("too many".to_owned()));
@@ -383,9 +379,7 @@ mod tests {
 
     #[test]
     fn a_table_for_other_policies_is_put_together_once() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let now = Instant::now();
+        let (kernel, mut raised, now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["one"]);
         assert_eq!(raised.settle(now, &mut wanted, connect), Outcome::Stands);
@@ -403,9 +397,7 @@ mod tests {
 
     #[test]
     fn where_the_kernel_cannot_do_all_it_does_what_it_can() {
-        let kernel = Kernel::default();
-        let mut raised = Raised::new();
-        let now = Instant::now();
+        let (kernel, mut raised, now) = begin();
         let connect = || Ok(kernel.clone());
         let mut wanted = Wanted::of(&["whole", "part"]);
         let part = wanted.whole[1].clone();
