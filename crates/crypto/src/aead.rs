@@ -13,7 +13,7 @@ use crate::spec::{AeadAlgorithm, TAG_LEN};
 
 pub(crate) const IV_LEN: usize = 8;
 
-/// An AEAD key with its salt.
+/// An AEAD key with its salt. It lies in a [`CleansedBlock`].
 pub(crate) enum Aead {
     Evp {
         key: EvpKey,
@@ -27,15 +27,19 @@ pub(crate) enum Aead {
 
 impl Aead {
     /// Makes a key from key and salt. Returns `None` unless the cipher is an AEAD and the length suits it.
-    pub(crate) fn new(encryption: Encryption, icv_len: usize, key: &[u8]) -> Option<Self> {
+    pub(crate) fn new(
+        encryption: Encryption,
+        icv_len: usize,
+        key: &[u8],
+    ) -> Option<CleansedBlock<Self>> {
         use Encryption::*;
         match encryption {
             AesCcm8 | AesCcm12 | AesCcm16 | AesCcm8Iiv => {
                 let (key, salt) = key.split_last_chunk()?;
-                Some(Self::Ccm {
+                Some(CleansedBlock::new(Self::Ccm {
                     key: CleansedBlock::new(Ccm::new(key)?),
                     salt: Cleansed(*salt),
-                })
+                }))
             }
             ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
                 // SAFETY: the call returns a static object.
@@ -51,12 +55,12 @@ impl Aead {
     }
 
     /// Makes an AES-GMAC key for AH. Returns `None` for other algorithms, and if the length is wrong.
-    pub(crate) fn gmac(integrity: Integrity, key: &[u8]) -> Option<Self> {
+    pub(crate) fn gmac(integrity: Integrity, key: &[u8]) -> Option<CleansedBlock<Self>> {
         let fits = integrity.is_gmac() && key.len() == integrity.key_len() + integrity.salt_len();
         fits.then(|| Self::gcm(integrity.icv_len(), key)).flatten()
     }
 
-    fn gcm(icv_len: usize, key: &[u8]) -> Option<Self> {
+    fn gcm(icv_len: usize, key: &[u8]) -> Option<CleansedBlock<Self>> {
         // SAFETY: each call returns a static object.
         let algorithm = unsafe {
             match key.len() {
@@ -69,12 +73,16 @@ impl Aead {
         Self::evp(algorithm, icv_len, key)
     }
 
-    fn evp(algorithm: *const lc::EVP_AEAD, icv_len: usize, key: &[u8]) -> Option<Self> {
+    fn evp(
+        algorithm: *const lc::EVP_AEAD,
+        icv_len: usize,
+        key: &[u8],
+    ) -> Option<CleansedBlock<Self>> {
         let (key, salt) = key.split_last_chunk()?;
-        Some(Self::Evp {
+        Some(CleansedBlock::new(Self::Evp {
             key: EvpKey::new(algorithm, icv_len, key)?,
             salt: Cleansed(*salt),
-        })
+        }))
     }
 
     /// Encrypts in place and writes the ICV. Returns `None` if a length does not fit.

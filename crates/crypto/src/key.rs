@@ -41,7 +41,7 @@ pub struct KeyContext {
     kind: KernelKind,
     layout: Layout,
     pub(crate) keys: KeyForm,
-    origin: Box<Origin>,
+    origin: CleansedBlock<Origin>,
 }
 
 /// The parts that engines with their own form of a key need.
@@ -50,25 +50,25 @@ struct Origin {
     slot: HeldSlot,
 }
 
-/// The keys in the form of a kernel family or of the library.
+/// The keys in the form of a kernel family or of the library. Each form is a block that is overwritten as a whole.
 pub(crate) enum KeyForm {
     /// An AEAD in ESP, done by the library.
-    Aead(Aead),
+    Aead(CleansedBlock<Aead>),
     /// A cipher and an integrity algorithm in ESP, done by the library.
     Pair(CleansedBlock<Pair>),
     /// AES-GMAC in ESP or AH, done by the library. All of the input is AAD.
-    Gmac(Aead),
+    Gmac(CleansedBlock<Aead>),
     /// Any other integrity algorithm in AH, done by the library.
     Mac(CleansedBlock<Mac>),
     /// A cipher and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    PairKernel(Box<pair::CipherHmacKey>),
+    PairKernel(CleansedBlock<pair::CipherHmacKey>),
     /// ChaCha20-Poly1305 in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    ChaCha(Box<chacha::ChaChaKey>),
+    ChaCha(CleansedBlock<chacha::ChaChaKey>),
     /// DES or 3DES and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
-    DesKernel(Box<des::EspKey>),
+    DesKernel(CleansedBlock<des::EspKey>),
     /// AES-GCM in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     Gcm(Box<gcm::GcmKey>),
@@ -122,7 +122,7 @@ impl KeyContext {
             kind,
             layout: Layout::new(transform, keys.class()),
             keys,
-            origin: Box::new(Origin {
+            origin: CleansedBlock::new(Origin {
                 material,
                 slot: HeldSlot::new(),
             }),

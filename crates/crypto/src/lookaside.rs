@@ -43,6 +43,8 @@ use crate::cpu::process::process_packets;
 use crate::cpu::records::{RECORDS, RecordKernel, RecordWork, Waiting};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{chacha, gcm};
+#[cfg(target_arch = "x86_64")]
+use crate::plain::CleansedBlock;
 use crate::spec::{Direction, JobStatus};
 use crate::tier::{MissingFeature, SelfTestError, Tier};
 
@@ -98,7 +100,7 @@ enum AeadKeys {
     #[cfg(target_arch = "x86_64")]
     Gcm(Box<gcm::GcmKey>),
     #[cfg(target_arch = "x86_64")]
-    ChaCha(Box<chacha::ChaChaKey>),
+    ChaCha(CleansedBlock<chacha::ChaChaKey>),
 }
 
 impl AeadKeys {

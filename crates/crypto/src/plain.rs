@@ -1,7 +1,7 @@
 //! Key material and library structs that are overwritten when they are dropped.
 
 use std::mem::MaybeUninit;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use aws_lc_sys as lc;
 
@@ -67,6 +67,13 @@ impl<T> Deref for CleansedBlock<T> {
     fn deref(&self) -> &T {
         // SAFETY: the value is there until the box is dropped.
         unsafe { self.0.assume_init_ref() }
+    }
+}
+
+impl<T> DerefMut for CleansedBlock<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the value is there until the box is dropped.
+        unsafe { self.0.assume_init_mut() }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct SkKey {
 }
 
 enum SkKeys {
-    Aead(Aead),
+    Aead(CleansedBlock<Aead>),
     Pair(CleansedBlock<Pair>),
 }
 

@@ -76,6 +76,7 @@ fn seal(transform: Transform, key: &KeyContext) {
     }
 }
 
+// RFC 7296 R122
 #[test]
 fn a_key_context_leaves_nothing_of_its_key() {
     let mut faults = Vec::new();

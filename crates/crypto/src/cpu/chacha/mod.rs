@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::kernel::{Kernel, Unsealed, Work};
 use crate::aead::EvpKey;
-use crate::plain::Cleansed;
+use crate::plain::{Cleansed, CleansedBlock};
 use crate::spec::AeadAlgorithm;
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 use crate::tier::Tier;
@@ -45,7 +45,7 @@ impl ChaChaKey {
         transform: Transform,
         esn: bool,
         material: &[u8],
-    ) -> Option<Box<Self>> {
+    ) -> Option<CleansedBlock<Self>> {
         let (key, salt) = material.split_last_chunk()?;
         let mut this = Self::general(tier, key)?;
         this.salt.0 = *salt;
@@ -55,11 +55,11 @@ impl ChaChaKey {
     }
 
     /// Makes a key for messages that bring their nonces. Returns `None` if the tier has no kernel.
-    pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
+    pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<CleansedBlock<Self>> {
         if tier == Tier::Portable {
             return None;
         }
-        let mut this = Box::new(Self {
+        let mut this = CleansedBlock::new(Self {
             key: Cleansed([0; 32]),
             salt: Cleansed([0; 4]),
             implicit_iv: false,

@@ -12,6 +12,7 @@ use crate::iana::Encryption;
 use crate::job::EspPacket;
 use crate::key::KeyContext;
 use crate::lookaside::{self, AeadKey, Record};
+use crate::plain::CleansedBlock;
 use crate::spec::{AeadAlgorithm, JobStatus};
 use crate::tier::Tier;
 use crate::transform::{IvKind, Transform};
@@ -56,7 +57,7 @@ fn transform(implicit: bool) -> Transform {
     *found.expect("both transforms are there")
 }
 
-fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<ChaChaKey>> {
+fn key(tier: Tier, material: &[u8; 36]) -> Option<CleansedBlock<ChaChaKey>> {
     ChaChaKey::new(tier, transform(false), false, material)
 }
 
@@ -228,7 +229,7 @@ fn every_count_of_messages() {
 
 /// A packet of a batch, before and after sealing by the library.
 struct TestPacket {
-    key: Box<ChaChaKey>,
+    key: CleansedBlock<ChaChaKey>,
     layout: Layout,
     sequence: u64,
     plain: Vec<u8>,
@@ -459,7 +460,7 @@ fn published_vectors() {
     assert!(cases.len() >= 300, "{} cases", cases.len());
     for tier in tiers() {
         for cases in cases.chunks(50) {
-            let keys: Vec<Box<ChaChaKey>> = cases
+            let keys: Vec<CleansedBlock<ChaChaKey>> = cases
                 .iter()
                 .map(|case| {
                     let material = [&case.key[..], &[0; 4]].concat();

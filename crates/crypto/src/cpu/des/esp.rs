@@ -6,6 +6,7 @@ use super::{BLOCK, Chain, DesCbcKey, LANES, decrypt, encrypt};
 use crate::cpu::kernel::{Kernel, Unsealed, Work};
 use crate::cpu::pair::{HasMacKey, Icvs, MacKey, Order, Sorted, filter, hash};
 use crate::iana::Encryption;
+use crate::plain::CleansedBlock;
 use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 use crate::tier::Tier;
 use crate::transform::Transform;
@@ -25,13 +26,13 @@ impl EspKey {
         transform: Transform,
         esn: bool,
         key_material: &[u8],
-    ) -> Option<Box<Self>> {
+    ) -> Option<CleansedBlock<Self>> {
         if tier == Tier::Portable {
             return None;
         }
         let (key, integrity_key) = key_material.split_at_checked(transform.encryption_key_len())?;
         match transform.encryption()? {
-            Encryption::Des | Encryption::TripleDes => Some(Box::new(Self {
+            Encryption::Des | Encryption::TripleDes => Some(CleansedBlock::new(Self {
                 mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
                 cipher: DesCbcKey::new(key)?,
             })),

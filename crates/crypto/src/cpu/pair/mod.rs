@@ -49,7 +49,7 @@ pub(crate) use order::{Order, Sorted, filter};
 use super::aes::{self, RoundKeys};
 use super::kernel::{Kernel, Unsealed, Work};
 use crate::iana::Encryption;
-use crate::plain::cleanse;
+use crate::plain::CleansedBlock;
 use crate::tier::Tier;
 use crate::transform::Transform;
 use beside::{CbcDecrypt, Ctr, Nothing, StitchedCipher};
@@ -90,7 +90,7 @@ impl CipherHmacKey {
         transform: Transform,
         esn: bool,
         key_material: &[u8],
-    ) -> Option<Box<Self>> {
+    ) -> Option<CleansedBlock<Self>> {
         if tier == Tier::Portable {
             return None;
         }
@@ -104,7 +104,7 @@ impl CipherHmacKey {
             }
             _ => return None,
         };
-        let mut context = Box::new(Self {
+        let mut context = CleansedBlock::new(Self {
             mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
             cipher,
             rounds: 0,
@@ -135,15 +135,6 @@ impl CipherHmacKey {
             (HashName::Sha1, _) => self.cipher_class(),
             (HashName::Sha256, _) => 8 + self.cipher_class(),
         }
-    }
-}
-
-impl Drop for CipherHmacKey {
-    fn drop(&mut self) {
-        for key in &mut self.round_keys {
-            cleanse(key);
-        }
-        cleanse(&mut self.salt);
     }
 }
 
