@@ -20,6 +20,8 @@ pub mod dh;
 pub mod engine;
 mod esp;
 mod finalists;
+#[cfg(feature = "generators")]
+pub mod generators;
 mod hmac;
 pub mod iana;
 pub mod job;

@@ -5,9 +5,6 @@
 
 use crate::iana::{Encryption, Integrity, Requirement};
 
-#[cfg(feature = "generators")]
-pub mod generators;
-
 /// The IPsec protocol of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {

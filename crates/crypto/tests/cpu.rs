@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use esplanade_crypto::transform::generators;
+use esplanade_crypto::generators;
 use esplanade_crypto::{
     Batch, CpuEngine, Direction, Engine, IvKind, Job, JobStatus, KeyContext, KeyError,
     RejectReason, Transform, cpu,

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::{Batch, Direction, Engine, EngineInfo, Transform};
-use esplanade_gpu::device::host_memory::HostMemory;
+use esplanade_gpu::host_memory::HostMemory;
 use esplanade_gpu::launch::words_of;
 use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};

@@ -5,29 +5,24 @@
 
 pub mod ace;
 pub mod cli;
-pub mod config;
-pub mod confine;
 pub mod daemon;
-pub mod demo;
 pub mod engine_port;
 pub mod explain;
 pub mod failure;
 pub mod fetch;
 pub mod gpu;
-pub mod helper_process;
-pub mod io;
 pub mod join;
 pub mod latency;
 pub mod log;
-pub mod net;
-pub mod notify;
-pub mod output;
 pub mod pool;
-pub mod private;
 pub mod rate;
 pub mod share;
 pub mod status;
 pub mod tokens;
 pub mod updown;
-pub mod vici;
 pub mod worker;
+
+pub use esplanade_config as config;
+pub use esplanade_demo as demo;
+pub use esplanade_host::{confine, helper_process, io, net, notify, output, private};
+pub use esplanade_vici as vici;

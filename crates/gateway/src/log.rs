@@ -3,8 +3,6 @@
 //! While the gateway runs, a separate thread writes to standard error. So a thread that logs never
 //! waits.
 
-mod filter;
-
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,11 +13,10 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::output::{LineOutput, Observer, OutputReport};
-
-pub use filter::FilterError;
 
 /// The time that the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -52,12 +49,8 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Installs the subscriber of the whole process. `filter` is a level (`info`) or a list of
-/// directives (`info,esplanade_ike=debug`).
-///
-/// Fails if the filter does not parse. A second call in the same process changes nothing.
-pub fn init(format: Format, filter: &str) -> Result<(), FilterError> {
-    let filter = filter::parse(filter)?;
+/// Installs the subscriber of the whole process. A second call in the same process changes nothing.
+pub fn init(format: Format, filter: EnvFilter) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Otherwise the subscriber would print to standard error by itself, and panic if that
@@ -75,12 +68,6 @@ pub fn init(format: Format, filter: &str) -> Result<(), FilterError> {
             .with_ansi(false)
             .try_init(),
     };
-    Ok(())
-}
-
-/// Checks whether [`init`] would accept `filter`.
-pub fn check_filter(filter: &str) -> Result<(), FilterError> {
-    filter::parse(filter).map(drop)
 }
 
 /// Writes text unchanged to standard error, in order with the log. A failure is ignored: there is
@@ -193,7 +180,7 @@ mod tests {
             ("off,audit=info", "\"target\":\"audit\""),
         ] {
             let subscriber = tracing_subscriber::fmt()
-                .with_env_filter(filter::parse(filter).unwrap())
+                .with_env_filter(EnvFilter::new(filter))
                 .with_writer(EventWriter)
                 .json()
                 .flatten_event(true)

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, PipeWriter, Write};
 use std::process::{Command, Stdio};
 
+use esplanade::config::log_filter;
 use esplanade::log;
 use rustix::io::ioctl_fionbio;
 
@@ -17,7 +18,7 @@ fn a_worker_panics() {
         return;
     }
     log::start().unwrap();
-    log::init(log::Format::Json, "info").unwrap();
+    log::init(log::Format::Json, log_filter::parse("info").unwrap());
     {
         let _flush = log::FlushAtEnd;
         let worker = std::thread::Builder::new().name("worker-0".to_owned());

@@ -11,8 +11,8 @@ use esplanade_crypto::{
 use zeroize::Zeroizing;
 
 use crate::abi::{DONE, NOT_AUTHENTIC};
-use crate::device::host_memory::HostMemory;
 use crate::device::{Device, DeviceError, FinishedLaunch};
+use crate::host_memory::HostMemory;
 use crate::keys::KeyRows;
 use crate::launch::{CpuJobs, Launch, LaunchChoice, LaunchLimits, STAGES};
 use crate::schedule::Arrangement;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esplanade_crypto::{Arena, Batch, Direction, Job, KeyContext, KeySlot, Transform};
 
 use crate::abi::{GROUP_WORDS, JOB_WORDS, StageKind};
-use crate::device::host_memory::HostMemory;
+use crate::host_memory::HostMemory;
 use crate::keys::KeyRows;
 use crate::schedule::{Arrangement, Schedule, WARP};
 use crate::suite::{StageWork, Suite};

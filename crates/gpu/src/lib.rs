@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod device;
 mod engine;
+pub mod host_memory;
 pub mod kernels;
 pub mod keys;
 pub mod launch;

@@ -10,7 +10,7 @@ use common::{
     Numbers, batch, batch_up_to, carried, carry, in_memory, keys, stand_in, there_and_back,
 };
 use esplanade_crypto::{Direction, Transform, cpu};
-use esplanade_gpu::device::host_memory::HostMemoryUse;
+use esplanade_gpu::host_memory::HostMemoryUse;
 use esplanade_gpu::launch::stages_of;
 use esplanade_gpu::{
     Arrangement, Device, DeviceError, DeviceOptions, Gpu, LaunchChoice, OpenCl, Tables, self_test,

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
-use esplanade_crypto::transform::generators;
+use esplanade_crypto::generators;
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, TrainLimits, WalkLimits};

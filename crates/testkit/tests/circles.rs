@@ -1,7 +1,8 @@
 //! Modules form no circles: whoever reads a file never has to read a second one first that needs the first.
 //!
 //! The test reads the `use` declarations and the paths in the code of every product file, and looks for circles among
-//! the files of a crate. A module may use its own submodules freely: they are parts of it. Test modules do not count.
+//! the files of a crate, and among the folders and files in one folder. A module may use its own submodules freely: they
+//! are parts of it. Test modules do not count.
 
 mod sources;
 
@@ -240,6 +241,108 @@ fn modules_form_no_circles() {
     );
 }
 
+/// Folders and files in one folder that need each other: the crate, the folder, and who they are.
+const TIED: &[(&str, &str, &[&str])] = &[
+    // A key has the form of the kernel that uses it, and the kernels work on batches of jobs with keys.
+    (
+        "crypto",
+        "",
+        &[
+            "ah",
+            "cost",
+            "cpu",
+            "engine",
+            "esp",
+            "job",
+            "key",
+            "lookaside",
+            "selection",
+            "self_test",
+        ],
+    ),
+    // The errors of all name what was wrong with any of them.
+    (
+        "ike",
+        "auth",
+        &[
+            "attributes",
+            "certificate",
+            "error",
+            "path",
+            "public_key",
+            "rules",
+        ],
+    ),
+    // The SA has the fragments that arrive for it, whose fragments are checked against the SA.
+    (
+        "ipsec",
+        "",
+        &["event", "fragment", "icmp_errors", "sa", "spd"],
+    ),
+];
+
+/// The edges among the children of a folder, each child with all that is in it.
+fn among_children(graph: &Graph, folder: &Module) -> Graph {
+    let child = |module: &Module| {
+        let inner = module.strip_prefix(folder.as_slice())?;
+        inner.first().map(|name| vec![name.clone()])
+    };
+    let mut children = Graph::new();
+    for (from, targets) in graph {
+        for (to, names) in targets {
+            if let (Some(from), Some(to)) = (child(from), child(to))
+                && from != to
+            {
+                let all = children.entry(from).or_default().entry(to).or_default();
+                all.extend(names.iter().cloned());
+            }
+        }
+    }
+    children
+}
+
+#[test]
+fn folders_form_no_circles() {
+    let mut failures = Vec::new();
+    let mut tied = BTreeSet::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates") {
+        let path = entry.expect("directory entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let graph = graph(&path.join("src"));
+        let modules = graph.keys();
+        let folders: BTreeSet<Module> = modules
+            .flat_map(|module| (0..module.len()).map(|len| module[..len].to_vec()))
+            .collect();
+        for folder in folders {
+            let children = among_children(&graph, &folder);
+            let folder = folder.join("/");
+            let known = TIED.iter().find(|one| one.0 == name && one.1 == folder);
+            let free = |edge: &String| {
+                let ends = edge
+                    .split(": ")
+                    .next()
+                    .and_then(|ends| ends.split_once(" -> "));
+                let in_known = |end: &str| known.is_some_and(|one| one.2.contains(&end));
+                !ends.is_some_and(|(from, to)| in_known(from) && in_known(to))
+            };
+            let found = circles(&children);
+            if found.len() > found.iter().filter(|edge| free(edge)).count() {
+                tied.extend(known.map(|one| (one.0, one.1)));
+            }
+            let found = found.into_iter().filter(free);
+            failures.extend(found.map(|edge| format!("{name}/{folder}: {edge}")));
+        }
+    }
+    failures.sort();
+    assert!(
+        failures.is_empty(),
+        "folders that need each other; move what both need below both:\n{}",
+        failures.join("\n")
+    );
+    let listed: BTreeSet<_> = TIED.iter().map(|one| (one.0, one.1)).collect();
+    assert_eq!(listed, tied, "the list names folders that are free now");
+}
+
 #[test]
 fn a_circle_is_found() {
     let module = |name: &str| name.split("::").map(str::to_owned).collect::<Module>();
@@ -263,4 +366,8 @@ fn a_circle_is_found() {
     assert_eq!(circles(&graph).len(), 3);
     let graph = Graph::from([edge("a", "b::c"), edge("b::c", "d")]);
     assert_eq!(circles(&graph), [""; 0]);
+    // A folder and a file need each other by way of two files in the folder, which do not.
+    let graph = Graph::from([edge("a::one", "b"), edge("b", "a::two")]);
+    assert_eq!(circles(&graph), [""; 0]);
+    assert_eq!(circles(&among_children(&graph, &Module::new())).len(), 2);
 }

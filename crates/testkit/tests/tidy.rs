@@ -53,7 +53,8 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/ace/src/simulated/pins.rs",
     "crates/fpga/src/simulated/pins.rs",
     "crates/gpu/src/device/",
-    "crates/gateway/src/io/",
+    "crates/gpu/src/host_memory.rs",
+    "crates/host/src/io/",
     "crates/testkit/src/freed.rs",
     "crates/testkit/src/guard.rs",
     "fuzz/examples/coverage.rs",
@@ -256,7 +257,8 @@ fn has_word(line: &str, word: &str) -> bool {
 fn der_comes_in_by_one_door() {
     let mut failures = Vec::new();
     for (file, text) in files("rs") {
-        let is_product = ["crates/ike/src/", "crates/gateway/src/"]
+        let is_product = ["ike", "config", "tokens", "gateway"]
+            .map(|name| format!("crates/{name}/src/"))
             .iter()
             .any(|place| file.starts_with(place));
         if !is_product || file == DER_DOOR || file.contains("tests") {

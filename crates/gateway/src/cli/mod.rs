@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser};
 
 pub use args::{Cli, Command, Control, Guard, RunOptions};
 
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, log_filter};
 use crate::failure::{Exit, Failure};
 use crate::fetch;
 use crate::io::signals::ignore_meaningless;
@@ -124,10 +124,12 @@ fn run(options: RunOptions) -> Result<(), Failure> {
     // From here on, a blocked or closed standard error neither delays nor ends the gateway.
     log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let mut loaded = load(&options.config)?;
-    let tokens = TokenSigner::start(&loaded.gateway.modules)
+    let modules = &loaded.gateway.modules;
+    let modules = modules.iter().map(|one| one.path.clone()).collect();
+    let tokens = TokenSigner::start(modules)
         .map_err(|error| Failure::runtime(format!("cannot start the keeper of tokens: {error}")));
     let tokens = tokens?;
-    if tokens.read_certificates(&loaded) {
+    if tokens.read_certificates(&loaded.absent_certificates) {
         loaded = load(&options.config)?;
     }
     loaded.forget_text();
@@ -135,10 +137,11 @@ fn run(options: RunOptions) -> Result<(), Failure> {
         .log_level
         .as_deref()
         .unwrap_or(&loaded.gateway.log_level);
-    log::init(options.log_format, filter).map_err(|error| {
+    let filter = log_filter::parse(filter).map_err(|error| {
         Failure::new(Exit::Usage, format!("--log-level: {error}"))
             .help("write a level, such as `debug`")
     })?;
+    log::init(options.log_format, filter);
     if let Some(path) = &options.export_keys {
         tracing::warn!(
             file = %path.display(),

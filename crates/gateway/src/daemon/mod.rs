@@ -54,7 +54,7 @@ use esplanade_ipsec::spd::PolicyId;
 use tokio::sync::mpsc;
 
 use crate::config::Loaded;
-use crate::confine::{self, InForce};
+use crate::confine::{self, ControlConfinement, InForce};
 use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
 use crate::join::{self, Activity, Change, Join};
@@ -113,7 +113,7 @@ pub fn run(
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start the control thread: {error}")))?;
     runtime.block_on(async {
-        confine::settle(&loaded.gateway);
+        confine::settle(loaded.gateway.confine);
         let read = std::mem::take(&mut loaded.read);
         let scripts = scripts_of(&loaded);
         let updown = UpdownScripts::start(runner, scripts)
@@ -135,9 +135,18 @@ pub fn run(
             tokens,
         };
         let (mut daemon, inputs) = Daemon::start(loaded, options, helpers).await?;
-        daemon.confined =
-            confine::controlling(&daemon.options.config, &read, &daemon.loaded.gateway)
-                .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
+        let gateway = &daemon.loaded.gateway;
+        daemon.confined = confine::controlling(&ControlConfinement {
+            config: &daemon.options.config,
+            read: &read,
+            readable: &gateway.readable,
+            socket: &gateway.socket,
+            gpu: gateway.gpu.is_some(),
+        })
+        .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
+        if let Some(reach) = daemon.confined.reach.take() {
+            crate::config::reach::limit(reach);
+        }
         daemon.serve(inputs).await
     })
 }

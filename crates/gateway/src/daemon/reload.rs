@@ -48,7 +48,8 @@ impl Daemon {
 
     /// Lets the gateway follow a configuration. With errors, everything stays as it is.
     async fn apply(&mut self, mut loaded: Loaded, now: Instant) -> Result<Diff, Failure> {
-        if let Some(module) = self.tokens.unknown(&loaded.gateway.modules) {
+        let mut modules = loaded.gateway.modules.iter();
+        if let Some(module) = modules.find(|one| !self.tokens.knows(&one.path)) {
             let what = format!(
                 "this gateway did not start with the PKCS#11 module `{}`",
                 module.name
@@ -144,7 +145,7 @@ fn load(path: &Path, tokens: &TokenSigner) -> Result<Loaded, Failure> {
         })
     };
     let mut loaded = load()?;
-    if tokens.read_certificates(&loaded) {
+    if tokens.read_certificates(&loaded.absent_certificates) {
         loaded = load()?;
     }
     loaded.forget_text();

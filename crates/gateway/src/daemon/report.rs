@@ -13,11 +13,12 @@ use esplanade_ike::status::{
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 
+use crate::config::ShareLimits;
 use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
 use crate::join::{AdaptiveEngines, InstalledChild};
 use crate::output;
-use crate::share::{ShareLimits, ShareReport};
+use crate::share::ShareReport;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
     ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy, Named,

@@ -11,7 +11,7 @@ use super::fetcher_socket::{FetchContent, FetchOutcome, FetcherSocket};
 use super::host_queue::HostQueue;
 use super::message::{FetchFailure, FetchTask};
 use super::reach::Reach;
-use crate::net::Prefix;
+use esplanade_ipsec::prefix::Prefix;
 
 /// The time after which a request counts as lost. A worker has less.
 const ANSWER_MAX: Duration = Duration::from_secs(25);

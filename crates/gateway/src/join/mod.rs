@@ -39,8 +39,9 @@ use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
 use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
 
+use crate::config::ShareLimits;
 use crate::gpu::GpuLimits;
-use crate::share::{LoadSample, ShareLimits, ShareReport};
+use crate::share::{LoadSample, ShareReport};
 use crate::worker::DummySas;
 
 use child_sas::ChildSas;

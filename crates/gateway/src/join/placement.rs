@@ -18,9 +18,10 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon, SaDirection};
 use super::child_sas::{Carrier, ChildSas, InstalledChild};
 use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
 use super::policy_book::PolicyBook;
+use crate::config::ShareLimits;
 use crate::config::{EngineKind, SaOptions};
 use crate::gpu::GpuLimits;
-use crate::share::{Balancer, HalfMove, LoadSample, ShareLimits, ShareReport};
+use crate::share::{Balancer, HalfMove, LoadSample, ShareReport};
 use crate::worker::CoreHandle;
 
 /// Most SA halves whose traffic is looked at in one period.

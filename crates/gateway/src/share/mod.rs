@@ -11,6 +11,7 @@ mod window;
 
 use std::time::Duration;
 
+use crate::config::ShareLimits;
 use half::Halves;
 use window::Window;
 
@@ -41,15 +42,6 @@ const FAR_TOO_LATE: u32 = 8;
 const OTHER_LOAD: f64 = 1.3;
 /// A worker that works for this part of its time is full.
 const FULL: f64 = 0.97;
-
-/// The limits of the GPU's share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShareLimits {
-    /// 99 of 100 batches are to be back within this time.
-    pub latency: Duration,
-    /// The percentage of its time up to which the busiest worker may work before the GPU gets a share.
-    pub threshold: u64,
-}
 
 /// The deeds of the balancer, and its view of the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::parts::Named;
-use crate::net::prefixes_of_range;
+use esplanade_ipsec::prefix::prefixes_of_range;
 
 /// A connection. Times are in seconds. Keys with underscores are vici's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,9 +9,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::message::{
-    ModuleRegistration, TokenOutcome, TokenReply, TokenRequest, WipedLines, write_line,
-};
+use esplanade_tokens::message::{ModuleRegistration, TokenOutcome, TokenReply, TokenRequest};
+
+use super::lines::{WipedLines, write_line};
 use super::module;
 use crate::{confine, helper_process};
 

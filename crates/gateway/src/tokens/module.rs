@@ -17,12 +17,13 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::RawAuthPin;
+use esplanade_tokens::TokenPlace;
+use esplanade_tokens::message::{
+    CONTENT_MAX, Mechanism, SentPin, TokenOutcome, TokenReply, TokenRequest, TokenTask,
+};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::message::{
-    CONTENT_MAX, Mechanism, SentPin, TokenOutcome, TokenPlace, TokenReply, TokenRequest, TokenTask,
-    WipedLines, write_line,
-};
+use super::lines::{WipedLines, write_line};
 use crate::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the process.

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use esplanade_tokens::TokenPlace;
+use esplanade_tokens::desk::desk;
+use esplanade_tokens::message::{ModuleRegistration, TokenReply, TokenRequest};
 use tokio::sync::Notify;
 
-use super::desk::desk;
 use super::keeper;
-use super::message::{ModuleRegistration, TokenReply, TokenRequest, WipedLines, write_line};
-use crate::config::{Loaded, Pkcs11Module};
+use super::lines::{WipedLines, write_line};
 use crate::{confine, helper_process};
 
 /// The time that a start or a reload waits for certificates on tokens.
@@ -27,11 +28,10 @@ pub struct TokenSigner {
 
 impl TokenSigner {
     /// Starts the keeper, if there are modules. Call it while the process can still run programs.
-    pub fn start(modules: &[Pkcs11Module]) -> io::Result<Self> {
+    pub fn start(modules: Vec<PathBuf>) -> io::Result<Self> {
         if modules.is_empty() {
             return Ok(Self::default());
         }
-        let modules: Vec<PathBuf> = modules.iter().map(|one| one.path.clone()).collect();
         let mut keeper = helper_process::spawn(keeper::COMMAND)?;
         let list = ModuleRegistration { modules };
         write_line(&mut keeper, &list)?;
@@ -45,17 +45,15 @@ impl TokenSigner {
         })
     }
 
-    /// Returns a module that the gateway did not start with.
-    pub fn unknown<'a>(&self, modules: &'a [Pkcs11Module]) -> Option<&'a Pkcs11Module> {
-        let mut modules = modules.iter();
-        modules.find(|one| !self.modules.contains(&one.path))
+    /// Tells whether the gateway has started with this module.
+    pub fn knows(&self, module: &PathBuf) -> bool {
+        self.modules.contains(module)
     }
 
-    /// Reads the certificates that a configuration lacks, for a bounded time. Returns whether one has come: then the
+    /// Reads certificates that a configuration lacks, for a bounded time. Returns whether one has come: then the
     /// configuration is to be loaded again.
-    pub fn read_certificates(&self, loaded: &Loaded) -> bool {
-        let absent = loaded.absent_certificates.iter();
-        let known = absent.filter(|place| self.modules.contains(&place.module));
+    pub fn read_certificates(&self, absent: &[TokenPlace]) -> bool {
+        let known = absent.iter().filter(|place| self.knows(&place.module));
         let absent: Vec<_> = known.collect();
         if absent.is_empty() {
             return false;
@@ -67,7 +65,7 @@ impl TokenSigner {
         desk().wait_for_certificates(CERTIFICATES);
         absent
             .iter()
-            .any(|place| super::certificate(place).is_some())
+            .any(|place| esplanade_tokens::certificate(place).is_some())
     }
 
     /// Sends what IKE has asked for. Returns whether IKE has an answer already.

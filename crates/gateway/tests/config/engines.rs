@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use esplanade::config::ShareLimits;
 use esplanade::config::{EngineKind, GpuConfig};
-use esplanade::share::ShareLimits;
 use esplanade_gpu::Tables;
 
 use super::{good, read, refusal};

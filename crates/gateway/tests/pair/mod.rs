@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::tun::Tun;
-use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
+use esplanade::net::{Net, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
     Clock, EngineSource, IkeDatagram, ListenConfig, Processing, Sockets, TunQueues, Worker,
     WorkerConfig, WorkerReports,
 };
 use esplanade_crypto::Transform;
 use esplanade_fpga::{Device, InLine};
+use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};

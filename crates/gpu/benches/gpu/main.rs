@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use esplanade_gpu::device::host_memory::HostMemoryUse;
+use esplanade_gpu::host_memory::HostMemoryUse;
 use esplanade_gpu::{Arrangement, DeviceError, DeviceOptions, Gpu, LaunchChoice, Tables};
 
 pub use self::options::Options;

@@ -17,11 +17,11 @@ use esplanade_crypto::Batch;
 use zeroize::Zeroize;
 
 use self::driver::{Address, Argument, CudaDevice, Driver, Handle, Pinned};
-use super::host_memory::HostMemory;
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::tables::DeviceKind;
 use super::{Device, DeviceError, DeviceOptions, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
+use crate::host_memory::HostMemory;
 use crate::kernels;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchPart, STAGE_ENTRIES, STAGES};

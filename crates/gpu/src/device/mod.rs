@@ -1,7 +1,6 @@
 //! Devices that run the kernels.
 
 pub mod cuda;
-pub mod host_memory;
 pub mod opencl;
 mod plan;
 mod tables;
@@ -11,9 +10,9 @@ use std::sync::Arc;
 use esplanade_crypto::Batch;
 
 use self::cuda::{Cuda, CudaFound};
-use self::host_memory::{HostMemory, HostMemoryUse};
 use self::opencl::OpenCl;
 pub use self::tables::Tables;
+use crate::host_memory::{HostMemory, HostMemoryUse};
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGES};
 

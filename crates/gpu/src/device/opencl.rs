@@ -22,11 +22,11 @@ use opencl3::program::Program;
 use opencl3::types::{CL_FALSE, CL_TRUE, cl_event, cl_int, cl_uint};
 
 use self::held_handle::HeldHandle;
-use super::host_memory::HostMemory;
 use super::plan::{DEPTH, KEYS_AT_ONCE, LIMITS, ORDER_WORDS, ROWS};
 use super::tables::DeviceKind;
 use super::{Device, DeviceError, DeviceOptions, FinishedLaunch, Wake, plan};
 use crate::abi::{GROUP_LANES, GROUP_WORDS, JOB_WORDS, RAW_WORDS, ROW_WORDS, SCRATCH_WORDS};
+use crate::host_memory::HostMemory;
 use crate::kernels;
 use crate::keys::RawKey;
 use crate::launch::{Launch, LaunchLimits, STAGE_ENTRIES, STAGES};

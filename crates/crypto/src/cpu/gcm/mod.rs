@@ -8,6 +8,7 @@ mod aesni;
 mod avx512;
 mod frame;
 pub(crate) mod gmac;
+mod hashed_row;
 mod key;
 mod order;
 mod records;

@@ -300,21 +300,6 @@ impl Packets for OwnedPackets {
     }
 }
 
-impl Packets for OpenedBatch {
-    fn packet(&self, index: usize) -> &[u8] {
-        self.delivered()
-            .get(index)
-            .map_or(&[], |delivered| self.packet(delivered))
-    }
-
-    fn packet_mut(&mut self, index: usize) -> &mut [u8] {
-        match self.delivered().get(index).copied() {
-            Some(delivered) => self.packet_mut(&delivered),
-            None => &mut [],
-        }
-    }
-}
-
 /// Lowers the MSS in SYN packets, so that the answers fit into packets of `mtu` bytes.
 fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &IoCounters) {
     for index in share {

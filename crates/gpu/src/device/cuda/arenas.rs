@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::driver::Driver;
-use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse, PAGE};
+use crate::host_memory::{HostBlock, HostMemory, HostMemoryUse, PAGE};
 
 /// Takes memory for arenas and has the driver pin it: less of it, or none, if the driver refuses.
 pub(super) fn memory(driver: &Driver) -> Option<Arc<HostMemory>> {

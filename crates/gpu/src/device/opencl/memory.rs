@@ -13,7 +13,7 @@ use opencl3::types::CL_TRUE;
 
 use super::held_handle::HeldHandle;
 use super::queue;
-use crate::device::host_memory::{HostBlock, HostMemory, HostMemoryUse};
+use crate::host_memory::{HostBlock, HostMemory, HostMemoryUse};
 
 /// Allocates memory for arenas. A device without memory of its own works there in place, since a copy would only cost
 /// time. Other devices copy from there.

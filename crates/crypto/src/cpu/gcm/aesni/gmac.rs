@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::gmac::HashedRow;
+use super::super::hashed_row::HashedRow;
 use super::super::key::GcmKey;
 use super::blocks::*;
 
