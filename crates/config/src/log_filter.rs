@@ -7,14 +7,13 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The parts that log: the crates, and the audit events under their own target.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 7] = [
     "esplanade",
-    "esplanade_config",
-    "esplanade_tokens",
+    "esplanade_helpers",
+    "esplanade_host",
     "esplanade_ike",
-    "esplanade_ipsec",
-    "esplanade_crypto",
-    "esplanade_fpga",
+    "esplanade_tokens",
+    "esplanade_vici",
     "audit",
 ];
 
@@ -94,6 +93,9 @@ fn is_part(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -114,6 +116,22 @@ mod tests {
         assert!(parse("esplanade::worker::run=trace,audit=off").is_ok());
     }
 
+    /// Whoever sets a level for a part sees its events.
+    #[test]
+    fn the_parts_are_the_crates_that_log() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let logs = |crate_: &Path| {
+            let manifest = fs::read_to_string(crate_.join("Cargo.toml")).unwrap();
+            let name = manifest.split('"').nth(1).unwrap().replace('-', "_");
+            manifest.contains("\ntracing.workspace").then_some(name)
+        };
+        let entries = fs::read_dir(crates).unwrap();
+        let mut parts: Vec<_> = entries.filter_map(|one| logs(&one.unwrap().path())).collect();
+        parts.sort();
+        parts.push("audit".to_owned());
+        assert_eq!(PARTS[..], parts);
+    }
+
     #[test]
     fn what_would_log_nothing_is_refused() {
         for (text, why) in [
@@ -124,6 +142,7 @@ mod tests {
             ("esplanade_ike", "`esplanade_ike` is no level"),
             ("esplanade_ike=loud", "`loud` is no level"),
             ("charon=debug", "nothing that logs is called `charon`"),
+            ("esplanade_ipsec=debug", "nothing that logs is called"),
             ("esplanade::=debug", "nothing that logs is called"),
             ("info,debug", "two levels"),
             ("[span]=debug", "nothing that logs is called"),

@@ -10,3 +10,4 @@ pub mod net;
 pub mod notify;
 pub mod output;
 pub mod private;
+pub mod rate;

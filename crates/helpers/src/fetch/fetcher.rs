@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::message::{FetchFailure, LINE_MAX, Packet, Report, Request};
 use super::worker;
-use crate::confine;
-use crate::helper_process::{self, line, next_line};
+use esplanade_host::confine;
+use esplanade_host::helper_process::{self, line, next_line};
 
 /// The hidden command of `esplanade` that is the fetcher.
 pub const COMMAND: &str = "fetcher";

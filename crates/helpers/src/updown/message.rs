@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::helper_process::read_until_end;
+use esplanade_host::helper_process::read_until_end;
 
 /// Bytes of the longest message. A script is as long as a shell takes it, and its variables are bounded.
 pub(super) const MESSAGE_MAX: usize = 160 * 1024;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::helper_process::read_until_end;
+use esplanade_host::helper_process::read_until_end;
 
 /// Bytes of a line. The longest has a certificate, or the message that an Ed25519 key signs.
 const LINE_MAX: usize = 1 << 17;

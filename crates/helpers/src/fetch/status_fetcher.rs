@@ -293,7 +293,7 @@ mod tests {
     use super::super::fetcher_socket::FetchReport;
     use super::super::message::{Packet, Report, ReportKind, Request};
     use super::*;
-    use crate::helper_process::packet_pair;
+    use esplanade_host::helper_process::packet_pair;
 
     /// A status fetcher, and the end of the fetcher, which the test plays.
     struct Played {

@@ -9,7 +9,7 @@ use esplanade_ike::ChildSaInstalled;
 use esplanade_ike::text::clean;
 use esplanade_ike::wire::TrafficSelector;
 
-use crate::config::{Policy, SaMarks};
+use esplanade_config::{Policy, SaMarks};
 use esplanade_ipsec::prefix::{Prefix, prefixes_of_range};
 
 /// The variables of one call.

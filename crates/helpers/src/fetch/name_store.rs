@@ -189,7 +189,7 @@ mod tests {
     use super::super::fetcher_socket::FetchReport;
     use super::super::message::{FetchFailure, Packet, Report, ReportKind, Request};
     use super::*;
-    use crate::helper_process::packet_pair;
+    use esplanade_host::helper_process::packet_pair;
 
     /// A store, and the end of the fetcher, which the test plays.
     struct Played {

@@ -11,7 +11,7 @@ use esplanade_ike::auth::OcspAnswer;
 use serde::{Deserialize, Serialize};
 
 use super::reach::Reach;
-use crate::helper_process::read_until_end;
+use esplanade_host::helper_process::read_until_end;
 
 /// Bytes of a request or of a report. A request has one URI, or one name.
 pub(super) const LINE_MAX: usize = 1 << 14;
@@ -183,7 +183,7 @@ fn next_packet(mut socket: &UnixStream, len_max: usize) -> io::Result<Option<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper_process::packet_pair;
+    use esplanade_host::helper_process::packet_pair;
 
     #[test]
     fn packets_stay_apart() {

@@ -24,7 +24,7 @@ use esplanade_tokens::message::{
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::lines::{WipedLines, write_line};
-use crate::{confine, helper_process};
+use esplanade_host::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the process.
 pub const COMMAND: &str = "token-module";

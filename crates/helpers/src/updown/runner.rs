@@ -93,7 +93,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::helper_process::packet_pair;
+    use esplanade_host::helper_process::packet_pair;
 
     struct TestRunner {
         gateway: UnixDatagram,

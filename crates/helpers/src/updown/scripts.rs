@@ -17,7 +17,7 @@ use super::message::{
     MESSAGE_MAX, RunnerReport, RunnerRequest, ScriptOutcome, ScriptRegistration, ScriptRequest,
     encode,
 };
-use crate::rate::LineLimit;
+use esplanade_host::rate::LineLimit;
 
 /// Most scripts that run at a time, each of another connection.
 const RUNNING_MAX: usize = 8;
@@ -347,7 +347,7 @@ fn log(call: &DueCall, outcome: &ScriptOutcome, output: &str) {
 /// Starts the runner's keeper, if the configuration at `path` names an updown script. Call it while the process can still
 /// run programs.
 pub fn runner_if_needed(path: &Path) -> io::Result<Option<RunnerSocket>> {
-    match crate::config::names_key(path, "updown") {
+    match esplanade_config::names_key(path, "updown") {
         true => RunnerSocket::start().map(Some),
         false => Ok(None),
     }
@@ -359,7 +359,7 @@ mod tests {
 
     use super::super::environment::samples;
     use super::*;
-    use crate::helper_process::packet_pair;
+    use esplanade_host::helper_process::packet_pair;
 
     /// The runner's end, as the test plays it.
     struct PlayedRunner(UnixDatagram);

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use super::keeper;
 use super::message::{FetchFailure, FetchTask, LINE_MAX, Packet, Report, ReportKind, Request};
-use crate::confine;
-use crate::helper_process;
+use esplanade_host::confine;
+use esplanade_host::helper_process;
 
 /// Reports that wait for the control thread. The fetcher waits while there are more.
 const REPORTS_MAX: usize = 64;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::message::{ScriptRegistration, receive};
 use super::runner;
-use crate::helper_process::{self, packet_pair};
+use esplanade_host::helper_process::{self, packet_pair};
 
 /// The hidden command of `esplanade` that is the keeper. Its socket is its standard input.
 pub const COMMAND: &str = "updown-keeper";

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::fetcher;
-use crate::{confine, helper_process};
+use esplanade_host::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is this process.
 pub const COMMAND: &str = "fetch-keeper";

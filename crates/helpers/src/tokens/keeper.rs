@@ -13,7 +13,7 @@ use esplanade_tokens::message::{ModuleRegistration, TokenOutcome, TokenReply, To
 
 use super::lines::{WipedLines, write_line};
 use super::module;
-use crate::{confine, helper_process};
+use esplanade_host::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the keeper.
 pub const COMMAND: &str = "token-keeper";

@@ -12,8 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::message::{ADDRESSES_MAX, FetchFailure, FetchTask, LINE_MAX, Report, Request};
 use super::web::{self, FetchRequest};
-use crate::confine;
-use crate::helper_process::{line, next_line};
+use esplanade_host::confine;
+use esplanade_host::helper_process::{line, next_line};
 
 /// The hidden command of `esplanade` that is this process.
 pub const COMMAND: &str = "fetch-worker";

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::keeper;
 use super::lines::{WipedLines, write_line};
-use crate::{confine, helper_process};
+use esplanade_host::{confine, helper_process};
 
 /// The time that a start or a reload waits for certificates on tokens.
 const CERTIFICATES: Duration = Duration::from_secs(3);
