@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use esplanade::config::load_text;
-use esplanade::io::gso::GsoSegments;
-use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
+use esplanade::dataplane::gso::GsoSegments;
+use esplanade::dataplane::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 use esplanade::vici::{ControlPacket, PACKET_BYTES_MAX};
 use esplanade_ipsec::wire::checksum::{fold, sum};
 

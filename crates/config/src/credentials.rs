@@ -11,6 +11,7 @@ use esplanade_ike::auth::{
     AttributeAuthority, AttributeCertificate, Certificate, Credential, CredentialError,
     ExternalKey, Identity, PublicKey,
 };
+use esplanade_tokens::{TokenKey, TokenPlace};
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
@@ -19,7 +20,6 @@ use super::secret::{NamedKey, readable_by_others};
 use super::source::Location;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
-use esplanade_tokens::{TokenKey, TokenPlace};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDER_FILES_MAX: usize = 10_000;

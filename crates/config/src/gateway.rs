@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use esplanade_crypto::Tier;
 use esplanade_ike::config::{Limits, Ports, Retransmission};
+use esplanade_ipsec::prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
@@ -19,7 +20,6 @@ use super::value::{
     ValueError, ValueResult, absolute, count, given, number, read, read_list, switch, time, word,
 };
 use super::{DEFAULT_SOCKET, schema};
-use esplanade_ipsec::prefix::Prefix;
 
 /// The kind of engine that carries SAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -7,8 +7,9 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The parts that log: the crates, and the audit events under their own target.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     "esplanade",
+    "esplanade_dataplane",
     "esplanade_helpers",
     "esplanade_host",
     "esplanade_ike",
@@ -126,7 +127,9 @@ mod tests {
             manifest.contains("\ntracing.workspace").then_some(name)
         };
         let entries = fs::read_dir(crates).unwrap();
-        let mut parts: Vec<_> = entries.filter_map(|one| logs(&one.unwrap().path())).collect();
+        let mut parts: Vec<_> = entries
+            .filter_map(|one| logs(&one.unwrap().path()))
+            .collect();
         parts.sort();
         parts.push("audit".to_owned());
         assert_eq!(PARTS[..], parts);

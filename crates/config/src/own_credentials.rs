@@ -3,6 +3,7 @@
 
 use esplanade_ike::auth::{Certificate, Identity, KeyPurposes, PublicKey, SchemeRules};
 use esplanade_ike::config::Credential;
+use esplanade_tokens::TokenPlace;
 
 use super::credentials::CredentialStore;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
@@ -10,7 +11,6 @@ use super::schema;
 use super::source::Location;
 use super::tree::SectionNode;
 use super::value::{ValueError, given, parts, place, refuse, report};
-use esplanade_tokens::TokenPlace;
 
 /// The certificates and keys of other files than those of the section.
 #[derive(Debug, Default)]

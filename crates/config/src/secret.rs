@@ -8,6 +8,7 @@ use std::sync::Arc;
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::auth::Identity;
 use esplanade_ike::config::Secret;
+use esplanade_tokens::TokenKey;
 use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
@@ -17,7 +18,6 @@ use super::source::Spanned;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
 use super::value::{empty_text, finding, given, hex};
-use esplanade_tokens::TokenKey;
 
 /// The folder of PKCS#12 files.
 const PKCS12: &str = "pkcs12";

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use esplanade_crypto::secret::Secret;
+use esplanade_tokens::{TokenKey, TokenPlace};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::schema;
 use super::tree::SectionNode;
 use super::value::{ValueError, ValueResult, absolute, given, hex, read, report};
-use esplanade_tokens::{TokenKey, TokenPlace};
 
 /// Bytes of a CKA_ID. Tokens have fewer.
 const HANDLE_BYTES_MAX: usize = 128;

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use esplanade_host::io::packet_socket::{FilterInstruction, PacketSocket};
+
 use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, FrameKind, FrameView, wire_frames};
 use super::lab::Namespace;
 use super::pcap::PcapWriter;
-use esplanade_host::io::packet_socket::{FilterInstruction, PacketSocket};
 
 /// Every packet of the demo's hosts contains this marker. A marker on the link means that content
 /// leaked.

@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::random;
-
-use super::Error;
-use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 use esplanade_host::io::ns;
 use esplanade_host::private;
 use esplanade_vici::Section;
 use esplanade_vici::client::Client;
+
+use super::Error;
+use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 
 pub const CONNECTION: &str = "site";
 pub const CHILD: &str = "net";

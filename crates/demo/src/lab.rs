@@ -13,10 +13,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 
-use super::Error;
 use esplanade_host::io::netns;
 use esplanade_host::net::{Net, Route, RouteTarget, TABLE_MAIN};
 use esplanade_ipsec::prefix::Prefix;
+
+use super::Error;
 
 pub const HOST_A: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 pub const HOST_B: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);

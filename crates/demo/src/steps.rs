@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use esplanade_host::io::ns::Isolation;
 use esplanade_ike::wire::ExchangeType;
 
 use super::capture::{Recorder, Sample, Scope, Totals};
@@ -17,7 +18,6 @@ use super::system::Interrupt;
 use super::traffic::{TcpFlow, UdpFlow};
 use super::ui::{Ui, bits_per_second, hex_dump};
 use super::{DemoOptions, Error};
-use esplanade_host::io::ns::Isolation;
 
 const PINGS: u16 = 4;
 const PING_INTERVAL: Duration = Duration::from_millis(200);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use esplanade_host::io::ns::{self, Isolation};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Error;
-use esplanade_host::io::ns::{self, Isolation};
 
 const TUN: &str = "/dev/net/tun";
 const EXIT_INTERRUPTED: i32 = 130;

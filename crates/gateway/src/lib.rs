@@ -19,6 +19,7 @@ pub mod status;
 pub mod worker;
 
 pub use esplanade_config as config;
+pub use esplanade_dataplane as dataplane;
 pub use esplanade_demo as demo;
 pub use esplanade_helpers::{fetch, tokens, updown};
 pub use esplanade_host::{confine, helper_process, io, net, notify, output, private, rate};

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
+use esplanade::dataplane::slots::ReceiveSlots;
 use esplanade::io::ah::AhSocket;
 use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::ReceiveSlots;
 use esplanade::io::steer::SpiShare;
 use esplanade::io::udp::{DatagramReceiver, SocketOptions, UdpSocket};
 use esplanade::net::Net;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use esplanade::dataplane::slots::ReceiveSlots;
 use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::ReceiveSlots;
 use esplanade::io::udp::{DatagramReceiver, Outgoing, ReceivedDatagram, SocketOptions};
 use esplanade::io::xdp::{LinkEnds, XdpMode, XdpProgram, XdpQueue};
 use esplanade::net::{Net, link_facts, neighbour, next_hop};

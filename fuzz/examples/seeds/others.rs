@@ -3,7 +3,7 @@
 use std::io::Result;
 use std::path::Path;
 
-use esplanade::io::virtio::{GsoKind, VnetHeader};
+use esplanade::dataplane::virtio::{GsoKind, VnetHeader};
 use esplanade::vici::{ControlPacket, Section};
 
 pub fn write(corpus: &Path) -> Result<()> {

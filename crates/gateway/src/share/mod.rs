@@ -11,9 +11,10 @@ mod window;
 
 use std::time::Duration;
 
-use crate::config::ShareLimits;
 use half::Halves;
 use window::Window;
+
+use crate::config::ShareLimits;
 
 pub use half::HalfMove;
 pub use window::LoadSample;

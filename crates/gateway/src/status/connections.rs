@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use esplanade_ipsec::prefix::prefixes_of_range;
 use serde::Serialize;
 
 use super::parts::Named;
-use esplanade_ipsec::prefix::prefixes_of_range;
 
 /// A connection. Times are in seconds. Keys with underscores are vici's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::Duration;
 
+use esplanade_dataplane::accelerator::{Accelerator, SealedByDevice};
 use esplanade_fpga::core::{FRAME_MAX, LaneCounters};
 use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
@@ -14,7 +15,6 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
-use super::accelerator::{Accelerator, SealedByDevice};
 use super::control::WorkerControl;
 
 /// Any device that contains the core.

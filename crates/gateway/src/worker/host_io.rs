@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_crypto::{Direction, Protocol};
+use esplanade_dataplane::Paused;
+use esplanade_dataplane::counters::{IoCounters, add};
+use esplanade_dataplane::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
+use esplanade_dataplane::slots::ReceiveSlots;
 use esplanade_ipsec::sa::Path;
 
-use super::counters::{IoCounters, add};
 use super::links::XdpLinks;
-use super::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
 use super::paths::PathErrors;
 use super::queues::TunQueues;
-use super::wakers::{Paused, Purpose, Wakers};
+use super::wakers::{Purpose, Wakers};
 use super::{Clock, WorkerSockets};
-use crate::io::slots::ReceiveSlots;
 use crate::io::sys::EVENTS_MAX;
 use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 

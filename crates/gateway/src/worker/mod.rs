@@ -8,31 +8,26 @@
 //! A worker is a loop (`run`) around a data plane that knows no socket, device or clock (`plane`).
 //! `host_io` is its I/O. If there is an FPGA core, an accelerator stands in front (`front`).
 
-mod accelerator;
 mod control;
 mod core;
-mod counters;
 mod events;
-mod front;
 mod host_io;
 mod links;
-mod packet_io;
-#[cfg(test)]
-mod pair;
 mod paths;
-mod plane;
 mod port_user;
 mod queues;
 mod run;
 mod sockets;
+#[cfg(test)]
+mod succession;
 mod wakers;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use esplanade_dataplane::{DummySource, ms};
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
@@ -41,22 +36,16 @@ use crate::confine;
 use control::{TunChange, WorkerControl};
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
-pub use counters::{IoCounters, WorkerLoad};
+pub use esplanade_dataplane::counters::{IoCounters, WorkerLoad};
+pub use esplanade_dataplane::datagram::IkeDatagram;
+pub use esplanade_dataplane::{
+    DummySa, DummySas, EngineHealth, EngineSource, Health, Processing, is_of_sa, size_limit,
+};
 pub use links::LinkQueue;
-pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
-pub(crate) use plane::{is_of_sa, size_limit};
 pub use queues::{TunInterface, TunQueues};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
-
-/// An IKE message from the network. On the NAT traversal port, it still has its non-ESP marker.
-#[derive(Debug)]
-pub struct IkeDatagram {
-    pub local: SocketAddr,
-    pub remote: SocketAddr,
-    pub payload: Vec<u8>,
-}
 
 /// The queues to which a worker reports. Both queues are bounded. An IKE message that finds its queue full is dropped,
 /// as the network might have done; an event waits.
@@ -76,16 +65,30 @@ impl Clock {
     }
 
     pub fn now_ms(&self) -> u64 {
-        Self::ms(self.now_ns())
+        ms(self.now_ns())
     }
 
     fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
+}
 
-    fn ms(ns: u64) -> u64 {
-        // The time starts at 1, because 0 means "never".
-        ns / 1_000_000 + 1
+/// The SAs that send dummies, as the control thread publishes them.
+#[derive(Debug)]
+struct PublishedDummies(watch::Receiver<DummySas>);
+
+impl PublishedDummies {
+    fn new(mut published: watch::Receiver<DummySas>) -> Box<dyn DummySource> {
+        // A worker that starts later takes the list that is there.
+        published.mark_changed();
+        Box::new(Self(published))
+    }
+}
+
+impl DummySource for PublishedDummies {
+    fn take_new(&mut self) -> Option<DummySas> {
+        let is_new = matches!(self.0.has_changed(), Ok(true));
+        is_new.then(|| self.0.borrow_and_update().clone())
     }
 }
 

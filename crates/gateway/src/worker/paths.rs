@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
+use esplanade_dataplane::counters::{IoCounters, add};
+use esplanade_dataplane::rate::RateLimiter;
 use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 
 use super::WorkerSockets;
-use super::counters::{IoCounters, add};
 use crate::io::icmp::{IcmpBuffer, route_mtu};
-use crate::rate::RateLimiter;
 
 /// Most ICMP errors that are read at a time, so that a flood of them does not delay packets.
 const ERRORS_PER_TURN: usize = 16;

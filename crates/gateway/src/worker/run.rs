@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_crypto::Direction;
+use esplanade_dataplane::counters::{IoCounters, WorkerLoad, add};
+use esplanade_dataplane::front::{AcceleratorFront, COMMON};
+use esplanade_dataplane::ms;
+use esplanade_dataplane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
+use super::PublishedDummies;
 use super::control::{TunChange, WorkerControl};
 use super::core::{CoreDriver, CoreHandle};
-use super::counters::{IoCounters, WorkerLoad, add};
 use super::events::EventQueue;
-use super::front::{AcceleratorFront, COMMON};
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
-use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
 use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
@@ -81,7 +83,7 @@ impl WorkerLoop {
             flows: config.flows,
             workers: config.count,
             processing,
-            dummies: config.dummies,
+            dummies: config.dummies.map(PublishedDummies::new),
             engines,
             counters: Arc::clone(&counters),
             now_ns: clock.now_ns(),
@@ -162,8 +164,8 @@ impl WorkerLoop {
                 front.poll_device(&mut self.plane, &self.database.spd());
             }
             self.plane.finish();
-            self.plane.io.retry_sends(Clock::ms(woke_ns));
-            self.report_events(Clock::ms(woke_ns));
+            self.plane.io.retry_sends(ms(woke_ns));
+            self.report_events(ms(woke_ns));
         }
     }
 
@@ -171,7 +173,7 @@ impl WorkerLoop {
         self.plane.handle_time(now_ns);
         if let Some(front) = &mut self.front {
             let spd = self.database.spd();
-            front.handle_time(&mut self.plane, &spd, Clock::ms(now_ns));
+            front.handle_time(&mut self.plane, &spd, ms(now_ns));
         }
     }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use esplanade_dataplane::Paused;
+
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
 /// The purpose for which a descriptor is read.
@@ -16,13 +18,6 @@ pub(super) enum Purpose {
     Outbound,
 }
 
-/// The directions that currently take no packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Paused {
-    pub inbound: bool,
-    pub outbound: bool,
-}
-
 /// Sets of descriptors, one for each state. So a change of state needs no system call.
 #[derive(Debug)]
 pub(super) struct Wakers {
@@ -30,13 +25,12 @@ pub(super) struct Wakers {
     sets: Vec<(Paused, Epoll)>,
 }
 
-impl Paused {
-    fn takes(self, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::Other => true,
-            Purpose::Inbound => !self.inbound,
-            Purpose::Outbound => !self.outbound,
-        }
+/// Tells whether descriptors of this purpose are watched.
+fn takes(paused: Paused, purpose: Purpose) -> bool {
+    match purpose {
+        Purpose::Other => true,
+        Purpose::Inbound => !paused.inbound,
+        Purpose::Outbound => !paused.outbound,
     }
 }
 
@@ -53,12 +47,18 @@ impl Wakers {
 
     /// Reports `token` while the descriptor is readable.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, purpose: Purpose) -> io::Result<()> {
-        let mut sets = self.sets.iter().filter(|(paused, _)| paused.takes(purpose));
+        let mut sets = self
+            .sets
+            .iter()
+            .filter(|(paused, _)| takes(*paused, purpose));
         sets.try_for_each(|(_, set)| set.add(fd, token))
     }
 
     pub fn remove(&self, fd: BorrowedFd<'_>, purpose: Purpose) -> io::Result<()> {
-        let sets = self.sets.iter().filter(|(paused, _)| paused.takes(purpose));
+        let sets = self
+            .sets
+            .iter()
+            .filter(|(paused, _)| takes(*paused, purpose));
         // Remove the descriptor from every set, even after an error.
         sets.map(|(_, set)| set.remove(fd))
             .fold(Ok(()), io::Result::and)

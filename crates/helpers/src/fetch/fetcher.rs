@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::message::{FetchFailure, LINE_MAX, Packet, Report, Request};
-use super::worker;
 use esplanade_host::confine;
 use esplanade_host::helper_process::{self, line, next_line};
+
+use super::message::{FetchFailure, LINE_MAX, Packet, Report, Request};
+use super::worker;
 
 /// The hidden command of `esplanade` that is the fetcher.
 pub const COMMAND: &str = "fetcher";

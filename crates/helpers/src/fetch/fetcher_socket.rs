@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use esplanade_host::confine;
+use esplanade_host::helper_process;
 use esplanade_ike::auth::{Crl, OcspAnswer};
 use socket2::SockRef;
 use tokio::sync::mpsc;
 
 use super::keeper;
 use super::message::{FetchFailure, FetchTask, LINE_MAX, Packet, Report, ReportKind, Request};
-use esplanade_host::confine;
-use esplanade_host::helper_process;
 
 /// Reports that wait for the control thread. The fetcher waits while there are more.
 const REPORTS_MAX: usize = 64;

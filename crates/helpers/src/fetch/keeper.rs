@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::fetcher;
 use esplanade_host::{confine, helper_process};
+
+use super::fetcher;
 
 /// The hidden command of `esplanade` that is this process.
 pub const COMMAND: &str = "fetch-keeper";

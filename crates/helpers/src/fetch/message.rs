@@ -7,11 +7,11 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
+use esplanade_host::helper_process::read_until_end;
 use esplanade_ike::auth::OcspAnswer;
 use serde::{Deserialize, Serialize};
 
 use super::reach::Reach;
-use esplanade_host::helper_process::read_until_end;
 
 /// Bytes of a request or of a report. A request has one URI, or one name.
 pub(super) const LINE_MAX: usize = 1 << 14;

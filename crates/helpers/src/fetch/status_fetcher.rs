@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_ike::auth::{RevocationCache, RevocationStore, StatusKind, StatusSource};
+use esplanade_ipsec::prefix::Prefix;
 
 use super::asked_places::AskedPlaces;
 use super::fetcher_socket::{FetchContent, FetchOutcome, FetcherSocket};
 use super::host_queue::HostQueue;
 use super::message::{FetchFailure, FetchTask};
 use super::reach::Reach;
-use esplanade_ipsec::prefix::Prefix;
 
 /// The time after which a request counts as lost. A worker has less.
 const ANSWER_MAX: Duration = Duration::from_secs(25);

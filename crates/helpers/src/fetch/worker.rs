@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use esplanade_host::confine;
+use esplanade_host::helper_process::{line, next_line};
 use esplanade_ike::auth::{Crl, OcspAnswer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::message::{ADDRESSES_MAX, FetchFailure, FetchTask, LINE_MAX, Report, Request};
 use super::web::{self, FetchRequest};
-use esplanade_host::confine;
-use esplanade_host::helper_process::{line, next_line};
 
 /// The hidden command of `esplanade` that is this process.
 pub const COMMAND: &str = "fetch-worker";

@@ -9,11 +9,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use esplanade_host::{confine, helper_process};
 use esplanade_tokens::message::{ModuleRegistration, TokenOutcome, TokenReply, TokenRequest};
 
 use super::lines::{WipedLines, write_line};
 use super::module;
-use esplanade_host::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the keeper.
 pub const COMMAND: &str = "token-keeper";

@@ -17,6 +17,7 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::RawAuthPin;
+use esplanade_host::{confine, helper_process};
 use esplanade_tokens::TokenPlace;
 use esplanade_tokens::message::{
     CONTENT_MAX, Mechanism, SentPin, TokenOutcome, TokenReply, TokenRequest, TokenTask,
@@ -24,7 +25,6 @@ use esplanade_tokens::message::{
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::lines::{WipedLines, write_line};
-use esplanade_host::{confine, helper_process};
 
 /// The hidden command of `esplanade` that is the process.
 pub const COMMAND: &str = "token-module";

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use esplanade_host::{confine, helper_process};
 use esplanade_tokens::TokenPlace;
 use esplanade_tokens::desk::desk;
 use esplanade_tokens::message::{ModuleRegistration, TokenReply, TokenRequest};
@@ -13,7 +14,6 @@ use tokio::sync::Notify;
 
 use super::keeper;
 use super::lines::{WipedLines, write_line};
-use esplanade_host::{confine, helper_process};
 
 /// The time that a start or a reload waits for certificates on tokens.
 const CERTIFICATES: Duration = Duration::from_secs(3);

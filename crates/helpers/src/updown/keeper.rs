@@ -8,9 +8,10 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use esplanade_host::helper_process::{self, packet_pair};
+
 use super::message::{ScriptRegistration, receive};
 use super::runner;
-use esplanade_host::helper_process::{self, packet_pair};
 
 /// The hidden command of `esplanade` that is the keeper. Its socket is its standard input.
 pub const COMMAND: &str = "updown-keeper";

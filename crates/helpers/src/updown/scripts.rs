@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use esplanade_host::rate::LineLimit;
 use esplanade_ike::ChildSaInstalled;
 use esplanade_ike::event::ChildSaDeleted;
 use tokio::io::Interest;
@@ -17,7 +18,6 @@ use super::message::{
     MESSAGE_MAX, RunnerReport, RunnerRequest, ScriptOutcome, ScriptRegistration, ScriptRequest,
     encode,
 };
-use esplanade_host::rate::LineLimit;
 
 /// Most scripts that run at a time, each of another connection.
 const RUNNING_MAX: usize = 8;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 
+use files::FileRules;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
@@ -20,7 +21,6 @@ use rustix::thread::{
 };
 
 use crate::io::trap;
-use files::FileRules;
 
 /// The level to which the process is confined. Before [`begin`], a thread gives up only what it gives up by itself.
 static LEVEL: AtomicU8 = AtomicU8::new(UNCONFINED);

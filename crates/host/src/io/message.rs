@@ -3,48 +3,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::num::NonZeroU8;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::received::ReceivedDatagram;
-use super::slots::ReceiveSlots;
+use esplanade_dataplane::datagram::{Outgoing, ReceivedDatagram, SEND_MAX};
+use esplanade_dataplane::slots::ReceiveSlots;
+
 use super::sys::check;
-
-/// A datagram to send. If `segment` is not zero, the kernel cuts it into pieces of `segment` bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outgoing<'a> {
-    pub remote: SocketAddr,
-    /// The source address. `None` lets the kernel choose.
-    pub local: Option<IpAddr>,
-    pub tos: u8,
-    /// TTL or hop limit. `None` leaves it to the kernel.
-    pub ttl: Option<NonZeroU8>,
-    /// Sets the Don't Fragment bit.
-    pub df: bool,
-    pub payload: &'a [u8],
-    pub segment: u16,
-}
-
-impl Outgoing<'_> {
-    /// A value that fills arrays.
-    pub const NONE: Self = Self {
-        remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
-        local: None,
-        tos: 0,
-        ttl: None,
-        df: false,
-        payload: &[],
-        segment: 0,
-    };
-
-    /// Returns the number of packets that leave.
-    pub fn packets(&self) -> u64 {
-        match usize::from(self.segment) {
-            0 => 1,
-            segment => self.payload.len().div_ceil(segment) as u64,
-        }
-    }
-}
 
 const CONTROL_LEN: usize = 128;
 
@@ -303,9 +267,6 @@ impl DatagramReceiver {
     }
 }
 
-/// Most messages of one `sendmmsg`.
-pub const SEND_MAX: usize = 32;
-
 /// Sends the first [`SEND_MAX`] of `items`. Returns how many left before the first error. Returns
 /// the error itself only if the first item caused it.
 pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
@@ -353,6 +314,7 @@ pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::num::NonZeroU8;
 
     #[test]
     fn names_survive_the_round_trip() {

@@ -7,26 +7,20 @@
 #![allow(unsafe_code)]
 
 pub mod ah;
-pub mod checksum;
-pub mod gro;
-pub mod gso;
 pub mod icmp;
 pub mod netns;
 pub mod ns;
 pub mod packet_socket;
 pub mod raw;
 pub mod signals;
-pub mod slots;
 pub mod steer;
 pub mod sys;
 pub mod trap;
 pub mod tun;
 pub mod udp;
-pub mod virtio;
 pub mod xdp;
 
 mod message;
-mod received;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

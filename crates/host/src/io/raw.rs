@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
+use esplanade_dataplane::datagram::{Outgoing, SendReport};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::{self, Outgoing};
+use super::message;
 use super::steer::{self, SpiShare};
 use super::sys::set_option;
-use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
+use super::udp::{DfState, SocketOptions, open, send_items};
 
 const PROTOCOL_ESP: i32 = 50;
 
@@ -70,16 +71,6 @@ impl EspSocket {
     pub fn is_v4(&self) -> bool {
         self.v4
     }
-}
-
-/// Returns the range of the ESP packet in a received datagram. With `with_header`, it follows an
-/// IPv4 header.
-pub fn payload(with_header: bool, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
-    if !with_header {
-        return Some(0..datagram.len());
-    }
-    let header = usize::from(datagram.first()? & 15) * 4;
-    (header >= 20 && header <= datagram.len()).then_some(header..datagram.len())
 }
 
 impl AsFd for EspSocket {

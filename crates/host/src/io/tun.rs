@@ -6,8 +6,9 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use esplanade_dataplane::virtio::HEADER_LEN;
+
 use super::sys::check;
-use super::virtio::HEADER_LEN;
 
 const DEVICE: &str = "/dev/net/tun";
 

@@ -1,8 +1,7 @@
 //! UDP sockets with segmentation on send and coalescing on receive.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::AddAssign;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,13 +11,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::sys::{check, set_option, would_block};
 use super::{message, steer};
 
-pub use super::message::{DatagramReceiver, Outgoing, SEND_MAX};
-pub use super::received::ReceivedDatagram;
-
-/// Most segments of one send: the limit of older kernels (UDP_MAX_SEGMENTS).
-pub const SEGMENTS_MAX: usize = 64;
-/// Largest UDP payload over IPv4 in bytes, and so the most bytes of one send.
-pub const PAYLOAD_MAX: usize = 65_507;
+pub use super::message::DatagramReceiver;
+pub use esplanade_dataplane::datagram::{
+    Outgoing, PAYLOAD_MAX, ReceivedDatagram, SEGMENTS_MAX, SEND_MAX, SendReport,
+};
 
 /// Size in bytes of a socket's receive buffer and send buffer, if the system permits it.
 const SOCKET_BUFFER: i32 = 8 << 20;
@@ -182,27 +178,6 @@ impl UdpSocket {
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// The result of a send, counted in packets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SendReport {
-    pub sent: u64,
-    /// Packets with DF that exceeded the interface's MTU.
-    pub too_big: u64,
-    /// The destination of one of the packets that were too big.
-    pub too_big_for: Option<IpAddr>,
-    /// Packets that were refused for another reason, or found no room in the socket's buffer.
-    pub failed: u64,
-}
-
-impl AddAssign for SendReport {
-    fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.too_big += other.too_big;
-        self.too_big_for = other.too_big_for.or(self.too_big_for);
-        self.failed += other.failed;
     }
 }
 

@@ -7,7 +7,7 @@ use esplanade_ipsec::sa::Path;
 use esplanade_ipsec::tunnel::{OuterMeta, write_outer};
 use esplanade_ipsec::wire::{IpView, esp};
 
-use crate::io::message::Outgoing;
+use esplanade_dataplane::datagram::Outgoing;
 
 pub const ETHERNET_LEN: usize = 14;
 

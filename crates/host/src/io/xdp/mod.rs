@@ -13,14 +13,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use esplanade_dataplane::datagram::Outgoing;
+use esplanade_dataplane::datagram::ReceivedDatagram;
+use esplanade_dataplane::slots;
 use xdp::slab::{HeapSlab, Slab};
 use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Rings};
 
-use super::message::Outgoing;
-use super::received::ReceivedDatagram;
-use super::slots;
 use super::sys::{check, would_block};
 
 pub use frame::{LinkEnds, MacAddress};
