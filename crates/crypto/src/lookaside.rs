@@ -391,3 +391,32 @@ impl Record<'_> {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_not_longer_than_its_counter_allows() {
+        let algorithm = AeadAlgorithm::Aes128Gcm;
+        let key = AeadKey::for_tier(Tier::Portable, algorithm, &[1; 16]).unwrap();
+        let most = usize::try_from(algorithm.text_len_max()).unwrap();
+        for (len, error) in [
+            (most, None),
+            (
+                most + 1,
+                Some(AeadError::TooLong {
+                    algorithm,
+                    len: most + 1,
+                }),
+            ),
+        ] {
+            let text = Text::Apart {
+                from: &[],
+                to: &mut [],
+            };
+            let record = Record::new(&key, [0; NONCE_LEN], b"", len, text);
+            assert_eq!(record.err(), error);
+        }
+    }
+}

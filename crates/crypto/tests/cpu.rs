@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esplanade_crypto::generators;
 use esplanade_crypto::{
     Batch, CpuEngine, Direction, Engine, IvKind, Job, JobStatus, KeyContext, KeyError,
-    RejectReason, Transform, cpu,
+    RejectReason, Tier, Transform, cpu,
 };
 use proptest::prelude::*;
 
@@ -227,6 +227,15 @@ fn key_material_of_the_wrong_length_is_refused() {
             };
             assert_eq!(error, Some(wrong));
         }
+    }
+}
+
+#[test]
+fn a_tier_that_the_machine_lacks_makes_no_key() {
+    for tier in Tier::ALL {
+        let made = KeyContext::for_tier(tier, Transform::ESP[0], false, &[1; 20]);
+        let missing = tier.require().err().map(KeyError::Missing);
+        assert_eq!(made.err(), missing, "{tier}");
     }
 }
 

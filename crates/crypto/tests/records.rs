@@ -224,6 +224,11 @@ fn what_does_not_fit_is_refused_beforehand() {
     ] {
         assert_eq!(AeadKey::new(algorithm, bytes).err(), Some(error));
     }
+    for tier in Tier::ALL {
+        let made = AeadKey::for_tier(tier, algorithm, &[1; 16]);
+        let missing = tier.require().err().map(AeadError::Missing);
+        assert_eq!(made.err(), missing, "{tier}");
+    }
     let shown = format!("{key:?}");
     assert!(
         shown.contains("Aes128Gcm") && !shown.contains("1, 1"),

@@ -119,6 +119,19 @@ const PKCS12: &str = "pkcs12 -export -inkey private/moon.pem -in x509/moon.pem -
                       -passout pass:x";
 
 #[test]
+fn a_pkcs12_file_without_a_key_is_refused() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    fs::create_dir(at.join("pkcs12")).unwrap();
+    let container = "pkcs12 -export -nokeys -in x509/moon.pem -passout pass:x -out pkcs12/moon.p12";
+    openssl(at, container);
+    let secrets = "pkcs12-moon { file = moon.p12\n secret = x\n }";
+    let refused = read(at, "auth = pubkey", "cacerts = ca.pem", secrets).unwrap_err();
+    let shown = refused.render(false);
+    assert!(shown.contains("it contains no private key"), "{shown}");
+}
+
+#[test]
 fn a_pkcs12_file_has_key_and_certificates() {
     let Some(folder) = folder() else { return };
     let at = folder.path();

@@ -144,8 +144,6 @@ pub enum AuthFailure {
         "the peer has not announced IKE_SA_INIT_FULL_TRANSCRIPT_AUTH, which `full_transcript_auth = require` demands"
     )]
     NoFullTranscript,
-    #[error("no local identity")]
-    NoLocalIdentity,
     #[error(transparent)]
     InvalidIdentity(IdentityError),
     /// Each connection that the peer could mean, with the reason why it does not accept the peer.
@@ -225,8 +223,6 @@ fn each_reason(refused: &[(String, AuthFailure)]) -> String {
 pub enum ConfigurationFault {
     #[error("no key exchange method")]
     NoKeyExchangeMethod,
-    #[error("no child to establish")]
-    NoChild,
     #[error("cannot propose: {0}")]
     CannotPropose(EncodeError),
     #[error(transparent)]

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
+use esplanade_ike::auth::{CrlError, PeerAuthError, PeerCertificates, Revocation, UnixTime};
 use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, Connection, Credential, Crl, LocalMethod, RemoteMethod,
-    RevocationPolicy, RevocationStore, StatusSource,
+    AddressMatch, Authorities, Certificate, CertificateRules, Connection, Credential, Crl,
+    LocalMethod, RemoteMethod, RevocationPolicy, RevocationStore, StatusSource,
 };
 use esplanade_ike::failure::AuthFailure;
+use esplanade_ike::wire::{Cert, CertEncoding};
 use esplanade_ike::{Config, DownReason, Event, Refusal};
 
 /// 2026-06-01.
@@ -370,6 +372,59 @@ fn fetched(pair: &mut Pair, crls: &[&str]) {
     }
     pair.b.endpoint.set_revocation(pair.now, Arc::new(fetched));
     pair.flush();
+}
+
+/// What waits so is no refusal yet.
+#[test]
+fn a_path_whose_status_can_be_fetched_names_the_places_to_ask() {
+    let policy = RevocationPolicy::IfUri;
+    let authorities = Authorities::new(&load(&revocation_file("certificates", "root"))).unwrap();
+    let payload = |label: &str| Cert {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: load(&revocation_file("certificates", label))[0]
+            .der()
+            .to_vec(),
+    };
+    let sent = ["leaf-crl", "ca"].map(payload);
+    let mut store = RevocationStore::clone(&store(&["root"]));
+    let check = |store: &RevocationStore| {
+        let revocation = Revocation {
+            policy,
+            store,
+            asked: false,
+        };
+        let (rules, identity) = (CertificateRules::default(), id("moon.example.org"));
+        let now = UnixTime::since_unix_epoch(NOW);
+        let mut sent = PeerCertificates::new(&sent.each_ref());
+        let peer = authorities.verify(&mut sent, &identity, now, &rules, &revocation);
+        peer.and_then(|peer| peer.check_status())
+    };
+    // Nobody fetches.
+    let Err(PeerAuthError::UnknownStatus { subject, .. }) = check(&store) else {
+        panic!("{:?}", check(&store))
+    };
+    assert_eq!(subject, "O=Example, CN=leaf");
+    store.set_fetches();
+    let places = ["ca.crl", "delta.crl"].map(|file| StatusSource::Crl {
+        uri: format!("http://crl.example.org/{file}"),
+    });
+    let needed = PeerAuthError::StatusNeeded(places.into());
+    assert_eq!(check(&store), Err(needed));
+}
+
+#[test]
+fn files_of_crls_are_checked() {
+    let error = |file: &[u8]| Crl::from_file_content(file).err();
+    assert_eq!(error(b"nothing"), Some(CrlError::NoCrl));
+    let whole = revocation_file("crls", "root");
+    let cut = &whole[..whole.len() / 2];
+    assert!(matches!(error(cut), Some(CrlError::Pem(_))));
+    let empty = b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n";
+    for file in [&empty[..], b"\x30\x00"] {
+        assert!(matches!(error(file), Some(CrlError::Malformed(_))));
+        assert!(matches!(Crl::reduce(file), Err(CrlError::Malformed(_))));
+    }
+    assert_eq!(Crl::reduce(b"nothing"), Err(CrlError::NoCrl));
 }
 
 #[test]

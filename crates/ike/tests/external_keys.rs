@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use common::*;
-use esplanade_ike::auth::{ExternalKey, SigningMechanism, SigningRequest};
+use esplanade_ike::auth::{CredentialError, ExternalKey, SigningMechanism, SigningRequest};
 use esplanade_ike::config::{
     Authorities, Certificate, Credential, LocalMethod, RemoteMethod, RevocationPolicy,
 };
+use esplanade_ike::wire::HashAlgorithm;
 use esplanade_ike::{DownReason, Event};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
@@ -127,7 +128,8 @@ fn a_token_that_does_not_sign_is_told_of() {
         key.set(Err("the token is gone"));
         signatures_made(&mut pair);
         let why = failure(&pair.a).unwrap();
-        assert!(why.contains("the token is gone"), "{why}");
+        let gone = CredentialError::External("the token is gone".to_owned());
+        assert!(why.ends_with(&gone.to_string()), "{why}");
         assert!(pair.a.child_spis().is_empty());
     }
 }
@@ -139,12 +141,29 @@ fn the_key_of_the_certificate_is_found() {
     let mut alone = pair(vec![other.clone()]);
     initiate(&mut alone, true);
     let why = failure(&alone.a).unwrap();
-    assert!(why.contains("does not belong"), "{why}");
+    let other_key = CredentialError::OtherKey.to_string();
+    assert!(why.ends_with(&other_key), "{why}");
     let key = SlowKey::of_moon();
     key.set(Ok(()));
     let mut pair = pair(vec![other, key]);
     initiate(&mut pair, true);
     pair.assert_agreed(1, 1);
+}
+
+#[test]
+fn what_a_key_elsewhere_cannot_sign_is_named() {
+    let load = |pem: &[u8]| Certificate::from_file_content(pem).unwrap();
+    let key = || SlowKey::of_moon() as Arc<dyn ExternalKey>;
+    let ml_dsa = Credential::external(load(file!("moon-mldsa65.pem")), vec![key()]);
+    let unsupported = CredentialError::ExternalKeyType("ML-DSA-65".to_owned());
+    assert_eq!(ml_dsa.unwrap_err(), unsupported);
+    let rsa = Credential::external(load(file!("moon-rsa.pem")), vec![key()]).unwrap();
+    let sign = |legacy| rsa.sign(&[], b"octets", legacy).unwrap_err();
+    assert_eq!(sign(true), CredentialError::ExternalSha1);
+    assert_eq!(sign(false), CredentialError::Sha1);
+    let slow = Credential::external(load(file!("moon-ed25519.pem")), vec![key()]).unwrap();
+    let awaited = slow.sign(&[HashAlgorithm::IDENTITY], b"octets", false);
+    assert_eq!(awaited.unwrap_err(), CredentialError::SignatureAwaited);
 }
 
 #[test]

@@ -9,11 +9,12 @@ use common::script::Script;
 use common::*;
 use esplanade_crypto::iana::{Encryption, Integrity};
 use esplanade_ike::config::{AddressMatch, Fragmentation, IkeProposal, Selector};
+use esplanade_ike::failure::{RequestFault, UnusableResponse};
 use esplanade_ike::wire::{
     ExchangeType, FragmentPlace, HEADER_LEN, Header, Message, Notify, NotifyType, Payload,
     PayloadType, fragment_place,
 };
-use esplanade_ike::{Config, Event, Refusal, Transmit};
+use esplanade_ike::{Config, DownReason, Event, Refusal, Transmit};
 use esplanade_testkit::net::{Conditions, Network};
 
 /// The pair's own network delivers nothing: [`Road`] does.
@@ -592,6 +593,42 @@ fn memory_is_bounded_and_the_sa_of_a_peer_that_wants_more_ends() {
     let part = script.seal_fragment(&header, PayloadType::IDI, (1, 41), &[0; 10]);
     script.send(&mut side, now, &part);
     assert_eq!(side.refused(Refusal::FragmentLimit), 1);
+}
+
+/// An authenticated peer sends more than is kept, in a request or in a response.
+#[test]
+fn an_ike_sa_whose_peer_wants_more_memory_says_so() {
+    for answers in [false, true] {
+        let (mut side, mut script, now) = half_open(|config| config.limits.fragments_max = 40);
+        let (_, payloads) = auth_request(&script);
+        script
+            .exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)
+            .unwrap();
+        let header = match answers {
+            false => script.header(ExchangeType::INFORMATIONAL, script.next_id),
+            true => {
+                side.endpoint.rekey(now, "site", Some("net")).unwrap();
+                let request = Script::take(&mut side).pop().unwrap();
+                let id = Header::decode(&request).unwrap().message_id;
+                Header {
+                    response: true,
+                    ..script.header(ExchangeType::CREATE_CHILD_SA, id)
+                }
+            }
+        };
+        let part = script.seal_fragment(&header, PayloadType::SA, (1, 41), &[0; 10]);
+        script.send(&mut side, now, &part);
+        let expected = match answers {
+            false => DownReason::PeerMisbehaved(RequestFault::TooLarge),
+            true => DownReason::UnusableResponse(UnusableResponse::TooLarge),
+        };
+        let down = side.events.iter().find_map(|event| match event {
+            Event::IkeSaDown { reason, .. } => Some(reason),
+            _ => None,
+        });
+        assert_eq!(down, Some(&expected));
+        assert!(side.ike_sas().is_empty());
+    }
 }
 
 // RFC 7383 R26, R27

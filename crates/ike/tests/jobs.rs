@@ -12,12 +12,13 @@ use esplanade_ike::config::{
     AddressMatch, Authorities, Certificate, Connection, Credential, LocalMethod, RemoteMethod,
     RevocationPolicy,
 };
+use esplanade_ike::failure::{AuthFailure, Shortage};
 use esplanade_ike::jobs::Job;
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, ExchangeType, Message, Notify, NotifyType, Payload,
     PayloadType,
 };
-use esplanade_ike::{Config, Event, Refusal};
+use esplanade_ike::{Config, DownReason, Event, Refusal};
 use esplanade_testkit::net::{Conditions, Rng};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -229,6 +230,11 @@ fn jobs_that_fail_refuse_what_waits_for_them() {
             _ => {
                 assert!(failed[0].contains("AUTHENTICATION_FAILED"), "{failed:?}");
                 assert_eq!(pair.b.refused(Refusal::AuthenticationFailed), 1);
+                let told = pair.b.events.iter().find_map(|event| match event {
+                    Event::Refused(refused) => Some(refused.why.clone()),
+                    _ => None,
+                });
+                assert_eq!(told, Some(AuthFailure::NotChecked.to_string()));
             }
         }
         assert_eq!(
@@ -511,8 +517,11 @@ fn an_initiator_waits_for_its_signature_for_a_bounded_time() {
         pair.flush();
     }
     Pool::new(1, 0.0).run(&mut pair, 120 * SECOND);
-    let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
-    assert!(pair.a.events.iter().any(failed));
+    let failed = pair.a.events.iter().find_map(|event| match event {
+        Event::ConnectFailed { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(failed, Some(&DownReason::Resources(Shortage::Signature)));
     pair.assert_agreed(1, 1);
 }
 

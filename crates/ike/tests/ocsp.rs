@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
+use esplanade_ike::auth::OcspError;
 use esplanade_ike::config::{
     Authorities, Certificate, Credential, Crl, LocalMethod, OcspAnswer, OcspInIke, RemoteMethod,
     RevocationPolicy, RevocationStore, StatusSource,
@@ -114,6 +115,18 @@ fn initiate(pair: &mut Pair, by_a: bool) {
     side.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(Duration::from_secs(1));
+}
+
+#[test]
+fn answers_are_checked_and_those_that_refuse_are_named() {
+    let error = |der: &[u8]| OcspAnswer::from_der(der).err();
+    let long = vec![0x30; OcspAnswer::LEN_MAX + 1];
+    // The second one is successful, and has nothing more.
+    for der in [&b"\x30\x00"[..], b"\x30\x03\x0a\x01\x00", &long] {
+        assert!(matches!(error(der), Some(OcspError::Malformed(_))));
+    }
+    let later = OcspError::Refused("tryLater");
+    assert_eq!(error(b"\x30\x03\x0a\x01\x03"), Some(later));
 }
 
 #[test]

@@ -11,10 +11,11 @@ use common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::{Config, EspProposal, Selector};
 use esplanade_ike::event::PeerLimit;
+use esplanade_ike::failure::Shortage;
 use esplanade_ike::wire::{
     ExchangeType, Id, IdType, Notify, NotifyType, Payload, PayloadType, ProtocolId, TrafficSelector,
 };
-use esplanade_ike::{Event, Host, PolicyRoom, Refusal, WantedPolicy};
+use esplanade_ike::{ChildFailure, Event, Host, PolicyRoom, Refusal, WantedPolicy};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PSK: &[u8] = b"a shared secret";
@@ -302,6 +303,12 @@ fn an_initiator_makes_no_child_sa_whose_policy_has_no_room() {
     pair.run(SECOND);
     assert_eq!(pair.a.refused(Refusal::NoPolicyRoom), 1);
     assert!(pair.a.child_spis().is_empty());
+    let failed = pair.a.events.iter().find_map(|event| match event {
+        Event::ChildFailed { reason, .. } => Some(reason),
+        _ => None,
+    });
+    let policies = ChildFailure::Resources(Shortage::Policies);
+    assert_eq!(failed, Some(&policies));
 }
 
 #[test]

@@ -631,6 +631,26 @@ fn an_initiator_does_not_take_it_either() {
     assert_eq!(children.len(), 1);
 }
 
+/// B answers for more than `peers` of A gives it. A does not know that it is B before it answers.
+#[test]
+fn an_initiator_does_not_take_more_than_an_entry_gives() {
+    let mut pair = Pair::with(|a, _| {
+        a.remote.id = id("*.example");
+        a.peers = vec![PeerEntry {
+            id: id("b.example"),
+            remote_ts: vec![subnet("10.2.0.0-10.2.0.255")],
+        }];
+    });
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    let failed = pair.a.events.iter().find_map(|event| match event {
+        Event::ChildFailed { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(failed, Some(&ChildFailure::NotItsTraffic));
+    pair.assert_agreed(1, 0);
+}
+
 /// Somebody who reflects our own identity is not a peer, even with the key that all of them share.
 #[test]
 fn a_peer_with_our_own_identity_is_refused() {

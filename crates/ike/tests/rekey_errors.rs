@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use common::script::{SPI, Script, error_of};
 use common::*;
+use esplanade_crypto::iana::Group;
+use esplanade_ike::failure::{ChildResponseFault, RequestFault, UnusableResponse};
 use esplanade_ike::status::IkeSaState;
 use esplanade_ike::wire::{
     Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
-    Transform, TransformType,
+    TrafficSelector, Transform, TransformType,
 };
 use esplanade_ike::{ChildFailure, DownReason, Event};
 use esplanade_testkit::net::Datagram;
@@ -346,6 +348,202 @@ fn an_ike_sa_is_not_rekeyed_with_spi_0() {
     script.answer(&mut side, now, &request, &payloads);
     assert_eq!(side.endpoint.counters().ike_rekeys, 0);
     assert!(side.ike_sas().is_empty());
+    let reason = DownReason::UnusableResponse(UnusableResponse::InvalidIkeRekey);
+    assert_eq!(downs(&side), [reason]);
+}
+
+/// The reasons for which IKE SAs of B have ended.
+fn downs(side: &Side) -> Vec<DownReason> {
+    let downs = side.events.iter().filter_map(|event| match event {
+        Event::IkeSaDown { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    downs.collect()
+}
+
+#[test]
+fn a_faulty_request_ends_the_ike_sa_and_is_named() {
+    let broken = Payload::Unknown {
+        kind: PayloadType::DELETE,
+        body: vec![3, 9, 0, 1],
+    };
+    let (mut side, now, mut script) = established();
+    inform(&mut script, &mut side, now, broken);
+    let [DownReason::PeerMisbehaved(RequestFault::Malformed(error))] = &downs(&side)[..] else {
+        panic!("{:?}", downs(&side))
+    };
+    assert!(error.to_string().contains("DELETE"), "{error}");
+    let (mut side, now, mut script) = established();
+    let payloads = script.rekey_payloads(0);
+    create(&mut script, &mut side, now, &payloads);
+    let fault = RequestFault::InvalidSyntax;
+    assert_eq!(downs(&side), [DownReason::PeerMisbehaved(fault)]);
+    let (mut side, now, mut script) = established();
+    script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &[]);
+    let fault = RequestFault::OtherExchange(ExchangeType::IKE_AUTH);
+    assert_eq!(downs(&side), [DownReason::PeerMisbehaved(fault)]);
+}
+
+/// A response of another exchange is not the one that B waits for. It says why B gives up.
+#[test]
+fn a_response_of_another_exchange_is_named() {
+    let (mut side, mut now, mut script) = established();
+    let request = begin(&mut side, now, CREATE);
+    let header = Header {
+        response: true,
+        ..script.header(
+            ExchangeType::INFORMATIONAL,
+            Header::decode(&request).unwrap().message_id,
+        )
+    };
+    let datagram = script.seal(&header, &[]);
+    assert!(script.send(&mut side, now, &datagram).is_empty());
+    assert_eq!(downs(&side), []);
+    sent_within(&mut side, &mut now, 600 * SECOND);
+    let other = UnusableResponse::OtherExchange(ExchangeType::INFORMATIONAL);
+    assert_eq!(downs(&side), [DownReason::UnusableResponse(other)]);
+}
+
+/// The good response to a request of B for a child SA.
+fn made(script: &Script, request: &[u8]) -> Vec<Payload> {
+    let mut payloads = script.open(request).payloads;
+    payloads.retain(|payload| payload.kind() != PayloadType::NOTIFY);
+    for payload in &mut payloads {
+        match payload {
+            Payload::Sa(proposals) => proposals[0].spi = vec![0, 0, 0x55, 0x55],
+            Payload::Nonce(nonce) => nonce.fill(3),
+            _ => {}
+        }
+    }
+    payloads
+}
+
+/// Changes the good response. The payload of this type is handed to the closure.
+fn change(kind: PayloadType, change: impl Fn(&mut Payload)) -> impl Fn(&mut Vec<Payload>) {
+    move |payloads| {
+        let payload = payloads.iter_mut().find(|payload| payload.kind() == kind);
+        change(payload.unwrap());
+    }
+}
+
+fn without(kind: PayloadType) -> impl Fn(&mut Vec<Payload>) {
+    move |payloads| payloads.retain(|payload| payload.kind() != kind)
+}
+
+fn selectors(from: &str, to: &str) -> Vec<TrafficSelector> {
+    vec![TrafficSelector::addresses(
+        from.parse().unwrap(),
+        to.parse().unwrap(),
+    )]
+}
+
+type Bend = Box<dyn Fn(&mut Vec<Payload>)>;
+
+/// Requests of B, what the peer makes of the good response, and the fault in that.
+fn responses() -> Vec<(Begin, Bend, Option<ChildResponseFault>)> {
+    let everything = || selectors("0.0.0.0", "255.255.255.255");
+    let other_group = || Notify::new(NotifyType::INVALID_KE_PAYLOAD, vec![0, 19]);
+    vec![
+        (CREATE, Box::new(|_| {}), None),
+        (
+            CREATE,
+            Box::new(without(PayloadType::TSR)),
+            Some(ChildResponseFault::MissingPayload),
+        ),
+        (
+            CREATE,
+            Box::new(without(PayloadType::NONCE)),
+            Some(ChildResponseFault::NoNonce),
+        ),
+        (
+            CREATE,
+            Box::new(change(PayloadType::KE, |payload| {
+                let Payload::Ke(ke) = payload else { panic!() };
+                ke.data.fill(0);
+            })),
+            Some(ChildResponseFault::InvalidKeyExchangeData),
+        ),
+        (
+            CREATE,
+            Box::new(change(PayloadType::KE, |payload| {
+                let Payload::Ke(ke) = payload else { panic!() };
+                ke.method = 19;
+            })),
+            Some(ChildResponseFault::OtherKeyExchangeMethod),
+        ),
+        (
+            CREATE,
+            Box::new(move |payloads| *payloads = vec![Payload::Notify(other_group())]),
+            Some(ChildResponseFault::KeyExchangeMethodNotOffered),
+        ),
+        (
+            CREATE,
+            Box::new(change(PayloadType::SA, |payload| {
+                let Payload::Sa(proposals) = payload else {
+                    panic!()
+                };
+                proposals[0].transforms[0].key_bits = Some(256);
+            })),
+            Some(ChildResponseFault::NotOffered),
+        ),
+        (
+            CREATE,
+            Box::new(without(PayloadType::KE)),
+            Some(ChildResponseFault::NotOffered),
+        ),
+        (
+            CREATE,
+            Box::new(change(PayloadType::TSR, move |payload| {
+                *payload = Payload::TsR(everything());
+            })),
+            Some(ChildResponseFault::SelectorsTooWide),
+        ),
+        (
+            CREATE,
+            Box::new(|payloads| payloads.push(notify(NotifyType::USE_TRANSPORT_MODE))),
+            Some(ChildResponseFault::TransportNotRequested),
+        ),
+        (
+            REKEY_CHILD,
+            Box::new(change(PayloadType::TSR, |payload| {
+                *payload = Payload::TsR(selectors("10.1.0.0", "10.1.0.255"));
+            })),
+            Some(ChildResponseFault::SelectorsTooNarrow),
+        ),
+    ]
+}
+
+#[test]
+fn a_response_that_makes_no_child_is_named() {
+    for (request, bend, expected) in responses() {
+        let (mut side, now) = b_with(|config| {
+            let mut second = child("second", "10.4.0.0-10.4.255.255", "10.3.0.0-10.3.255.255");
+            second.esp_proposals[0].groups = vec![Group::Curve25519];
+            change_connection(config, |connection| connection.children.push(second.into()));
+        });
+        let mut script = Script::established(&mut side, now);
+        let request = begin(&mut side, now, request);
+        let mut payloads = made(&script, &request);
+        bend(&mut payloads);
+        let sent = script.answer(&mut side, now, &request, &payloads);
+        let failed: Vec<_> = (side.events.iter())
+            .filter_map(|event| match event {
+                Event::ChildFailed { reason, .. } => Some(reason.clone()),
+                _ => None,
+            })
+            .collect();
+        let expected = expected.map(ChildFailure::PeerMisbehaved);
+        assert_eq!(failed, Vec::from_iter(expected.clone()));
+        // The peer has the SA where it does not refuse it, and is told that it is not wanted.
+        let refused = payloads
+            .iter()
+            .any(|payload| payload.kind() == PayloadType::NOTIFY)
+            && payloads.len() == 1;
+        let deletes = usize::from(expected.is_some() && !refused);
+        assert_eq!(sent.len(), deletes, "{expected:?}");
+        let count = if expected.is_none() { 2 } else { 1 };
+        assert_eq!(side.endpoint.status()[0].children.len(), count);
+    }
 }
 
 // RFC 7296 R244

@@ -11,13 +11,13 @@ use common::wiretap::{sent_by, tapped};
 use common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{Connection, Lifetime};
-use esplanade_ike::failure::ChildResponseFault;
+use esplanade_ike::failure::{ChildResponseFault, Shortage};
 use esplanade_ike::status::ChildSaState;
 use esplanade_ike::wire::{
     Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
     TrafficSelector,
 };
-use esplanade_ike::{ChildFailure, Event};
+use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -124,7 +124,13 @@ fn an_sa_that_the_data_plane_refuses_ends_before_the_peer_answers() {
     pair.a.endpoint.reject_child_sa(pair.now, child).unwrap();
     pair.flush();
     assert!(pair.a.children.is_empty());
-    assert!(pair.a.endpoint.reject_child_sa(pair.now, child).is_err());
+    let ended = pair.a.events.iter().find_map(|event| match event {
+        Event::ChildSaDeleted(deleted) => Some(&deleted.reason),
+        _ => None,
+    });
+    assert_eq!(ended, Some(&DownReason::Resources(Shortage::DataPlane)));
+    let again = pair.a.endpoint.reject_child_sa(pair.now, child);
+    assert_eq!(again, Err(CommandError::NoSa));
     pair.b.dead = false;
     pair.run(5 * SECOND);
     pair.assert_agreed(1, 0);

@@ -132,13 +132,20 @@ impl Identity {
     pub fn to_payload(&self) -> Option<Id> {
         Some(match self {
             Self::Any => return None,
-            Self::Ip(IpAddr::V4(ip)) => Id::new(IdType::IPV4_ADDR, ip.octets().to_vec()),
-            Self::Ip(IpAddr::V6(ip)) => Id::new(IdType::IPV6_ADDR, ip.octets().to_vec()),
+            Self::Ip(ip) => Self::address_payload(*ip),
             Self::Fqdn(name) => Id::new(IdType::FQDN, name.clone().into_bytes()),
             Self::Email(address) => Id::new(IdType::RFC822_ADDR, address.clone().into_bytes()),
             Self::Dn(name) => Id::new(IdType::DER_ASN1_DN, name.der().to_vec()),
             Self::KeyId(key) => Id::new(IdType::KEY_ID, key.clone()),
         })
+    }
+
+    /// The ID payload of an address.
+    pub(crate) fn address_payload(ip: IpAddr) -> Id {
+        match ip {
+            IpAddr::V4(ip) => Id::new(IdType::IPV4_ADDR, ip.octets().to_vec()),
+            IpAddr::V6(ip) => Id::new(IdType::IPV6_ADDR, ip.octets().to_vec()),
+        }
     }
 
     /// The words for types that a configuration can write before a colon.

@@ -27,6 +27,13 @@ pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
     }
 }
 
+/// The ID payload of the identity that we claim. One that is no identity stands for our address.
+pub(super) fn local_payload(local_id: &Identity, local: IpAddr) -> Id {
+    local_id
+        .to_payload()
+        .unwrap_or_else(|| Identity::address_payload(local))
+}
+
 /// The peer that we prove ourselves to.
 #[derive(Clone, Copy)]
 pub(super) enum ProofPeer<'a> {

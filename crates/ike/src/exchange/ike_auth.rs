@@ -126,13 +126,13 @@ impl IkeSaCommon {
     }
 
     /// Proposes the first child that can be proposed. A child that cannot, as transport mode through a NAT, does not
-    /// keep the next one down.
+    /// keep the next one down. An IKE SA without a child to establish is not wanted any more.
     fn propose_first_child(
         &self,
         ctx: &mut Context<'_>,
         requests: &mut Vec<ChildRequest>,
     ) -> Result<PendingChild, DownReason> {
-        let mut proposed = Err(DownReason::Configuration(ConfigurationFault::NoChild));
+        let mut proposed = Err(DownReason::Terminated);
         while proposed.is_err() && !requests.is_empty() {
             let first = requests.remove(0);
             let name = first.config.name.clone();
@@ -174,8 +174,7 @@ impl IkeSaCommon {
         signed: Option<SignedAuth>,
     ) -> Result<OwnProof, Undecided> {
         let connection = authenticator.connection;
-        let id = authenticator.local_id.to_payload();
-        let id = id.ok_or(AuthFailure::NoLocalIdentity)?;
+        let id = authenticator::local_payload(authenticator.local_id, self.local.ip());
         let remote_id = self.expected_id(connection);
         // A pattern names no peer that we could ask for.
         let peer = match connection.names_one_peer() {
@@ -624,7 +623,7 @@ impl InitResponded {
         if connection.unique == Unique::Keep && !initial_contact && others.any(elsewhere) {
             return Err(AuthFailure::AlreadyConnected.into());
         }
-        let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
+        let id = authenticator::local_payload(&local_id, sa.hosts.0);
         let authenticator = self.authenticator(ctx, &connection, &local_id);
         let uri_bases = ctx.config.uri_bases_for(looks_up_certificates(message));
         let peer = ProofPeer::Is(&remote_id);

@@ -68,6 +68,11 @@ pub(crate) fn first_to_accept<'c>(
                 });
             }
             Err(not) if not.is_final => return Err(not.why),
+            Err(not) if not.why == AuthFailure::TooManyPsks => {
+                // Nor are those that follow tried, which is to be told whatever came before.
+                refused.push((connection.name.clone(), not.why));
+                break;
+            }
             Err(not) if refused.len() < REPORTED_MAX => {
                 refused.push((connection.name.clone(), not.why));
             }

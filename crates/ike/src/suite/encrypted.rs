@@ -299,3 +299,32 @@ fn unpad(padded: &[u8]) -> Result<&[u8], DecodeError> {
         .and_then(|len| rest.get(..len))
         .ok_or_else(|| invalid("longer than the content"))
 }
+
+#[cfg(test)]
+mod tests {
+    use esplanade_crypto::iana::Encryption;
+
+    use super::*;
+    use crate::wire::ExchangeType;
+
+    /// An IV that came twice would give the key away (RFC 5282 §8).
+    #[test]
+    fn a_counter_at_its_end_seals_nothing_more() {
+        let key = SkKey::new(Encryption::AesGcm16, None, &[7; 20], &[]).unwrap();
+        let mut sealer = Sealer::new(key);
+        sealer.next_iv = u64::MAX - 1;
+        let header = Header {
+            initiator_spi: 1,
+            responder_spi: 2,
+            exchange: ExchangeType::INFORMATIONAL,
+            from_initiator: true,
+            response: false,
+            message_id: 0,
+        };
+        assert!(sealer.seal(&header, &[]).is_ok());
+        for _ in 0..2 {
+            let error = sealer.seal(&header, &[]).unwrap_err();
+            assert_eq!(error, SealError::Exhausted);
+        }
+    }
+}

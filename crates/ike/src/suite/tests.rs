@@ -483,6 +483,29 @@ fn incomplete_and_ambiguous_proposals_are_refused() {
         Suite::from_proposal(&proposal(short)),
         Err(SuiteError::KeyLength(64))
     );
+    let mut foreign = all.clone();
+    foreign[0].id = 9999;
+    assert_eq!(
+        Suite::from_proposal(&proposal(foreign)),
+        Err(SuiteError::Unsupported(TransformType::ENCRYPTION, 9999))
+    );
+    let of_esp = Proposal {
+        protocol: ProtocolId::ESP,
+        ..proposal(all)
+    };
+    assert_eq!(
+        Suite::from_proposal(&of_esp),
+        Err(SuiteError::Protocol(ProtocolId::ESP))
+    );
+}
+
+#[test]
+fn what_does_not_fit_a_message_is_not_sealed() {
+    let case = &sa_cases()[0];
+    let mut sealer = keys(case).sealer(Role::Initiator);
+    let long = [Payload::Vendor(vec![0; 1 << 16])];
+    let sealed = sealer.seal(&header(case, 0), &long);
+    assert!(matches!(sealed, Err(SealError::Encode(_))), "{sealed:?}");
 }
 
 #[test]

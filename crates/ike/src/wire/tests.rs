@@ -153,6 +153,11 @@ fn every_truncation_is_refused() {
     let mut long = whole.clone();
     long.push(0);
     assert!(Message::decode(&long).is_err());
+    let problem = |bytes: &[u8]| Message::decode(bytes).unwrap_err().problem;
+    let (needed, left) = (8, 3);
+    assert_eq!(problem(&whole[..11]), Problem::Truncated { needed, left });
+    let limit = MESSAGE_LEN_MAX;
+    assert_eq!(problem(&vec![0; limit + 1]), Problem::TooMany { limit });
 }
 
 // RFC 7296 R208
@@ -447,7 +452,9 @@ fn nothing_follows_or_nests_in_an_encrypted_payload() {
     assert!(encode_chain(&after, &mut Vec::new()).is_err());
     let mut chain = Vec::new();
     encode_chain(&[sk], &mut chain).unwrap();
-    assert!(decode_chain(PayloadType::SK, &chain).is_err());
+    let nested = decode_chain(PayloadType::SK, &chain).unwrap_err();
+    let why = "an Encrypted payload inside another";
+    assert_eq!(nested.problem, Problem::Invalid(why));
     let mut trailing = encode(Vec::new());
     trailing.extend_from_slice(&chain);
     trailing.extend_from_slice(&[0, 0, 0, 4]);
