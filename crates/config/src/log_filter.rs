@@ -7,9 +7,10 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The parts that log: the crates, and the audit events under their own target.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "esplanade",
     "esplanade_dataplane",
+    "esplanade_engines",
     "esplanade_helpers",
     "esplanade_host",
     "esplanade_ike",

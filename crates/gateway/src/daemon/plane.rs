@@ -22,11 +22,12 @@ use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::{LoadSampler, Loads};
 use super::shield;
-use crate::ace::{AceEngine, AceError, AceOrders};
+use crate::ace::{AceEngine, AceOrders};
 use crate::config::{AceConfig, EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
+use crate::engine_failure;
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
-use crate::gpu::{self, GpuEngine, GpuLimits};
+use crate::gpu::{GpuEngine, GpuLimits};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
@@ -577,12 +578,12 @@ fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
 
 /// Opens and tests the GPU, and starts the thread that drives it.
 fn start_gpu(config: &GpuConfig) -> Result<GpuEngine, Failure> {
-    GpuEngine::start(config).map_err(gpu::failure)
+    GpuEngine::start(config).map_err(engine_failure::gpu)
 }
 
 /// Opens the library of bitstreams, and starts the thread that drives the fabrics.
 fn start_ace(config: &AceConfig) -> Result<AceEngine, Failure> {
-    AceEngine::start(config).map_err(AceError::failure)
+    AceEngine::start(config).map_err(|error| engine_failure::ace(&error))
 }
 
 /// Returns the workers' engines. The engine that the configuration names comes first.

@@ -22,11 +22,12 @@ use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     token_secret, warn_of_missing,
 };
+use crate::ace::LaneOrders;
 use crate::config::{EngineKind, Loaded};
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
-use crate::join::{ChildSaDevice, Join, LaneOrders};
+use crate::join::{ChildSaDevice, Join};
 use crate::rate::LineLimit;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;

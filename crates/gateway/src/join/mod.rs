@@ -39,6 +39,7 @@ use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
 use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
 
+use crate::ace::LaneOrders;
 use crate::config::ShareLimits;
 use crate::gpu::GpuLimits;
 use crate::share::{LoadSample, ShareReport};
@@ -53,7 +54,7 @@ use routes::RouteBook;
 use succession::{Overlaps, Succession, expect, renew};
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
-pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, LaneOrders, Moved, NotMoved};
+pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, Moved, NotMoved};
 pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
 pub use routes::{RouteChange, disputes_bypass, ranges, undisputed_bypasses};
 pub use translate::{demand, ends};

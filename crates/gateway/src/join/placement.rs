@@ -23,6 +23,7 @@ use crate::config::{EngineKind, SaOptions};
 use crate::gpu::GpuLimits;
 use crate::share::{Balancer, HalfMove, LoadSample, ShareReport};
 use crate::worker::CoreHandle;
+use esplanade_engines::ace::LaneOrders;
 
 /// Most SA halves whose traffic is looked at in one period.
 const LOOKS: usize = 4096;
@@ -119,16 +120,6 @@ impl ChildSaDevice for CoreHandle {
     fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String> {
         Self::install(self, outbound, inbound)
     }
-}
-
-/// The adaptive cryptographic engine, as far as it hears of SAs.
-pub trait LaneOrders: Debug {
-    /// Tells whether there is a lane for the transform.
-    fn carries(&self, transform: Transform) -> bool;
-    /// An SA is there: its lane is loaded if that is worth it.
-    fn request(&self, transform: Transform);
-    /// An SA that was requested is gone.
-    fn release(&self, transform: Transform);
 }
 
 /// The engines of the gateway, and what was ordered beside the configuration.

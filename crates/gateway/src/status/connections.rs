@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
+use esplanade_engines::Named;
 use esplanade_ipsec::prefix::prefixes_of_range;
 use serde::Serialize;
-
-use super::parts::Named;
 
 /// A connection. Times are in seconds. Keys with underscores are vici's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

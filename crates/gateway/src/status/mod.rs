@@ -26,9 +26,10 @@ pub use counters::{
     CoreCounters, GatewayCounters, IkeCounters, LaneCounters, NamedCounters, OutputCounters,
     TrafficCounters, WalkTotals,
 };
-pub use parts::Named;
+pub use esplanade_engines::Named;
+pub use esplanade_engines::stats::{AceStats, FabricStats, GpuStats};
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
 pub use stats::{
-    AceStats, ConfinementStats, EngineStats, FabricStats, GatewayStats, GpuStats, HoldStats,
-    IkeSaStats, ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
+    ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, ListedCrl, ShareStats,
+    ShieldStats, UptimeStats, WorkerStats, WorkersStats,
 };

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use esplanade_engines::Named;
 use serde::Serialize;
 
 use super::connections::Selectors;
 use super::counters::NamedCounters;
-use super::parts::{Named, hex_32, hex_64, is_no};
+use super::parts::{hex_32, hex_64, is_no};
 
 /// An IKE SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,6 +4,7 @@ use esplanade_crypto::Direction;
 use esplanade_ipsec::sa::DscpSet;
 
 use super::*;
+use crate::ace::LaneOrders;
 use crate::config::EngineKind;
 use crate::gpu::carries;
 use crate::latency::LatencyCounts;

@@ -20,13 +20,12 @@ use esplanade_gpu::suite::Suite;
 use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_test};
 use esplanade_ipsec::sa::SaCommon;
 
-use crate::config::GpuConfig;
-use crate::confine;
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
-use crate::failure::Failure;
 use crate::latency::{LatencyCounters, LatencyCounts};
-use crate::status::GpuStats;
-use crate::worker::EngineSource;
+use crate::stats::GpuStats;
+use esplanade_config::GpuConfig;
+use esplanade_dataplane::EngineSource;
+use esplanade_host::confine;
 
 /// Batches of a port that the thread holds or that the worker has not fetched. A few launches are under way at once, and
 /// one batch waits for the next.
@@ -132,25 +131,6 @@ impl GpuLimits {
 /// Tells whether the kernels, which have tables or not, have the transform in this direction.
 pub fn carries(transform: Transform, direction: Direction, tables: bool) -> bool {
     Suite::of(transform, tables).is_some_and(|suite| suite.cipher(direction, 1).is_some())
-}
-
-/// Returns the error with what to do about it.
-pub fn failure(error: DeviceError) -> Failure {
-    let failure = Failure::runtime(format!("the GPU cannot be used: {error}"));
-    failure.help(match error {
-        DeviceError::NoLibrary(_) => {
-            "install NVIDIA's driver, or the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"
-        }
-        DeviceError::NoDevice { .. } => {
-            "install the GPU's driver, or name a part of a name that `esplanade gpu` lists"
-        }
-        DeviceError::OldDriver(_) => "install a newer driver: that of CUDA 10 or later",
-        DeviceError::OldDevice { .. } => "install the GPU's OpenCL driver, or name another device",
-        DeviceError::NotWhole { .. } => {
-            "set `tables = no`, or `tables = force` if nobody else's programs run there"
-        }
-        _ => "a gateway with `engine = cpu` and without a gpu section does without",
-    })
 }
 
 impl GpuEngine {

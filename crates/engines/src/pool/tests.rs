@@ -5,7 +5,7 @@ use std::time::Instant;
 use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
 
 use super::*;
-use crate::io::sys::{EVENTS_MAX, Epoll};
+use esplanade_host::io::sys::{EVENTS_MAX, Epoll};
 
 /// Makes a batch without jobs. Its first byte identifies it.
 fn batch(number: u8) -> Batch {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use half::Halves;
 use window::Window;
 
-use crate::config::ShareLimits;
+use esplanade_config::ShareLimits;
 
 pub use half::HalfMove;
 pub use window::LoadSample;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::{Arena, Batch, Engine, EngineInfo, RejectReason, Rejected};
 
-use crate::io::sys::EventFd;
 use crate::latency::LatencyCounters;
+use esplanade_host::io::sys::EventFd;
 
 /// The queue of all ports. It is bounded because each port is bounded.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use esplanade_crypto::{EngineInfo, cpu};
 
-use crate::confine;
 use crate::engine_port::{EnginePort, PortQueue};
-use crate::worker::EngineSource;
+use esplanade_dataplane::EngineSource;
+use esplanade_host::confine;
 
 /// Each port has at most so many batches that the helpers hold or that the worker has not fetched.
 const INFO: EngineInfo = EngineInfo {

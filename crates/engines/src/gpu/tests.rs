@@ -11,7 +11,7 @@ use esplanade_gpu::keys::RawKey;
 use esplanade_gpu::launch::{Launch, LaunchLimits};
 
 use super::*;
-use crate::io::sys::{EVENTS_MAX, Epoll};
+use esplanade_host::io::sys::{EVENTS_MAX, Epoll};
 
 /// Starts the engine on PoCL, or says that there is no OpenCL.
 fn engine() -> Option<GpuEngine> {

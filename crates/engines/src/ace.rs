@@ -4,6 +4,7 @@
 //! where their lane is not there.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +17,12 @@ use esplanade_ace::library::{Library, LibraryError};
 use esplanade_ace::simulated::{self, Simulated};
 use esplanade_crypto::{EngineInfo, Transform};
 
-use crate::config::AceConfig;
-use crate::confine;
+use crate::Named;
 use crate::engine_port::{EnginePort, PortQueue};
-use crate::failure::Failure;
-use crate::join::LaneOrders;
-use crate::status::{AceStats, FabricStats, Named};
-use crate::worker::EngineSource;
+use crate::stats::{AceStats, FabricStats};
+use esplanade_config::AceConfig;
+use esplanade_dataplane::EngineSource;
+use esplanade_host::confine;
 
 /// Each port has at most so many batches that the thread holds or that the worker has not fetched.
 const INFO: EngineInfo = EngineInfo {
@@ -46,17 +46,14 @@ pub enum AceError {
     Thread(#[from] io::Error),
 }
 
-impl AceError {
-    /// Returns the error with what to do about it.
-    pub fn failure(self) -> Failure {
-        let help = match &self {
-            Self::Library(_) => {
-                "name the folder of a library in `library`, and its signer's key in `signer` (docs/ace.md)"
-            }
-            _ => "a gateway with `engine = cpu` and without a section `ace` does without",
-        };
-        Failure::runtime(format!("the engine ace cannot be used: {self}")).help(help)
-    }
+/// The adaptive cryptographic engine, as far as it hears of SAs.
+pub trait LaneOrders: Debug {
+    /// Tells whether there is a lane for the transform.
+    fn carries(&self, transform: Transform) -> bool;
+    /// An SA is there: its lane is loaded if that is worth it.
+    fn request(&self, transform: Transform);
+    /// An SA that was requested is gone.
+    fn release(&self, transform: Transform);
 }
 
 /// Says which SAs are there, for the lanes that they need.
