@@ -43,7 +43,11 @@ use control::{TunChange, WorkerControl};
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, WorkerLoad};
 pub use links::LinkQueue;
-pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
+pub use packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
+pub use plane::{
+    DataPlane, DummySa, DummySas, EngineHealth, EngineSource, Health, PlaneConfig, Processing,
+    TunPort,
+};
 pub(crate) use plane::{is_of_sa, size_limit};
 pub use queues::{TunInterface, TunQueues};
 pub use sockets::{

@@ -12,7 +12,7 @@ use crate::io::udp::{Outgoing, SendReport};
 
 /// A choice among the queues of a TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TunQueue {
+pub enum TunQueue {
     /// The worker's own queue.
     Own,
     /// The queue by which packets of the reverse flow shall arrive.
@@ -21,7 +21,7 @@ pub(super) enum TunQueue {
 
 /// A socket to send through, by its index among the sockets of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendSocket {
+pub enum SendSocket {
     NatT(usize),
     Esp(usize),
     Ah(usize),
@@ -29,7 +29,7 @@ pub(super) enum SendSocket {
 
 /// The kind of socket that received a datagram, with the address to which it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReceiveSocket {
+pub enum ReceiveSocket {
     Ike(SocketAddr),
     NatT(SocketAddr),
     Esp {
@@ -40,7 +40,7 @@ pub(super) enum ReceiveSocket {
 }
 
 /// The surroundings of a data plane. A port is a TUN device, by its index in the data plane's list.
-pub(super) trait PacketIo {
+pub trait PacketIo {
     /// Writes a packet or super-segment, after its virtio header.
     fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()>;
 

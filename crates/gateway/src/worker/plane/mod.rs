@@ -45,7 +45,7 @@ pub use dummies::{DummySa, DummySas};
 pub use engine_slot::{EngineHealth, EngineSource, Health};
 pub(super) use outbound::{AcceleratorPacket, InnerPacket};
 pub(crate) use outbound::{is_of_sa, size_limit};
-pub(super) use port::TunPort;
+pub use port::TunPort;
 pub use processing::Processing;
 
 /// Most packets of a batch that does not wait for more.
@@ -64,7 +64,8 @@ const ROUND_MS: usize = 30_000;
 const SWEPT_MAX: usize = 1 << 14;
 
 /// The parts that a data plane needs.
-pub(super) struct PlaneConfig {
+#[derive(Debug)]
+pub struct PlaneConfig {
     /// The ports. The common port is the first.
     pub ports: Vec<TunPort>,
     pub database: Arc<Database>,
@@ -82,7 +83,7 @@ pub(super) struct PlaneConfig {
     pub now_ns: u64,
 }
 
-pub(super) struct DataPlane<I> {
+pub struct DataPlane<I> {
     pub io: I,
     database: Arc<Database>,
     paths: Arc<PathMtus>,
@@ -113,6 +114,12 @@ pub(super) struct DataPlane<I> {
     /// or that it failed.
     accelerator: Option<usize>,
     given: Vec<AcceleratorPacket>,
+}
+
+impl<I> std::fmt::Debug for DataPlane<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataPlane").finish_non_exhaustive()
+    }
 }
 
 impl<I: PacketIo> DataPlane<I> {
@@ -205,7 +212,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Returns the directions that take no packets, because an engine has no room for more.
-    pub fn paused(&self) -> Paused {
+    pub(in crate::worker) fn paused(&self) -> Paused {
         Paused {
             inbound: !self.takes_datagrams(),
             outbound: !self.takes_packets(),

@@ -30,7 +30,8 @@ use crate::worker::packet_io::PacketIo;
 const DUMMIES_MAX: usize = 64;
 
 /// A complete packet or super-segment from the protected side.
-pub(in crate::worker) struct InnerPacket<'a> {
+#[derive(Debug)]
+pub struct InnerPacket<'a> {
     port: usize,
     /// The segmentation and checksum that the sender left unfinished.
     header: VnetHeader,
@@ -39,6 +40,7 @@ pub(in crate::worker) struct InnerPacket<'a> {
 }
 
 /// The bytes of exactly one packet.
+#[derive(Debug)]
 enum PacketBytes<'a> {
     Read(&'a mut [u8]),
     /// The bytes of a datagram that arrived in fragments.
@@ -86,7 +88,7 @@ impl<'a> InnerPacket<'a> {
 /// A packet or piece for an SA that exists only in the accelerator in front. The walk has counted
 /// it.
 #[derive(Debug)]
-pub(in crate::worker) struct AcceleratorPacket {
+pub struct AcceleratorPacket {
     sa: Arc<OutboundSa>,
     pub packet: Vec<u8>,
     /// The packet was not cut.

@@ -4,7 +4,7 @@ use super::fragments::Fragments;
 use crate::io::gro::Coalescer;
 
 #[derive(Debug)]
-pub(in crate::worker) struct TunPort {
+pub struct TunPort {
     /// The interface that the SPD's entries name.
     pub(super) interface: u32,
     /// Collects packets for the queues of their flows.
