@@ -17,16 +17,20 @@ mod gateway;
 mod ledger;
 #[path = "simulation/operations.rs"]
 mod operations;
+#[path = "simulation/seen.rs"]
+mod seen;
 #[path = "simulation/world.rs"]
 mod world;
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use operations::Act;
+use seen::Seen;
 use world::World;
 
 const SEEDS: u64 = 300;
@@ -53,12 +57,18 @@ thread_local! {
     static IS_TRYING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs one simulation. Returns the number of packets that it has delivered, or what went wrong.
-fn simulate(seed: u64, operations: &[(Duration, Act)]) -> Result<u64, String> {
+/// What a simulation has met, and the number of packets that it has delivered.
+type Met = (Seen, u64);
+
+/// Runs one simulation. Returns what it has met, or what went wrong.
+fn simulate(seed: u64, operations: &[(Duration, Act)]) -> Result<Met, String> {
     let run = || {
         let mut world = World::new(seed);
         world.run(operations)?;
-        Ok(world.ledger.delivered)
+        if world.ledger.parts_delivered > 0 {
+            world.seen.count("part of a packet");
+        }
+        Ok((world.seen, world.ledger.delivered))
     };
     IS_TRYING.set(true);
     let outcome = panic::catch_unwind(AssertUnwindSafe(run));
@@ -110,11 +120,8 @@ fn whole_gateways_keep_their_rules_whatever_happens() {
             former(info);
         }
     }));
-    let (next, delivered, failed) = (
-        AtomicU64::new(first),
-        AtomicU64::new(0),
-        AtomicBool::new(false),
-    );
+    let (next, failed) = (AtomicU64::new(first), AtomicBool::new(false));
+    let met = Mutex::<Met>::default();
     let worker = || {
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +130,11 @@ fn whole_gateways_keep_their_rules_whatever_happens() {
             }
             let operations = operations::draw(seed);
             match simulate(seed, &operations) {
-                Ok(packets) => drop(delivered.fetch_add(packets, Ordering::Relaxed)),
+                Ok((seen, delivered)) => {
+                    let mut met = met.lock().unwrap();
+                    met.0.add(&seen);
+                    met.1 += delivered;
+                }
                 Err(why) => {
                     failed.store(true, Ordering::Relaxed);
                     let least = minimise(seed, &operations);
@@ -143,8 +154,11 @@ fn whole_gateways_keep_their_rules_whatever_happens() {
             scope.spawn(worker);
         }
     });
-    let delivered = delivered.into_inner();
-    println!("{delivered} inner packets were delivered");
+    let (seen, delivered) = met.into_inner().unwrap();
+    println!("{delivered} inner packets were delivered; {seen:?}");
+    if seeds >= SEEDS {
+        assert_eq!(seen.missing(), [""; 0], "nothing of it was met");
+    }
     assert!(
         delivered >= DELIVERED_MIN * seeds,
         "{delivered} packets of {seeds} seeds"

@@ -63,6 +63,10 @@ pub enum Edit {
     NarrowNet,
     /// The first child has other suites first.
     OtherSuites,
+    /// The first child has no suite that the peer takes.
+    WrongSuites,
+    /// The connection has a secret that the peer does not have.
+    WrongSecret,
     /// The second child has another replay window.
     OtherWindow,
     /// There is one more child, which the peer does not know.
@@ -74,13 +78,15 @@ pub enum Edit {
 }
 
 impl Edit {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::NoSite,
         Self::NoTwo,
         Self::DropTwo,
         Self::PassTwo,
         Self::NarrowNet,
         Self::OtherSuites,
+        Self::WrongSuites,
+        Self::WrongSecret,
         Self::OtherWindow,
         Self::MoreChildren,
         Self::OtherDpd,
@@ -103,6 +109,8 @@ pub struct Shape {
     suites: &'static str,
     replay_window: u32,
     dummies: u64,
+    /// Packets that are too long for the path are cut before they are sealed.
+    whole: bool,
     /// The second child is for UDP alone.
     only_udp: bool,
     populates: bool,
@@ -141,10 +149,18 @@ impl Shape {
             ][rng.below(4) as usize],
             replay_window: [32, 64, 256][rng.below(3) as usize],
             dummies: [0, 0, 0, 1][rng.below(4) as usize],
+            whole: rng.chance(0.5),
             only_udp: rng.chance(0.3),
             populates: rng.chance(0.2),
             quick_crash_detection: rng.chance(0.3),
         }
+    }
+
+    /// Tells whether a configuration with these changes protects the traffic of a child.
+    pub fn protects(child: usize, edits: &[Edit]) -> bool {
+        let of_two = [Edit::NoTwo, Edit::DropTwo, Edit::PassTwo];
+        !edits.contains(&Edit::NoSite)
+            && (child == 0 || !of_two.iter().any(|edit| edits.contains(edit)))
     }
 
     /// Tells whether a gateway can begin the connection.
@@ -167,7 +183,24 @@ impl Shape {
         if at != BRANCH {
             bystander(at, &mut text);
         }
-        text += "}\nsecrets {\nike-all { secret = \"a long enough secret for all of them\" }\n}\n";
+        let site = match edits.contains(&Edit::WrongSecret) {
+            true => "a secret that nobody else has",
+            false => "a secret that both ends have",
+        };
+        let _ = writeln!(text, "}}\nsecrets {{");
+        for (ends, secret) in [
+            ([BRANCH, HUB], site),
+            ([HUB, OTHER], "another secret of both ends"),
+        ] {
+            if ends.contains(&at) {
+                let [a, b] = ends;
+                let _ = writeln!(
+                    text,
+                    "ike-{a} {{\nid-1 = {a}.example\nid-2 = {b}.example\nsecret = \"{secret}\"\n}}"
+                );
+            }
+        }
+        text += "}\n";
         text
     }
 
@@ -234,9 +267,10 @@ impl Shape {
             let _ = writeln!(text, "mode = {mode}\nstart_action = trap\n}}");
             return;
         }
-        let suites = match !is_two && has(Edit::OtherSuites) {
-            true => format!("aes256gcm16, {}", self.suites),
-            false => self.suites.to_owned(),
+        let suites = match is_two {
+            false if has(Edit::WrongSuites) => "aes192gcm16".to_owned(),
+            false if has(Edit::OtherSuites) => format!("aes256gcm16, {}", self.suites),
+            _ => self.suites.to_owned(),
         };
         let window = self.replay_window + u32::from(is_two && has(Edit::OtherWindow)) * 32;
         let (start, rekey_time) = (self.start[at], self.rekey_child[at]);
@@ -261,6 +295,9 @@ impl Shape {
                 self.rekey_packets,
                 self.rekey_packets + 1000
             );
+        }
+        if self.whole {
+            *text += "copy_df = set\n";
         }
         if self.dummies > 0 && is_two {
             let _ = writeln!(text, "tfc_dummies = {}", self.dummies);

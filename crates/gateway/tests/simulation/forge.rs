@@ -33,6 +33,7 @@ pub fn send(world: &mut World, by: usize, child: usize) -> Checked {
             .ledger
             .packet((BRANCH, nets[BRANCH].1), (HUB, nets[HUB].1), 7000, 200);
     world.ledger.forbid(number);
+    world.seen.count("forged packet");
     let gateway = world.gateways[by].as_mut();
     gateway
         .into_iter()

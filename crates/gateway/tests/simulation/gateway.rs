@@ -32,6 +32,8 @@ use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 use esplanade_testkit::net::{Datagram, Rng};
 use tokio::sync::watch;
 
+use crate::seen::Seen;
+
 /// The interval at which the control thread looks at its SAs.
 const TICK: Duration = Duration::from_millis(500);
 const IKE_PORT: u16 = 500;
@@ -203,6 +205,7 @@ pub struct Gateway {
     /// The latest child SA of each name, with its keys.
     pub newest: Vec<ChildSaInstalled>,
     trace: Option<String>,
+    pub seen: Seen,
 }
 
 impl Gateway {
@@ -247,6 +250,7 @@ impl Gateway {
             job_time: options.job_time,
             newest: Vec::new(),
             trace: trace.map(|_| address.to_string()),
+            seen: Seen::default(),
         };
         gateway.endpoint.start(now);
         gateway.flush();
@@ -435,6 +439,7 @@ impl Gateway {
                 flow,
                 selector,
             } => {
+                self.seen.count("packet without an SA");
                 let wanted = self.join.children_to_ask(policy, flow.dscp);
                 let demand = join::demand(&flow, &selector);
                 let (Some((connection, children)), Some(demand)) = (wanted, demand) else {
@@ -472,6 +477,7 @@ impl Gateway {
                 self.endpoint.note_peer_address(now, child, local, to);
             }
             esplanade_ipsec::Event::UnknownSpi { spi, remote } => {
+                self.seen.count("packet with an unknown SPI");
                 self.endpoint.note_unknown_spi(now, remote, spi);
             }
         }
@@ -550,10 +556,14 @@ impl Gateway {
                     let _ = self.endpoint.reject_child_sa(now, sa.child);
                     return;
                 }
+                if sa.rekeyed_from.is_some() {
+                    self.seen.count("rekey of a child SA");
+                }
                 let name = |one: &ChildSaInstalled| (one.connection.clone(), one.name.clone());
                 self.newest.retain(|one| name(one) != name(&sa));
                 self.newest.push(*sa);
             }
+            Event::IkeSaRekeyed { .. } => self.seen.count("rekey of an IKE SA"),
             Event::ChildSaUseOutbound { child } => self.join.use_outbound(child, now),
             Event::ChildSaDeleted(deleted) => self.join.delete(&deleted, now),
             Event::PeerMoved {
@@ -561,7 +571,10 @@ impl Gateway {
                 local,
                 remote,
                 ..
-            } => self.join.peer_moved(&children, local, remote),
+            } => {
+                self.seen.count("move of a peer");
+                self.join.peer_moved(&children, local, remote);
+            }
             Event::NatKeepalive { local, remote } => self.send_ike(local, remote, vec![0xff]),
             // The log, the control socket and helper processes have the others.
             _ => {}

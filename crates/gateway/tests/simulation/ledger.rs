@@ -40,6 +40,8 @@ pub struct Ledger {
     sealed: BTreeMap<(usize, u64, u32, u32), Vec<u8>>,
     /// Counts what simulations have seen, so that a test that carries nothing cannot pass.
     pub delivered: u64,
+    /// The number of fragments among them.
+    pub parts_delivered: u64,
 }
 
 impl Ledger {
@@ -136,6 +138,7 @@ impl Ledger {
             return wrong("was delivered before");
         }
         sent.delivered += data.len();
+        self.parts_delivered += u64::from(!is_whole);
         self.delivered += 1;
         Ok(())
     }

@@ -18,6 +18,8 @@ pub enum Act {
     Terminate { at: usize, child: Option<usize> },
     /// A rekey of the IKE SA, or of a child SA.
     Rekey { at: usize, child: Option<usize> },
+    /// Both ends rekey at once.
+    Collide { children: [Option<usize>; 2] },
     /// The configuration has these changes from now on, and no others.
     Reload { at: usize, edits: Vec<Edit> },
     /// The gateway loses all state, and begins again after a while.
@@ -57,7 +59,10 @@ fn act(rng: &mut Rng) -> Act {
     let at = rng.below(2) as usize;
     let child = rng.below(CHILDREN.len() as u64) as usize;
     let some = rng.chance(0.6).then_some(child);
-    match rng.below(24) {
+    match rng.below(25) {
+        24 => Act::Collide {
+            children: [some, rng.chance(0.5).then_some(0)],
+        },
         0 | 1 => Act::Initiate { at, child: some },
         2 => Act::Terminate { at, child: some },
         3..=5 => Act::Rekey { at, child: some },

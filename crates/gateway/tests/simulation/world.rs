@@ -13,12 +13,16 @@ use crate::forge;
 use crate::gateway::{ESP_PORT, Gateway, HostOptions};
 use crate::ledger::{Checked, Ledger, esp_of};
 use crate::operations::Act;
+use crate::seen::Seen;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 /// The time that gateways have to mend everything once the link is perfect.
 const MENDING: Duration = Duration::from_secs(120);
 /// The time after which nothing of a connection that was ended is left.
 const ENDING: Duration = Duration::from_secs(90);
+/// Most IKE SAs and child SAs of a gateway after the storm. Exchanges that cross can make a few of each.
+const IKE_SAS_MAX: usize = 4;
+const CHILD_SAS_MAX: usize = 12;
 /// Most datagrams that can be sent once more.
 const RECENT_MAX: usize = 64;
 /// Most steps of one run. Gateways that do not come to rest take more.
@@ -68,6 +72,7 @@ pub struct World {
     closed: BTreeSet<(usize, Option<usize>)>,
     watch: Watch,
     options: (Duration, Option<u16>),
+    pub seen: Seen,
 }
 
 impl World {
@@ -103,6 +108,7 @@ impl World {
             ),
             shape,
             rng,
+            seen: Seen::default(),
         };
         (BRANCH..=OTHER).for_each(|at| world.revive(at));
         world
@@ -134,6 +140,11 @@ impl World {
             Act::Rekey { at, child } => {
                 self.command(*at, |endpoint| endpoint.rekey(now, SITE, name(*child)))?;
             }
+            Act::Collide { children } => {
+                for (at, child) in children.iter().enumerate() {
+                    self.command(at, |endpoint| endpoint.rekey(now, SITE, name(*child)))?;
+                }
+            }
             Act::Reload { at, edits } => self.reload(*at, edits)?,
             Act::Restart { at, down } => {
                 self.gateways[*at] = None;
@@ -162,6 +173,7 @@ impl World {
                 for _ in 0..*packets {
                     let index = self.rng.below(self.recent.len() as u64) as usize;
                     if let Some(datagram) = self.recent.get(index) {
+                        self.seen.count("repeated datagram");
                         self.links[0].send(now, datagram.clone());
                     }
                 }
@@ -224,6 +236,12 @@ impl World {
             self.ledger.packet(source, destination, 7000 + flow, len)
         };
         let (numbers, packets): (Vec<_>, Vec<_>) = flows.map(make).unzip();
+        if !Shape::protects(child, &self.edits[from]) {
+            // A new configuration holds at once.
+            numbers
+                .iter()
+                .for_each(|number| self.ledger.forbid(*number));
+        }
         self.read(from, &packets)?;
         Ok(numbers)
     }
@@ -316,6 +334,7 @@ impl World {
         let nets = CHILDREN[1].nets;
         for packet in output.bypassed {
             let is_of_two = at != OTHER && packet[12..16] == nets[at].1;
+            self.seen.count("packet that may be clear");
             if !(passes && is_of_two) {
                 return Err(format!(
                     "gateway {at} let a packet out in the clear: {packet:02x?}"
@@ -374,6 +393,7 @@ impl World {
         }
         let sent = self.send_everywhere()?;
         self.pass(2 * SECOND)?;
+        self.check_sizes()?;
         let lost = sent.iter().find(|one| !self.ledger.is_delivered(**one));
         if let Some(lost) = lost {
             let lost = self.ledger.describe(*lost);
@@ -383,6 +403,37 @@ impl World {
             ));
         }
         self.watch.is_steady()
+    }
+
+    /// Checks that storms leave no heaps of SAs.
+    fn check_sizes(&mut self) -> Checked {
+        for (at, gateway) in self.gateways.iter().enumerate() {
+            let Some(gateway) = gateway else { continue };
+            self.seen.add(&gateway.seen);
+            let status = gateway.endpoint.status();
+            let children: usize = status.iter().map(|sa| sa.children.len()).sum();
+            let inbound = gateway.database.sad().all().len();
+            let counts = [
+                status.len(),
+                gateway.endpoint.half_open(),
+                children,
+                inbound,
+            ];
+            let most = [IKE_SAS_MAX, 0, CHILD_SAS_MAX, 2 * CHILD_SAS_MAX];
+            for (what, count) in ["IKE SAs", "child SAs"]
+                .iter()
+                .zip([status.len(), children])
+            {
+                self.seen.most(what, count as u64);
+            }
+            if counts.iter().zip(most).any(|(count, most)| *count > most) {
+                return Err(format!(
+                    "gateway {at} has too much after the storm: {counts:?}\n{}",
+                    self.status()
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Sends a packet of each child in each direction.
