@@ -1,6 +1,7 @@
 //! The operations of a simulation. A seed gives the whole list before anything runs. Each operation can run without the
 //! others: one that does not apply does nothing.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use esplanade_testkit::net::Rng;
@@ -9,6 +10,9 @@ use crate::config::{BRANCH, CHILDREN, Edit, HUB, OTHER};
 
 /// Fewest and most operations of a seed.
 const OPERATIONS: (u64, u64) = (6, 16);
+
+/// An address that no gateway has.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 66);
 
 #[derive(Clone, Debug)]
 pub enum Act {
@@ -34,8 +38,11 @@ pub enum Act {
         packets: u16,
         len: usize,
     },
-    /// Somebody sends datagrams of the link once more.
-    Repeat { packets: usize },
+    /// Somebody sends datagrams of the link once more, perhaps from another address.
+    Repeat {
+        packets: usize,
+        from: Option<Ipv4Addr>,
+    },
     /// A peer sends a packet of the child through the SA of another.
     Forge { by: usize, child: usize },
 }
@@ -84,6 +91,7 @@ fn act(rng: &mut Rng) -> Act {
         12 | 13 => Act::Rebind,
         14 => Act::Repeat {
             packets: 1 + rng.below(8) as usize,
+            from: rng.chance(0.5).then_some(ELSEWHERE),
         },
         15 => Act::Forge {
             by: [BRANCH, OTHER][rng.below(2) as usize],

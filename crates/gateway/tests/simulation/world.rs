@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
 use crate::bystander::Watch;
-use crate::config::{ADDRESSES, BRANCH, CHILDREN, Edit, HUB, OTHER, SITE, Shape};
+use crate::config::{ADDRESSES, BRANCH, BYSTANDERS, CHILDREN, Edit, HUB, OTHER, SITE, Shape};
 use crate::forge;
 use crate::gateway::{ESP_PORT, Gateway, HostOptions};
 use crate::ledger::{Checked, Ledger, esp_of};
@@ -18,6 +18,8 @@ use crate::seen::Seen;
 pub const SECOND: Duration = Duration::from_secs(1);
 /// The time that gateways have to mend everything once the link is perfect.
 const MENDING: Duration = Duration::from_secs(120);
+/// The time for which packets in flight still pass through an SA that has ended.
+const LINGERING: Duration = Duration::from_secs(6);
 /// The time after which nothing of a connection that was ended is left.
 const ENDING: Duration = Duration::from_secs(90);
 /// Most IKE SAs and child SAs of a gateway after the storm. Exchanges that cross can make a few of each.
@@ -64,6 +66,8 @@ pub struct World {
     lives: [u64; 3],
     revive_at: [Option<Instant>; 3],
     pub edits: [Vec<Edit>; 3],
+    /// The times since when the configurations of branch and hub do not protect each child.
+    unprotected: [[Option<Instant>; 2]; 2],
     links: [Network; 2],
     cut_until: Instant,
     nat: Option<Nat>,
@@ -95,6 +99,7 @@ impl World {
             lives: [0; 3],
             revive_at: [None; 3],
             edits: Default::default(),
+            unprotected: Default::default(),
             links: [conditions, Conditions::PERFECT].map(|one| Network::new(one, seed)),
             cut_until: now,
             nat: shape.nat.then_some(Nat { rebinds: 0 }),
@@ -104,7 +109,7 @@ impl World {
             watch: Watch::new(now),
             options: (
                 Duration::from_millis([0, 1, 30][rng.below(3) as usize]),
-                rng.chance(0.3).then(|| 1000 + rng.below(300) as u16),
+                rng.chance(0.6).then(|| 1000 + rng.below(300) as u16),
             ),
             shape,
             rng,
@@ -169,12 +174,16 @@ impl World {
                 let flows = (0..*packets).map(|flow| flow % 3);
                 self.send(*from, *child, flows, *len)?;
             }
-            Act::Repeat { packets } => {
+            Act::Repeat { packets, from } => {
                 for _ in 0..*packets {
                     let index = self.rng.below(self.recent.len() as u64) as usize;
                     if let Some(datagram) = self.recent.get(index) {
                         self.seen.count("repeated datagram");
-                        self.links[0].send(now, datagram.clone());
+                        let mut copy = datagram.clone();
+                        if let Some(elsewhere) = *from {
+                            copy.from = SocketAddr::new(elsewhere.into(), copy.from.port());
+                        }
+                        self.links[0].send(now, copy);
                     }
                 }
             }
@@ -198,6 +207,12 @@ impl World {
 
     fn reload(&mut self, at: usize, edits: &[Edit]) -> Checked {
         self.edits[at] = edits.to_vec();
+        for (child, since) in self.unprotected[at].iter_mut().enumerate() {
+            *since = match Shape::protects(child, edits) {
+                true => None,
+                false => since.or(Some(self.now)),
+            };
+        }
         if let Some(gateway) = &mut self.gateways[at] {
             gateway.reload(&self.shape.text(at, edits), self.now);
         }
@@ -213,9 +228,10 @@ impl World {
             address: ADDRESSES[at],
             seed: self.seed << 8 | self.lives[at] << 2 | at as u64,
             job_time,
+            // Behind a NAT the branch has another address.
             path_mtu: path_mtu
-                .filter(|_| at == BRANCH)
-                .map(|mtu| (mtu, ADDRESSES[HUB])),
+                .filter(|_| at != OTHER)
+                .map(|mtu| (mtu, ADDRESSES[1 - at])),
         };
         let text = self.shape.text(at, &self.edits[at]);
         self.gateways[at] = Some(Gateway::start(&text, options, self.now));
@@ -329,6 +345,16 @@ impl World {
         let output = gateway.take_output();
         for packet in output.written {
             self.ledger.deliver(at, &packet)?;
+            let of = |child: &usize| at != OTHER && packet[16..20] == CHILDREN[*child].nets[at].1;
+            let is_of_branch = packet[12] == 10 && packet[13] != BYSTANDERS[1][1];
+            let child = (0..CHILDREN.len()).find(of).filter(|_| is_of_branch);
+            if let Some(since) = child.and_then(|child| self.unprotected[at][child])
+                && self.now > since + LINGERING
+            {
+                return Err(format!(
+                    "gateway {at} delivered a packet of a child that its configuration does not protect: {packet:02x?}"
+                ));
+            }
         }
         let passes = self.edits[at].contains(&Edit::PassTwo);
         let nets = CHILDREN[1].nets;
@@ -374,7 +400,7 @@ impl World {
         self.links[0].conditions = Conditions::PERFECT;
         for at in BRANCH..=HUB {
             if self.revive_at[at].is_some() {
-                self.edits[at].clear();
+                self.reload(at, &[])?;
                 self.revive(at);
                 self.drain(at)?;
             }
