@@ -396,6 +396,20 @@ impl Gateway {
         result
     }
 
+    /// Returns the entries of the SPD, and those that a gateway without SAs has with this configuration.
+    pub fn entries(&self) -> [Vec<String>; 2] {
+        let database = Arc::new(Database::new());
+        let mut fresh = Join::new(Arc::clone(&database));
+        fresh.configure(policies::configured(&self.loaded, |_| Some(self.address)));
+        fresh.take_changes();
+        [&self.database, &database].map(|database| {
+            let spd = database.spd();
+            let entries = spd.entries().iter();
+            let texts = entries.map(|entry| format!("{} {:?}", entry.name, entry.selectors));
+            texts.collect()
+        })
+    }
+
     pub fn take_output(&mut self) -> Output {
         let io = &mut self.plane.io;
         Output {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
@@ -25,6 +26,10 @@ const ENDING: Duration = Duration::from_secs(90);
 /// Most IKE SAs and child SAs of a gateway after the storm. Exchanges that cross can make a few of each.
 const IKE_SAS_MAX: usize = 4;
 const CHILD_SAS_MAX: usize = 12;
+/// The delay of packets that overtake each other, their number, and the time between them.
+const JITTER: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(60);
+const PACKETS: usize = 12;
+const SPACING: Duration = Duration::from_millis(15);
 /// Most datagrams that can be sent once more.
 const RECENT_MAX: usize = 64;
 /// Most steps of one run. Gateways that do not come to rest take more.
@@ -417,8 +422,9 @@ impl World {
             self.send_everywhere()?;
             self.pass(2 * SECOND)?;
         }
-        let sent = self.send_everywhere()?;
+        let mut sent = self.send_everywhere()?;
         self.pass(2 * SECOND)?;
+        sent.extend(self.rekey_under_traffic()?);
         self.check_sizes()?;
         let lost = sent.iter().find(|one| !self.ledger.is_delivered(**one));
         if let Some(lost) = lost {
@@ -462,6 +468,26 @@ impl World {
         Ok(())
     }
 
+    /// Rekeys SAs while packets overtake each other and none is lost on the link. Returns the packets.
+    fn rekey_under_traffic(&mut self) -> Result<Vec<usize>, String> {
+        self.links[0].conditions.delay = JITTER;
+        let mut sent = Vec::new();
+        for ends in [BRANCH..HUB, BRANCH..OTHER] {
+            let now = self.now;
+            for at in ends {
+                let child = [None, Some(0), Some(1)][self.rng.below(3) as usize];
+                self.command(at, |endpoint| endpoint.rekey(now, SITE, name(child)))?;
+            }
+            for _ in 0..PACKETS {
+                sent.extend(self.send_everywhere()?);
+                self.pass(SPACING)?;
+            }
+        }
+        self.links[0].conditions = Conditions::PERFECT;
+        self.pass(2 * SECOND)?;
+        Ok(sent)
+    }
+
     /// Sends a packet of each child in each direction.
     fn send_everywhere(&mut self) -> Result<Vec<usize>, String> {
         let mut sent = Vec::new();
@@ -495,6 +521,12 @@ impl World {
                     usize::from(gateway.join.next_drained().is_some()),
                 ),
             ];
+            let [entries, expected] = gateway.entries();
+            if entries != expected {
+                return Err(format!(
+                    "gateway {at} has other policies than its configuration: {entries:?} instead of {expected:?}"
+                ));
+            }
             for (what, count) in left {
                 if count > 0 {
                     return Err(format!(
