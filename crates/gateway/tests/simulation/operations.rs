@@ -24,6 +24,8 @@ pub enum Act {
     Rekey { at: usize, child: Option<usize> },
     /// Both ends rekey at once.
     Collide { children: [Option<usize>; 2] },
+    /// The peers authenticate again, over a new IKE SA beside the old one.
+    Reauthenticate { at: usize },
     /// The configuration has these changes from now on, and no others.
     Reload { at: usize, edits: Vec<Edit> },
     /// The gateway loses all state, and begins again after a while.
@@ -66,7 +68,8 @@ fn act(rng: &mut Rng) -> Act {
     let at = rng.below(2) as usize;
     let child = rng.below(CHILDREN.len() as u64) as usize;
     let some = rng.chance(0.6).then_some(child);
-    match rng.below(25) {
+    match rng.below(26) {
+        25 => Act::Reauthenticate { at },
         24 => Act::Collide {
             children: [some, rng.chance(0.5).then_some(0)],
         },

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use esplanade_ike::status::IkeSaState;
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
 use crate::bystander::Watch;
@@ -150,6 +151,7 @@ impl World {
             Act::Rekey { at, child } => {
                 self.command(*at, |endpoint| endpoint.rekey(now, SITE, name(*child)))?;
             }
+            Act::Reauthenticate { at } => self.reauthenticate(*at)?,
             Act::Collide { children } => {
                 for (at, child) in children.iter().enumerate() {
                     self.command(at, |endpoint| endpoint.rekey(now, SITE, name(*child)))?;
@@ -208,6 +210,19 @@ impl World {
             let _ = gateway.command(now, command);
         }
         self.drain(at)
+    }
+
+    fn reauthenticate(&mut self, at: usize) -> Checked {
+        let gateway = self.gateways[at].as_ref();
+        let status = gateway.map_or_else(Vec::new, |gateway| gateway.endpoint.status());
+        let site = status.iter().find(|sa| {
+            sa.connection.as_deref() == Some(SITE) && sa.state == IkeSaState::Established
+        });
+        let Some(ike_sa) = site.map(|sa| sa.id) else {
+            return Ok(());
+        };
+        let now = self.now;
+        self.command(at, |endpoint| endpoint.reauthenticate_ike_sa(now, ike_sa))
     }
 
     fn reload(&mut self, at: usize, edits: &[Edit]) -> Checked {
@@ -482,6 +497,12 @@ impl World {
                 sent.extend(self.send_everywhere()?);
                 self.pass(SPACING)?;
             }
+        }
+        self.pass(2 * SECOND)?;
+        self.reauthenticate(BRANCH)?;
+        for _ in 0..PACKETS {
+            sent.extend(self.send_everywhere()?);
+            self.pass(SPACING)?;
         }
         self.links[0].conditions = Conditions::PERFECT;
         self.pass(2 * SECOND)?;
