@@ -69,7 +69,7 @@ tally() {
 
 # What finds most comes first.
 all="deps format unit interop clippy newest userns fuzz docs panics deny kernels rtl-lint rtl-test rtl-formal"
-soak="release"
+soak="release simulation"
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
 for name in ${names/ lint / format clippy docs deny }; do
@@ -104,6 +104,12 @@ for name in ${names/ lint / format clippy docs deny }; do
         stage release interop/run test_tunnel.py test_algorithms.py test_engines.py test_restart.py test_tiers.py \
         -k "test_psk and v4 or test_esp_with_strongswan and chacha20 or test_esp_among_ourselves and iiv or \
             test_swaps and raw or test_a_peer_that_is_killed or test_tiers and (aes256gcm16 or chacha20)" ;;
+    # Among the unit tests it runs a few hundred seeds.
+    simulation)
+      seeds=5000
+      [ -z "${SOAK:-}" ] || seeds=100000
+      ESPLANADE_SIMULATION_SEEDS=${ESPLANADE_SIMULATION_SEEDS:-$seeds} \
+        stage simulation cargo test --locked --workspace --test simulation -- --nocapture ;;
     # What depends on the peer's release, and does not take long.
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then

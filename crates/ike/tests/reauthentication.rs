@@ -249,6 +249,36 @@ fn a_peer_behind_a_nat_is_left_to_reauthenticate() {
     assert_eq!(pair.b.events.iter().filter(expired).count(), 1);
 }
 
+/// The old IKE SA was made at another address. The peer was heard from the new one since.
+#[test]
+fn a_peer_with_another_nat_address_reauthenticates_without_a_gap() {
+    for unique in [Unique::No, Unique::Replace] {
+        let mut pair = Pair::with(|a, b| {
+            three((a, b));
+            b.remote_addrs = vec![AddressMatch::Any];
+            (a.unique, b.unique) = (unique, unique);
+            (a.reauth_time, a.over_time) = (REAUTH, Duration::from_secs(20));
+        });
+        pair.nat = Some(("203.0.113.5".parse().unwrap(), 1000));
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        pair.assert_agreed(1, 3);
+        let moved = "203.0.113.6".parse().unwrap();
+        pair.nat = Some((moved, 2000));
+        pair.a
+            .endpoint
+            .rekey(pair.now, "site", Some("first"))
+            .unwrap();
+        pair.flush();
+        run_without_gap(&mut pair, Duration::from_secs(30));
+        assert_eq!(pair.b.endpoint.status()[0].remote.ip(), moved);
+        run_without_gap(&mut pair, REAUTH);
+        assert_eq!(ups(&pair.b), 2);
+        pair.assert_agreed(1, 3);
+        pair.assert_clean_end();
+    }
+}
+
 // RFC 7296 R263
 #[test]
 fn an_sa_that_was_just_made_can_be_reauthenticated_by_the_responder() {

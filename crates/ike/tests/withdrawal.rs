@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::script::{Script, error_of};
 use common::*;
@@ -30,6 +31,33 @@ fn a_peer_of_another_connection_goes_on() {
     assert_eq!(error_of(&answer.expect("a response")), None);
     assert!(side.endpoint.is_established("site", None));
 }
+/// A rekey takes as long as the peer likes. The old SA sends no more, and the new SA is never used.
+#[test]
+fn a_child_sa_ends_at_once_while_it_is_rekeyed() {
+    for both in [false, true] {
+        let mut pair = Pair::established();
+        pair.a
+            .endpoint
+            .rekey(pair.now, "site", Some("net"))
+            .unwrap();
+        if both {
+            pair.b
+                .endpoint
+                .rekey(pair.now, "site", Some("net"))
+                .unwrap();
+        }
+        pair.flush();
+        let installed = pair.a.installed.len();
+        pair.a.endpoint.withdraw(pair.now, "site", Some("net"));
+        pair.flush();
+        assert!(pair.a.children.is_empty());
+        pair.run(Duration::from_secs(60));
+        pair.assert_agreed(1, 0);
+        assert_eq!(pair.a.installed.len(), installed);
+        pair.assert_clean_end();
+    }
+}
+
 /// The peer has replaced its child SA, and keeps the old one as long as it likes.
 #[test]
 fn a_replaced_child_sa_ends_with_its_child() {
@@ -40,6 +68,8 @@ fn a_replaced_child_sa_ends_with_its_child() {
     assert_eq!(error_of(&answer.expect("a response")), None);
     assert_eq!(side.endpoint.status()[0].children.len(), 2);
     side.endpoint.withdraw(now, "site", Some("net"));
+    // It sends no more, whether the peer answers or not.
+    assert!(side.endpoint.status()[0].children.is_empty());
     for _ in 0..3 {
         for sent in Script::take(&mut side) {
             script.answer(&mut side, now, &sent, &[]);

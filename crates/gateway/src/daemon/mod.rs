@@ -22,7 +22,7 @@ mod load;
 mod load_queue;
 mod log_lines;
 mod plane;
-mod policies;
+pub mod policies;
 pub mod preview;
 mod reload;
 mod report;

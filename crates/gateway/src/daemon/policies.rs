@@ -21,7 +21,7 @@ pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
 }
 
 /// Returns the policies in the order of the SPD. `source` finds the local address towards a peer.
-pub(super) fn configured(
+pub fn configured(
     loaded: &Loaded,
     source: impl Fn(IpAddr) -> Option<IpAddr>,
 ) -> Vec<ConfiguredPolicy> {
@@ -104,7 +104,7 @@ fn sharing<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet
 }
 
 /// Returns the new policies whose child was there before, but whose SAs are made differently now.
-pub(super) fn changed<'a>(
+pub fn changed<'a>(
     old: &[ConfiguredPolicy],
     new: &'a [ConfiguredPolicy],
 ) -> Vec<&'a ConfiguredPolicy> {

@@ -75,13 +75,13 @@ impl Clock {
 
 /// The SAs that send dummies, as the control thread publishes them.
 #[derive(Debug)]
-struct PublishedDummies(watch::Receiver<DummySas>);
+pub struct PublishedDummies(watch::Receiver<DummySas>);
 
 impl PublishedDummies {
-    fn new(mut published: watch::Receiver<DummySas>) -> Box<dyn DummySource> {
+    pub fn new(mut published: watch::Receiver<DummySas>) -> Self {
         // A worker that starts later takes the list that is there.
         published.mark_changed();
-        Box::new(Self(published))
+        Self(published)
     }
 }
 

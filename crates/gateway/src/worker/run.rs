@@ -83,7 +83,9 @@ impl WorkerLoop {
             flows: config.flows,
             workers: config.count,
             processing,
-            dummies: config.dummies.map(PublishedDummies::new),
+            dummies: config
+                .dummies
+                .map(|published| Box::new(PublishedDummies::new(published)) as _),
             engines,
             counters: Arc::clone(&counters),
             now_ns: clock.now_ns(),

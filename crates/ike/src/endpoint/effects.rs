@@ -198,9 +198,12 @@ impl Endpoint {
             // authenticates again looks like one whose request came late, or like one that has lost the old SA. It
             // deletes the old SA itself, when it has all children over the new one.
             let late = role == Role::Responder && forgotten;
+            // A NAT may have given the peer another address since the old SA was made.
+            let moved_to = (old.common.local.ip(), old.common.remote.ip());
+            let same_host = old.common.hosts == hosts || moved_to == hosts;
             let by_peer = match crossing {
                 true => late || role_there == Role::Responder,
-                false => role == Role::Responder && old.common.hosts == hosts,
+                false => role == Role::Responder && same_host,
             };
             if redundant && by_peer {
                 self.with(now, goes, |sa, _| {

@@ -98,6 +98,14 @@ impl Established {
             ctx.spis.release(pending.spi_in);
             return self.create_child_refused(sa, ctx, pending, error);
         }
+        if pending.rekeys.is_some() && pending.withdrawn {
+            // The old SA has ended. The peer has the new one, and our SPI is free when the peer has confirmed the delete.
+            self.queue(
+                ctx,
+                Task::DeleteUnaccepted(pending.protocol(), pending.spi_in),
+            );
+            return Ok(());
+        }
         match self.accept_created_child(sa, ctx, &pending, message) {
             Ok((child, lowest_nonce)) => {
                 let deleted = pending.deleted.contains(&child.spi_out).then_some(child.id);

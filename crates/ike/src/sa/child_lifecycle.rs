@@ -242,10 +242,6 @@ impl Established {
         id: ChildSaId,
         reason: DownReason,
     ) -> bool {
-        let rekeying = matches!(
-            &self.exchange,
-            Some(PendingExchange::CreateChild(pending)) if pending.rekeys == Some(id)
-        );
         let Some(child) = self.child(id) else {
             return false;
         };
@@ -255,10 +251,10 @@ impl Established {
             spi_in: child.spi_in,
             spi_out: child.spi_out,
         };
-        if rekeying || state == ChildState::Rekeyed {
-            // The peer may have replaced the SA. The response to our exchange tells what is to be deleted with it.
-            self.queue(ctx, Task::DeleteChild(id, reason));
-            return true;
+        if let Some(PendingExchange::CreateChild(pending)) = &mut self.exchange
+            && pending.rekeys == Some(id)
+        {
+            pending.withdrawn = true;
         }
         self.tasks.retain(|queued| {
             !matches!(queued.task, Task::RekeyChild(of) | Task::DeleteChild(of, _) if of == id)

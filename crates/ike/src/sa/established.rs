@@ -140,8 +140,7 @@ impl Established {
         pending || self.children.iter().any(current) || self.tasks.iter().any(queued)
     }
 
-    /// Drops the requests to establish a child. An SA of an exchange that is under way is deleted when it is made. If it
-    /// is that of a rekey, it ends with the old one.
+    /// Drops the requests to establish a child. An SA of an exchange that is under way is deleted when it is made.
     pub(crate) fn withdraw_child(&mut self, child: &str) {
         self.tasks.retain(
             |queued| !matches!(&queued.task, Task::CreateChild(c) if c.config.name == child),
