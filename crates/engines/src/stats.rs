@@ -1,4 +1,4 @@
-//! What engines say of themselves. Field names are those of the status.
+//! The state and the figures of engines. Field names are those of the status.
 
 use serde::Serialize;
 

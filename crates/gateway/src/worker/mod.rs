@@ -75,9 +75,9 @@ impl Clock {
 
 /// The SAs that send dummies, as the control thread publishes them.
 #[derive(Debug)]
-pub struct PublishedDummies(watch::Receiver<DummySas>);
+pub struct DummyList(watch::Receiver<DummySas>);
 
-impl PublishedDummies {
+impl DummyList {
     pub fn new(mut published: watch::Receiver<DummySas>) -> Self {
         // A worker that starts later takes the list that is there.
         published.mark_changed();
@@ -85,7 +85,7 @@ impl PublishedDummies {
     }
 }
 
-impl DummySource for PublishedDummies {
+impl DummySource for DummyList {
     fn take_new(&mut self) -> Option<DummySas> {
         let is_new = matches!(self.0.has_changed(), Ok(true));
         is_new.then(|| self.0.borrow_and_update().clone())

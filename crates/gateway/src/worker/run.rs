@@ -12,7 +12,7 @@ use esplanade_dataplane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, Tu
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
-use super::PublishedDummies;
+use super::DummyList;
 use super::control::{TunChange, WorkerControl};
 use super::core::{CoreDriver, CoreHandle};
 use super::events::EventQueue;
@@ -85,7 +85,7 @@ impl WorkerLoop {
             processing,
             dummies: config
                 .dummies
-                .map(|published| Box::new(PublishedDummies::new(published)) as _),
+                .map(|published| Box::new(DummyList::new(published)) as _),
             engines,
             counters: Arc::clone(&counters),
             now_ns: clock.now_ns(),

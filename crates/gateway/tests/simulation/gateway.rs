@@ -13,7 +13,7 @@ use esplanade::config::{Loaded, load_text};
 use esplanade::daemon::policies;
 use esplanade::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use esplanade::join::{self, Activity, Change, Join};
-use esplanade::worker::PublishedDummies;
+use esplanade::worker::DummyList;
 use esplanade_crypto::{Direction, Protocol};
 use esplanade_dataplane::counters::IoCounters;
 use esplanade_dataplane::datagram::IkeDatagram;
@@ -619,7 +619,7 @@ fn plane_config(
         flows: 64,
         workers: 1,
         processing: Processing::default(),
-        dummies: dummies.map(|published| Box::new(PublishedDummies::new(published)) as _),
+        dummies: dummies.map(|published| Box::new(DummyList::new(published)) as _),
         engines: vec![EngineSource::cpu()],
         counters: Arc::<IoCounters>::default(),
         now_ns: 0,
