@@ -14,7 +14,8 @@ pub(super) fn explain(options: &Explain) -> Result<(), Failure> {
         let what = format!("`{}` is not a DSCP", options.dscp);
         Failure::new(Exit::Usage, what).help("write a name such as ef, af41 or cs1, or 0 to 63")
     })?;
-    let mut packet = PacketSpec::parse(&options.packet, options.fragment, dscp)?;
+    let mut packet = PacketSpec::parse(&options.packet, options.fragment, dscp)
+        .map_err(|error| Failure::new(Exit::Usage, error.what).help(error.help))?;
     let report = match &options.config {
         Some(file) => {
             let loaded = load(file)?;

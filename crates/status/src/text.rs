@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::vici::Section;
+use esplanade_vici::Section;
 
 /// Writes out an IKE SA and its children, from a `list-sa` event.
 pub fn render_sa(name: &str, sa: &Section) -> String {

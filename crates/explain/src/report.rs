@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::packet::PacketSpec;
 use super::words::{why, word};
-use crate::vici::Section;
+use esplanade_vici::Section;
 
 /// Most policies shown before the one that matches: the policies that came closest.
 const BEFORE_SHOWN: usize = 5;

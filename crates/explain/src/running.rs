@@ -17,8 +17,8 @@ use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
 use super::report::Hop;
 use super::words::describe;
 use super::{PacketSpec, Report};
-use crate::net::{KnownMtu, RoutedTo};
-use crate::worker::{is_of_sa, size_limit};
+use esplanade_dataplane::{is_of_sa, size_limit};
+use esplanade_host::net::{KnownMtu, RoutedTo};
 
 /// Most SAs that are named for an inbound packet.
 const INBOUND_SHOWN: usize = 8;

@@ -12,6 +12,8 @@
 //! Field names are vici's, as stock `swanctl` reads them. `vici::Section::of` turns a structure into an answer. The
 //! command line gets the answer over the control socket, prints it as JSON, or as text with [`text`].
 
+#![forbid(unsafe_code)]
+
 mod connections;
 mod counters;
 mod parts;

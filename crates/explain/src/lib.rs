@@ -1,10 +1,12 @@
 //! The way of a packet through the policies, and the reasons for it. `cli` explains a configuration, and `daemon` the
 //! running gateway.
 
+#![forbid(unsafe_code)]
+
 pub mod packet;
 pub mod report;
 pub mod running;
 pub mod words;
 
-pub use packet::PacketSpec;
+pub use packet::{PacketError, PacketSpec};
 pub use report::{Hop, Report};
