@@ -25,7 +25,8 @@ class Pair(EsplanadePair):
         made.gateway["engine"] = self.engine
         if self.engine == "gpu":
             # The CPU would carry what leaves lanes idle, and this row is the device's.
-            made.gateway["gpu"] = {"device": self.device_name, "residue": "yes"}
+            made.gateway["gpu"] = {"device": self.device_name}
+            made.gateway["trial"] = "gpu-residue"
         elif self.engine == "adaptive":
             made.gateway["gpu"] = {"device": self.device_name}
         return made

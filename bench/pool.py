@@ -33,7 +33,7 @@ class Pair(EsplanadePair):
     def make(self, end, space):
         made = super().make(end, space)
         if self.delay is not None:
-            made.gateway.update(engine="cpu" if self.beside else "pool", pool_delay_ms=self.delay, pool_threads=2)
+            made.gateway.update(engine="cpu" if self.beside else "pool", trial=f"pool-delay-ms={self.delay}", pool_threads=2)
         return made
 
 

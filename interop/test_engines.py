@@ -20,7 +20,7 @@ def both_engines(topology, *, delay_ms=0, workers=1, **options):
     """The CPU, and a pool of helper threads beside it."""
     settings = pair(topology, **options)
     for one in settings:
-        one.gateway.update(pool_threads=2, pool_delay_ms=delay_ms, workers=workers)
+        one.gateway.update(pool_threads=2, trial=f"pool-delay-ms={delay_ms}", workers=workers)
     return settings
 
 

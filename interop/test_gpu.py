@@ -33,10 +33,10 @@ def opencl():
 
 def gpus(topology, *, workers=1, fail_after=None, tables=None, **options):
     settings = pair(topology, **options)
-    more = {key: value for key, value in (("fail_after", fail_after), ("tables", tables)) if value}
+    trial = "gpu-residue" + (f",gpu-fail-after={fail_after}" if fail_after else "")
     for one in settings:
-        gpu = {"device": "portable", "residue": "yes"} | more
-        one.gateway.update(engine="gpu", workers=workers, gpu=gpu)
+        gpu = {"device": "portable"} | ({"tables": tables} if tables else {})
+        one.gateway.update(engine="gpu", workers=workers, gpu=gpu, trial=trial)
     return settings
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.esplanade_only
 def pools(topology, *, delay_ms=0, workers=1, threads=2, **options):
     settings = pair(topology, **options)
     for one in settings:
-        one.gateway.update(engine="pool", pool_threads=threads, pool_delay_ms=delay_ms, workers=workers)
+        one.gateway.update(engine="pool", pool_threads=threads, trial=f"pool-delay-ms={delay_ms}", workers=workers)
     return settings
 
 

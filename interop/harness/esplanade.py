@@ -36,6 +36,7 @@ class Esplanade(Control):
         self.keys: Path | None = folder / "keys" if export_keys else None
         self.program = binary()
         self.wrapper: list[str] = []
+        self.trial = ""
         # Arguments of `run` besides those that every test needs.
         self.arguments: list[str] = []
         # A descriptor that replaces the log file.
@@ -49,7 +50,10 @@ class Esplanade(Control):
         secrets = copy.deepcopy(settings.secrets)
         for number, key in enumerate(settings.keys):
             secrets[f"private-{number}"] = {"file": str(key)}
-        self.config.write_text(render({"gateway": self.gateway | settings.gateway,
+        gateway = self.gateway | settings.gateway
+        # Engines that are slow or fail on purpose (crates/engines/src/trials.rs).
+        self.trial = gateway.pop("trial", "")
+        self.config.write_text(render({"gateway": gateway,
                                        "connections": settings.connections, "secrets": secrets,
                                        "authorities": settings.status_sources}))
         self.config.chmod(0o600)
@@ -65,7 +69,8 @@ class Esplanade(Control):
         if settings is not None:
             self.write(settings)
         self.socket.unlink(missing_ok=True)
-        argv = [*self.wrapper, self.program, "run", "--config", self.config]
+        trial = ["env", f"ESPLANADE_TRIAL={self.trial}"] if self.trial else []
+        argv = [*self.wrapper, *trial, self.program, "run", "--config", self.config]
         if self.keys:
             argv += ["--export-keys", self.keys]
         argv += self.arguments

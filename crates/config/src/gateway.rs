@@ -76,8 +76,6 @@ pub struct GatewayConfig {
     /// Number of helper threads of the pool. With `engine = cpu`, a number adds a pool to the CPU
     /// engine. `None` starts one thread for each processor that no worker occupies.
     pub pool_threads: Option<usize>,
-    /// The time for which the pool holds back each finished batch, for experiments.
-    pub pool_delay: Duration,
     /// The GPU, for all SAs or for some of them. `None` means that there is none.
     pub gpu: Option<GpuConfig>,
     /// The adaptive cryptographic engine, for all SAs or for some of them. `None` means that there is none.
@@ -150,7 +148,6 @@ impl Default for GatewayConfig {
             engine: EngineKind::default(),
             ike_threads: None,
             pool_threads: None,
-            pool_delay: Duration::ZERO,
             gpu: None,
             ace: None,
             cpu_tier: None,
@@ -275,8 +272,6 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         .map_or(standard.flow_cache_size, |flows| flows as usize),
         engine: read(node, "engine", d, engine).unwrap_or_default(),
         pool_threads: read(node, "pool_threads", d, threads),
-        pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
-            .map_or(standard.pool_delay, Duration::from_millis),
         gpu: None,
         ace: None,
         cpu_tier: read(node, "cpu_tier", d, |text| {
@@ -325,7 +320,6 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
-    check_pool(&gateway, node, d);
     check_adaptive(&gateway, node, d);
     check_ace(&gateway, node, d);
     check_xdp(&gateway, node, d);
@@ -383,18 +377,6 @@ fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
         let what = "`ace` takes bitstreams from a library, and the gateway has none";
         let bad = ValueError::new(what, "add a section `ace`, or set `engine = cpu`");
         super::value::report("engine", bad, entry.value.at, d);
-    }
-}
-
-fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    let mut refuse = |key: &str, what: &str, help: &str| {
-        if let Some(entry) = given(node, key) {
-            super::value::report(key, ValueError::new(what, help), entry.value.at, d);
-        }
-    };
-    if !gateway.has_pool() {
-        let help = "set `engine = pool`, or remove it";
-        refuse("pool_delay_ms", "there is no pool", help);
     }
 }
 

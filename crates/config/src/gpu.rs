@@ -31,10 +31,6 @@ pub struct GpuConfig {
     pub tables: Tables,
     /// The limits of the GPU's share with `engine = adaptive`.
     pub share: ShareLimits,
-    /// The device also gets packets that leave lanes of a warp idle, for trials.
-    pub residue: bool,
-    /// The device counts as failed after so many launches, for trials.
-    pub fail_after: Option<u64>,
 }
 
 impl Default for GpuConfig {
@@ -48,8 +44,6 @@ impl Default for GpuConfig {
                 latency: Duration::from_millis(1),
                 threshold: 80,
             },
-            residue: false,
-            fail_after: None,
         }
     }
 }
@@ -80,10 +74,6 @@ pub(crate) fn gpu(node: &SectionNode, d: &mut Diagnostics) -> GpuConfig {
             threshold: read(node, "threshold", d, |text| number(text, 1..=100))
                 .unwrap_or(standard.share.threshold),
         },
-        residue: read(node, "residue", d, switch).unwrap_or(standard.residue),
-        fail_after: read(node, "fail_after", d, |text| {
-            number(text, 1..=1_000_000_000)
-        }),
     }
 }
 

@@ -68,7 +68,6 @@ pub const GATEWAY: Schema = Schema {
         "engine",
         "cpu_tier",
         "pool_threads",
-        "pool_delay_ms",
         "table",
         "mark",
         "socket",
@@ -120,8 +119,6 @@ pub const GPU: Schema = Schema {
         "tables",
         "latency_us",
         "threshold",
-        "residue",
-        "fail_after",
     ],
     ..EMPTY
 };

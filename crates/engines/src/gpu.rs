@@ -23,6 +23,7 @@ use esplanade_ipsec::sa::SaCommon;
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
 use crate::latency::{LatencyCounters, LatencyCounts};
 use crate::stats::GpuStats;
+use crate::trials::Trials;
 use esplanade_config::GpuConfig;
 use esplanade_dataplane::EngineSource;
 use esplanade_host::confine;
@@ -54,6 +55,7 @@ pub struct GpuEngine {
 
 struct GpuShared {
     config: GpuConfig,
+    trials: Trials,
     open: Box<OpenDevice>,
     rest: Duration,
     /// The ports' queue. It is stopped when the device fails, and another one takes its place.
@@ -136,14 +138,12 @@ pub fn carries(transform: Transform, direction: Direction, tables: bool) -> bool
 impl GpuEngine {
     /// Opens and tests the device, and starts the thread. The device's compiler makes the kernels, which can take a while.
     /// If that takes very long, the engine begins out of service, and the thread goes on.
-    pub fn start(config: &GpuConfig) -> Result<Self, DeviceError> {
+    pub fn start(config: &GpuConfig, trials: Trials) -> Result<Self, DeviceError> {
         let open = |config: &GpuConfig, wake: Wake| {
             esplanade_gpu::open(config.device.as_deref(), config.tables, wake)
         };
-        Self::start_with(
-            GpuShared::new(config.clone(), Box::new(open), REST),
-            START_MAX,
-        )
+        let shared = GpuShared::new(config.clone(), Box::new(open), REST);
+        Self::start_with(GpuShared { trials, ..shared }, START_MAX)
     }
 
     fn start_with(shared: GpuShared, longest: Duration) -> Result<Self, DeviceError> {
@@ -273,6 +273,7 @@ impl GpuShared {
         let tables = config.tables != Tables::No;
         Self {
             config,
+            trials: Trials::default(),
             open,
             rest,
             queue: Mutex::new(queue),
@@ -304,7 +305,7 @@ impl GpuShared {
 
     fn test(&self, Untested { device, queue }: Untested) -> Result<Opened, DeviceError> {
         let choice = LaunchChoice {
-            residue: self.config.residue,
+            residue: self.trials.gpu_residue,
             ..LaunchChoice::default()
         };
         // A device that fails is not freed: see [`GpuShared::run`].
@@ -459,10 +460,10 @@ impl GpuShared {
                     Some(batches) => give_back(places, batches),
                     None => under_way.push_back((places, Instant::now())),
                 }
-                if self.config.fail_after == Some(gpu.counters().launches) {
+                if self.trials.gpu_fail_after == Some(gpu.counters().launches) {
                     return Err(DeviceError::Call {
                         call: "a launch",
-                        why: "the trial wants it (fail_after)".to_owned(),
+                        why: "the trial wants it".to_owned(),
                     });
                 }
                 continue;

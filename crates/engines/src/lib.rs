@@ -19,5 +19,6 @@ mod named;
 pub mod pool;
 pub mod share;
 pub mod stats;
+pub mod trials;
 
 pub use named::Named;

@@ -17,10 +17,13 @@ use esplanade_host::io::sys::{EVENTS_MAX, Epoll};
 fn engine() -> Option<GpuEngine> {
     let config = GpuConfig {
         device: Some("Portable".to_owned()),
-        residue: true,
         ..GpuConfig::default()
     };
-    match GpuEngine::start(&config) {
+    let trials = Trials {
+        gpu_residue: true,
+        ..Trials::default()
+    };
+    match GpuEngine::start(&config, trials) {
         Ok(engine) => Some(engine),
         Err(error @ (DeviceError::NoLibrary(_) | DeviceError::NoDevice { .. })) => {
             println!("SKIP opencl: {error}");

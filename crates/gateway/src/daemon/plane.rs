@@ -43,6 +43,7 @@ use crate::worker::{
     ListenConfig, Processing, Sockets, TunInterface, TunQueues, Worker, WorkerConfig,
     WorkerReports,
 };
+use esplanade_engines::trials::{self, Trials};
 
 /// Most IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
@@ -130,8 +131,13 @@ impl Plane {
 
         let has_core = config.engine == EngineKind::Fpga;
         let mut core = has_core.then(open_core).transpose()?;
-        let pool = config.has_pool().then(|| start_pool(config)).transpose()?;
-        let gpu = config.gpu.as_ref().map(start_gpu).transpose()?;
+        let trials = trials()?;
+        let pool = config
+            .has_pool()
+            .then(|| start_pool(config, trials))
+            .transpose()?;
+        let gpu = config.gpu.as_ref();
+        let gpu = gpu.map(|gpu| start_gpu(gpu, trials)).transpose()?;
         let ace = config.ace.as_ref().map(start_ace).transpose()?;
         let engines = engines(config.engine, pool.as_ref(), gpu.as_ref(), ace.as_ref());
 
@@ -561,24 +567,36 @@ fn open_core() -> Result<AnyCore, Failure> {
     Ok(core)
 }
 
+/// Returns the trials that the environment asks for.
+fn trials() -> Result<Trials, Failure> {
+    let Some(list) = std::env::var_os(trials::VARIABLE) else {
+        return Ok(Trials::default());
+    };
+    let trials = Trials::read(&list.to_string_lossy()).map_err(Failure::runtime)?;
+    if trials != Trials::default() {
+        tracing::warn!(
+            ?trials,
+            "engines are slow or fail on purpose: {} is set",
+            trials::VARIABLE
+        );
+    }
+    Ok(trials)
+}
+
 /// Starts the pool. By default it has a helper for each processor that no worker has, and at least one.
-fn start_pool(config: &GatewayConfig) -> Result<EnginePool, Failure> {
+fn start_pool(config: &GatewayConfig, trials: Trials) -> Result<EnginePool, Failure> {
     let spare = || {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         processors.saturating_sub(config.workers).max(1)
     };
     let threads = config.pool_threads.unwrap_or_else(spare);
-    if !config.pool_delay.is_zero() {
-        let delay = config.pool_delay.as_millis();
-        tracing::warn!("the pool holds every batch for {delay} ms, which is for trials");
-    }
-    let pool = EnginePool::start(threads, config.pool_delay);
+    let pool = EnginePool::start(threads, trials.pool_delay);
     pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
 }
 
 /// Opens and tests the GPU, and starts the thread that drives it.
-fn start_gpu(config: &GpuConfig) -> Result<GpuEngine, Failure> {
-    GpuEngine::start(config).map_err(engine_failure::gpu)
+fn start_gpu(config: &GpuConfig, trials: Trials) -> Result<GpuEngine, Failure> {
+    GpuEngine::start(config, trials).map_err(engine_failure::gpu)
 }
 
 /// Opens the library of bitstreams, and starts the thread that drives the fabrics.

@@ -32,20 +32,17 @@ fn the_fpga_engine_needs_a_device_and_one_worker() {
 #[test]
 fn keys_of_the_pool_are_for_the_pool() {
     let load = |keys: &str| read(&format!("gateway {{\n {keys}\n}}\n"));
-    let gateway =
-        good("gateway {\n engine = pool\n pool_threads = 3\n pool_delay_ms = 5\n}\n").gateway;
+    let gateway = good("gateway {\n engine = pool\n pool_threads = 3\n}\n").gateway;
     assert_eq!(gateway.engine, EngineKind::Pool);
     assert_eq!(gateway.pool_threads, Some(3));
-    assert_eq!(gateway.pool_delay, Duration::from_millis(5));
     assert!(gateway.has_pool());
     let beside = good("gateway {\n pool_threads = 3\n}\n").gateway;
     assert_eq!(beside.engine, EngineKind::Cpu);
     assert!(beside.has_pool());
     assert!(!good("").gateway.has_pool());
     for (keys, expected) in [
-        ("engine = cpu\n pool_delay_ms = 1", "`pool_delay_ms`"),
         ("engine = pool\n pool_threads = 0", "`pool_threads`"),
-        ("engine = pool\n pool_delay_ms = 10001", "`pool_delay_ms`"),
+        ("engine = pool\n pool_delay_ms = 1", "`pool_delay_ms`"),
     ] {
         let refused = load(keys).unwrap_err().render(false);
         assert!(refused.contains(expected), "{refused}");
@@ -57,7 +54,7 @@ fn the_gpu_is_for_all_or_for_some() {
     let standard = good("gateway {\n engine = gpu\n}\n").gateway;
     assert_eq!(standard.engine, EngineKind::Gpu);
     assert_eq!(standard.gpu, Some(GpuConfig::default()));
-    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n tables = force\n residue = yes\n fail_after = 9\n }\n}\n";
+    let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n tables = force\n }\n}\n";
     let beside = good(beside).gateway;
     assert_eq!(beside.engine, EngineKind::Cpu);
     let expected = GpuConfig {
@@ -69,14 +66,13 @@ fn the_gpu_is_for_all_or_for_some() {
             latency: Duration::from_micros(400),
             threshold: 60,
         },
-        residue: true,
-        fail_after: Some(9),
     };
     assert_eq!(beside.gpu, Some(expected));
     assert_eq!(good("").gateway.gpu, None);
     for (key, expected) in [
         ("batch = 31", "`batch`"),
-        ("fail_after = 0", "`fail_after`"),
+        ("fail_after = 9", "`fail_after`"),
+        ("residue = yes", "`residue`"),
         ("deadline_us = 10001", "`deadline_us`"),
         ("latency_us = 49", "`latency_us`"),
         ("threshold = 0", "`threshold`"),
