@@ -68,8 +68,8 @@ tally() {
 }
 
 # What finds most comes first.
-all="deps format unit interop clippy newest userns fuzz docs panics deny kernels rtl-lint rtl-test rtl-formal"
-soak="release"
+all="deps format unit interop clippy newest userns fuzz docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
+soak="release mutants"
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
 for name in ${names/ lint / format clippy docs deny }; do
@@ -104,6 +104,9 @@ for name in ${names/ lint / format clippy docs deny }; do
         stage release interop/run test_tunnel.py test_algorithms.py test_engines.py test_restart.py test_tiers.py \
         -k "test_psk and v4 or test_esp_with_strongswan and chacha20 or test_esp_among_ourselves and iiv or \
             test_swaps and raw or test_a_peer_that_is_killed or test_tiers and (aes256gcm16 or chacha20)" ;;
+    # Faults in the sources, which the tests must notice. A soak has all of them.
+    mutants-sample) [ -n "${SOAK:-}" ] || stage mutants-sample tools/mutants.py sample ;;
+    mutants) stage mutants tools/mutants.py run ;;
     # What depends on the peer's release, and does not take long.
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then
