@@ -318,10 +318,11 @@ class Runner:
         choice = ["--lib"] if any(test.binary == "lib" for test in tests) else []
         for name in sorted({test.binary for test in tests} - {"lib"}):
             choice += ["--test", name]
-        # Without what debuggers need, test binaries are a third as large.
+        # Without what debuggers and later builds need, this takes a third of the room.
         packages = [tomllib.loads((TREE / "mutated" / crate / "Cargo.toml").read_text())["package"]["name"] for crate in sorted(crates)]
-        lean = [part for name in packages for part in ("--config", f'profile.dev.package."{name}".debug=0')]
-        command = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics", *lean, *choice]
+        lean = [f'profile.dev.package."{name}".{setting}' for name in packages for setting in ("debug=0", "incremental=false")]
+        settings = [part for setting in lean for part in ("--config", setting)]
+        command = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics", *settings, *choice]
         # Programs that are built here must not lie where those of the sources are.
         environment = os.environ | {"CARGO_BUILD_BUILD_DIR": str(TARGET), "CARGO_TARGET_DIR": str(PLACE / "out")}
         done = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
