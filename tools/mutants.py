@@ -387,10 +387,11 @@ def run_all(mutants: list[Mutant], build: list[Mutant], files: list[str]) -> boo
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         order = sorted(wanted, key=str)
         base = dict(zip(order, pool.map(lambda test: runner.run(test, 0, 1800), order)))
-        for test, ran in base.items():
-            if ran.code or not ran.count:
-                print(ran.output)
-                raise Refused(f"{test} does not pass without a fault, or runs no test")
+        bad = {test: ran for test, ran in base.items() if ran.code or not ran.count}
+        for test, ran in bad.items():
+            print(f"{test} without a fault:\n{ran.output}")
+        if bad:
+            raise Refused(f"these do not pass without a fault, or run no test: {', '.join(map(str, bad))}")
         print(f"{len(base)} tests pass without a fault, in {sum(ran.seconds for ran in base.values()):.0f} s", flush=True)
         caught = {}
         for mutant, by in zip(mutants, pool.map(lambda one: judge(runner, one, tests[one.name], base), mutants)):
