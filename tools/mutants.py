@@ -44,7 +44,7 @@ SURVIVORS_MAX = 0.05
 SAMPLE = 12
 SAMPLED = ("ike", "ipsec")
 # A test that runs this many times as long as without a fault hangs. The seconds are for machines that are busy.
-HANGS_AFTER, HANGS_AFTER_S = 10, 60
+HANGS_AFTER, HANGS_AFTER_S = 5, 60
 
 MODULE = """//! Which fault is on.
 
