@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import tomllib
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,13 +123,14 @@ def resolve(file: str, sources: list[str]) -> str:
 def load(folder: Path, files: list[str]) -> list[Mutant]:
     sources = [path for path in files if re.match(r"crates/[^/]+/src/.*\.rs$|rtl/[^/]+\.sv$", path)]
     mutants, faults, names = [], [], set()
-    for at, path in enumerate(sorted(folder.glob("*.toml"))):
-        entries = tomllib.loads(path.read_text()).get("mutant", [])
-        for number, entry in enumerate(entries, 1000 * (at + 1)):
+    for path in sorted(folder.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text()).get("mutant", []):
             name = f"{path.stem}/{entry.get('name')}"
             try:
+                # A change of the list leaves the numbers of others, and so what was built of them.
+                number = 1 + zlib.crc32(name.encode()) % (1 << 30)
                 mutant = Mutant(**entry | {"name": name}, number=number)
-                if name in names or not mutant.tests or mutant.old == mutant.new:
+                if name in names or number in {one.number for one in mutants} or not mutant.tests or mutant.old == mutant.new:
                     raise Refused("its name is not its own, or it has no tests or no fault")
                 names.add(name)
                 mutant.path = resolve(mutant.file, sources)
