@@ -68,8 +68,8 @@ tally() {
 }
 
 # What finds most comes first.
-all="deps format unit interop clippy newest userns fuzz docs panics deny kernels rtl-lint rtl-test rtl-formal"
-soak="release simulation"
+all="deps format unit interop clippy newest userns fuzz docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
+soak="release simulation mutants"
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
 for name in ${names/ lint / format clippy docs deny }; do
@@ -110,6 +110,9 @@ for name in ${names/ lint / format clippy docs deny }; do
       [ -z "${SOAK:-}" ] || seeds=100000
       ESPLANADE_SIMULATION_SEEDS=${ESPLANADE_SIMULATION_SEEDS:-$seeds} \
         stage simulation cargo test --locked --workspace --test simulation -- --nocapture ;;
+    # Faults in the sources, which the tests must notice. A soak has all of them.
+    mutants-sample) [ -n "${SOAK:-}" ] || stage mutants-sample tools/mutants.py sample ;;
+    mutants) stage mutants tools/mutants.py run ;;
     # What depends on the peer's release, and does not take long.
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then

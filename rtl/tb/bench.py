@@ -53,7 +53,7 @@ def run(module, parameters=None, public=None, optimise=OPTIMISE, log=None, test_
         seed=seed,
         log_file=log,
         plusargs=[
-            f"+verilator+seed+{seed}", "+verilator+rand+reset+2",
+            f"+verilator+seed+{seed}", "+verilator+rand+reset+2", *os.environ.get("RTL_PLUSARGS", "").split(),
             *([f"+verilator+coverage+file+{COVERAGE}/{build.name}-{test_file.stem}.dat"] if COVERAGE else []),
         ],
         extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 
 use esplanade_ace::algorithm::{Algorithm, Lane};
@@ -271,11 +272,14 @@ fn a_lane_forgets_the_key_of_an_sa_that_is_gone() {
     let Some(fabric) = simulated(known) else {
         return;
     };
+    let fabric = Faulty::new(fabric, Fault::None);
+    let wipes = Arc::clone(&fabric.wipes);
     let mut controller = Controller::new(&library, vec![fabric]);
     let rc6 = transform(Algorithm::Rc6, 128);
     controller.request(rc6);
     settle(&mut controller);
     let tested = controller.counters().wipes;
+    let before = wipes.load(Ordering::Relaxed);
     let keys = [key(rc6, false, 1)];
     round(&mut controller, &keys, 3);
     controller.sweep();
@@ -284,12 +288,14 @@ fn a_lane_forgets_the_key_of_an_sa_that_is_gone() {
     controller.sweep();
     controller.sweep();
     assert_eq!(controller.counters().wipes, tested + 1);
+    assert_eq!(wipes.load(Ordering::Relaxed), before + 1);
     // The lane is there for the next.
     let keys = [key(rc6, false, 2)];
     round(&mut controller, &keys, 3);
     assert_eq!(controller.counters().cpu_packets, 0);
     controller.wipe();
     assert_eq!(controller.counters().wipes, tested + 2);
+    assert_eq!(wipes.load(Ordering::Relaxed), before + 2);
 }
 
 /// A library of bitstreams that are made for this test: the frames say the number of the algorithm.
@@ -370,13 +376,17 @@ enum Fault {
     Lane,
     /// The lane that a partial stream makes does not answer.
     Silent,
+    /// A bit of each answer is wrong after so many exchanges.
+    Answers(usize),
+    None,
 }
 
-/// A fabric that goes wrong.
+/// A fabric that goes wrong. It counts how often its lane is to forget its key.
 struct Faulty {
     inner: Simulated,
     fault: Fault,
     is_partial: bool,
+    wipes: Arc<AtomicU64>,
 }
 
 impl Faulty {
@@ -385,6 +395,7 @@ impl Faulty {
             inner,
             fault,
             is_partial: false,
+            wipes: Arc::default(),
         }
     }
 
@@ -444,12 +455,47 @@ impl Fabric for Faulty {
         if let Fault::Exchanges(left) = &mut self.fault {
             *left -= 1;
         }
-        self.inner.exchange(frames, packets, answers)
+        self.inner.exchange(frames, packets, answers)?;
+        match &mut self.fault {
+            Fault::Answers(0) => spoil(answers),
+            Fault::Answers(left) => *left -= 1,
+            _ => {}
+        }
+        Ok(())
     }
 
     fn wipe(&mut self) -> Result<(), FabricError> {
+        self.wipes.fetch_add(1, Ordering::Relaxed);
         self.inner.wipe()
     }
+}
+
+fn spoil(answers: &mut Frames) {
+    let all: Vec<Vec<u32>> = answers.iter().map(<[u32]>::to_vec).collect();
+    answers.clear();
+    for mut answer in all {
+        *answer.last_mut().expect("a word") ^= 1;
+        assert!(answers.push(&answer));
+    }
+}
+
+#[test]
+fn a_packet_that_a_lane_seals_otherwise_is_noticed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, known) = made_library(folder.path());
+    let Some(inner) = simulated(known) else {
+        return;
+    };
+    // Two exchanges are the known answers.
+    let fabric = Faulty::new(inner, Fault::Answers(2));
+    let mut controller = Controller::new(&library, vec![fabric]);
+    let rijndael = transform(Algorithm::Rijndael, 128);
+    controller.request(rijndael);
+    settle(&mut controller);
+    round(&mut controller, &[key(rijndael, true, 1)], 7);
+    let counters = controller.counters();
+    assert_eq!((counters.fabric_packets, counters.checked), (0, 1));
+    assert!(controller.report()[0].failed.is_some());
 }
 
 #[test]

@@ -109,6 +109,24 @@ fn every_flipped_bit_is_refused() {
     });
 }
 
+/// With a kernel or with the library.
+#[test]
+fn a_forgery_leaves_no_payload() {
+    on_each_tier(|tier| {
+        for transform in Transform::ESP {
+            let key = key(tier, transform, true, 7);
+            let mut packet = common::packet(transform, 1, 64, &mut Bytes::new(8));
+            let sealed = common::seal(vec![(&key, 1, &mut packet)]);
+            assert_eq!(sealed, [JobStatus::Done], "{tier} {transform}");
+            *packet.last_mut().expect("an ICV") ^= 1;
+            let opened = common::open(vec![(&key, 1, &mut packet)]);
+            assert_eq!(opened, [JobStatus::AuthFailed], "{tier} {transform}");
+            let body = common::body(transform, &packet);
+            assert!(body.iter().all(|byte| *byte == 0), "{tier} {transform}");
+        }
+    });
+}
+
 fn flip_packet(tier: Tier, transform: Transform, esn: bool, body: usize) {
     let key = key(tier, transform, esn, 5);
     let sequence = 0x0123_4567_89ab_cdef;

@@ -491,6 +491,24 @@ fn what_is_longer_than_a_buffer_is_dropped() {
     assert_eq!((packet, core.cut(Lane::Inbound)), (vec![8; 20], 1));
 }
 
+/// Whatever the device says.
+#[test]
+fn a_packet_is_no_longer_than_its_buffer() {
+    let mut core = core();
+    let port = Port::InboundOut;
+    assert!(core.device().dma.put(port, &[7; 20], 0));
+    let first_descriptor = ring::MEMORY_LEN / Port::ALL.len() * port as usize;
+    let memory = core.device().memory();
+    assert!(memory.store(
+        first_descriptor + ring::LENGTH,
+        ring::DONE | ring::LENGTH_MASK
+    ));
+    let mut packet = Vec::new();
+    let arrived = core.receive(Lane::Inbound, &mut packet);
+    assert!(arrived.expect("it answers").is_some());
+    assert_eq!(packet.len(), ring::BUFFER_LEN);
+}
+
 #[test]
 fn counters_snapshots_and_events_are_read() {
     let mut core = core();

@@ -15,7 +15,7 @@ use esplanade_fpga::device_key::Suite;
 use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::sa::{Mode, Path};
-use esplanade_ipsec::selector::{Selector, SelectorSet};
+use esplanade_ipsec::selector::{PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
@@ -189,6 +189,20 @@ fn what_the_core_cannot_do_is_refused() {
     let tunnel = Tunnel::with(transform(suite), false, |p| p.mode = Mode::Transport);
     let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(InstallRefused::Unsupported("transport mode")));
+    // Later fragments have no ports.
+    let all = Selector::between(prefix("10.1.0.0/16"), prefix("10.2.0.0/16"));
+    let by_port = Selector {
+        remote_ports: PortRange::Range(80, 80),
+        ..all
+    };
+    let tunnel = Tunnel::with(transform(suite), false, |p| {
+        p.selectors = SelectorSet::new(vec![by_port]).expect("one");
+    });
+    let refused = core.install_outbound(&tunnel.outbound_sa, &tunnel.spd);
+    assert_eq!(
+        refused,
+        Err(InstallRefused::Unsupported("ports as selectors"))
+    );
     assert_eq!(core.installed(), (0, 0));
     // Two SAs whose SPIs have equal low bits would lie in one row.
     let tunnel = Tunnel::new(transform(suite), false);
@@ -216,6 +230,11 @@ fn an_sa_is_in_one_place() {
     let refused = core.install_outbound(&other.outbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(InstallRefused::Used));
     assert_eq!(other.seal(&[inner(4, b"second")]).len(), 1);
+    // Its other half stays there too.
+    let refused = core.install(&other.outbound_sa, &other.inbound_sa, &tunnel.spd);
+    assert_eq!(refused, Err(InstallRefused::Used));
+    assert_eq!(core.installed(), (1, 0));
+    assert!(!core.opens(other.inbound_sa.common.spi));
 }
 
 #[test]

@@ -216,6 +216,7 @@ async fn only_marked_packets_are_led(net: &Net, tun: u32) {
     assert!(led("8").contains("dev tun0 table 8009"), "{}", led("8"));
     assert!(!led("0x18").contains("tun0"), "{}", led("0x18"));
     assert_eq!(ip("route show table 8008").trim(), "");
+    assert!(!ip("rule show").contains("8008"), "{}", ip("rule show"));
     // What a crash leaves keeps the packets in, until somebody clears it.
     routing.leave_closed(net).await.unwrap();
     assert!(ip("route show table 8009").contains("unreachable 10.2.0.0/16"));

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::plain::Plain;
 use common::{Numbers, batch, carried, keys};
 use esplanade_crypto::{Batch, Direction, Transform};
@@ -20,12 +22,14 @@ enum Fault {
     NoVerdict(usize),
     RefusesLaunch,
     RefusesKeys,
+    None,
 }
 
-/// A device that works but for one fault.
+/// A device that works but for one fault. It notes the rows that it is to wipe.
 struct Faulty {
     inner: Plain,
     fault: Fault,
+    wiped: Arc<Mutex<Vec<u32>>>,
 }
 
 fn refused() -> DeviceError {
@@ -64,6 +68,7 @@ impl Device for Faulty {
     }
 
     fn wipe_keys(&mut self, rows: &[u32]) -> Result<(), DeviceError> {
+        self.wiped.lock().unwrap().extend(rows);
         self.inner.wipe_keys(rows)
     }
 
@@ -117,7 +122,12 @@ fn spoil(finished: &mut FinishedLaunch, fault: Fault) {
 
 fn faulty(fault: Fault, tables: bool) -> Option<Gpu> {
     let inner = Plain::compile(tables)?;
-    Some(common::gpu(Faulty { inner, fault }))
+    let wiped = Arc::default();
+    Some(common::gpu(Faulty {
+        inner,
+        fault,
+        wiped,
+    }))
 }
 
 #[test]
@@ -166,4 +176,49 @@ fn the_cpu_notices_a_wrong_packet() {
     // The first sealed packet is compared.
     let error = gpu.carry(vec![batch(&keys, 1, 40, numbers)]).unwrap_err();
     assert_eq!(error, DeviceError::Wrong(transform.name()));
+}
+
+#[test]
+fn a_key_leaves_the_device_when_its_sa_is_gone() {
+    let Some(inner) = Plain::compile(false) else {
+        return;
+    };
+    let wiped = Arc::new(Mutex::new(Vec::new()));
+    let mut gpu = common::gpu(Faulty {
+        inner,
+        fault: Fault::None,
+        wiped: Arc::clone(&wiped),
+    });
+    let numbers = &mut Numbers(5);
+    let keys = keys(&[carried()[0]], 1, numbers);
+    let row = keys.get(0).unwrap().slot().index;
+    let done = gpu.carry(vec![batch(&keys, 1, 40, numbers)]).unwrap();
+    drop(done);
+    assert_eq!((gpu.sweep(), gpu.keys()), (Ok(0), 1));
+    assert!(wiped.lock().unwrap().is_empty(), "its SA is there");
+    drop(keys);
+    let count: usize = (0..64).map(|_| gpu.sweep().unwrap()).sum();
+    assert_eq!((count, gpu.keys()), (1, 0));
+    assert_eq!(*wiped.lock().unwrap(), [row]);
+}
+
+/// The kernels read and write whole words.
+#[test]
+fn a_packet_that_begins_within_a_word_is_the_cpus() {
+    let Some(plain) = Plain::compile(false) else {
+        return;
+    };
+    let mut gpu = common::gpu(plain);
+    let numbers = &mut Numbers(6);
+    let transform = carried()[0];
+    let keys = keys(&[transform], 1, numbers);
+    let mut batch = batch(&keys, 1, 40, numbers);
+    let len = transform.sealed_len(100);
+    let esp = batch.reserve(len + 4).unwrap() + 2;
+    let mut job = batch.jobs[0];
+    (job.esp, job.len) = (esp as u32, len as u32);
+    batch.buffer[esp + 4..][..4].copy_from_slice(&(job.sequence as u32).to_be_bytes());
+    batch.jobs.push(job);
+    common::carry(&mut gpu, vec![batch], "a packet within a word");
+    assert_eq!(gpu.counters().cpu_jobs, 1);
 }

@@ -122,6 +122,8 @@ mod tests {
         assert!(cookie.len() <= 64, "RFC 7296 section 2.6");
         assert!(cookies.verify(start, random, &cookie, &nonce, a, 1));
         assert!(!cookies.verify(start, random, &cookie, &nonce, b, 1));
+        let near_a = "192.0.2.2".parse().unwrap();
+        assert!(!cookies.verify(start, random, &cookie, &nonce, near_a, 1));
         assert!(!cookies.verify(start, random, &cookie, &nonce, a, 2));
         assert!(!cookies.verify(start, random, &cookie, &[8; 32], a, 1));
         assert!(!cookies.verify(start, random, &[], &nonce, a, 1));

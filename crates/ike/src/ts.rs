@@ -309,6 +309,9 @@ mod tests {
         assert_eq!(narrow(&[host, net], &[any]), [net]);
         assert_eq!(narrow(&[tcp(any, 80)], &[net]), [tcp(net, 80)]);
         assert!(narrow(&[tcp(any, 80)], &[tcp(net, 443)]).is_empty());
+        let mut udp = tcp(net, 80);
+        udp.protocol = 17;
+        assert!(narrow(&[tcp(any, 80)], &[udp]).is_empty());
         assert!(narrow(&[ts("::", "::ffff")], &[any]).is_empty());
         assert!(narrow(&[ts("10.2.0.0", "10.2.0.255")], &[net]).is_empty());
     }

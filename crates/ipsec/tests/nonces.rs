@@ -3,10 +3,13 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use common::{LEFT, POLICY, RIGHT, assert_reconciled, inner, key_material, parameters, selectors};
+use common::{
+    LEFT, POLICY, RIGHT, Tunnel, assert_reconciled, inner, key_material, parameters, selectors,
+};
+use esplanade_crypto::iana::Encryption;
 use esplanade_crypto::{Batch, Engine, JobStatus, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{OutboundSa, SaParameters};
@@ -209,4 +212,21 @@ fn no_engine_failure_makes_a_nonce_enter_an_engine_twice() {
         let behaviour = |i| BEHAVIOURS[number / count.pow(i) % count];
         run(&(0..LEN).map(behaviour).collect::<Vec<_>>());
     }
+}
+
+/// More of them than are drawn at once. An IV of CBC must also be unpredictable, so it is no counter.
+#[test]
+fn no_iv_of_cbc_comes_again() {
+    let is_cbc = |transform: &Transform| transform.encryption() == Some(Encryption::AesCbc);
+    let transform = Transform::ESP.into_iter().find(is_cbc).expect("AES-CBC");
+    let mut tunnel = Tunnel::new(transform, false);
+    let mut ivs = HashSet::new();
+    for _ in 0..75 {
+        for esp in tunnel.seal(&vec![inner(4, b"the same"); 8]) {
+            let iv: [u8; 16] = *esp[8..].first_chunk().expect("an IV");
+            assert!(iv.iter().any(|byte| *byte != 0));
+            assert!(ivs.insert(iv), "{iv:?} came before");
+        }
+    }
+    assert_eq!(ivs.len(), 600);
 }

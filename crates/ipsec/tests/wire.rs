@@ -327,3 +327,19 @@ fn the_inner_mtu_fills_the_path() {
     }
     assert_eq!(inner_mtu(10, Transform::ESP[0], IpVersion::V6, true), 0);
 }
+
+// RFC 4303 R13
+#[test]
+fn each_byte_of_the_padding_is_compared() {
+    for padding_len in 1..=20u8 {
+        let mut body = vec![0xee; 12];
+        body.extend(1..=padding_len);
+        body.extend([padding_len, 4]);
+        assert_eq!(esp::parse_trailer(&body).expect("sound").payload_len, 12);
+        for at in 12..12 + usize::from(padding_len) {
+            let mut wrong = body.clone();
+            wrong[at] ^= 0x80;
+            assert_eq!(esp::parse_trailer(&wrong), None, "{padding_len} {at}");
+        }
+    }
+}

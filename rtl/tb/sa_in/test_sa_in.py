@@ -233,6 +233,24 @@ async def the_next_sa_of_a_row(dut):
 
 
 @cocotb.test()
+async def a_window_that_the_host_writes(dut):
+    """Whenever it comes while a packet is taken in, it stays: nothing of the window before is written over it."""
+    await begin(dut)
+    config, row = core.Config(dut), Row(3, random.Random(1))
+    row.esn, row.no_check, row.byte_limit = True, False, core.ALL_ONES
+    for cycle in range(14):
+        row.top, row.seen = 100, {100}
+        await install(dut, [row])
+        committing = cocotb.start_soon(commit(dut, row, 101, 20))
+        await ClockCycles(dut.clk_i, cycle)
+        for word, data in ((4, 1000), (5, 0)):
+            await config.write(3, word, data)
+        await committing
+        value = await core.snapshot(dut, 3)
+        assert (value & core.ALL_ONES, value >> 64 & core.ALL_ONES, value >> 128) == (1000, 0, 1), cycle
+
+
+@cocotb.test()
 async def reset_with_questions_under_way(dut):
     await begin(dut)
     rows = [Row(row, random.Random(row)) for row in range(ROWS)]
