@@ -131,14 +131,7 @@ impl Plane {
 
         let has_core = config.engine == EngineKind::Fpga;
         let mut core = has_core.then(open_core).transpose()?;
-        let trials = trials()?;
-        let pool = config
-            .has_pool()
-            .then(|| start_pool(config, trials))
-            .transpose()?;
-        let gpu = config.gpu.as_ref();
-        let gpu = gpu.map(|gpu| start_gpu(gpu, trials)).transpose()?;
-        let ace = config.ace.as_ref().map(start_ace).transpose()?;
+        let (pool, gpu, ace) = start_engines(config)?;
         let engines = engines(config.engine, pool.as_ref(), gpu.as_ref(), ace.as_ref());
 
         let (ike, from_ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -565,6 +558,20 @@ fn open_core() -> Result<AnyCore, Failure> {
     let core = InLine::new(device).map_err(Failure::runtime)?;
     tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
     Ok(core)
+}
+
+/// The engines beside the CPU.
+type OtherEngines = (Option<EnginePool>, Option<GpuEngine>, Option<AceEngine>);
+
+/// Starts the engines beside the CPU that the configuration names.
+fn start_engines(config: &GatewayConfig) -> Result<OtherEngines, Failure> {
+    let trials = trials()?;
+    let pool = config.has_pool().then(|| start_pool(config, trials));
+    let pool = pool.transpose()?;
+    let gpu = config.gpu.as_ref();
+    let gpu = gpu.map(|gpu| start_gpu(gpu, trials)).transpose()?;
+    let ace = config.ace.as_ref().map(start_ace).transpose()?;
+    Ok((pool, gpu, ace))
 }
 
 /// Returns the trials that the environment asks for.
