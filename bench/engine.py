@@ -129,7 +129,7 @@ def table(cases: list[dict], keys: list[int], limits: dict[str, float]) -> list[
     return lines
 
 
-def markdown(record: dict, stem: str) -> str:
+def markdown(record: dict) -> str:
     facts, cases, keys = record["machine"], record["cases"], record["keys"]
     counts = " / ".join("one key" if count == 1 else f"{count:,} keys" for count in keys)
     text = [f"# The CPU engine beside other libraries, {record['date']}", "",
@@ -168,8 +168,6 @@ def markdown(record: dict, stem: str) -> str:
             text.append(f"- {name}: " + ", ".join(f"{way} {ways.count(way)}" for way in dict.fromkeys(ways)))
     for name, reason in record["skipped"].items():
         text.append(f"- {name} was not measured: {reason}")
-    if record["plotted"]:
-        text += ["", f"![core cycles per byte]({stem}-cycles.svg)", "", f"![Gbit/s per core]({stem}-gbit.svg)"]
     return "\n".join(text) + "\n"
 
 
@@ -182,13 +180,16 @@ def colour(name: str, names: list[str]) -> str:
     return COLOURS[family][members.index(name) % len(COLOURS[family])]
 
 
-def plot(record: dict, file: Path, gbit: bool) -> bool:
-    try:
-        import matplotlib
-        matplotlib.use("svg")
-        from matplotlib import pyplot
-    except ImportError:
-        return False
+def pictures(record: dict, stem: Path) -> None:
+    plot(record, stem.with_name(f"{stem.name}-cycles.svg"), gbit=False)
+    plot(record, stem.with_name(f"{stem.name}-gbit.svg"), gbit=True)
+
+
+def plot(record: dict, file: Path, gbit: bool) -> None:
+    import matplotlib
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
     # These settings keep the file the same in every run.
     matplotlib.rcParams["svg.hashsalt"] = "engine"
     cases = [case for case in record["cases"] if case["size"].isdigit()]
@@ -231,7 +232,6 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     figure.savefig(file, metadata={"Date": None})
     pyplot.close(figure)
-    return True
 
 
 def dump(record: dict) -> str:
@@ -276,15 +276,13 @@ def main() -> int:
     }
     record = bench.record(WHAT, results)
     if options.no_record:
-        print(markdown(record | {"plotted": False}, ""))
+        print(markdown(record))
         return 0
     RECORDS.mkdir(exist_ok=True)
     stem = f"{record['date']}-engine-{machine_name(bench.machine)}"
-    record["plotted"] = (plot(record, RECORDS / f"{stem}-cycles.svg", gbit=False)
-                         and plot(record, RECORDS / f"{stem}-gbit.svg", gbit=True))
     (RECORDS / f"{stem}.json").write_text(dump(record))
-    (RECORDS / f"{stem}.md").write_text(markdown(record, stem))
-    print(f"written: {(RECORDS / stem).relative_to(ROOT)}.json, .md" + (", two .svg" if record["plotted"] else ""))
+    (RECORDS / f"{stem}.md").write_text(markdown(record))
+    print(f"written: {(RECORDS / stem).relative_to(ROOT)}.json, .md")
     return 0
 
 

@@ -12,6 +12,7 @@ import functools
 import json
 import random
 import sys
+from pathlib import Path
 
 import clocks
 from commit import commit
@@ -194,7 +195,7 @@ def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
     return ", ".join(f"{rate:.0f} ({part})" for part, rate in our_mbit_s(row, cycles, packets).items()) or "–"
 
 
-def text(record: dict[str, object], stem: str) -> str:
+def text(record: dict[str, object]) -> str:
     lines = [
         f"# Gateway 2.0, {record['date']}", "", f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
         *(f"- {note}" for note in NOTES), "", *logic(),
@@ -203,7 +204,7 @@ def text(record: dict[str, object], stem: str) -> str:
     ]  # fmt: skip
     if record["units"]:
         lines += prototype(record)
-        lines += [f"![throughput against unit count]({stem}.svg)", "", f"|units|ports|bytes|cycles a packet more|Mbit/s at 100 MHz|{OUR_CLOCK}|", "|---|---:|---:|---:|---:|---:|"]
+        lines += [f"|units|ports|bytes|cycles a packet more|Mbit/s at 100 MHz|{OUR_CLOCK}|", "|---|---:|---:|---:|---:|---:|"]
         lines += [
             f"|{u['cipher']} {u['units']}|{u['ports']}|{u['bytes']}|{u['interval_cycles']}|{u['mbit_s']:.0f}|{at_our_clock(u, 'interval_cycles', 1)}|"
             for u in record["units"]
@@ -211,7 +212,7 @@ def text(record: dict[str, object], stem: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(record: dict[str, object], path) -> None:
+def pictures(record: dict[str, object], stem: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
@@ -235,7 +236,7 @@ def plot(record: dict[str, object], path) -> None:
     axes[0].set_ylabel("Gbit/s at 100 MHz, steady state")
     axes[0].legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
 
 
 # Further points for the picture, with the same proportions.
@@ -294,9 +295,7 @@ def main() -> None:
         }  # fmt: skip
         stem = f"{record['date']}-sections"
         (RECORDS / f"{stem}.json").write_text(json.dumps(record, indent=2) + "\n")
-        (RECORDS / f"{stem}.md").write_text(text(record, stem))
-        if scaling:
-            plot(record, RECORDS / f"{stem}.svg")
+        (RECORDS / f"{stem}.md").write_text(text(record))
         print(f"written: {(RECORDS / stem).relative_to(ROOT)}")
 
 

@@ -120,7 +120,7 @@ def table(record: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def markdown(record: dict, stem: str) -> str:
+def markdown(record: dict) -> str:
     facts = record["machine"]
     text = (f"# Tunnels side by side, {record['date']}\n\n"
             f"{facts['cores']} × {facts['cpu']}, Linux {facts['kernel']}, governor: {facts['governor']}, "
@@ -136,18 +136,14 @@ def markdown(record: dict, stem: str) -> str:
         text += f"- {setup['label']} ({setup['version']}, MTU {setup['mtu']}): {', '.join(spans)}\n"
     for name, reason in record["skipped"].items():
         text += f"- {name} was not measured: {reason.splitlines()[0]}\n"
-    if record["plotted"]:
-        text += f"\n![throughput]({stem}.svg)\n"
     return text
 
 
-def plot(record: dict, file: Path) -> bool:
-    try:
-        import matplotlib
-        matplotlib.use("svg")
-        from matplotlib import pyplot
-    except ImportError:
-        return False
+def pictures(record: dict, stem: Path) -> None:
+    import matplotlib
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
     # These settings keep the file the same in every run.
     matplotlib.rcParams["svg.hashsalt"] = "tunnel"
     tests = record["tests"]
@@ -172,8 +168,7 @@ def plot(record: dict, file: Path) -> bool:
         axis.set_title(TESTS[test][0], fontsize=9)
         axis.set_xlabel("Gbit/s" if unit == "gbit_s" else "1000 packets/s received", fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, metadata={"Date": None})
-    return True
+    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
 
 
 def main() -> int:
@@ -215,10 +210,9 @@ def main() -> int:
     if not options.no_record:
         RECORDS.mkdir(exist_ok=True)
         stem = f"{date}-tunnel-{options.machine or machine_name(facts)}"
-        record["plotted"] = plot(record, RECORDS / f"{stem}.svg")
         (RECORDS / f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
-        (RECORDS / f"{stem}.md").write_text(markdown(record, stem))
-        print(f"written: {(RECORDS / stem).relative_to(ROOT)}.json, .md" + (", .svg" if record["plotted"] else ""))
+        (RECORDS / f"{stem}.md").write_text(markdown(record))
+        print(f"written: {(RECORDS / stem).relative_to(ROOT)}.json, .md")
     return 0
 
 

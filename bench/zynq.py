@@ -166,7 +166,7 @@ def parts_lines() -> list[list[str]]:
     return lines
 
 
-def text(record: dict, stem: str) -> str:
+def text(record: dict) -> str:
     lines = [
         f"# The Zynq paper's tables, {record['date']}", "",
         f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
@@ -177,12 +177,12 @@ def text(record: dict, stem: str) -> str:
         *markdown_table(PARTS_HEAD, parts_lines(), 2),
     ]  # fmt: skip
     if record["units"]:
-        lines += [f"## {SUITES[CTR]} over the number of hash units", "", f"![cycles over units]({stem}.svg)", ""]
+        lines += [f"## {SUITES[CTR]} over the number of hash units", ""]
         lines += markdown_table(UNITS_HEAD, map(units_line, record["units"]), 1)
     return "\n".join(lines)
 
 
-def plot(rows: list[dict], path: Path) -> None:
+def pictures(record: dict, stem: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
@@ -192,7 +192,7 @@ def plot(rows: list[dict], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(7, 4.2))
     for colour, (size, udp) in enumerate((*PACKETS, SHORT)):
         for lane, style in (("esp_out", "o-"), ("esp_in", "x")):
-            points = sorted((r["units"], gbit(size, r["interval"], ZYNQ_MHZ[CTR])) for r in rows
+            points = sorted((r["units"], gbit(size, r["interval"], ZYNQ_MHZ[CTR])) for r in record["units"]
                             if (r["module"], r["bytes"], r["udp"]) == (lane, size, udp))  # fmt: skip
             axis.plot(*zip(*points), style, color=f"C{colour}", label=f"{size} B{' in UDP' if udp else ''}, {lane}")
         for paper in ZYNQ:
@@ -205,7 +205,7 @@ def plot(rows: list[dict], path: Path) -> None:
     axis.grid(alpha=0.3)
     axis.legend(fontsize=6)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
 
 
 def show(record: dict) -> None:
@@ -217,9 +217,7 @@ def show(record: dict) -> None:
 
 def write(record: dict, stem: str) -> None:
     (RECORDS / f"{stem}.json").write_text(json.dumps(record, indent=2) + "\n")
-    (RECORDS / f"{stem}.md").write_text(text(record, stem))
-    if record["units"]:
-        plot(record["units"], RECORDS / f"{stem}.svg")
+    (RECORDS / f"{stem}.md").write_text(text(record))
     print(f"written: {(RECORDS / stem).relative_to(ROOT)}")
 
 

@@ -1,5 +1,14 @@
-//! The Esplanade IPsec gateway: configuration, packet I/O, workers, control socket and command
-//! line. The protocols themselves are in `esplanade_ike` and `esplanade_ipsec`.
+//! The Esplanade IPsec gateway: the program, and what joins the crates that it is made of.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`cli`] | the command line; `check` and `explain` of a configuration |
+//! | [`daemon`] | the control thread: start, reload, events of IKE and of workers, the control socket's commands |
+//! | [`join`] | turns what IKE has negotiated into entries of SPD and SAD, and says which engine has which SA |
+//! | [`worker`] | the threads that move packets: sockets, TUN queues and links around a data plane |
+//! | [`log`], [`failure`] | what the administrator reads |
+//!
+//! The crates below have the names of their modules here. None of them knows this crate.
 
 #![deny(unsafe_code)]
 
