@@ -42,7 +42,7 @@ const PAGES: [&str; 11] = [
 /// Reads all pages of the documentation.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = PAGES.map(str::to_owned).into();
-    for folder in ["docs", "docs/advisories"] {
+    for folder in ["docs", "docs/advisories", "docs/decisions"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") {
