@@ -468,7 +468,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Sends dummy packets of silent SAs, at most [`DUMMIES_MAX`] per call.
+    /// Sends dummy packets of silent SAs, at most `DUMMIES_MAX` per call.
     pub fn send_dummies(&mut self) {
         let Some(dummies) = &mut self.dummies else {
             return;

@@ -17,8 +17,8 @@ use super::udp::{DfState, SocketOptions, open, send_items};
 const PROTOCOL_ESP: i32 = 50;
 
 /// A raw socket for IP protocol 50 of one IP version. On send, the kernel writes the outer IP
-/// header. On receive, an IPv4 packet has its header and an IPv6 packet does not; [`payload`] hides
-/// the difference.
+/// header. On receive, an IPv4 packet has its header and an IPv6 packet does not;
+/// [`esplanade_dataplane::datagram::esp_payload`] hides the difference.
 #[derive(Debug)]
 pub struct EspSocket {
     socket: Socket,
