@@ -105,7 +105,8 @@ def test_the_peer_moves_while_it_is_away(ends, topology, daemon, names):
     run(["ip", "-n", topology.gw_b.name, "route", "replace", "default", "via", "172.16.2.1"])
     b.start(settings[1])
     b.wait_installed(timeout=40)
-    wait_until("A has the new address", lambda: a.sas()["site"][0]["remote-host"] == MOVED_B)
+    wait_until("A is up with the new address",
+               lambda: a.installed() and a.sas()["site"][0]["remote-host"] == MOVED_B)
     assert_ping(topology.host_a, topology.b.host4)
 
 
