@@ -160,6 +160,23 @@ fn the_first_and_the_last_block_are_whole() {
     );
 }
 
+/// Random numbers seldom lie at the edge.
+#[test]
+fn the_lower_edge_is_exact() {
+    for size in [WINDOW_MIN, 100, 1024, WINDOW_MAX] {
+        for top in [70_000, 70_001, 70_063, 200_000] {
+            let window = ReplayWindow::new(size, false);
+            window.commit(top).expect("the first number");
+            let last = top - u64::from(size) + 1;
+            assert_eq!(window.check(last as u32), Ok(last), "{size} {top}");
+            let before = window.check(last as u32 - 1);
+            assert_eq!(before, Err(ReplayError::BeforeWindow), "{size} {top}");
+            assert!(window.commit(last - 1).is_err(), "{size} {top}");
+            assert!(window.commit(last).is_ok(), "{size} {top}");
+        }
+    }
+}
+
 #[test]
 fn nothing_wanted_changes_nothing() {
     for size in [0, 64] {
