@@ -237,8 +237,9 @@ fn errors_count_about_what_was_sent_in_the_last_seconds() {
 #[test]
 fn guesses_at_an_spi_are_few_a_second() {
     let paths = PathMtus::default();
-    let (peer, other) = (IpAddr::from(PEER), IpAddr::from([192, 0, 2, 2]));
-    for remote in [peer, other] {
+    let peer = IpAddr::from(PEER);
+    let others = [2, 3, 4, 5].map(|last| IpAddr::from([192, 0, 2, last]));
+    for remote in others.into_iter().chain([peer]) {
         paths.sent(remote, 7, 1, 0);
     }
     let learn = |remote, spi, now_ms| {
@@ -252,8 +253,11 @@ fn guesses_at_an_spi_are_few_a_second() {
     assert_eq!(looked_at.count(), 32);
     assert_eq!(learn(peer, 7, 999), Err(Disbelief::Guessing));
     assert_eq!(paths.mtu(peer, 999), None);
-    // Other paths stay usable, and so does this path in the next second.
-    assert_eq!(learn(other, 7, 999), Ok(600));
+    // Other paths stay usable, and so does this path in the next second. One in a thousand shares the path's counter.
+    let usable = others
+        .into_iter()
+        .filter(|other| learn(*other, 7, 999) == Ok(600));
+    assert!(usable.count() >= 3);
     assert_eq!(learn(peer, 7, 1000), Ok(600));
 }
 
