@@ -27,5 +27,6 @@ fn main() {
     };
     if simulation.build(&rtl) {
         println!("cargo::rustc-cfg=ace_lanes_simulated");
+        println!("cargo::metadata=simulated=1");
     }
 }

@@ -26,5 +26,6 @@ fn main() {
     };
     if simulation.build(&rtl) {
         println!("cargo::rustc-cfg=esp_core_simulated");
+        println!("cargo::metadata=simulated=1");
     }
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use esplanade_ace::library::Trust;
-use esplanade_ace::simulated::INTERFACE_RATE;
+use esplanade_ace::simulated::{self, INTERFACE_RATE};
 
 use super::diagnostics::{Diagnostic, Diagnostics};
+use super::engine::NO_DEVICE;
 use super::schema;
 use super::tree::SectionNode;
 use super::value::{ValueError, ValueResult, absolute, given, number, place, read};
@@ -30,6 +31,10 @@ pub struct AceConfig {
 
 pub(crate) fn ace(node: &SectionNode, d: &mut Diagnostics) -> Option<AceConfig> {
     schema::check(node, &schema::ACE, false, d);
+    if !simulated::BUILT {
+        let bad = Diagnostic::error(NO_DEVICE.what).at(node.name.at);
+        d.push(bad.help("remove the section, or build with the simulated lanes: `cargo build --features fpga-sim` with Verilator (docs/ace.md)"));
+    }
     let library = read(node, "library", d, absolute);
     let trust = read(node, "signer", d, signer);
     if given(node, "library").is_none() {

@@ -13,7 +13,8 @@ use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::selector::PopulateFromPacket;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
-use super::gateway::{EngineKind, GatewayConfig};
+use super::engine::{EngineKind, engine_of};
+use super::gateway::GatewayConfig;
 use super::interface::{self, IfIds};
 use super::lifetime::lifetime;
 use super::mark::{InterfaceMarks, SaMarks};
@@ -277,38 +278,8 @@ fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnos
         },
         if_ids,
         marks,
-        engine: read(node, "engine", d, |text| engine(text, parent.gateway)),
+        engine: read(node, "engine", d, |text| engine_of(parent.gateway, text)),
     }
-}
-
-/// Parses the name of an engine. Refuses an engine that the gateway does not have.
-fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
-    let kinds = [
-        EngineKind::Cpu,
-        EngineKind::Pool,
-        EngineKind::Fpga,
-        EngineKind::Gpu,
-        EngineKind::Adaptive,
-        EngineKind::Ace,
-    ];
-    let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
-    if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
-        let help = "set `engine = fpga` in the gateway section";
-        return Err(ValueError::new("the gateway has no FPGA core", help));
-    }
-    if kind == EngineKind::Pool && !gateway.has_pool() {
-        let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
-        return Err(ValueError::new("the gateway has no pool", help));
-    }
-    if matches!(kind, EngineKind::Gpu | EngineKind::Adaptive) && gateway.gpu.is_none() {
-        let help = "add a section `gpu`, or `engine = gpu`, to the gateway section";
-        return Err(ValueError::new("the gateway has no GPU", help));
-    }
-    if kind == EngineKind::Ace && gateway.ace.is_none() {
-        let help = "add a section `ace` to the gateway section";
-        return Err(ValueError::new("the gateway has no engine ace", help));
-    }
-    Ok(kind)
 }
 
 /// Reports settings that contradict each other or the child's mode.

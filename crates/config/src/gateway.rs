@@ -11,6 +11,7 @@ use esplanade_ipsec::prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
+use super::engine::{EngineKind, added_section, engine};
 use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, interface_name};
 use super::mark::InterfaceMarks;
@@ -21,33 +22,18 @@ use super::value::{
 };
 use super::{DEFAULT_SOCKET, schema};
 
-/// The kind of engine that carries SAs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EngineKind {
-    #[default]
-    Cpu,
-    /// The CPU engine in helper threads.
-    Pool,
-    /// The FPGA core. The CPU carries the SAs that the core cannot.
-    Fpga,
-    /// A GPU. The CPU carries the SAs whose transforms the kernels lack.
-    Gpu,
-    /// The CPU, and with much load also the GPU.
-    Adaptive,
-    /// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
-    Ace,
+/// The settings of an engine that was added, from the section with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineSettings {
+    pub engine: &'static str,
+    /// Keys with their values, as the file has them.
+    pub values: Vec<(&'static str, String)>,
 }
 
-impl EngineKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Pool => "pool",
-            Self::Fpga => "fpga",
-            Self::Gpu => "gpu",
-            Self::Adaptive => "adaptive",
-            Self::Ace => "ace",
-        }
+impl EngineSettings {
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.values.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value.as_str())
     }
 }
 
@@ -80,6 +66,8 @@ pub struct GatewayConfig {
     pub gpu: Option<GpuConfig>,
     /// The adaptive cryptographic engine, for all SAs or for some of them. `None` means that there is none.
     pub ace: Option<AceConfig>,
+    /// The sections of engines that were added.
+    pub engine_settings: Vec<EngineSettings>,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
     /// Number of the routing table for the routes into the TUN device.
@@ -150,6 +138,7 @@ impl Default for GatewayConfig {
             pool_threads: None,
             gpu: None,
             ace: None,
+            engine_settings: Vec::new(),
             cpu_tier: None,
             // strongSwan uses the same table, so administrators find what they know.
             table: 220,
@@ -180,14 +169,13 @@ impl Default for GatewayConfig {
 impl GatewayConfig {
     /// Tells whether there are helper threads, for all SAs or for some of them.
     pub fn has_pool(&self) -> bool {
-        match self.engine {
-            EngineKind::Pool => true,
-            EngineKind::Cpu
-            | EngineKind::Fpga
-            | EngineKind::Gpu
-            | EngineKind::Adaptive
-            | EngineKind::Ace => self.pool_threads.is_some(),
-        }
+        self.engine == EngineKind::POOL || self.pool_threads.is_some()
+    }
+
+    /// Returns the section of an engine that was added ([`add_engine`](super::add_engine)).
+    pub fn engine_settings(&self, engine: &str) -> Option<&EngineSettings> {
+        let mut sections = self.engine_settings.iter();
+        sections.find(|section| section.engine == engine)
     }
 
     /// Tells whether packets for this own address are received.
@@ -274,6 +262,7 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         pool_threads: read(node, "pool_threads", d, threads),
         gpu: None,
         ace: None,
+        engine_settings: Vec::new(),
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -311,7 +300,7 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     }
     gateway.gpu = match node.section("gpu") {
         Some(section) => Some(gpu::gpu(section, d)),
-        None => (gateway.engine == EngineKind::Gpu).then(GpuConfig::default),
+        None => (gateway.engine == EngineKind::GPU).then(GpuConfig::default),
     };
     gateway.ace = node.section("ace").and_then(|section| ace::ace(section, d));
     if let Some(section) = node.section("pkcs11") {
@@ -320,10 +309,15 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
-    check_adaptive(&gateway, node, d);
-    check_ace(&gateway, node, d);
+    gateway.engine_settings = added_engines(node, d);
+    if let Some(lack) = gateway.engine.lack(&gateway)
+        && let Some(entry) = given(node, "engine")
+    {
+        let bad = ValueError::new(lack.what, lack.help);
+        super::value::report("engine", bad, entry.value.at, d);
+    }
     check_xdp(&gateway, node, d);
-    if gateway.engine == EngineKind::Fpga
+    if gateway.engine == EngineKind::FPGA
         && gateway.workers > 1
         && let Some(entry) = given(node, "workers")
     {
@@ -362,22 +356,28 @@ fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     super::value::report("xdp", bad, entry.value.at, d);
 }
 
-fn check_adaptive(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    let lacks_gpu = gateway.engine == EngineKind::Adaptive && gateway.gpu.is_none();
-    if let Some(entry) = given(node, "engine").filter(|_| lacks_gpu) {
-        let what = "`adaptive` shares the load between CPU and GPU, and the gateway has no GPU";
-        let bad = ValueError::new(what, "add a section `gpu`, or set `engine = cpu`");
-        super::value::report("engine", bad, entry.value.at, d);
+/// Reads the sections of engines that were added.
+fn added_engines(node: &SectionNode, d: &mut Diagnostics) -> Vec<EngineSettings> {
+    let mut settings = Vec::new();
+    for section in node.sections() {
+        let Some((engine, keys)) = added_section(&section.name.value) else {
+            continue;
+        };
+        let what = "the section of this engine";
+        let keys_of_it = schema::Schema {
+            what,
+            keys,
+            ..schema::EMPTY
+        };
+        schema::check(section, &keys_of_it, false, d);
+        let value = |key: &&'static str| {
+            let text = read(section, key, d, |text| Ok(text.to_owned()));
+            Some((*key, text?))
+        };
+        let values = keys.iter().filter_map(value).collect();
+        settings.push(EngineSettings { engine, values });
     }
-}
-
-fn check_ace(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    let lacks_ace = gateway.engine == EngineKind::Ace && node.section("ace").is_none();
-    if let Some(entry) = given(node, "engine").filter(|_| lacks_ace) {
-        let what = "`ace` takes bitstreams from a library, and the gateway has none";
-        let bad = ValueError::new(what, "add a section `ace`, or set `engine = cpu`");
-        super::value::report("engine", bad, entry.value.at, d);
-    }
+    settings
 }
 
 fn retransmission(node: &SectionNode, d: &mut Diagnostics) -> Retransmission {
@@ -437,33 +437,6 @@ fn fragment_size(text: &str) -> ValueResult<u16> {
 
 fn on_stop(text: &str) -> ValueResult<OnStop> {
     word(text, &[("closed", OnStop::Closed), ("open", OnStop::Open)])
-}
-
-fn engine(text: &str) -> ValueResult<EngineKind> {
-    let kinds = [
-        ("cpu", EngineKind::Cpu),
-        ("pool", EngineKind::Pool),
-        ("fpga", EngineKind::Fpga),
-        ("gpu", EngineKind::Gpu),
-        ("adaptive", EngineKind::Adaptive),
-        ("ace", EngineKind::Ace),
-    ];
-    let kind = word(text, &kinds)?;
-    let built = match kind {
-        EngineKind::Ace => esplanade_ace::simulated::BUILT,
-        _ => esplanade_fpga::simulated::BUILT,
-    };
-    has_device(kind, built)
-}
-
-fn has_device(kind: EngineKind, built: bool) -> ValueResult<EngineKind> {
-    match kind {
-        EngineKind::Fpga | EngineKind::Ace if !built => Err(ValueError::new(
-            "this build of Esplanade has no FPGA device",
-            "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
-        )),
-        kind => Ok(kind),
-    }
 }
 
 fn address(text: &str) -> ValueResult<IpAddr> {
@@ -599,19 +572,5 @@ mod tests {
             let read = prefix(text).ok().map(|prefix| prefix.to_string());
             assert_eq!(read.as_deref(), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn a_build_without_a_device_says_so() {
-        assert_eq!(
-            has_device(EngineKind::Fpga, true).ok(),
-            Some(EngineKind::Fpga)
-        );
-        assert_eq!(
-            has_device(EngineKind::Cpu, false).ok(),
-            Some(EngineKind::Cpu)
-        );
-        let refused = has_device(EngineKind::Fpga, false).err().unwrap();
-        assert!(refused.what.contains("no FPGA device"), "{}", refused.what);
     }
 }

@@ -2,6 +2,7 @@
 //! that it does not support yet. It does not parse values.
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::engine::added_section;
 use super::reasons;
 use super::tree::SectionNode;
 use super::value::given;
@@ -19,6 +20,8 @@ pub struct Schema {
     pub section_prefixes: &'static [&'static str],
     /// Sections with any other name are accepted too (connections, children).
     pub named_sections: bool,
+    /// Sections with the names of engines that were added are accepted too.
+    pub engine_sections: bool,
     /// Keys of swanctl.conf that are not supported, or not yet. The listed values change nothing, so they
     /// are accepted.
     pub later: &'static [(&'static str, &'static [&'static str])],
@@ -26,13 +29,14 @@ pub struct Schema {
     pub later_sections: &'static [&'static str],
 }
 
-const EMPTY: Schema = Schema {
+pub(crate) const EMPTY: Schema = Schema {
     what: "",
     keys: &[],
     key_prefixes: &[],
     sections: &[],
     section_prefixes: &[],
     named_sections: false,
+    engine_sections: false,
     later: &[],
     later_sections: &[],
 };
@@ -101,6 +105,7 @@ pub const GATEWAY: Schema = Schema {
         "readable",
     ],
     sections: &["ace", "gpu", "interfaces", "pkcs11"],
+    engine_sections: true,
     ..EMPTY
 };
 
@@ -458,6 +463,9 @@ pub(crate) fn check(
     for section in node.sections() {
         let name = section.name.value.as_str();
         if schema.named_sections || is_section(name, schema) {
+            continue;
+        }
+        if schema.engine_sections && added_section(name).is_some() {
             continue;
         }
         let later = schema

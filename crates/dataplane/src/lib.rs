@@ -1,8 +1,8 @@
 //! The packet path of a worker, without sockets, devices and clock. [`PacketIo`] provides what it
 //! needs of them.
 //!
-//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]. The
-//! results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
+//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`], or to
+//! the same [`Doors`] of a plane with an accelerator in front. The results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
 //! what [`DataPlane::handle_time`] was told.
 
 pub mod accelerator;
@@ -10,6 +10,7 @@ mod auditor;
 pub mod checksum;
 pub mod counters;
 pub mod datagram;
+pub mod doors;
 mod dummies;
 mod engine_slot;
 mod engines;
@@ -56,6 +57,7 @@ use packet_io::PacketIo;
 use pipelines::{InboundPipeline, OutboundPipeline, inbound_pipelines, outbound_pipelines};
 use replies::IcmpReplies;
 
+pub use doors::{Doors, Fronted};
 pub use dummies::{DummySa, DummySas, DummySource};
 pub use engine_slot::{EngineHealth, EngineSource, Health, STANDING_MS};
 pub use outbound::{AcceleratorPacket, InnerPacket};

@@ -4,7 +4,6 @@
 //! where their lane is not there.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +14,16 @@ use esplanade_ace::controller::{Controller, Event, Progress};
 use esplanade_ace::fabric::{Fabric, FabricError};
 use esplanade_ace::library::{Library, LibraryError};
 use esplanade_ace::simulated::{self, Simulated};
-use esplanade_crypto::{EngineInfo, Transform};
+use esplanade_crypto::{Direction, EngineInfo, Transform};
+use esplanade_ipsec::sa::SaCommon;
 
 use crate::Named;
 use crate::engine_port::{EnginePort, PortQueue};
+use crate::host::{EngineHost, HostReport};
+use crate::registry::StartError;
 use crate::stats::{AceStats, FabricStats};
-use esplanade_config::AceConfig;
+use crate::trials::Trials;
+use esplanade_config::{AceConfig, GatewayConfig};
 use esplanade_dataplane::EngineSource;
 use esplanade_host::confine;
 
@@ -44,23 +47,6 @@ pub enum AceError {
     Lanes(String),
     #[error("its thread: {0}")]
     Thread(#[from] io::Error),
-}
-
-/// The adaptive cryptographic engine, as far as it hears of SAs.
-pub trait LaneOrders: Debug {
-    /// Tells whether there is a lane for the transform.
-    fn carries(&self, transform: Transform) -> bool;
-    /// An SA is there: its lane is loaded if that is worth it.
-    fn request(&self, transform: Transform);
-    /// An SA that was requested is gone.
-    fn release(&self, transform: Transform);
-}
-
-/// Says which SAs are there, for the lanes that they need.
-#[derive(Clone, Debug)]
-pub struct AceOrders {
-    shared: Arc<AceShared>,
-    carried: Arc<[Transform]>,
 }
 
 /// The thread that drives the fabrics.
@@ -122,20 +108,9 @@ impl AceEngine {
         })
     }
 
-    /// Returns a source of engines, each of which is a port.
-    pub fn source(&self) -> EngineSource {
-        let queue = Arc::clone(&self.shared.queue);
-        EngineSource::new("ace", move || {
-            let port = EnginePort::new(Arc::clone(&queue), INFO)?;
-            Ok(Box::new(port))
-        })
-    }
-
-    pub fn orders(&self) -> AceOrders {
-        AceOrders {
-            shared: Arc::clone(&self.shared),
-            carried: Arc::clone(&self.carried),
-        }
+    fn give(&self, transform: Transform, sas: i64) {
+        *lock(&self.shared.orders).entry(transform).or_default() += sas;
+        self.shared.queue.wake();
     }
 
     pub fn stats(&self) -> AceStats {
@@ -154,25 +129,88 @@ impl Drop for AceEngine {
     }
 }
 
-impl LaneOrders for AceOrders {
-    fn carries(&self, transform: Transform) -> bool {
-        self.carried.contains(&transform)
+impl EngineHost for AceEngine {
+    fn name(&self) -> &'static str {
+        "ace"
     }
 
-    fn request(&self, transform: Transform) {
+    fn source(&self) -> Option<EngineSource> {
+        let queue = Arc::clone(&self.shared.queue);
+        Some(EngineSource::new(self.name(), move || {
+            let port = EnginePort::new(Arc::clone(&queue), INFO)?;
+            Ok(Box::new(port))
+        }))
+    }
+
+    fn refusal(&self, half: &SaCommon, _: Direction) -> Option<String> {
+        let transform = half.transform();
+        let lacks = !self.carried.contains(&transform);
+        lacks.then(|| format!("the library has no lane for {transform}"))
+    }
+
+    /// The lane is loaded if that is worth it.
+    fn came(&self, transform: Transform) {
         self.give(transform, 1);
     }
 
-    fn release(&self, transform: Transform) {
+    fn gone(&self, transform: Transform) {
         self.give(transform, -1);
+    }
+
+    fn report(&self) -> HostReport {
+        let stats = self.stats();
+        HostReport {
+            lines: lines(&stats),
+            ..HostReport::default()
+        }
+        .with(self.name(), &stats)
     }
 }
 
-impl AceOrders {
-    fn give(&self, transform: Transform, sas: i64) {
-        *lock(&self.shared.orders).entry(transform).or_default() += sas;
-        self.shared.queue.wake();
-    }
+/// Starts the fabrics, if the configuration has a library for them.
+pub(crate) fn start(
+    config: &GatewayConfig,
+    _: &Trials,
+) -> Result<Option<Arc<dyn EngineHost>>, StartError> {
+    let Some(config) = &config.ace else {
+        return Ok(None);
+    };
+    let engine = AceEngine::start(config).map_err(|error| {
+        let what = format!("the engine ace cannot be used: {error}");
+        StartError::new(what).help(match error {
+            AceError::Library(_) => {
+                "name the folder of a library in `library`, and its signer's key in `signer` (docs/ace.md)"
+            }
+            _ => "a gateway with `engine = cpu` and without a section `ace` does without",
+        })
+    })?;
+    Ok(Some(Arc::new(engine)))
+}
+
+/// Writes the figures out for people.
+fn lines(stats: &AceStats) -> Vec<String> {
+    let fabrics = stats.fabrics.0.iter();
+    let mut lines: Vec<_> = fabrics
+        .map(|(number, fabric)| {
+            let state = match (&fabric.failed, &fabric.loading, &fabric.lane) {
+                (Some(why), ..) => format!("out of service: {why}"),
+                (_, Some(lane), _) => format!("loading {lane}"),
+                (_, _, Some(lane)) => lane.clone(),
+                _ => "empty".to_owned(),
+            };
+            format!("fabric {number} ({}): {state}", fabric.part)
+        })
+        .collect();
+    lines.push(format!(
+        "packets: {} by lanes, {} by the CPU, of these {} while a lane was loading; loads: {}, hidden: {}, failed: {}",
+        stats.fabric_packets,
+        stats.cpu_packets,
+        stats.while_loading,
+        stats.loads,
+        stats.hidden_loads,
+        stats.failed_loads
+    ));
+    lines
 }
 
 /// Returns the transforms that lanes of the library carry.

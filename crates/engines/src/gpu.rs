@@ -21,10 +21,12 @@ use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_t
 use esplanade_ipsec::sa::SaCommon;
 
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
+use crate::host::{EngineHost, HostReport, Sharing};
 use crate::latency::{LatencyCounters, LatencyCounts};
+use crate::registry::StartError;
 use crate::stats::GpuStats;
 use crate::trials::Trials;
-use esplanade_config::GpuConfig;
+use esplanade_config::{GatewayConfig, GpuConfig, ShareLimits};
 use esplanade_dataplane::EngineSource;
 use esplanade_host::confine;
 
@@ -79,6 +81,8 @@ type OpenDevice = dyn Fn(&GpuConfig, Wake) -> Result<Box<dyn Device>, DeviceErro
 struct DeviceState {
     stats: GpuStats,
     limits: GpuLimits,
+    /// Counts changes of the limits.
+    version: u64,
     /// Why the device is out of service, and since when.
     failed: Option<(Instant, String)>,
 }
@@ -193,11 +197,6 @@ impl GpuEngine {
         Ok(engine)
     }
 
-    /// Returns what the device carries.
-    pub fn limits(&self) -> GpuLimits {
-        lock(&self.shared.state).limits.clone()
-    }
-
     pub fn stats(&self) -> GpuStats {
         let failed = self.shared.failed();
         GpuStats {
@@ -206,21 +205,20 @@ impl GpuEngine {
             ..lock(&self.shared.state).stats.clone()
         }
     }
+}
 
-    /// Tells whether the device has not failed.
-    pub fn is_in_service(&self) -> bool {
-        self.shared.failed().is_none()
+impl EngineHost for GpuEngine {
+    fn name(&self) -> &'static str {
+        "gpu"
     }
 
-    /// Returns how long the device had batches since the gateway's start.
-    pub fn latency(&self) -> LatencyCounts {
-        self.shared.latency.counts()
+    fn title(&self) -> String {
+        "the GPU".to_owned()
     }
 
-    /// Returns a source of engines, each of which is a port.
-    pub fn source(&self) -> EngineSource {
+    fn source(&self) -> Option<EngineSource> {
         let shared = Arc::clone(&self.shared);
-        EngineSource::new("gpu", move || {
+        Some(EngineSource::new(self.name(), move || {
             let queue = Arc::clone(&lock(&shared.queue));
             let latency = Arc::clone(&shared.latency);
             let info = EngineInfo {
@@ -234,6 +232,81 @@ impl GpuEngine {
             let arena = move |len: usize| memory.as_ref()?.arena(len);
             let port: Box<dyn Engine> = Box::new(port.with_arenas(Arc::new(arena)));
             Ok(port)
+        }))
+    }
+
+    fn refusal(&self, half: &SaCommon, direction: Direction) -> Option<String> {
+        lock(&self.shared.state).limits.refusal(half, direction)
+    }
+
+    fn refusals_version(&self) -> u64 {
+        lock(&self.shared.state).version
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
+    }
+
+    fn report(&self) -> HostReport {
+        let stats = self.stats();
+        let failed = stats.failed.as_ref().zip(stats.failed_for);
+        let warning = failed.map(|(why, seconds)| {
+            format!(
+                "the GPU has been out of service for {seconds} s, and the CPU carries all: {why}"
+            )
+        });
+        HostReport {
+            detail: Some(stats.device.clone()),
+            warnings: warning.into_iter().collect(),
+            ..HostReport::default()
+        }
+        .with(self.name(), &stats)
+    }
+}
+
+impl Sharing for GpuEngine {
+    fn limits(&self) -> ShareLimits {
+        self.shared.config.share
+    }
+
+    fn latency(&self) -> LatencyCounts {
+        self.shared.latency.counts()
+    }
+
+    fn is_in_service(&self) -> bool {
+        self.shared.failed().is_none()
+    }
+}
+
+/// Starts the GPU, if the configuration has one.
+pub(crate) fn start(
+    config: &GatewayConfig,
+    trials: &Trials,
+) -> Result<Option<Arc<dyn EngineHost>>, StartError> {
+    let Some(config) = &config.gpu else {
+        return Ok(None);
+    };
+    Ok(Some(Arc::new(GpuEngine::start(config, *trials)?)))
+}
+
+impl From<DeviceError> for StartError {
+    fn from(error: DeviceError) -> Self {
+        let what = format!("the GPU cannot be used: {error}");
+        Self::new(what).help(match error {
+            DeviceError::NoLibrary(_) => {
+                "install NVIDIA's driver, or the OpenCL loader (Debian: ocl-icd-libopencl1) and the GPU's driver"
+            }
+            DeviceError::NoDevice { .. } => {
+                "install the GPU's driver, or name a part of a name that `esplanade gpu` lists"
+            }
+            DeviceError::OldDriver(_) => "install a newer driver: that of CUDA 10 or later",
+            DeviceError::OldDevice { .. } => {
+                "install the GPU's OpenCL driver, or name another device"
+            }
+            DeviceError::NotWhole { .. } => {
+                "set `tables = no`, or `tables = force` if nobody else's programs run there"
+            }
+            _ => "a gateway with `engine = cpu` and without a gpu section does without",
         })
     }
 }
@@ -285,6 +358,7 @@ impl GpuShared {
                     tables,
                     ..GpuLimits::default()
                 },
+                version: 0,
                 failed: Some((begun, "it is being opened and tested".to_owned())),
             }),
             begun,
@@ -331,11 +405,15 @@ impl GpuShared {
         self.ask();
         let mut state = lock(&self.state);
         state.failed = None;
-        state.limits = GpuLimits {
+        let limits = GpuLimits {
             tables: gpu.tables(),
             disabled: gpu.disabled().to_vec(),
             keys: gpu.rows(),
         };
+        if state.limits != limits {
+            state.limits = limits;
+            state.version += 1;
+        }
     }
 
     fn fail(&self, why: &str) {

@@ -1,6 +1,7 @@
 //! The engine `pool`: helper threads seal and open batches while the workers continue with packets.
 
 use std::io;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,6 +10,10 @@ use std::time::Duration;
 use esplanade_crypto::{EngineInfo, cpu};
 
 use crate::engine_port::{EnginePort, PortQueue};
+use crate::host::{EngineHost, HostReport};
+use crate::registry::StartError;
+use crate::trials::Trials;
+use esplanade_config::GatewayConfig;
 use esplanade_dataplane::EngineSource;
 use esplanade_host::confine;
 
@@ -41,24 +46,58 @@ impl EnginePool {
         Ok(pool)
     }
 
-    pub fn threads(&self) -> usize {
-        self.threads.len()
-    }
-
     /// Opens a port, for one direction of a worker.
     #[cfg(test)]
     fn port(&self) -> io::Result<EnginePort> {
         EnginePort::new(Arc::clone(&self.queue), INFO)
     }
+}
 
-    /// Returns a source of engines, each of which is a port.
-    pub fn source(&self) -> EngineSource {
+impl EngineHost for EnginePool {
+    fn name(&self) -> &'static str {
+        "pool"
+    }
+
+    fn source(&self) -> Option<EngineSource> {
         let queue = Arc::clone(&self.queue);
-        EngineSource::new("pool", move || {
+        Some(EngineSource::new(self.name(), move || {
             let port = EnginePort::new(Arc::clone(&queue), INFO)?;
             Ok(Box::new(port))
-        })
+        }))
     }
+
+    fn has_tiers(&self) -> bool {
+        true
+    }
+
+    fn report(&self) -> HostReport {
+        let threads = self.threads.len();
+        HostReport {
+            detail: Some(format!("threads: {threads}")),
+            ..HostReport::default()
+        }
+        .with("threads", &threads)
+    }
+}
+
+/// Starts the pool, if the configuration has one. By default it has a helper for each processor that no worker has, and
+/// at least one.
+pub(crate) fn start(
+    config: &GatewayConfig,
+    trials: &Trials,
+) -> Result<Option<Arc<dyn EngineHost>>, StartError> {
+    if !config.has_pool() {
+        return Ok(None);
+    }
+    let spare = || {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        processors.saturating_sub(config.workers).max(1)
+    };
+    let threads = config.pool_threads.unwrap_or_else(spare);
+    let pool = EnginePool::start(threads, trials.pool_delay);
+    let pool =
+        pool.map_err(|error| StartError::new(format!("cannot start a helper thread: {error}")))?;
+    Ok(Some(Arc::new(pool)))
 }
 
 impl Drop for EnginePool {

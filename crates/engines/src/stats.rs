@@ -1,5 +1,7 @@
 //! The state and the figures of engines. Field names are those of the status.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::Named;
@@ -72,4 +74,25 @@ pub struct FabricStats {
     /// The reason why the fabric is out of service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+}
+
+/// Counters by their names.
+pub type NamedCounters = BTreeMap<String, u64>;
+
+/// The counters of the two lanes of the FPGA core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreCounters {
+    pub outbound: LaneCounters,
+    pub inbound: LaneCounters,
+}
+
+/// The counters of one lane of the FPGA core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LaneCounters {
+    /// Packets that left the lane, also those for the host.
+    pub packets: u64,
+    pub bytes: u64,
+    /// Packets that were dropped, by reason.
+    #[serde(flatten)]
+    pub drops: NamedCounters,
 }

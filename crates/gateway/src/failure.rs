@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use esplanade_engines::StartError;
+
 /// The exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -72,3 +74,13 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let failure = Self::runtime(&error);
+        match error.help {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    }
+}

@@ -14,7 +14,6 @@
 
 pub mod cli;
 pub mod daemon;
-mod engine_failure;
 pub mod failure;
 pub mod join;
 pub mod log;
@@ -23,7 +22,7 @@ pub mod worker;
 pub use esplanade_config as config;
 pub use esplanade_dataplane as dataplane;
 pub use esplanade_demo as demo;
-pub use esplanade_engines::{ace, gpu, latency, pool, share};
+pub use esplanade_engines::{gpu, latency, pool, share};
 pub use esplanade_explain as explain;
 pub use esplanade_helpers::{fetch, tokens, updown};
 pub use esplanade_host::{confine, helper_process, io, net, notify, output, private, rate};

@@ -1,12 +1,8 @@
 //! Counters of what was carried, refused and dropped since the start, as `get-counters` shows them. Every counter is
 //! there, also while it is zero; `docs/outcomes.md` explains each counter.
 
-use std::collections::BTreeMap;
-
+use esplanade_engines::stats::{CoreCounters, NamedCounters};
 use serde::Serialize;
-
-/// Counters by their names.
-pub type NamedCounters = BTreeMap<String, u64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,24 +62,6 @@ pub struct WalkTotals {
     pub bytes_out: u64,
     pub packets_bypassed: u64,
     pub dummies: u64,
-}
-
-/// The counters of the two lanes of the FPGA core.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CoreCounters {
-    pub outbound: LaneCounters,
-    pub inbound: LaneCounters,
-}
-
-/// The counters of one lane of the FPGA core.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LaneCounters {
-    /// Packets that left the lane, also those for the host.
-    pub packets: u64,
-    pub bytes: u64,
-    /// Packets that were dropped, by reason.
-    #[serde(flatten)]
-    pub drops: NamedCounters,
 }
 
 /// Lines on their way to the log or to a file.

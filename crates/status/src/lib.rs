@@ -24,12 +24,9 @@ pub mod text;
 pub use connections::{
     ListedAuthentication, ListedChild, ListedConnection, ListedName, ListedPolicy, Selectors,
 };
-pub use counters::{
-    CoreCounters, GatewayCounters, IkeCounters, LaneCounters, NamedCounters, OutputCounters,
-    TrafficCounters, WalkTotals,
-};
+pub use counters::{GatewayCounters, IkeCounters, OutputCounters, TrafficCounters, WalkTotals};
 pub use esplanade_engines::Named;
-pub use esplanade_engines::stats::{AceStats, FabricStats, GpuStats};
+pub use esplanade_engines::stats::{CoreCounters, LaneCounters, NamedCounters};
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
 pub use stats::{
     ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, ListedCrl, ShareStats,

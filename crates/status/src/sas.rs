@@ -6,8 +6,8 @@ use esplanade_engines::Named;
 use serde::Serialize;
 
 use super::connections::Selectors;
-use super::counters::NamedCounters;
 use super::parts::{hex_32, hex_64, is_no};
+use esplanade_engines::stats::NamedCounters;
 
 /// An IKE SA. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,9 +1,9 @@
 //! The state of the gateway as a whole, as `stats` shows it.
 
 use esplanade_engines::Named;
-use esplanade_engines::stats::{AceStats, GpuStats};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use super::parts::is_no;
 
@@ -79,32 +79,26 @@ impl Serialize for WorkersStats {
 pub struct EngineStats {
     /// The engine of SAs for which no other engine is chosen.
     pub name: &'static str,
-    /// The device that the FPGA core runs on. `None` means that there is no core.
+    /// The same with its details. `None` means that there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<&'static str>,
-    /// Outbound SAs that the FPGA core has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub installed_out: Option<usize>,
-    /// Inbound SAs that the FPGA core has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub installed_in: Option<usize>,
-    /// Threads of the pool. `None` means that there is no pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<usize>,
-    /// The GPU. `None` means that there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuStats>,
-    /// The adaptive cryptographic engine. `None` means that there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ace: Option<AceStats>,
+    pub usual: Option<String>,
+    /// The other engines with their details.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// The figures of each engine.
+    #[serde(flatten)]
+    pub figures: Map<String, Value>,
+    /// The same for people, by the name of the engine.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub lines: Named<Vec<String>>,
+    /// What the administrator has to see to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The GPU's share of the load. `None` means that no child is adaptive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareStats>,
     /// The health of each of the workers' engines.
     pub states: Named<&'static str>,
-    /// The reason why the FPGA core carries nothing any more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed: Option<String>,
     /// Costs of transforms in `esp_proposals = adaptive`, in nanoseconds of the CPU for a thousand bytes.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub costs: Named<u64>,

@@ -193,111 +193,55 @@ pub fn render_shield(stats: &Section) -> String {
 /// Writes out the engines that seal and open packets, from the answer to `stats`.
 pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();
-    let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
-    let of_states = stats.sub("engine").and_then(|engine| engine.sub("states"));
-    let names = of_states.into_iter().flat_map(Section::entries);
-    let states: Vec<_> = names
-        .filter_map(|(name, _)| Some((name, of_states?.text(name)?)))
-        .collect();
-    if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
-        let device = text("device").map(|device| format!(" ({device}), else cpu"));
-        let threads = text("threads").map(|threads| format!(" (threads: {threads})"));
-        let gpu = stats.sub("engine").and_then(|engine| engine.sub("gpu"));
-        let gpu = gpu.and_then(|gpu| gpu.text("device"));
-        let with_details = |engine: &str| match engine {
-            "adaptive" => gpu
-                .map(|device| format!(" (cpu and {device})"))
-                .unwrap_or_default(),
-            "pool" => threads.clone().unwrap_or_default(),
-            "gpu" => gpu.map(|device| format!(" ({device})")).unwrap_or_default(),
-            _ => String::new(),
-        };
-        let how = device.unwrap_or_else(|| with_details(name));
-        let mut line = format!("{name}{how}, tier {tier}");
-        let tiers = stats.sub("engine").and_then(|engine| engine.sub("tiers"));
-        let others = tiers.into_iter().flat_map(Section::entries);
-        let others: Vec<_> = others
-            .filter_map(|(transform, _)| {
-                Some(format!("{} for {transform}", tiers?.text(transform)?))
-            })
+    let Some(engine) = stats.sub("engine") else {
+        return out;
+    };
+    let mut push = |title: &str, line: &str| {
+        let _ = writeln!(out, "{title:<10}{}", printable(line));
+    };
+    if let (Some(name), Some(tier)) = (engine.text("name"), engine.text("tier")) {
+        let usual = engine.text("usual").unwrap_or(name);
+        let mut line = format!("{usual}, tier {tier}");
+        let tiers: Vec<_> = texts(engine.sub("tiers"))
+            .map(|(transform, tier)| format!("{tier} for {transform}"))
             .collect();
-        if !others.is_empty() {
-            line += &format!(" ({})", others.join(", "));
+        if !tiers.is_empty() {
+            line += &format!(" ({})", tiers.join(", "));
         }
-        let usual: &[&str] = match (text("device"), name) {
-            (Some(_), _) => &["cpu"],
-            (None, "adaptive") => &["cpu", "gpu"],
-            (None, name) => &[name],
-        };
-        for (other, _) in states.iter().filter(|(other, _)| !usual.contains(other)) {
-            line += &format!("; also {other}{}", with_details(other));
+        for other in engine.items("also") {
+            line += &format!("; also {other}");
         }
-        let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
+        push("engine", &line);
     }
-    let share = stats.sub("engine").and_then(|engine| engine.sub("share"));
-    if let Some(line) = share.map(share_line) {
-        let _ = writeln!(out, "{:<10}{}", "share", printable(&line));
+    if let Some(line) = engine.sub("share").map(share_line) {
+        push("share", &line);
     }
-    let ace = stats.sub("engine").and_then(|engine| engine.sub("ace"));
-    for line in ace.into_iter().flat_map(ace_lines) {
-        let _ = writeln!(out, "{:<10}{}", "ace", printable(&line));
+    let lines = engine.sub("lines");
+    for (name, _) in lines.into_iter().flat_map(Section::entries) {
+        for line in lines.into_iter().flat_map(|lines| lines.items(name)) {
+            push(name, line);
+        }
     }
-    for (engine, state) in &states {
-        let line = match *state {
-            "lost" => format!("the engine {engine} is lost, and the CPU is in its place"),
-            "suspect" => format!("the engine {engine} is late"),
-            _ => continue,
-        };
-        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
+    for (name, state) in texts(engine.sub("states")) {
+        match state {
+            "lost" => push(
+                "warning",
+                &format!("the engine {name} is lost, and the CPU is in its place"),
+            ),
+            "suspect" => push("warning", &format!("the engine {name} is late")),
+            _ => {}
+        }
     }
-    let gpu = stats.sub("engine").and_then(|engine| engine.sub("gpu"));
-    if let Some((gpu, why)) = gpu.and_then(|gpu| Some((gpu, gpu.text("failed")?))) {
-        let seconds = gpu.text("failed-for").unwrap_or("-");
-        let line = format!(
-            "the GPU has been out of service for {seconds} s, and the CPU carries all: {why}"
-        );
-        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
-    }
-    if let Some(why) = text("failed") {
-        let line = format!("the FPGA core carries nothing any more: {why}");
-        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
-    }
-    let disabled = stats.sub("engine").into_iter();
-    for why in disabled.flat_map(|engine| engine.items("disabled")) {
-        let _ = writeln!(out, "{:<10}{}", "warning", printable(why));
+    for why in engine.items("warnings").chain(engine.items("disabled")) {
+        push("warning", why);
     }
     out
 }
 
-fn ace_lines(ace: &Section) -> Vec<String> {
-    let text = |key: &str| ace.text(key).unwrap_or("-");
-    let fabrics = ace.sub("fabrics").into_iter().flat_map(Section::sections);
-    let mut lines: Vec<_> = fabrics
-        .map(|(number, fabric)| {
-            let part = fabric.text("part").unwrap_or("-");
-            let state = match (
-                fabric.text("failed"),
-                fabric.text("loading"),
-                fabric.text("lane"),
-            ) {
-                (Some(why), ..) => format!("out of service: {why}"),
-                (_, Some(lane), _) => format!("loading {lane}"),
-                (_, _, Some(lane)) => lane.to_owned(),
-                _ => "empty".to_owned(),
-            };
-            format!("fabric {number} ({part}): {state}")
-        })
-        .collect();
-    lines.push(format!(
-        "packets: {} by lanes, {} by the CPU, of these {} while a lane was loading; loads: {}, hidden: {}, failed: {}",
-        text("fabric-packets"),
-        text("cpu-packets"),
-        text("while-loading"),
-        text("loads"),
-        text("hidden-loads"),
-        text("failed-loads")
-    ));
-    lines
+/// Returns the values of a section that are texts, with their names.
+fn texts(section: Option<&Section>) -> impl Iterator<Item = (&str, &str)> {
+    let names = section.into_iter().flat_map(Section::entries);
+    names.filter_map(move |(name, _)| Some((name, section?.text(name)?)))
 }
 
 fn share_line(share: &Section) -> String {

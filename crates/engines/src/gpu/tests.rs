@@ -326,7 +326,7 @@ fn idle_ports_see_that_a_device_has_failed() {
         Err(error) => panic!("{error}"),
     };
     assert!(engine.is_in_service() && engine.stats().failed_for.is_none());
-    assert!(engine.limits().keys > 1000 && engine.limits().disabled.is_empty());
+    assert!(limits(&engine).keys > 1000 && limits(&engine).disabled.is_empty());
     let memory = lock(&engine.shared.memory).clone();
     let idle = port(&engine);
     assert!(!idle.is_out_of_service());
@@ -357,4 +357,8 @@ fn a_call_that_does_not_return_is_seen() {
     std::thread::sleep(HUNG + Duration::from_millis(20));
     let (since, why) = shared.failed().unwrap();
     assert!(why.contains("does not return") && since.elapsed() >= HUNG);
+}
+
+fn limits(engine: &GpuEngine) -> GpuLimits {
+    lock(&engine.shared.state).limits.clone()
 }

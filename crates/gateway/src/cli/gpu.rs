@@ -9,7 +9,8 @@ use esplanade_gpu::{Gpu, LaunchChoice, Tables, self_test};
 
 use super::print;
 use crate::failure::Failure;
-use crate::{engine_failure, gpu};
+use crate::gpu;
+use esplanade_engines::StartError;
 
 pub fn gpu(device: Option<&str>, tables: bool) -> Result<(), Failure> {
     let mut out = String::new();
@@ -18,7 +19,7 @@ pub fn gpu(device: Option<&str>, tables: bool) -> Result<(), Failure> {
             let (names, mut failures) = esplanade_gpu::names();
             if names.is_empty() {
                 if let Some(error) = failures.pop() {
-                    return Err(engine_failure::gpu(error));
+                    return Err(StartError::from(error).into());
                 }
                 out.push_str("there is no device of CUDA or OpenCL\n");
             }
@@ -34,13 +35,13 @@ pub fn gpu(device: Option<&str>, tables: bool) -> Result<(), Failure> {
             // The test has no secret key, so the device may be one that others share.
             let tables = if tables { Tables::Force } else { Tables::No };
             let device = esplanade_gpu::open(Some(wanted), tables, Arc::new(|| {}));
-            let device = device.map_err(engine_failure::gpu)?;
+            let device = device.map_err(StartError::from)?;
             let mut engine = Gpu::new(device, LaunchChoice::default());
             let made = begun.elapsed().as_secs_f64();
             if let Err(error) = self_test::run(&mut engine) {
                 // A device that has failed may stand still when it is freed.
                 engine.abandon();
-                return Err(engine_failure::gpu(error));
+                return Err(StartError::from(error).into());
             }
             let tested = begun.elapsed().as_secs_f64() - made;
             let _ = writeln!(out, "device    {}", one_line(engine.name()));

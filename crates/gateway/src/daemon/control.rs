@@ -12,7 +12,6 @@ use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 
 use super::{Daemon, log_lines, report, tier};
-use crate::config::EngineKind;
 use crate::join::Moved;
 use crate::log;
 use crate::status::{
@@ -20,7 +19,6 @@ use crate::status::{
 };
 use crate::vici::Section;
 use crate::vici::server::{self, Request};
-use crate::worker::CoreHandle;
 
 /// The time that `initiate` and `terminate` wait for an outcome, unless the client sets a time.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -171,20 +169,12 @@ impl Daemon {
     }
 
     fn engine_stats(&self) -> EngineStats {
-        let core = self.plane.core().map(CoreHandle::report);
-        let health = self.plane.engine_health();
-        let (threads, gpu) = (self.plane.pool_threads(), self.plane.gpu());
-        let stats = tier::report(core, threads, gpu, self.plane.ace_stats(), &health);
-        let gateway = &self.loaded.gateway;
-        let limits = gateway.gpu.as_ref().map(|gpu| gpu.share);
+        let engines = self.plane.engines();
+        let limits = engines.shared().map(|(_, host)| host.limits());
         let share = self.join.share().zip(limits);
         EngineStats {
-            name: match gateway.engine {
-                EngineKind::Adaptive => EngineKind::Adaptive.name(),
-                _ => stats.name,
-            },
             share: share.map(|(share, limits)| report::share(&share, limits)),
-            ..stats
+            ..tier::report(engines, &self.plane.engine_health())
         }
     }
 

@@ -1,12 +1,11 @@
-//! Sums the counters of the workers, and names those of the FPGA core.
+//! Sums the counters of the workers.
 
 use std::sync::atomic::Ordering;
 
-use esplanade_fpga::Lane;
 use esplanade_ipsec::{DropReason, WalkCounters};
 
-use crate::status::{CoreCounters, LaneCounters, NamedCounters, TrafficCounters, WalkTotals};
-use crate::worker::{CoreReport, IoCounters};
+use crate::status::{NamedCounters, TrafficCounters, WalkTotals};
+use crate::worker::IoCounters;
 
 /// The counters of one worker.
 #[derive(Clone, Copy, Debug)]
@@ -56,25 +55,6 @@ fn add_walk(sums: &mut WalkTotals, walk: &WalkCounters) {
     }
 }
 
-/// Returns the counters of the FPGA core, by lane.
-pub(super) fn core_counters(report: &CoreReport) -> CoreCounters {
-    let [outbound, inbound] = &report.counters;
-    let lane = |counters: &esplanade_fpga::core::LaneCounters, lane| {
-        let mut drops = NamedCounters::new();
-        let reasons = counters.reasons(lane);
-        count(&mut drops, reasons.map(|(reason, n)| (reason, n.into())));
-        LaneCounters {
-            packets: counters.packets.into(),
-            bytes: counters.bytes,
-            drops,
-        }
-    };
-    CoreCounters {
-        outbound: lane(outbound, Lane::Outbound),
-        inbound: lane(inbound, Lane::Inbound),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -86,13 +66,14 @@ mod tests {
     use crate::daemon::report;
     use crate::output::OutputReport;
     use crate::status::GatewayCounters;
+    use crate::worker::core_counters::core_counters;
 
     /// Returns the name of every counter in the answer to `get-counters`.
     fn counters() -> BTreeSet<String> {
         let counters = GatewayCounters {
             ike: report::ike_counters(&IkeCounters::default()),
             traffic: TrafficCounters {
-                core: Some(core_counters(&CoreReport::default())),
+                core: Some(core_counters(&Default::default())),
                 ..traffic_counters(std::iter::empty())
             },
             log: report::output(OutputReport::default()),

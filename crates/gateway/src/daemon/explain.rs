@@ -8,12 +8,13 @@ use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
-use crate::config::{self, EngineKind};
+use crate::config;
 use crate::explain::running::{self, Gateway};
 use crate::explain::{PacketSpec, Report};
 use crate::net::{KnownMtu, RoutedTo};
 use crate::vici::Section;
 use crate::vici::server::Request;
+use esplanade_engines::EngineHost;
 
 /// Most bytes of a packet's text. The longest text has two IPv6 addresses with ports.
 const SPEC_BYTES_MAX: usize = 256;
@@ -106,9 +107,9 @@ impl Gateway for View<'_> {
         let Some(engine) = join.engine_of_half(child, direction) else {
             return Some(format!("cpu{}", own_tier?));
         };
-        // The pool has the CPU engine in other threads.
-        let by_cpu = [EngineKind::Cpu, EngineKind::Pool].map(EngineKind::name);
-        let tier = own_tier.filter(|_| by_cpu.contains(&engine));
+        let engines = self.daemon.plane.engines();
+        let host = engines.index_of(engine).and_then(|at| engines.worker(at));
+        let tier = own_tier.filter(|_| host.is_some_and(EngineHost::has_tiers));
         let tier = tier.unwrap_or_default();
         let why = join.engine_reason(child);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();

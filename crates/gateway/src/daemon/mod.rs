@@ -323,9 +323,7 @@ impl Daemon {
             self.join.renew_acquires();
             self.join.expire(now);
             // A device that was opened again may do less, or more.
-            if let Some(limits) = self.plane.gpu_limits() {
-                self.join.set_gpu_limits(limits);
-            }
+            self.join.follow_refusals();
             self.names.tick(&mut self.fetcher, now);
             self.tick_statuses(now);
             self.tick_shield(now);
@@ -396,11 +394,7 @@ impl Daemon {
     /// Makes the rest of the system follow SAD and SPD.
     async fn follow(&mut self, change: Change, now: Instant) {
         match change {
-            Change::Tables => {
-                if let Some(core) = self.plane.core() {
-                    core.follow();
-                }
-            }
+            Change::Tables => self.plane.follow_tables(),
             Change::PeerPolicy(came, policy) => self.shield_peer(came, policy, now),
             Change::Route(route) => {
                 if !self.plane.change_route(&route).await {

@@ -1,19 +1,17 @@
 //! The data plane as the control thread holds it: TUN, sockets, workers, routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Instant;
 
-use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, InLine};
+use esplanade_engines::{ChildSaDevice, EngineHost, Engines};
 use esplanade_ike::{EspSpiAllocator, Routes, Transmit};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
-use super::counts::{WorkerCounts, core_counters, traffic_counters};
+use super::counts::{WorkerCounts, traffic_counters};
 use super::device_routes::{self, DeviceRoutes};
 use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
@@ -22,12 +20,9 @@ use super::keeper::{Keeper, Repairs};
 use super::links;
 use super::load::{LoadSampler, Loads};
 use super::shield;
-use crate::ace::{AceEngine, AceOrders};
-use crate::config::{AceConfig, EngineKind, GatewayConfig, GpuConfig, InterfaceConfig, OnStop};
-use crate::engine_failure;
+use crate::config::{GatewayConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
-use crate::gpu::{GpuEngine, GpuLimits};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
@@ -35,15 +30,12 @@ use crate::io::xdp::XdpProgram;
 use crate::join::RouteChange;
 use crate::net::nft::{Nft, NftChange};
 use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
-use crate::pool::EnginePool;
 use crate::share::LoadSample;
-use crate::status::{AceStats, GpuStats, TrafficCounters, WorkersStats};
+use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
-    AnyCore, BindError, Clock, CoreHandle, DummySas, EngineSource, Health, IkeDatagram, IkeSender,
-    ListenConfig, Processing, Sockets, TunInterface, TunQueues, Worker, WorkerConfig,
-    WorkerReports,
+    BindError, Clock, DummySas, Front, Health, IkeDatagram, IkeSender, ListenConfig, Processing,
+    Sockets, TunInterface, TunQueues, Worker, WorkerConfig, WorkerReports,
 };
-use esplanade_engines::trials::{self, Trials};
 
 /// Most IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
@@ -64,14 +56,8 @@ pub(super) struct Plane {
     paths: Arc<PathMtus>,
     loads: Loads,
     sampler: LoadSampler,
-    /// The engines that each worker has. The first is the configured one.
-    engines: Vec<EngineSource>,
-    /// The pool, dropped after the workers that use it.
-    pool: Option<EnginePool>,
-    /// The GPU, dropped after the workers that use it.
-    gpu: Option<GpuEngine>,
-    /// The adaptive cryptographic engine, dropped after the workers that use it.
-    ace: Option<AceEngine>,
+    /// The engines that each worker has, dropped after the workers that use them.
+    engines: Engines,
     /// Programs that take ESP off their links for the workers. Dropping one detaches it.
     _links: Vec<XdpProgram>,
 }
@@ -129,10 +115,8 @@ impl Plane {
         let made = devices.indices();
         let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
 
-        let has_core = config.engine == EngineKind::Fpga;
-        let mut core = has_core.then(open_core).transpose()?;
-        let (pool, gpu, ace) = start_engines(config)?;
-        let engines = engines(config.engine, pool.as_ref(), gpu.as_ref(), ace.as_ref());
+        let mut front = open_front(config, &database)?;
+        let engines = Engines::start(config)?;
 
         let (ike, from_ike) = mpsc::channel(IKE_WAITING_MAX);
         let (events, from_events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -150,9 +134,6 @@ impl Plane {
             loads: Loads::default(),
             sampler: LoadSampler::default(),
             engines,
-            pool,
-            gpu,
-            ace,
             _links: links,
         };
         let processing = Processing {
@@ -175,9 +156,9 @@ impl Plane {
                 reports: reports.clone(),
                 flows: config.flow_cache_size,
                 processing,
-                core: core.take(),
+                front: front.take(),
                 dummies: (index == 0).then(|| plane.dummies.subscribe()),
-                engines: plane.engines.clone(),
+                engines: plane.engines.sources(),
             };
             match spawn(worker) {
                 Ok(worker) => plane.workers.push(worker),
@@ -187,6 +168,9 @@ impl Plane {
                 }
             }
         }
+        let mut devices = plane.workers.iter().map(|worker| worker.device.clone());
+        let device = devices.find_map(|device| device);
+        plane.engines = plane.engines.with_device(device);
         // Routes lead into the TUN device only now. Before a worker reads them, packets would be lost, and their
         // senders would not be told.
         if let Err(error) = routes.lead_into_all(&plane.net, &made).await {
@@ -207,14 +191,15 @@ impl Plane {
         self.database.clone()
     }
 
-    /// Returns the FPGA core, or `None` if there is no core.
-    pub fn core(&self) -> Option<&CoreHandle> {
-        self.workers.iter().find_map(|worker| worker.core.as_ref())
+    pub fn engines(&self) -> &Engines {
+        &self.engines
     }
 
-    /// Returns the workers' engines, in their order.
-    pub fn engines(&self) -> Vec<&'static str> {
-        self.engines.iter().map(EngineSource::name).collect()
+    /// Lets the device in front follow the tables, if there is one.
+    pub fn follow_tables(&self) {
+        if let Some(device) = self.engines.device().and_then(EngineHost::device) {
+            device.follow();
+        }
     }
 
     /// Returns the workers' engines, each with the worst health that any worker has met.
@@ -224,8 +209,10 @@ impl Plane {
             let health = of_workers.filter_map(|worker| Some(worker.engines.get(index)?.get()));
             health.max().unwrap_or_default()
         };
-        let engines = self.engines().into_iter().enumerate();
-        engines.map(|(index, name)| (name, worst(index))).collect()
+        let hosts = self.engines.workers().iter().enumerate();
+        hosts
+            .map(|(index, host)| (host.name(), worst(index)))
+            .collect()
     }
 
     pub fn spi_allocator(&self) -> Box<dyn EspSpiAllocator> {
@@ -454,36 +441,15 @@ impl Plane {
         self.loads.follow(&self.workers, now);
     }
 
-    pub fn pool_threads(&self) -> Option<usize> {
-        self.pool.as_ref().map(EnginePool::threads)
-    }
-
-    /// Returns what the GPU carries, if there is one.
-    pub fn gpu_limits(&self) -> Option<GpuLimits> {
-        self.gpu.as_ref().map(GpuEngine::limits)
-    }
-
-    pub fn gpu(&self) -> Option<GpuStats> {
-        self.gpu.as_ref().map(GpuEngine::stats)
-    }
-
-    /// The adaptive cryptographic engine, for those who know which SAs there are.
-    pub fn ace_orders(&self) -> Option<AceOrders> {
-        self.ace.as_ref().map(AceEngine::orders)
-    }
-
-    pub fn ace_stats(&self) -> Option<AceStats> {
-        self.ace.as_ref().map(AceEngine::stats)
-    }
-
-    /// Measures the load since the last call. Returns `None` if there is no GPU, or no call shortly before.
+    /// Measures the load since the last call. Returns `None` if no engine shares it with the CPU, or if there was no call
+    /// shortly before.
     pub fn load_sample(&mut self, now: Instant) -> Option<LoadSample> {
-        let gpu = self.gpu.as_ref()?;
-        let name = EngineKind::Gpu.name();
-        let healthy = |(of, health): &(&str, Health)| *of != name || *health == Health::InService;
-        let in_service = gpu.is_in_service() && self.engine_health().iter().all(healthy);
+        let (index, shared) = self.engines.shared()?;
+        let health = self.engine_health();
+        let of_workers = health.get(usize::from(index)).map(|(_, health)| *health);
+        let in_service = shared.is_in_service() && of_workers == Some(Health::InService);
         self.sampler
-            .sample(&self.workers, gpu.latency(), in_service, now)
+            .sample(&self.workers, shared.latency(), in_service, now)
     }
 
     pub fn report_workers(&self, now: Instant) -> WorkersStats {
@@ -497,7 +463,8 @@ impl Plane {
             inbound: &worker.inbound,
             io: &worker.io,
         });
-        let core = self.core().map(|core| core_counters(&core.report()));
+        let device = self.engines.device().and_then(EngineHost::device);
+        let core = device.map(ChildSaDevice::counters);
         TrafficCounters {
             core,
             ..traffic_counters(workers)
@@ -551,85 +518,23 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Opens the FPGA core. Its tables are empty, so it discards everything.
-fn open_core() -> Result<AnyCore, Failure> {
-    let device = Simulated::new().map_err(Failure::runtime)?;
-    let device: Box<dyn Device> = Box::new(device);
-    let core = InLine::new(device).map_err(Failure::runtime)?;
+/// Opens the device that is to stand in front of the first worker, if the configuration has one.
+#[cfg(esp_core_simulated)]
+fn open_front(config: &GatewayConfig, database: &Arc<Database>) -> Result<Option<Front>, Failure> {
+    if config.engine != crate::config::EngineKind::FPGA {
+        return Ok(None);
+    }
+    let device = esplanade_fpga::simulated::Simulated::new().map_err(Failure::runtime)?;
+    let front = crate::worker::core_front(Box::new(device), Arc::clone(database));
+    let front = front.map_err(Failure::runtime)?;
     tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
-    Ok(core)
+    Ok(Some(front))
 }
 
-/// The engines beside the CPU.
-type OtherEngines = (Option<EnginePool>, Option<GpuEngine>, Option<AceEngine>);
-
-/// Starts the engines beside the CPU that the configuration names.
-fn start_engines(config: &GatewayConfig) -> Result<OtherEngines, Failure> {
-    let trials = trials()?;
-    let pool = config.has_pool().then(|| start_pool(config, trials));
-    let pool = pool.transpose()?;
-    let gpu = config.gpu.as_ref();
-    let gpu = gpu.map(|gpu| start_gpu(gpu, trials)).transpose()?;
-    let ace = config.ace.as_ref().map(start_ace).transpose()?;
-    Ok((pool, gpu, ace))
-}
-
-/// Returns the trials that the environment asks for.
-fn trials() -> Result<Trials, Failure> {
-    let Some(list) = std::env::var_os(trials::VARIABLE) else {
-        return Ok(Trials::default());
-    };
-    let trials = Trials::read(&list.to_string_lossy()).map_err(Failure::runtime)?;
-    if trials != Trials::default() {
-        tracing::warn!(
-            ?trials,
-            "engines are slow or fail on purpose: {} is set",
-            trials::VARIABLE
-        );
-    }
-    Ok(trials)
-}
-
-/// Starts the pool. By default it has a helper for each processor that no worker has, and at least one.
-fn start_pool(config: &GatewayConfig, trials: Trials) -> Result<EnginePool, Failure> {
-    let spare = || {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        processors.saturating_sub(config.workers).max(1)
-    };
-    let threads = config.pool_threads.unwrap_or_else(spare);
-    let pool = EnginePool::start(threads, trials.pool_delay);
-    pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
-}
-
-/// Opens and tests the GPU, and starts the thread that drives it.
-fn start_gpu(config: &GpuConfig, trials: Trials) -> Result<GpuEngine, Failure> {
-    GpuEngine::start(config, trials).map_err(engine_failure::gpu)
-}
-
-/// Opens the library of bitstreams, and starts the thread that drives the fabrics.
-fn start_ace(config: &AceConfig) -> Result<AceEngine, Failure> {
-    AceEngine::start(config).map_err(|error| engine_failure::ace(&error))
-}
-
-/// Returns the workers' engines. The engine that the configuration names comes first.
-fn engines(
-    kind: EngineKind,
-    pool: Option<&EnginePool>,
-    gpu: Option<&GpuEngine>,
-    ace: Option<&AceEngine>,
-) -> Vec<EngineSource> {
-    let mut engines = vec![EngineSource::cpu()];
-    for (of, source) in [
-        (EngineKind::Pool, pool.map(EnginePool::source)),
-        (EngineKind::Gpu, gpu.map(GpuEngine::source)),
-        (EngineKind::Ace, ace.map(AceEngine::source)),
-    ] {
-        if let Some(source) = source {
-            let at = if kind == of { 0 } else { engines.len() };
-            engines.insert(at, source);
-        }
-    }
-    engines
+/// Does nothing: no device is part of this build, and no configuration can have one.
+#[cfg(not(esp_core_simulated))]
+fn open_front(_: &GatewayConfig, _: &Arc<Database>) -> Result<Option<Front>, Failure> {
+    Ok(None)
 }
 
 fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {

@@ -119,7 +119,7 @@ pub fn child_traffic(
     ChildTraffic {
         reqid: inbound.policy.0,
         engine: match adaptive {
-            Some(_) => Some(EngineKind::Adaptive.name()),
+            Some(_) => Some(EngineKind::ADAPTIVE.name()),
             None => engine,
         },
         engine_in: adaptive.map(|engines| engines.inbound),

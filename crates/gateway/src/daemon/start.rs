@@ -22,12 +22,11 @@ use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
     token_secret, warn_of_missing,
 };
-use crate::ace::LaneOrders;
-use crate::config::{EngineKind, Loaded};
+use crate::config::Loaded;
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};
 use crate::fetch::{NameStore, StatusFetcher};
-use crate::join::{ChildSaDevice, Join};
+use crate::join::Join;
 use crate::rate::LineLimit;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
@@ -111,14 +110,7 @@ impl Daemon {
         settle_ike(&mut loaded, keys.is_some(), token_secret);
         let (mut plane, from_plane) =
             Plane::start(&loaded.gateway, clock, database, guards).await?;
-        let core = plane.core().cloned();
-        join.set_core(core.map(|core| Box::new(core) as Box<dyn ChildSaDevice>));
-        join.set_engines(plane.engines());
-        join.set_gpu_limits(plane.gpu_limits().unwrap_or_default());
-        let ace = plane.ace_orders();
-        join.set_ace(ace.map(|ace| Box::new(ace) as Box<dyn LaneOrders>));
-        let limits = loaded.gateway.gpu.as_ref().map(|gpu| gpu.share);
-        join.set_share(limits, loaded.gateway.engine == EngineKind::Adaptive);
+        join.set_engines(plane.engines().clone());
         let host = Host {
             runs_jobs: false,
             policies: Box::new(plane.keeper().shield_policies()),

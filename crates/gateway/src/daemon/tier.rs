@@ -7,10 +7,10 @@ use std::time::Instant;
 use esplanade_crypto::selection::{cheaper_tiers, settle_tier};
 use esplanade_crypto::{Tier, TierError, Transform, selection};
 
-use crate::config::EngineKind;
 use crate::failure::{Exit, Failure};
-use crate::status::{AceStats, EngineStats, GpuStats, Named};
-use crate::worker::{CoreReport, Health};
+use crate::status::{EngineStats, Named};
+use crate::worker::Health;
+use esplanade_engines::{Engines, Summary};
 
 /// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
 /// self-test.
@@ -41,45 +41,41 @@ pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
     }
 }
 
-/// Reports the engines for `stats`. The first of `engines` carries the SAs that are not placed elsewhere. With an FPGA
-/// core, it carries the SAs that the core cannot.
-pub(super) fn report(
-    core: Option<CoreReport>,
-    pool_threads: Option<usize>,
-    gpu: Option<GpuStats>,
-    ace: Option<AceStats>,
-    engines: &[(&'static str, Health)],
-) -> EngineStats {
-    let first = engines.first().map_or("cpu", |(name, _)| *name);
-    let states = engines.iter();
+/// Reports the engines for `stats`, without their share of the load.
+pub(super) fn report(engines: &Engines, health: &[(&'static str, Health)]) -> EngineStats {
+    let Summary {
+        name,
+        usual,
+        others,
+    } = engines.summary();
+    let mut stats = EngineStats {
+        name,
+        also: others,
+        usual: Some(usual).filter(|usual| usual != name),
+        ..EngineStats::default()
+    };
+    for (engine, report) in engines.reports() {
+        stats.figures.extend(report.figures);
+        stats.warnings.extend(report.warnings);
+        if !report.lines.is_empty() {
+            stats.lines.0.push((engine.to_owned(), report.lines));
+        }
+    }
+    let states = health.iter();
     let states = states.map(|(name, health)| ((*name).to_owned(), health.name()));
     let costs = super::speeds::measured().into_iter();
+    let costs = costs.map(|(transform, ns)| (transform.name(), ns));
+    let tiers = cheaper_tiers().into_iter();
+    let tiers = tiers.map(|(transform, found)| (transform.name(), found.tier.name()));
     let selection = selection().ok();
     let disabled = selection.iter().flat_map(|selection| &selection.disabled);
     EngineStats {
-        name: core.as_ref().map_or(first, |_| EngineKind::Fpga.name()),
-        device: core.as_ref().map(|_| "simulated"),
-        installed_out: core.as_ref().map(|core| core.installed.0),
-        installed_in: core.as_ref().map(|core| core.installed.1),
-        threads: pool_threads,
-        gpu,
-        ace,
-        share: None,
         states: Named(states.collect()),
-        costs: Named(
-            costs
-                .map(|(transform, ns)| (transform.name(), ns))
-                .collect(),
-        ),
+        costs: Named(costs.collect()),
         disabled: disabled.map(ToString::to_string).collect(),
         tier: selection.map(|selection| selection.tier.to_string()),
-        tiers: Named(
-            cheaper_tiers()
-                .into_iter()
-                .map(|(transform, found)| (transform.name(), found.tier.name()))
-                .collect(),
-        ),
-        failed: core.and_then(|core| core.failed),
+        tiers: Named(tiers.collect()),
+        ..stats
     }
 }
 
@@ -120,7 +116,7 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report(None, None, None, None, &[("cpu", Health::InService)]);
+        let report = report(&Engines::cpu(), &[("cpu", Health::InService)]);
         assert_eq!(report.name, "cpu");
         assert_eq!(report.tier.as_deref(), Some(Tier::current().name()));
         assert!(report.disabled.is_empty());

@@ -20,9 +20,10 @@ const LOOKS_MAX: usize = 16;
 /// The carrier of an SA. An SA stays with its carrier, because its sequence numbers are taken in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The workers' engines. The text says why the FPGA core has not taken the SA, if the core was to have it.
-    Cpu(Option<String>),
-    Fpga,
+    /// The workers' engines. The text says why the device in front has not taken the SA, if it was to have it.
+    Engine(Option<String>),
+    /// The device in front.
+    Device,
 }
 
 /// A child SA, as the data plane knows it.
@@ -34,7 +35,7 @@ pub struct InstalledChild {
     pub(super) name: ChildName,
     /// The policy whose traffic the SA carries.
     pub(super) policy: PolicyId,
-    /// The load decides whether the CPU or the GPU carries each half.
+    /// The load decides which engine carries each half.
     pub(super) is_adaptive: bool,
     /// The peer has made this SA beside the SAs that exist.
     pub(super) made_by_peer: bool,
@@ -60,6 +61,12 @@ impl InstalledChild {
             made_by_peer,
             seen: (0, 0),
         }
+    }
+
+    /// Returns the workers' engines that seal and open.
+    pub(super) fn engines(&self) -> [u8; 2] {
+        let halves = [&self.outbound.common, &self.inbound.common];
+        halves.map(|half| half.placement.get().engine)
     }
 }
 

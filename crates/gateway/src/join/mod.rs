@@ -39,11 +39,9 @@ use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
 use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
 
-use crate::ace::LaneOrders;
-use crate::config::ShareLimits;
-use crate::gpu::GpuLimits;
 use crate::share::{LoadSample, ShareReport};
 use crate::worker::DummySas;
+use esplanade_engines::Engines;
 
 use child_sas::ChildSas;
 use dummies::DummySchedule;
@@ -54,7 +52,7 @@ use routes::RouteBook;
 use succession::{Overlaps, Succession, expect, renew};
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
-pub use placement::{AdaptiveEngines, ChildSaDevice, CoreFailed, Moved, NotMoved};
+pub use placement::{AdaptiveEngines, DeviceFailed, Moved, NotMoved};
 pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
 pub use routes::{RouteChange, disputes_bypass, ranges, undisputed_bypasses};
 pub use translate::{demand, ends};
@@ -74,13 +72,13 @@ pub enum InstallError {
     #[error(transparent)]
     Spi(#[from] esplanade_ipsec::sad::NotAllocated),
     #[error(transparent)]
-    Core(#[from] CoreFailed),
+    Device(#[from] DeviceFailed),
 }
 
 /// A task that follows from a change of SAD or SPD. A list of tasks has the order in which they are to be done.
 #[derive(Debug)]
 pub enum Change {
-    /// SAD or SPD have changed: the FPGA core follows them, before peers hear of it.
+    /// SAD or SPD have changed: the device in front follows them, before peers hear of it.
     Tables,
     /// A policy of a peer came (true) or went.
     PeerPolicy(bool, PeerPolicy),
@@ -133,33 +131,17 @@ impl Join {
         Arc::clone(&self.database)
     }
 
-    /// Lets SAs go to the FPGA core from now on.
-    pub fn set_core(&mut self, core: Option<Box<dyn ChildSaDevice>>) {
-        self.placement.set_core(core);
-        self.tables_changed = true;
+    /// Sets the engines that there are from now on.
+    pub fn set_engines(&mut self, engines: Engines) {
+        self.tables_changed |= engines.device().is_some();
+        self.placement.set_engines(engines);
     }
 
-    /// Names the engines of the workers, in their order.
-    pub fn set_engines(&mut self, names: Vec<&'static str>) {
-        self.placement.set_engines(names);
-    }
-
-    /// Says what the GPU carries. SAs that it carries no more go to the CPU.
-    pub fn set_gpu_limits(&mut self, limits: GpuLimits) {
+    /// Places SAs anew where an engine refuses other SAs than before.
+    pub fn follow_refusals(&mut self) {
         let (policies, child_sas) = (&self.policies, &mut self.child_sas);
         self.placement
-            .set_gpu_limits(limits, &self.database, policies, child_sas);
-    }
-
-    /// Sets the adaptive cryptographic engine, if there is one. It hears which SAs are with it.
-    pub fn set_ace(&mut self, ace: Option<Box<dyn LaneOrders>>) {
-        self.placement.set_ace(ace);
-    }
-
-    /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
-    /// said of them.
-    pub fn set_share(&mut self, limits: Option<ShareLimits>, is_adaptive: bool) {
-        self.placement.set_share(limits, is_adaptive);
+            .follow_refusals(&self.database, policies, child_sas);
     }
 
     /// Tells whether there are halves of SAs that move with the load. Then [`Self::balance`] is due in every period.
@@ -173,7 +155,7 @@ impl Join {
             .balance(&self.database, &self.child_sas, sample, now);
     }
 
-    /// Reports the GPU's share. Returns `None` if there is no adaptive child.
+    /// Reports the share of the engine that shares the CPU's load. Returns `None` if there is no adaptive child.
     pub fn share(&self) -> Option<ShareReport> {
         self.placement.share()
     }
@@ -197,8 +179,8 @@ impl Join {
 
     /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
     pub fn install(&mut self, event: &ChildSaInstalled, now_ms: u64) -> Result<(), InstallError> {
-        if self.placement.has_core() {
-            // The core makes its tables from the SPD when it takes an SA.
+        if self.placement.has_device() {
+            // The device makes its tables from the SPD when it takes an SA.
             self.settle();
         }
         let selectors = translate::negotiated(event).ok_or(InstallError::Selectors)?;

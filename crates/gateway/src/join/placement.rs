@@ -1,9 +1,10 @@
 //! The placement of child SAs: the engine or device that carries each SA, and the move of an SA while packets flow.
 //!
-//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. The FPGA core takes its
-//! own numbers. So a child moves into or out of the core with its next SA, which is negotiated at once.
+//! The workers' engines share an SA's sequence numbers, so an SA moves between them as it is. A device in front of them
+//! takes numbers of its own. So a child moves into or out of the device with its next SA, which is negotiated at once.
 //!
-//! Adaptive children are with the CPU or with the GPU, each half as the balancer decides (`share`).
+//! Engines are known by their indices in [`Engines`]. Adaptive children are with the CPU or with the engine that shares
+//! its load, each half as the balancer decides (`share`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -18,12 +19,9 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaCommon, SaDirection};
 use super::child_sas::{Carrier, ChildSas, InstalledChild};
 use super::policy::{ChildName, ConfiguredPolicy, PolicyKind};
 use super::policy_book::PolicyBook;
-use crate::config::ShareLimits;
-use crate::config::{EngineKind, SaOptions};
-use crate::gpu::GpuLimits;
+use crate::config::{EngineKind, GatewayConfig};
 use crate::share::{Balancer, HalfMove, LoadSample, ShareReport};
-use crate::worker::CoreHandle;
-use esplanade_engines::ace::LaneOrders;
+use esplanade_engines::{EngineHost, Engines};
 
 /// Most SA halves whose traffic is looked at in one period.
 const LOOKS: usize = 4096;
@@ -33,11 +31,11 @@ const URGENT_CLASS: u8 = 5;
 /// The place where a child's SAs are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EngineChoice {
-    /// The FPGA core. The workers' first engine does what the core cannot do.
-    Core,
+    /// The device in front. The workers' first engine does what the device cannot do.
+    Device,
     /// An engine of the workers, by its index.
     Worker(u8),
-    /// The CPU or the GPU, as the load wants it.
+    /// The CPU or the engine that shares its load, as the load wants it.
     Adaptive,
 }
 
@@ -96,109 +94,102 @@ pub struct Moved {
 /// The reason why a child was not moved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMoved {
-    #[error(
-        "this gateway has no engine {wanted:?} (it has {there}); `pool_threads` in the gateway section adds the pool, \
-         a section `gpu` the GPU"
-    )]
-    NoEngine { wanted: String, there: String },
+    #[error("this gateway has no engine {wanted:?} (it has {there}){help}")]
+    NoEngine {
+        wanted: String,
+        there: String,
+        help: String,
+    },
     #[error("no child that is protected is called {0:?}")]
     NoChild(String),
 }
 
-/// The FPGA core may have begun to use an SA and then refused it: neither it nor the CPU can carry the SA.
+/// The device in front may have begun to use an SA and then refused it: neither it nor the CPU can carry the SA.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the FPGA core has not taken it: {0}")]
-pub struct CoreFailed(String);
-
-/// The FPGA core, as far as child SAs are installed in it.
-pub trait ChildSaDevice: Debug {
-    /// Installs both halves of a child SA, or neither. The error text says why.
-    fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String>;
-}
-
-impl ChildSaDevice for CoreHandle {
-    fn install(&self, outbound: Arc<OutboundSa>, inbound: Arc<InboundSa>) -> Result<(), String> {
-        Self::install(self, outbound, inbound)
-    }
+#[error("{device} has not taken it: {why}")]
+pub struct DeviceFailed {
+    device: String,
+    why: String,
 }
 
 /// The engines of the gateway, and what was ordered beside the configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Placement {
-    /// The workers' engines, in their order.
-    engines: Vec<&'static str>,
-    /// The limits of the GPU.
-    gpu: GpuLimits,
-    core: Option<Box<dyn ChildSaDevice>>,
-    /// The adaptive cryptographic engine, and the children that have asked it for a lane.
-    ace: Option<Box<dyn LaneOrders>>,
-    with_lane: HashMap<ChildSaId, Transform>,
+    engines: Engines,
+    /// What the workers' engines refuse, by the version that was seen last.
+    versions: Vec<u64>,
+    /// The engines that know of a child, and the transform that they were told.
+    told: HashMap<ChildSaId, (Vec<u8>, Transform)>,
     /// Orders of the administrator. They hold until the gateway ends.
     ordered: HashMap<ChildName, EngineChoice>,
     /// SAs whose successors are to be with another engine.
     renewals: Vec<ChildSaId>,
-    /// Decides about the halves of adaptive children. `None` means that there is no GPU.
+    /// Decides about the halves of adaptive children. `None` means that no engine shares the CPU's load.
     balancer: Option<Balancer<HalfId>>,
-    /// Children are adaptive unless something else is said of them.
-    is_adaptive: bool,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self {
+            engines: Engines::of(Vec::new()),
+            versions: Vec::new(),
+            told: HashMap::new(),
+            ordered: HashMap::new(),
+            renewals: Vec::new(),
+            balancer: None,
+        }
+    }
 }
 
 impl Placement {
-    pub fn set_engines(&mut self, engines: Vec<&'static str>) {
+    /// Sets the engines that there are from now on.
+    pub fn set_engines(&mut self, engines: Engines) {
+        self.versions = versions(&engines);
+        let shared = engines.shared();
+        self.balancer = shared.map(|(_, host)| Balancer::new(host.limits()));
         self.engines = engines;
     }
 
     /// Tells whether packets of one SA can overtake those of another: one engine gives them back in their order.
     pub fn can_overtake(&self) -> bool {
-        self.engines.len() > 1
+        self.engines.workers().len() > 1
     }
 
-    /// Sets what the GPU carries. Halves that it carries no more go to the CPU, and others may go to it.
-    pub fn set_gpu_limits(
+    /// Places SAs anew where an engine refuses other SAs than before. What it carries no more goes to the CPU.
+    pub fn follow_refusals(
         &mut self,
-        limits: GpuLimits,
         database: &Database,
         policies: &PolicyBook,
         child_sas: &mut ChildSas,
     ) {
-        if self.gpu == limits {
+        let now = versions(&self.engines);
+        let before = std::mem::replace(&mut self.versions, now);
+        let changed = before.iter().zip(&self.versions).map(|(a, b)| a != b);
+        let changed: Vec<bool> = changed.collect();
+        if !changed.contains(&true) {
             return;
         }
-        self.gpu = limits;
-        let gpu = self.index_of(EngineKind::Gpu.name());
+        let is_changed = |index: u8| changed.get(usize::from(index)) == Some(&true);
+        let shared = self.shared();
         let concerned = child_sas.iter().filter_map(|(id, child)| {
             let choice = match child.is_adaptive {
                 true => Some(EngineChoice::Adaptive),
                 false => self.wanted(policies.configured_child(&child.name)?),
             };
-            let is_gpu = |choice: &EngineChoice| {
-                *choice == EngineChoice::Adaptive || gpu.map(EngineChoice::Worker) == Some(*choice)
-            };
-            let choice = choice.filter(is_gpu)?;
-            matches!(child.carrier, Carrier::Cpu(_)).then_some((id, choice))
+            let choice = choice.filter(|choice| match choice {
+                EngineChoice::Device => false,
+                EngineChoice::Worker(index) => is_changed(*index),
+                EngineChoice::Adaptive => is_changed(shared),
+            })?;
+            matches!(child.carrier, Carrier::Engine(_)).then_some((id, choice))
         });
         for (id, choice) in concerned.collect::<Vec<_>>() {
             self.settle(database, child_sas, id, choice);
         }
     }
 
-    pub fn set_ace(&mut self, ace: Option<Box<dyn LaneOrders>>) {
-        self.ace = ace;
-    }
-
-    /// Sets the limits of the GPU's share, if there is a GPU, and whether children are adaptive unless something else is
-    /// said of them.
-    pub fn set_share(&mut self, limits: Option<ShareLimits>, is_adaptive: bool) {
-        self.balancer = limits.map(Balancer::new);
-        self.is_adaptive = is_adaptive;
-    }
-
-    pub fn set_core(&mut self, core: Option<Box<dyn ChildSaDevice>>) {
-        self.core = core;
-    }
-
-    pub fn has_core(&self) -> bool {
-        self.core.is_some()
+    pub fn has_device(&self) -> bool {
+        self.engines.device().is_some()
     }
 
     /// Returns the place for the next SA of a child: as ordered, else as configured, else the usual engine.
@@ -226,55 +217,56 @@ impl Placement {
     }
 
     fn find(&self, name: &str) -> Option<EngineChoice> {
-        if self.core.is_some() && name == EngineKind::Fpga.name() {
-            return Some(EngineChoice::Core);
+        if self
+            .engines
+            .device()
+            .is_some_and(|device| device.name() == name)
+        {
+            return Some(EngineChoice::Device);
         }
-        if self.balancer.is_some() && name == EngineKind::Adaptive.name() {
+        if self.engines.share_name() == Some(name) {
             return Some(EngineChoice::Adaptive);
         }
-        self.index_of(name).map(EngineChoice::Worker)
-    }
-
-    fn index_of(&self, name: &str) -> Option<u8> {
-        let found = self.engines.iter().position(|known| *known == name)?;
-        found.try_into().ok()
+        self.engines.index_of(name).map(EngineChoice::Worker)
     }
 
     /// Returns the engine of children without an order or a configured engine.
     fn usual(&self) -> EngineChoice {
-        match self.core {
-            Some(_) => EngineChoice::Core,
-            None if self.is_adaptive => EngineChoice::Adaptive,
+        match self.engines.device() {
+            Some(_) => EngineChoice::Device,
+            None if self.engines.shares_usually() => EngineChoice::Adaptive,
             None => EngineChoice::Worker(0),
         }
     }
 
-    /// Offers both halves of a new child SA to the FPGA core, if that is the choice. The CPU does what the core cannot
-    /// do.
+    /// Offers both halves of a new child SA to the device in front, if that is the choice. The CPU does what the device
+    /// cannot do.
     pub fn offload(
         &self,
         configured: &ConfiguredPolicy,
         choice: EngineChoice,
         (inbound, outbound): &(Arc<InboundSa>, Arc<OutboundSa>),
-    ) -> Result<Carrier, CoreFailed> {
-        let wanted = self.core.as_ref();
-        let Some(core) = wanted.filter(|_| choice == EngineChoice::Core) else {
-            return Ok(Carrier::Cpu(None));
+    ) -> Result<Carrier, DeviceFailed> {
+        let wanted = self
+            .engines
+            .device()
+            .filter(|_| choice == EngineChoice::Device);
+        let Some((host, device)) = wanted.and_then(|host| Some((host, host.device()?))) else {
+            return Ok(Carrier::Engine(None));
         };
-        let taken = match unfit(&configured.sa) {
-            Some(what) => Err(format!("the FPGA core cannot do {what}")),
-            None => core.install(outbound.clone(), inbound.clone()),
-        };
-        match taken {
-            Ok(()) => Ok(Carrier::Fpga),
-            Err(why) if outbound.sequence.is_given_away() => Err(CoreFailed(why)),
+        match device.install(outbound.clone(), inbound.clone(), &configured.sa) {
+            Ok(()) => Ok(Carrier::Device),
+            Err(why) if outbound.sequence.is_given_away() => Err(DeviceFailed {
+                device: host.title(),
+                why,
+            }),
             Err(why) => {
                 tracing::warn!(
                     connection = configured.connection,
                     child = configured.child,
                     "the CPU carries the child SA: {why}"
                 );
-                Ok(Carrier::Cpu(Some(why)))
+                Ok(Carrier::Engine(Some(why)))
             }
         }
     }
@@ -289,11 +281,11 @@ impl Placement {
         choice: EngineChoice,
     ) {
         let [sealing, opening] = match choice {
-            EngineChoice::Core => return,
+            EngineChoice::Device => return,
             EngineChoice::Worker(index) => self.able(index, child),
             EngineChoice::Adaptive => self.adapt(id, AdaptedFrom::Replaced(replaces), child),
         };
-        self.settle_lane(id, [sealing, opening], child);
+        self.tell(id, [sealing, opening], child);
         child.is_adaptive = choice == EngineChoice::Adaptive;
         child.outbound.common.placement.begin(sealing);
         place(database, &child.inbound.common, opening);
@@ -302,7 +294,7 @@ impl Placement {
     /// Lets the last packets that come in for an SA that is gone go where those of its heir go, because they may come
     /// between those.
     pub fn linger(&self, database: &Database, gone: &InstalledChild, heir: &InstalledChild) {
-        let by_engines = |child: &InstalledChild| matches!(child.carrier, Carrier::Cpu(_));
+        let by_engines = |child: &InstalledChild| matches!(child.carrier, Carrier::Engine(_));
         if by_engines(gone) && by_engines(heir) {
             let index = heir.inbound.common.placement.get().engine;
             let [_, opening] = self.able(index, gone);
@@ -317,38 +309,43 @@ impl Placement {
                 balancer.remove(half);
             }
         }
-        self.give_lane_back(id);
+        self.tell_gone(id);
     }
 
-    /// Asks the adaptive cryptographic engine for a lane if it carries a half of the child. An SA begins with this, so
-    /// that its lane is loaded before its packets come.
-    fn settle_lane(&mut self, id: ChildSaId, engines: [u8; 2], child: &InstalledChild) {
-        let index = self.index_of(EngineKind::Ace.name());
-        let is_with_ace = index.is_some_and(|index| engines.contains(&index));
-        let wanted = is_with_ace.then(|| child.outbound.common.transform());
-        if self.with_lane.get(&id) == wanted.as_ref() {
+    /// Tells engines which children they have, before the first packets come. The fallback needs no word.
+    fn tell(&mut self, id: ChildSaId, engines: [u8; 2], child: &InstalledChild) {
+        let fallback = self.engines.fallback();
+        let mut with = Vec::from(engines);
+        with.dedup();
+        with.retain(|index| *index != fallback);
+        if self.told.get(&id).map_or(&[][..], |(told, _)| told) == with {
             return;
         }
-        self.give_lane_back(id);
-        if let Some((ace, transform)) = self.ace.as_ref().zip(wanted) {
-            ace.request(transform);
-            self.with_lane.insert(id, transform);
+        self.tell_gone(id);
+        if with.is_empty() {
+            return;
+        }
+        let transform = child.outbound.common.transform();
+        for host in with.iter().filter_map(|index| self.engines.worker(*index)) {
+            host.came(transform);
+        }
+        self.told.insert(id, (with, transform));
+    }
+
+    fn tell_gone(&mut self, id: ChildSaId) {
+        if let Some((told, transform)) = self.told.remove(&id) {
+            for host in told.iter().filter_map(|index| self.engines.worker(*index)) {
+                host.gone(transform);
+            }
         }
     }
 
-    fn give_lane_back(&mut self, id: ChildSaId) {
-        if let Some((ace, transform)) = self.ace.as_ref().zip(self.with_lane.remove(&id)) {
-            ace.release(transform);
-        }
-    }
-
-    /// Returns the engines that seal and open for a child that is to be with this one. The CPU has all transforms, a GPU
-    /// some of them, and some for one direction only.
+    /// Returns the engines that seal and open for a child that is to be with this one. The fallback has all transforms,
+    /// others some of them, or some for one direction only.
     fn able(&self, index: u8, child: &InstalledChild) -> [u8; 2] {
-        let cpu = self.index_of(EngineKind::Cpu.name());
-        let able = |half: &SaCommon, direction| match cpu {
-            Some(cpu) if self.refusal(index, half, direction).is_some() => cpu,
-            _ => index,
+        let able = |half: &SaCommon, direction| match self.refusal(index, half, direction) {
+            Some(_) => self.engines.fallback(),
+            None => index,
         };
         [
             able(&child.outbound.common, Direction::Seal),
@@ -358,36 +355,30 @@ impl Placement {
 
     /// Returns why an engine cannot carry a half of an SA, or `None` if it can.
     fn refusal(&self, index: u8, half: &SaCommon, direction: Direction) -> Option<String> {
-        let transform = half.transform();
-        match (self.engines.get(usize::from(index))?, &self.ace) {
-            (name, _) if *name == EngineKind::Gpu.name() => self.gpu.refusal(half, direction),
-            (name, Some(ace)) if *name == EngineKind::Ace.name() && !ace.carries(transform) => {
-                Some(format!("the library has no lane for {transform}"))
-            }
-            _ => None,
-        }
+        self.engines.worker(index)?.refusal(half, direction)
     }
 
-    /// Gives the halves that the GPU may carry to the balancer. Returns the engines that seal and open now.
+    /// Gives the halves that may move to the balancer. Returns the engines that seal and open now.
     fn adapt(&mut self, id: ChildSaId, from: AdaptedFrom, child: &InstalledChild) -> [u8; 2] {
-        let [cpu, gpu] = self.shared();
-        let limits = &self.gpu;
+        let (cpu, other) = (self.engines.fallback(), self.shared());
         let Some(balancer) = &mut self.balancer else {
             return [cpu; 2];
         };
+        let host = self.engines.worker(other);
         HalfId::both(id).map(|half| {
             let sa = half.of(child);
-            if is_urgent(sa) || limits.refusal(sa, half.direction()).is_some() {
+            let refusal = host.and_then(|host| host.refusal(sa, half.direction()));
+            if is_urgent(sa) || refusal.is_some() {
                 balancer.remove(half);
                 return cpu;
             }
-            let on_gpu = match from {
+            let on_other = match from {
                 AdaptedFrom::Replaced(replaced) => {
                     balancer.add(half, replaced.map(|child| HalfId { child, ..half }))
                 }
-                AdaptedFrom::ItsPlace => balancer.adopt(half, sa.placement.get().engine == gpu),
+                AdaptedFrom::ItsPlace => balancer.adopt(half, sa.placement.get().engine == other),
             };
-            if on_gpu { gpu } else { cpu }
+            if on_other { other } else { cpu }
         })
     }
 
@@ -403,18 +394,19 @@ impl Placement {
             return;
         };
         let [sealing, opening] = match choice {
-            EngineChoice::Core => return,
+            EngineChoice::Device => return,
             EngineChoice::Worker(index) => self.able(index, child),
             EngineChoice::Adaptive => self.adapt(id, AdaptedFrom::ItsPlace, child),
         };
-        self.settle_lane(id, [sealing, opening], child);
+        self.tell(id, [sealing, opening], child);
         place(database, &child.outbound.common, sealing);
         place(database, &child.inbound.common, opening);
     }
 
-    /// Returns the engines between which adaptive children move.
-    fn shared(&self) -> [u8; 2] {
-        [EngineKind::Cpu, EngineKind::Gpu].map(|kind| self.index_of(kind.name()).unwrap_or(0))
+    /// Returns the engine that shares the CPU's load.
+    fn shared(&self) -> u8 {
+        let shared = self.engines.shared().map(|(index, _)| index);
+        shared.unwrap_or_else(|| self.engines.fallback())
     }
 
     /// Tells whether there are halves that move with the load.
@@ -431,7 +423,7 @@ impl Placement {
         sample: &LoadSample,
         now: Duration,
     ) {
-        let [cpu, gpu] = self.shared();
+        let (cpu, other) = (self.engines.fallback(), self.shared());
         let Some(balancer) = &mut self.balancer else {
             return;
         };
@@ -442,31 +434,36 @@ impl Placement {
             }
         }
         let before = balancer.on_gpu();
-        for HalfMove { half, to_gpu } in balancer.look(sample, now) {
+        let moves = balancer.look(sample, now);
+        let (after, report) = (balancer.on_gpu(), balancer.report());
+        for HalfMove { half, to_gpu } in moves {
             if let Some(child) = child_sas.get(half.child) {
-                let (spi, index) = (half.of(child).spi, if to_gpu { gpu } else { cpu });
+                let (spi, index) = (half.of(child).spi, if to_gpu { other } else { cpu });
                 tracing::debug!(child = child.name.1, spi, to_gpu, "a half of an SA moves");
                 place(database, half.of(child), index);
+                self.tell(half.child, child.engines(), child);
             }
         }
-        match (before, balancer.on_gpu()) {
+        match (before, after) {
             (0, 1..) => {
                 let ShareReport {
                     percent,
                     busy_percent,
                     ..
-                } = balancer.report();
-                tracing::info!(percent, busy_percent, "the GPU carries a share of the load");
+                } = report;
+                let host = self.engines.worker(other).map(EngineHost::title);
+                let host = host.unwrap_or_default();
+                tracing::info!(percent, busy_percent, "{host} carries a share of the load");
             }
             (1.., 0) => {
-                let p99 = balancer.report().p99;
+                let p99 = report.p99;
                 tracing::info!(?p99, "the CPU carries the whole load");
             }
             _ => {}
         }
     }
 
-    /// Reports the GPU's share. Returns `None` if there is no adaptive child.
+    /// Reports the share of the engine that shares the CPU's load. Returns `None` if there is no adaptive child.
     pub fn share(&self) -> Option<ShareReport> {
         let balancer = self.balancer.as_ref();
         let balancer = balancer.filter(|balancer| !balancer.is_empty());
@@ -475,14 +472,12 @@ impl Placement {
 
     /// Returns the engines of an adaptive child. Returns `None` for other children.
     pub fn adaptive_engines(&self, child: &InstalledChild) -> Option<AdaptiveEngines> {
-        let of = |half: &SaCommon| {
-            let index = usize::from(half.placement.get().engine);
-            self.engines.get(index).copied()
-        };
         child.is_adaptive.then_some(())?;
+        let names = child.engines().map(|index| self.name_of(index));
+        let [outbound, inbound] = names;
         Some(AdaptiveEngines {
-            outbound: of(&child.outbound.common)?,
-            inbound: of(&child.inbound.common)?,
+            outbound: outbound?,
+            inbound: inbound?,
         })
     }
 
@@ -494,9 +489,9 @@ impl Placement {
         self.ordered.retain(|name, _| is_known(name));
         let choices = child_sas.iter().filter_map(|(id, child)| {
             let choice = self.choice(policies.configured_child(&child.name)?);
-            // The core would refuse the successor too.
-            let refused = matches!(child.carrier, Carrier::Cpu(Some(_)));
-            (choice != EngineChoice::Core || !refused).then_some((id, choice))
+            // The device would refuse the successor too.
+            let refused = matches!(child.carrier, Carrier::Engine(Some(_)));
+            (choice != EngineChoice::Device || !refused).then_some((id, choice))
         });
         for (id, choice) in choices.collect::<Vec<_>>() {
             self.move_to(database, child_sas, id, choice);
@@ -515,7 +510,8 @@ impl Placement {
         let Some(choice) = self.find(engine) else {
             return Err(NotMoved::NoEngine {
                 wanted: engine.to_owned(),
-                there: self.all_names(),
+                there: self.engines.names().join(", "),
+                help: how_to_add(engine),
             });
         };
         let is_meant = |name: &ChildName| {
@@ -555,11 +551,11 @@ impl Placement {
             return true;
         };
         match (choice, &child.carrier) {
-            (EngineChoice::Core, Carrier::Fpga) => true,
-            (EngineChoice::Adaptive, Carrier::Cpu(_)) if child.is_adaptive => true,
-            (EngineChoice::Worker(_) | EngineChoice::Adaptive, Carrier::Cpu(_)) => {
-                // The CPU is the choice now, whatever the core has said of the SA.
-                child.carrier = Carrier::Cpu(None);
+            (EngineChoice::Device, Carrier::Device) => true,
+            (EngineChoice::Adaptive, Carrier::Engine(_)) if child.is_adaptive => true,
+            (EngineChoice::Worker(_) | EngineChoice::Adaptive, Carrier::Engine(_)) => {
+                // The CPU is the choice now, whatever the device has said of the SA.
+                child.carrier = Carrier::Engine(None);
                 child.is_adaptive = choice == EngineChoice::Adaptive;
                 if !child.is_adaptive {
                     self.forget(id);
@@ -567,7 +563,7 @@ impl Placement {
                 self.settle(database, child_sas, id, choice);
                 true
             }
-            (EngineChoice::Core, Carrier::Cpu(_)) | (_, Carrier::Fpga) => {
+            (EngineChoice::Device, Carrier::Engine(_)) | (_, Carrier::Device) => {
                 self.renewals.push(id);
                 false
             }
@@ -582,13 +578,12 @@ impl Placement {
 
     /// Returns the engine that a child SA is with, or `None` if there is only one engine.
     pub fn engine_of(&self, child: &InstalledChild) -> Option<&'static str> {
-        if child.carrier == Carrier::Fpga {
-            return Some(EngineKind::Fpga.name());
+        if child.carrier == Carrier::Device {
+            return self.engines.device().map(EngineHost::name);
         }
-        let index = child.outbound.common.placement.get().engine;
-        let several = self.engines.len() > 1 || self.core.is_some();
-        let name = self.engines.get(usize::from(index)).copied();
-        name.filter(|_| several)
+        let [outbound, _] = child.engines();
+        let several = self.can_overtake() || self.has_device();
+        self.name_of(outbound).filter(|_| several)
     }
 
     /// Returns the engine that a half of a child SA is with, or `None` if there is only one engine.
@@ -597,15 +592,15 @@ impl Placement {
         child: &InstalledChild,
         direction: SaDirection,
     ) -> Option<&'static str> {
-        let half = match direction {
-            SaDirection::Inbound => &child.inbound.common,
-            SaDirection::Outbound => &child.outbound.common,
-        };
         let usual = self.engine_of(child)?;
-        let index = usize::from(half.placement.get().engine);
+        let [outbound, inbound] = child.engines();
+        let index = match direction {
+            SaDirection::Inbound => inbound,
+            SaDirection::Outbound => outbound,
+        };
         match child.carrier {
-            Carrier::Fpga => Some(usual),
-            Carrier::Cpu(_) => self.engines.get(index).copied(),
+            Carrier::Device => Some(usual),
+            Carrier::Engine(_) => self.name_of(index),
         }
     }
 
@@ -615,22 +610,21 @@ impl Placement {
         child: &InstalledChild,
         configured: Option<&ConfiguredPolicy>,
     ) -> Option<String> {
-        let Carrier::Cpu(of_core) = &child.carrier else {
+        let Carrier::Engine(of_device) = &child.carrier else {
             return None;
         };
-        if of_core.is_some() {
-            return of_core.clone();
+        if of_device.is_some() {
+            return of_device.clone();
         }
         let wanted = match child.is_adaptive {
-            true => self.index_of(EngineKind::Gpu.name()),
+            true => self.shared(),
             false => match self.wanted(configured?)? {
-                EngineChoice::Worker(index) => Some(index),
-                _ => None,
+                EngineChoice::Worker(index) => index,
+                _ => return None,
             },
         };
-        let wanted = wanted?;
         let of = |half: &SaCommon, direction| match child.is_adaptive && is_urgent(half) {
-            true => Some("packets of its class wait for no batch of the GPU".to_owned()),
+            true => Some("packets of its class wait for no batch".to_owned()),
             false => self.refusal(wanted, half, direction),
         };
         let sealing = of(&child.outbound.common, Direction::Seal);
@@ -641,13 +635,8 @@ impl Placement {
         (!reasons.is_empty()).then_some(reasons)
     }
 
-    fn all_names(&self) -> String {
-        let core = self.core.as_ref().map(|_| EngineKind::Fpga.name());
-        let balancer = self.balancer.as_ref();
-        let adaptive = balancer.map(|_| EngineKind::Adaptive.name());
-        let names = self.engines.iter().copied().chain(core).chain(adaptive);
-        let names: Vec<_> = names.collect();
-        names.join(", ")
+    fn name_of(&self, index: u8) -> Option<&'static str> {
+        self.engines.worker(index).map(EngineHost::name)
     }
 
     /// Forgets the orders of the administrator.
@@ -672,10 +661,16 @@ fn is_urgent(half: &SaCommon) -> bool {
     }
 }
 
-/// Returns a demand of the child that the FPGA core cannot meet and that the child's SAs do not show.
-fn unfit(options: &SaOptions) -> Option<&'static str> {
-    if !options.populate.is_none() {
-        return Some("an SA for each flow");
+fn versions(engines: &Engines) -> Vec<u64> {
+    let hosts = engines.workers().iter();
+    hosts.map(|host| host.refusals_version()).collect()
+}
+
+/// Says how a gateway gets an engine that it lacks.
+fn how_to_add(name: &str) -> String {
+    let lack = |kind: EngineKind| kind.lack(&GatewayConfig::default());
+    match EngineKind::named(name).and_then(lack) {
+        Some(lack) => format!(": {}", lack.help),
+        None => String::new(),
     }
-    (options.dummies > 0).then_some("dummy packets")
 }

@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::Duration;
 
+use esplanade_config::SaOptions;
 use esplanade_dataplane::accelerator::{Accelerator, SealedByDevice};
+use esplanade_dataplane::{EngineSource, Fronted};
+use esplanade_engines::stats::CoreCounters;
+use esplanade_engines::{ChildSaDevice, EngineHost, HostReport};
 use esplanade_fpga::core::{FRAME_MAX, LaneCounters};
 use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
@@ -16,9 +20,14 @@ use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
 use super::control::WorkerControl;
+use super::core_counters::core_counters;
+use super::front::{Front, FrontParts};
+
+/// The only device that there is so far.
+const SIMULATED: &str = "simulated";
 
 /// Any device that contains the core.
-pub type AnyCore = InLine<Box<dyn Device>>;
+type AnyCore = InLine<Box<dyn Device>>;
 
 /// The interval, in milliseconds, at which the core's tables follow changes that the control thread does not announce.
 /// These changes are path MTUs, and SAs that nobody uses.
@@ -30,8 +39,8 @@ const STALLED_MS: u64 = 5_000;
 type CoreJob = Box<dyn FnOnce(&mut CoreDriver) + Send>;
 
 /// The control thread's handle of the core.
-#[derive(Clone, Debug)]
-pub struct CoreHandle {
+#[derive(Debug)]
+struct CoreHandle {
     jobs: Sender<CoreJob>,
     control: Arc<WorkerControl>,
     patience: Duration,
@@ -39,13 +48,13 @@ pub struct CoreHandle {
 
 /// The state of the core.
 #[derive(Clone, Debug, Default)]
-pub struct CoreReport {
+struct CoreReport {
     /// The reason why the core failed, if it did.
-    pub failed: Option<String>,
+    failed: Option<String>,
     /// The counters of the core: outbound, inbound.
-    pub counters: [LaneCounters; 2],
+    counters: [LaneCounters; 2],
     /// Number of table rows that hold an SA: outbound, inbound.
-    pub installed: (usize, usize),
+    installed: (usize, usize),
 }
 
 /// The time that the control thread waits for the worker. The worker runs jobs between bursts, which take milliseconds.
@@ -91,30 +100,95 @@ impl CoreHandle {
         }
     }
 
-    /// Installs both halves of a child SA in the core, or neither. The error says why. The core uses them from the next
-    /// [`Self::follow`] on.
-    pub fn install(
-        &self,
-        outbound: Arc<OutboundSa>,
-        inbound: Arc<InboundSa>,
-    ) -> Result<(), String> {
-        let installed = self.ask(move |driver| driver.install(&outbound, &inbound));
-        installed.unwrap_or_else(|| Err("the core's worker does not answer".to_owned()))
-    }
-
-    /// Updates the core's tables to the current SPD and SAD.
-    pub fn follow(&self) {
-        self.ask(CoreDriver::follow);
-    }
-
-    pub fn report(&self) -> CoreReport {
+    fn core_report(&self) -> CoreReport {
         self.ask(CoreDriver::report).unwrap_or_default()
     }
 }
 
+impl EngineHost for CoreHandle {
+    fn name(&self) -> &'static str {
+        "fpga"
+    }
+
+    fn title(&self) -> String {
+        "the FPGA core".to_owned()
+    }
+
+    fn source(&self) -> Option<EngineSource> {
+        None
+    }
+
+    fn device(&self) -> Option<&dyn ChildSaDevice> {
+        Some(self)
+    }
+
+    fn report(&self) -> HostReport {
+        let CoreReport {
+            failed, installed, ..
+        } = self.core_report();
+        let report = HostReport {
+            detail: Some(SIMULATED.to_owned()),
+            ..HostReport::default()
+        }
+        .with("device", &SIMULATED)
+        .with("installed-out", &installed.0)
+        .with("installed-in", &installed.1);
+        let Some(why) = failed else {
+            return report;
+        };
+        let warning = format!("the FPGA core carries nothing any more: {why}");
+        HostReport {
+            warnings: vec![warning],
+            ..report.with("failed", &why)
+        }
+    }
+}
+
+impl ChildSaDevice for CoreHandle {
+    /// The core uses the SAs from the next [`Self::follow`] on.
+    fn install(
+        &self,
+        outbound: Arc<OutboundSa>,
+        inbound: Arc<InboundSa>,
+        options: &SaOptions,
+    ) -> Result<(), String> {
+        if let Some(what) = unfit(options) {
+            return Err(format!("the FPGA core cannot do {what}"));
+        }
+        let installed = self.ask(move |driver| driver.install(&outbound, &inbound));
+        installed.unwrap_or_else(|| Err("the core's worker does not answer".to_owned()))
+    }
+
+    fn follow(&self) {
+        self.ask(CoreDriver::follow);
+    }
+
+    fn counters(&self) -> CoreCounters {
+        core_counters(&self.core_report().counters)
+    }
+}
+
+/// Returns a demand of the child that the core cannot meet and that the child's SAs do not show.
+fn unfit(options: &SaOptions) -> Option<&'static str> {
+    if !options.populate.is_none() {
+        return Some("an SA for each flow");
+    }
+    (options.dummies > 0).then_some("dummy packets")
+}
+
+/// Puts a core in front of a worker. Its tables are empty, so it discards everything.
+pub fn core_front(device: Box<dyn Device>, database: Arc<Database>) -> Result<Front, CoreError> {
+    let core = InLine::new(device)?;
+    Ok(Front::new(move |plane, FrontParts { control, paths }| {
+        let walks = plane.walk_counters();
+        let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
+        (Box::new(Fronted::new(plane, driver)), Arc::new(handle))
+    }))
+}
+
 /// The core and its bookkeeping, as the worker that drives it has them.
 #[derive(Debug)]
-pub(super) struct CoreDriver {
+struct CoreDriver {
     core: AnyCore,
     jobs: Receiver<CoreJob>,
     database: Arc<Database>,
@@ -140,7 +214,7 @@ pub(super) struct CoreDriver {
 }
 
 impl CoreDriver {
-    pub fn new(
+    fn new(
         core: AnyCore,
         control: Arc<WorkerControl>,
         database: Arc<Database>,
@@ -449,9 +523,19 @@ mod tests {
         };
         assert!(handle.ask(|_| ()).is_none());
         assert_eq!(waiting.try_iter().count(), 1, "it was asked");
-        assert!(handle.report().failed.is_none());
+        assert!(handle.core_report().failed.is_none());
         drop(waiting);
         assert!(handle.ask(|_| ()).is_none(), "the worker has ended");
+    }
+
+    #[test]
+    fn what_the_core_cannot_do_is_named() {
+        let dummies = SaOptions {
+            dummies: 1,
+            ..SaOptions::default()
+        };
+        assert_eq!(unfit(&dummies), Some("dummy packets"));
+        assert_eq!(unfit(&SaOptions::default()), None);
     }
 
     #[test]

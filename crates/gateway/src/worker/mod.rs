@@ -6,11 +6,15 @@
 //! an inbound packet. Inside a worker, packets stay in the order of their arrival.
 //!
 //! A worker is a loop (`run`) around a data plane that knows no socket, device or clock (`plane`).
-//! `host_io` is its I/O. If there is an FPGA core, an accelerator stands in front (`front`).
+//! `host_io` is its I/O. A device may stand in front (`front`), such as the FPGA core (`core`).
 
 mod control;
+#[cfg(esp_core_simulated)]
 mod core;
+#[cfg(any(test, esp_core_simulated))]
+pub(crate) mod core_counters;
 mod events;
+mod front;
 mod host_io;
 mod links;
 mod paths;
@@ -28,6 +32,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use esplanade_dataplane::{DummySource, ms};
+use esplanade_engines::EngineHost;
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
@@ -35,12 +40,14 @@ use crate::confine;
 
 use control::{TunChange, WorkerControl};
 
-pub use self::core::{AnyCore, CoreHandle, CoreReport};
+#[cfg(esp_core_simulated)]
+pub use self::core::core_front;
 pub use esplanade_dataplane::counters::{IoCounters, WorkerLoad};
 pub use esplanade_dataplane::datagram::IkeDatagram;
 pub use esplanade_dataplane::{
     DummySa, DummySas, EngineHealth, EngineSource, Health, Processing, is_of_sa, size_limit,
 };
+pub use front::Front;
 pub use links::LinkQueue;
 pub use queues::{TunInterface, TunQueues};
 pub use sockets::{
@@ -110,8 +117,8 @@ pub struct WorkerConfig {
     /// The number of flows of each IP version that the flow cache holds.
     pub flows: usize,
     pub processing: Processing,
-    /// The FPGA core in front of the software path.
-    pub core: Option<AnyCore>,
+    /// The device in front of the software path.
+    pub front: Option<Front>,
     /// The SAs that send dummy packets. One worker sends the dummies of all SAs; the others have
     /// `None`.
     pub dummies: Option<watch::Receiver<DummySas>>,
@@ -129,8 +136,8 @@ pub struct Worker {
     pub load: Arc<WorkerLoad>,
     /// State of the engines, in the order of [`WorkerConfig::engines`].
     pub engines: Vec<EngineHealth>,
-    /// The handle of the FPGA core, if this worker has one.
-    pub core: Option<CoreHandle>,
+    /// The device in front, if this worker has one.
+    pub device: Option<Arc<dyn EngineHost>>,
     control: Arc<WorkerControl>,
     thread: Option<JoinHandle<()>>,
 }
@@ -142,7 +149,7 @@ impl Worker {
         let mut run = run::WorkerLoop::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
-        let core = run.core_handle();
+        let device = run.device();
         let thread = confine::start_working(name, move || run.run())?;
         Ok(Self {
             io,
@@ -150,7 +157,7 @@ impl Worker {
             inbound,
             load,
             engines,
-            core,
+            device,
             control,
             thread: Some(thread),
         })

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use esplanade_crypto::Direction;
 use esplanade_dataplane::counters::{IoCounters, WorkerLoad, add};
-use esplanade_dataplane::front::{AcceleratorFront, COMMON};
 use esplanade_dataplane::ms;
-use esplanade_dataplane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, TunPort};
+use esplanade_dataplane::{DataPlane, Doors, EngineHealth, EngineSource, PlaneConfig, TunPort};
+use esplanade_engines::EngineHost;
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
 use super::DummyList;
 use super::control::{TunChange, WorkerControl};
-use super::core::{CoreDriver, CoreHandle};
 use super::events::EventQueue;
+use super::front::FrontParts;
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
 use crate::io::sys::{self, EVENTS_MAX};
@@ -32,10 +32,9 @@ pub(super) struct WorkerLoop {
     cpu: Option<usize>,
     clock: Clock,
     database: Arc<Database>,
-    plane: DataPlane<HostIo>,
-    /// The FPGA core.
-    front: Option<AcceleratorFront<CoreDriver>>,
-    core_handle: Option<CoreHandle>,
+    doors: Box<dyn Doors<HostIo> + Send>,
+    walks: [Arc<WalkCounters>; 2],
+    device: Option<Arc<dyn EngineHost>>,
     reports: WorkerReports,
     events: EventQueue,
     receiver: DatagramReceiver,
@@ -91,21 +90,23 @@ impl WorkerLoop {
             now_ns: clock.now_ns(),
         };
         let plane = DataPlane::new(host, plane_config)?;
-        let front = config.core.map(|core| {
-            let (control, database) = (Arc::clone(&control), Arc::clone(&database));
-            let walks = plane.walk_counters();
-            let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
-            (AcceleratorFront::new(driver), handle)
-        });
-        let (front, core_handle) = front.unzip();
+        let walks = plane.walk_counters();
+        let (doors, device) = match config.front {
+            Some(front) => {
+                let control = Arc::clone(&control);
+                let (doors, device) = front.open(plane, FrontParts { control, paths });
+                (doors, Some(device))
+            }
+            None => (Box::new(plane) as _, None),
+        };
         Ok(Self {
             control,
             cpu,
             clock,
             database,
-            plane,
-            front,
-            core_handle,
+            doors,
+            walks,
+            device,
             reports,
             events: EventQueue::default(),
             receiver: DatagramReceiver::new(RAW_SLOTS.count),
@@ -116,17 +117,22 @@ impl WorkerLoop {
         })
     }
 
-    pub(super) fn core_handle(&mut self) -> Option<CoreHandle> {
-        self.core_handle.take()
+    /// Returns the device in front of the data plane, if there is one.
+    pub(super) fn device(&mut self) -> Option<Arc<dyn EngineHost>> {
+        self.device.take()
     }
 
     /// Returns the counters of the I/O, and those of the walks: outbound, inbound.
     pub(super) fn counters(&self) -> (Arc<IoCounters>, [Arc<WalkCounters>; 2]) {
-        (Arc::clone(&self.counters), self.plane.walk_counters())
+        (Arc::clone(&self.counters), self.walks.clone())
     }
 
-    pub(super) fn engines(&self) -> Vec<EngineHealth> {
-        self.plane.engines()
+    pub(super) fn engines(&mut self) -> Vec<EngineHealth> {
+        self.plane().engines()
+    }
+
+    fn plane(&mut self) -> &mut DataPlane<HostIo> {
+        self.doors.plane()
     }
 
     pub(super) fn load(&self) -> Arc<WorkerLoad> {
@@ -143,8 +149,8 @@ impl WorkerLoop {
         let mut woke_ns = self.clock.now_ns();
         while !self.control.is_stopped() {
             self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
-            let (paused, timeout) = (self.plane.paused(), self.timeout());
-            let ready = match self.plane.io.wait(paused, &mut tokens, timeout) {
+            let (paused, timeout) = (self.plane().paused(), self.timeout());
+            let ready = match self.plane().io.wait(paused, &mut tokens, timeout) {
                 Ok(ready) => ready,
                 Err(error) => {
                     tracing::error!("a worker cannot wait for packets and ends: {error}");
@@ -152,52 +158,36 @@ impl WorkerLoop {
                 }
             };
             woke_ns = self.clock.now_ns();
-            self.handle_time(woke_ns);
-            match &mut self.front {
-                Some(front) => front.follow_early(&mut self.plane),
-                None => self.plane.follow_early(|_, _, _| false),
-            }
+            self.doors.handle_time(woke_ns);
+            self.doors.follow_early();
             let tokens = &tokens[..ready];
             if let Err(error) = self.take_ready(tokens) {
                 tracing::error!("a worker ends: {error}");
                 return;
             }
-            if let Some(front) = &mut self.front {
-                front.poll_device(&mut self.plane, &self.database.spd());
-            }
-            self.plane.finish();
-            self.plane.io.retry_sends(ms(woke_ns));
+            self.doors.finish();
+            self.plane().io.retry_sends(ms(woke_ns));
             self.report_events(ms(woke_ns));
-        }
-    }
-
-    fn handle_time(&mut self, now_ns: u64) {
-        self.plane.handle_time(now_ns);
-        if let Some(front) = &mut self.front {
-            let spd = self.database.spd();
-            front.handle_time(&mut self.plane, &spd, ms(now_ns));
         }
     }
 
     /// Handles the descriptors that the tokens stand for. Inbound goes before the TUN devices.
     fn take_ready(&mut self, tokens: &[u64]) -> io::Result<()> {
         for token in tokens {
-            match self.plane.io.ready(*token) {
+            match self.plane().io.ready(*token) {
                 Some(WakeReason::Control) => {
                     self.control.clear_wake();
                     self.take_tuns()?;
-                    if let Some(front) = &mut self.front {
-                        front.serve(&mut self.plane, &self.database.spd());
-                    }
+                    self.doors.serve();
                 }
-                Some(WakeReason::Engine(Direction::Seal)) => self.plane.seal_and_send(),
-                Some(WakeReason::Engine(Direction::Open)) => self.plane.open_and_deliver(),
+                Some(WakeReason::Engine(Direction::Seal)) => self.plane().seal_and_send(),
+                Some(WakeReason::Engine(Direction::Open)) => self.plane().open_and_deliver(),
                 Some(WakeReason::Socket(source)) => self.receive(source),
                 Some(WakeReason::Port(_)) | None => {}
             }
         }
         for token in tokens {
-            if let Some(WakeReason::Port(port)) = self.plane.io.ready(*token) {
+            if let Some(WakeReason::Port(port)) = self.plane().io.ready(*token) {
                 self.read_tun(port)?;
             }
         }
@@ -206,10 +196,10 @@ impl WorkerLoop {
 
     /// Receives one burst from a socket.
     fn receive(&mut self, source: ReceiveSource) {
-        let Some(receive_socket) = self.plane.io.receive_socket(source) else {
-            return self.plane.io.receive_errors(source);
+        let Some(receive_socket) = self.plane().io.receive_socket(source) else {
+            return self.plane().io.receive_errors(source);
         };
-        let Some((io, buffer)) = self.plane.room() else {
+        let Some((io, buffer)) = self.doors.plane().room() else {
             return;
         };
         let received = match source {
@@ -232,14 +222,11 @@ impl WorkerLoop {
             }
         };
         let (reports, counters) = (&self.reports.ike, &self.counters);
-        let ike = |datagram: IkeDatagram| match reports.try_send(datagram) {
+        let mut ike = |datagram: IkeDatagram| match reports.try_send(datagram) {
             Ok(()) => add(&counters.ike_messages, 1),
             Err(_) => add(&counters.ike_dropped, 1),
         };
-        match &mut self.front {
-            Some(front) => front.handle_outer(&mut self.plane, receive_socket, received, ike),
-            None => self.plane.handle_outer(receive_socket, received, ike),
-        }
+        self.doors.handle_outer(receive_socket, received, &mut ike);
     }
 
     /// Reads one burst of packets that were routed into a port.
@@ -248,18 +235,16 @@ impl WorkerLoop {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let read = self.read_burst(&spd, port, &mut buffer);
         self.read_buffer = buffer;
-        if let (Some(front), COMMON) = (&mut self.front, port) {
-            front.finish_inner(&mut self.plane, &spd);
-        }
-        self.plane.seal_and_send();
+        self.doors.finish_inner(&spd, port);
+        self.plane().seal_and_send();
         match read {
             // The device is gone. The control thread will create another.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
                 self.control.lose_tun();
-                self.plane.io.lose_tun(port)
+                self.plane().io.lose_tun(port)
             }
             Err(error) => {
-                let tun = self.plane.io.tun_name(port);
+                let tun = self.plane().io.tun_name(port);
                 let text = format!("the TUN {tun} cannot be read: {error}");
                 Err(io::Error::new(error.kind(), text))
             }
@@ -270,19 +255,16 @@ impl WorkerLoop {
     fn read_burst(&mut self, spd: &Spd, port: usize, buffer: &mut [u8]) -> io::Result<()> {
         let mut reads = 0;
         let result = loop {
-            if reads == READ_BURST || !self.plane.can_seal() {
+            if reads == READ_BURST || !self.plane().can_seal() {
                 break Ok(());
             }
-            let read = match self.plane.io.read(port, buffer) {
+            let read = match self.plane().io.read(port, buffer) {
                 Ok(Some(length)) => buffer.get_mut(..length).unwrap_or_default(),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
             reads += 1;
-            match (&mut self.front, port) {
-                (Some(front), COMMON) => front.handle_inner(&mut self.plane, spd, read),
-                _ => self.plane.handle_inner(spd, port, read),
-            }
+            self.doors.handle_inner(spd, port, read);
         };
         add(&self.counters.tun_reads, reads as u64);
         result
@@ -294,40 +276,36 @@ impl WorkerLoop {
             match change {
                 TunChange::Set(TunInterface { id, tun, mtu }) => {
                     let udp = tun.own().udp_segmentation();
-                    if let Some(port) = self.plane.io.set_tun(id, tun)? {
-                        self.plane.add_port(port, id, udp, mtu);
+                    if let Some(port) = self.plane().io.set_tun(id, tun)? {
+                        self.plane().add_port(port, id, udp, mtu);
                     }
                 }
                 TunChange::Remove(interface) => {
-                    self.plane.io.remove_tun(interface);
-                    self.plane.remove_port(interface);
+                    self.plane().io.remove_tun(interface);
+                    self.plane().remove_port(interface);
                 }
             }
         }
         Ok(())
     }
 
-    fn timeout(&self) -> Duration {
+    fn timeout(&mut self) -> Duration {
         if !self.events.is_empty() {
             return EVENTS_AGAIN;
         }
-        if self.front.as_ref().is_some_and(AcceleratorFront::is_busy) {
+        if self.doors.is_busy() {
             return Duration::from_millis(1);
         }
-        let timeout = self.plane.timeout();
-        match self.plane.io.is_stuck() {
+        let timeout = self.plane().timeout();
+        match self.plane().io.is_stuck() {
             true => timeout.min(Duration::from_millis(1)),
             false => timeout,
         }
     }
 
     fn report_events(&mut self, now_ms: u64) {
-        let front = self
-            .front
-            .iter_mut()
-            .flat_map(AcceleratorFront::take_events);
         let mut dropped = 0;
-        for event in self.plane.events().chain(front) {
+        for event in self.doors.take_events() {
             dropped += u64::from(!self.events.push(event, now_ms));
         }
         add(&self.counters.events_dropped, dropped);

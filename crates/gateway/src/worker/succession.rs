@@ -14,6 +14,7 @@ use esplanade_ipsec::sa::SaCommon;
 use proptest::prelude::*;
 
 use crate::join::Join;
+use crate::join::tests::hosts::engines;
 use crate::join::tests::{TRAP, deleted, ends, installed, join_with, policy, wire};
 
 /// The networks of the SAs behind `10.` and the number of the site. The peer narrows the second, which is in front
@@ -51,7 +52,7 @@ impl Gateways {
             let mut policy = policy("net", TRAP, &prefix(1 - index, NETWORKS[0]));
             policy.local = ends(&prefix(index, NETWORKS[0]));
             let mut join = join_with(vec![policy]);
-            join.set_engines(ENGINES.to_vec());
+            join.set_engines(engines(&ENGINES));
             join
         });
         let gates = [Arc::<EngineGate>::default(), Arc::default()];

@@ -10,15 +10,15 @@ use super::{good, read, refusal};
 
 #[test]
 fn the_fpga_engine_needs_a_device_and_one_worker() {
-    assert_eq!(good("").gateway.engine, EngineKind::Cpu);
+    assert_eq!(good("").gateway.engine, EngineKind::CPU);
     let text = |keys: &str| format!("gateway {{\n engine = {keys}\n}}\n");
     assert_eq!(
         good(&text("cpu\n workers = 2")).gateway.engine,
-        EngineKind::Cpu
+        EngineKind::CPU
     );
     assert!(refusal(&text("tpu")).contains("`cpu`, `pool`, `fpga`, `gpu`, `adaptive`"));
     if esplanade_fpga::simulated::BUILT {
-        assert_eq!(good(&text("fpga")).gateway.engine, EngineKind::Fpga);
+        assert_eq!(good(&text("fpga")).gateway.engine, EngineKind::FPGA);
         let error = refusal(&text("fpga\n workers = 2"));
         assert!(error.contains("driven by one worker"), "{error}");
         assert!(error.contains("--> test.conf:3:12"), "{error}");
@@ -33,11 +33,11 @@ fn the_fpga_engine_needs_a_device_and_one_worker() {
 fn keys_of_the_pool_are_for_the_pool() {
     let load = |keys: &str| read(&format!("gateway {{\n {keys}\n}}\n"));
     let gateway = good("gateway {\n engine = pool\n pool_threads = 3\n}\n").gateway;
-    assert_eq!(gateway.engine, EngineKind::Pool);
+    assert_eq!(gateway.engine, EngineKind::POOL);
     assert_eq!(gateway.pool_threads, Some(3));
     assert!(gateway.has_pool());
     let beside = good("gateway {\n pool_threads = 3\n}\n").gateway;
-    assert_eq!(beside.engine, EngineKind::Cpu);
+    assert_eq!(beside.engine, EngineKind::CPU);
     assert!(beside.has_pool());
     assert!(!good("").gateway.has_pool());
     for (keys, expected) in [
@@ -52,11 +52,11 @@ fn keys_of_the_pool_are_for_the_pool() {
 #[test]
 fn the_gpu_is_for_all_or_for_some() {
     let standard = good("gateway {\n engine = gpu\n}\n").gateway;
-    assert_eq!(standard.engine, EngineKind::Gpu);
+    assert_eq!(standard.engine, EngineKind::GPU);
     assert_eq!(standard.gpu, Some(GpuConfig::default()));
     let beside = "gateway {\n gpu {\n device = H100\n batch = 512\n deadline_us = 50\n latency_us = 400\n threshold = 60\n tables = force\n }\n}\n";
     let beside = good(beside).gateway;
-    assert_eq!(beside.engine, EngineKind::Cpu);
+    assert_eq!(beside.engine, EngineKind::CPU);
     let expected = GpuConfig {
         device: Some("H100".to_owned()),
         batch: 512,
@@ -88,7 +88,7 @@ fn the_gpu_is_for_all_or_for_some() {
 #[test]
 fn a_load_is_shared_with_a_gpu_only() {
     let gateway = good("gateway {\n engine = adaptive\n gpu {\n }\n}\n").gateway;
-    assert_eq!(gateway.engine, EngineKind::Adaptive);
+    assert_eq!(gateway.engine, EngineKind::ADAPTIVE);
     assert_eq!(gateway.gpu, Some(GpuConfig::default()));
     assert!(!gateway.has_pool());
     let refused = refusal("gateway {\n engine = adaptive\n}\n");
@@ -139,24 +139,28 @@ fn a_child_has_an_engine_of_the_gateway() {
     }
     for (gateway, child, expected) in [
         ("", "", None),
-        ("", "engine = cpu", Some(EngineKind::Cpu)),
-        ("pool_threads = 1", "engine = pool", Some(EngineKind::Pool)),
-        ("engine = pool", "engine = cpu", Some(EngineKind::Cpu)),
-        ("engine = gpu", "engine = gpu", Some(EngineKind::Gpu)),
-        ("gpu {\n }", "engine = gpu", Some(EngineKind::Gpu)),
-        ("gpu {\n }", "engine = adaptive", Some(EngineKind::Adaptive)),
+        ("", "engine = cpu", Some(EngineKind::CPU)),
+        ("pool_threads = 1", "engine = pool", Some(EngineKind::POOL)),
+        ("engine = pool", "engine = cpu", Some(EngineKind::CPU)),
+        ("engine = gpu", "engine = gpu", Some(EngineKind::GPU)),
+        ("gpu {\n }", "engine = gpu", Some(EngineKind::GPU)),
+        ("gpu {\n }", "engine = adaptive", Some(EngineKind::ADAPTIVE)),
         (
             "engine = adaptive\n gpu {\n }",
             "engine = cpu",
-            Some(EngineKind::Cpu),
+            Some(EngineKind::CPU),
         ),
     ] {
         let loaded = good(&text(gateway, child));
         assert_eq!(loaded.policies[0].sa.engine, expected, "{gateway}, {child}");
     }
+    let no_core = match esplanade_fpga::simulated::BUILT {
+        true => "`engine`: the gateway has no FPGA core",
+        false => "`engine`: this build of Esplanade has no FPGA device",
+    };
     for (child, expected) in [
         ("engine = pool", "`engine`: the gateway has no pool"),
-        ("engine = fpga", "`engine`: the gateway has no FPGA core"),
+        ("engine = fpga", no_core),
         ("engine = gpu", "`engine`: the gateway has no GPU"),
         ("engine = adaptive", "`engine`: the gateway has no GPU"),
         (

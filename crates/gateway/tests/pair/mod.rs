@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use esplanade::config::SaOptions;
 use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, EngineSource, IkeDatagram, ListenConfig, Processing, Sockets, TunQueues, Worker,
+    Clock, EngineSource, Front, IkeDatagram, ListenConfig, Processing, Sockets, TunQueues, Worker,
     WorkerConfig, WorkerReports,
 };
 use esplanade_crypto::Transform;
-use esplanade_fpga::{Device, InLine};
 use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
@@ -54,8 +54,8 @@ pub struct Extras {
     pub processing: [Processing; 2],
     /// The remote ports of outbound policies and SAs.
     pub remote_ports: PortRange,
-    /// An FPGA core that holds the SAs of the first site.
-    pub device: Option<fn() -> Box<dyn Device>>,
+    /// Makes a device in front of the first site, which has the SAs of the site.
+    pub front: Option<fn(Arc<Database>) -> Front>,
 }
 
 impl Default for Extras {
@@ -63,7 +63,7 @@ impl Default for Extras {
         Self {
             processing: [Processing::default(); 2],
             remote_ports: PortRange::Any,
-            device: None,
+            front: None,
         }
     }
 }
@@ -167,10 +167,10 @@ fn site(
                 reports: reports.clone(),
                 flows: 4096,
                 processing: extras.processing[site],
-                core: match extras.device {
-                    Some(device) if site == 0 => Some(InLine::new(device())?),
-                    _ => None,
-                },
+                front: extras
+                    .front
+                    .filter(|_| site == 0)
+                    .map(|front| front(Arc::clone(&database))),
                 dummies: None,
                 engines: vec![EngineSource::cpu()],
             };
@@ -240,7 +240,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
             false => SocketAddr::new(OUTER_V4[index].into(), port),
         }
     };
-    let mut in_core = (None, None);
+    let mut in_device = (None, None);
     for (from, to) in [(0, 1), (1, 0)] {
         let spi = sites[to].database.sad().allocate_spi().ok_or("no SPI")?;
         let parameters = |local, remote, ports| -> Result<SaParameters<'_>, Error> {
@@ -269,8 +269,8 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
         let outbound = Arc::new(OutboundSa::new(outbound)?);
         policy.install(outbound.clone());
         match from {
-            0 => in_core.0 = Some(outbound),
-            _ => in_core.1 = Some(inbound),
+            0 => in_device.0 = Some(outbound),
+            _ => in_device.1 = Some(inbound),
         }
         let entry = SpdEntry::new(
             selectors(from, to, extras.remote_ports)?,
@@ -278,10 +278,11 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
         );
         sites[from].database.publish_spd(Spd::new(vec![entry]));
     }
-    let core = sites[0].workers.iter().find_map(|w| w.core.as_ref());
-    if let (Some(core), (Some(outbound), Some(inbound))) = (core, in_core) {
-        core.install(outbound, inbound)?;
-        core.follow();
+    let host = sites[0].workers.iter().find_map(|w| w.device.as_ref());
+    let device = host.and_then(|host| host.device());
+    if let (Some(device), (Some(outbound), Some(inbound))) = (device, in_device) {
+        device.install(outbound, inbound, &SaOptions::default())?;
+        device.follow();
     }
     Ok(())
 }

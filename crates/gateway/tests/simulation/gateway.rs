@@ -22,6 +22,7 @@ use esplanade_dataplane::virtio::{HEADER_LEN, VnetHeader};
 use esplanade_dataplane::{
     DataPlane, DummySas, EngineSource, PlaneConfig, Processing, TunPort, slots,
 };
+use esplanade_engines::Engines;
 use esplanade_ike::jobs::JobDone;
 use esplanade_ike::{
     ChildSaId, ChildSaInstalled, Endpoint, EspSpiAllocator, Event, Host, Random, Routes,
@@ -217,7 +218,7 @@ impl Gateway {
         let database = Arc::new(Database::new());
         let mut join = Join::new(Arc::clone(&database));
         join.configure(policies::configured(&loaded, |_| Some(address)));
-        join.set_engines(vec!["cpu"]);
+        join.set_engines(Engines::cpu());
         let host = Host {
             random: Box::new(SeededRandom(Rng::new(options.seed))),
             runs_jobs: false,

@@ -3,6 +3,7 @@
 mod child_sas;
 mod dummies;
 mod handover;
+pub(crate) mod hosts;
 mod placement;
 mod policy_book;
 mod routes;

@@ -3,27 +3,12 @@
 use esplanade_crypto::Direction;
 use esplanade_ipsec::sa::DscpSet;
 
+use super::hosts::{FakeDevice, FakeHost, engines as engines_named};
 use super::*;
-use crate::ace::LaneOrders;
-use crate::config::EngineKind;
-use crate::gpu::carries;
+use crate::config::{EngineKind, ShareLimits};
+use crate::gpu::{GpuLimits, carries};
 use crate::latency::LatencyCounts;
-
-/// A core that takes every SA, or none and says why.
-#[derive(Debug)]
-struct FakeCore {
-    refuses: Option<&'static str>,
-}
-
-impl ChildSaDevice for FakeCore {
-    fn install(
-        &self,
-        _: Arc<esplanade_ipsec::sa::OutboundSa>,
-        _: Arc<InboundSa>,
-    ) -> Result<(), String> {
-        self.refuses.map_or(Ok(()), |why| Err(why.to_owned()))
-    }
-}
+use esplanade_engines::{CpuHost, Engines};
 
 fn renewals(join: &mut Join) -> Vec<ChildSaId> {
     let changes = join.take_changes().into_iter();
@@ -37,10 +22,11 @@ fn renewals(join: &mut Join) -> Vec<ChildSaId> {
 #[test]
 fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
-    join.set_engines(vec!["cpu", "pool"]);
+    join.set_engines(engines_named(&["cpu", "pool"]));
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install_now(&sa, 0).unwrap();
-    join.set_core(Some(Box::new(FakeCore { refuses: None })));
+    let device = Arc::new(FakeDevice { refuses: None });
+    join.set_engines(engines_named(&["cpu", "pool"]).with_device(Some(device)));
     let order = |join: &mut Join, engine| {
         let moved = join.set_engine(None, "net", engine).unwrap();
         let child = join.child(sa.child).unwrap();
@@ -55,7 +41,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     assert_eq!(order(&mut join, "fpga"), ("pool", renewed.clone()));
     assert_eq!(order(&mut join, "cpu"), ("cpu", vec![]));
     // The test pretends that the core has taken the SA.
-    join.child_sas.get_mut(sa.child).unwrap().carrier = Carrier::Fpga;
+    join.child_sas.get_mut(sa.child).unwrap().carrier = Carrier::Device;
     assert_eq!(order(&mut join, "fpga"), ("fpga", vec![]));
     assert_eq!(order(&mut join, "pool"), ("fpga", renewed.clone()));
     let error = join.set_engine(None, "net", "gpu").unwrap_err();
@@ -64,13 +50,13 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     // A new configuration counts as an order where there is none.
     join.placement.forget_orders();
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.engine = Some(EngineKind::Cpu);
+    configured.sa.engine = Some(EngineKind::CPU);
     join.configure(vec![configured]);
     assert_eq!(renewals(&mut join), renewed);
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
     assert_eq!(renewals(&mut join), []);
     // Only an order asks the core again for an SA that it has refused.
-    let refused = Carrier::Cpu(Some("it is full".into()));
+    let refused = Carrier::Engine(Some("it is full".into()));
     join.child_sas.get_mut(sa.child).unwrap().carrier = refused;
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
     assert_eq!(renewals(&mut join), []);
@@ -78,26 +64,19 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
 }
 
 #[test]
-fn the_cpu_carries_what_the_core_cannot() {
-    let mut dummies = policy("net", TRAP, "10.2.0.0/16");
-    dummies.sa.dummies = 1;
+fn the_cpu_carries_what_the_device_refuses() {
     let full = "it is full";
     for (configured, refuses, carrier) in [
-        (policy("net", TRAP, "10.2.0.0/16"), None, Carrier::Fpga),
+        (policy("net", TRAP, "10.2.0.0/16"), None, Carrier::Device),
         (
             policy("net", TRAP, "10.2.0.0/16"),
             Some(full),
-            Carrier::Cpu(Some(full.into())),
-        ),
-        (
-            dummies,
-            None,
-            Carrier::Cpu(Some("the FPGA core cannot do dummy packets".into())),
+            Carrier::Engine(Some(full.into())),
         ),
     ] {
         let mut join = join_with(vec![configured]);
-        join.set_engines(vec!["cpu"]);
-        join.set_core(Some(Box::new(FakeCore { refuses })));
+        let device = Arc::new(FakeDevice { refuses });
+        join.set_engines(engines_named(&["cpu"]).with_device(Some(device)));
         let sa = installed(&join, 1, "10.2.0.0/16", None);
         join.install_now(&sa, 0).unwrap();
         assert_eq!(join.child(sa.child).unwrap().carrier, carrier);
@@ -151,10 +130,20 @@ fn engines(join: &Join, id: ChildSaId) -> Option<[&'static str; 2]> {
     Some([engines.outbound, engines.inbound])
 }
 
+fn sharing() -> Arc<FakeHost> {
+    Arc::new(FakeHost {
+        shares: Some(LIMITS),
+        ..FakeHost::named("gpu")
+    })
+}
+
 fn adaptive_join(configured: ConfiguredPolicy) -> Join {
+    adaptive_join_with(configured, sharing())
+}
+
+fn adaptive_join_with(configured: ConfiguredPolicy, gpu: Arc<FakeHost>) -> Join {
     let mut join = join_with(vec![configured]);
-    join.set_engines(vec!["cpu", "gpu"]);
-    join.set_share(Some(LIMITS), true);
+    join.set_engines(Engines::of(vec![Arc::new(CpuHost), gpu]).sharing_usually());
     join
 }
 
@@ -212,7 +201,7 @@ fn an_order_ends_and_begins_the_balance_of_a_child() {
     // A reload that chooses an engine ends the balance.
     join.placement.forget_orders();
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.engine = Some(EngineKind::Cpu);
+    configured.sa.engine = Some(EngineKind::CPU);
     join.configure(vec![configured]);
     assert_eq!((engine(&join), join.balances()), (Some("cpu"), false));
     let error = join.set_engine(None, "net", "pool").unwrap_err();
@@ -273,7 +262,8 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
             (limits(&[transform], usize::MAX), "gives wrong results for"),
             (limits(&[], 0), "has 0 keys at most"),
         ] {
-            let mut join = adaptive_join(policy("net", TRAP, "10.2.0.0/16"));
+            let gpu = sharing();
+            let mut join = adaptive_join_with(policy("net", TRAP, "10.2.0.0/16"), gpu.clone());
             join.set_engine(None, "net", engine).unwrap();
             let begun = installed(&join, 1, "10.2.0.0/16", None);
             join.install_now(&begun, 0).unwrap();
@@ -289,7 +279,8 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
             };
             assert_eq!(at(&join, begun.child), ["gpu", "gpu"]);
             // The device was opened again, and does less.
-            join.set_gpu_limits(limits.clone());
+            gpu.set_limits(limits.clone());
+            join.follow_refusals();
             let next = installed(&join, 2, "10.2.0.0/16", Some(1));
             join.install_now(&next, 0).unwrap();
             for id in [begun.child, next.child] {
@@ -298,7 +289,8 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
             }
             assert!(!join.balances());
             // It does all again.
-            join.set_gpu_limits(GpuLimits::default());
+            gpu.set_limits(GpuLimits::default());
+            join.follow_refusals();
             assert_eq!(reason(&join, next.child), None);
             match engine {
                 "gpu" => assert_eq!(at(&join, next.child), ["gpu", "gpu"]),
@@ -308,38 +300,16 @@ fn what_a_device_does_wrong_or_has_no_row_for_is_with_the_cpu() {
     }
 }
 
-/// Lanes for some transforms, and what was asked for.
-#[derive(Clone, Debug, Default)]
-struct FakeLanes {
-    carried: Vec<Transform>,
-    asked: Arc<std::sync::Mutex<Vec<(bool, Transform)>>>,
-}
-
-impl LaneOrders for FakeLanes {
-    fn carries(&self, transform: Transform) -> bool {
-        self.carried.contains(&transform)
-    }
-
-    fn request(&self, transform: Transform) {
-        self.asked.lock().unwrap().push((true, transform));
-    }
-
-    fn release(&self, transform: Transform) {
-        self.asked.lock().unwrap().push((false, transform));
-    }
-}
-
 #[test]
-fn a_child_asks_for_its_lane_until_it_moves_or_is_gone() {
+fn an_engine_is_told_of_a_child_until_it_moves_or_is_gone() {
     let [carried, other] = [Transform::ESP[0], Transform::ESP[1]];
-    let lanes = FakeLanes {
-        carried: vec![carried],
-        ..FakeLanes::default()
-    };
-    let asked = || std::mem::take(&mut *lanes.asked.lock().unwrap());
+    let lanes = Arc::new(FakeHost {
+        carried: Some(vec![carried]),
+        ..FakeHost::named("ace")
+    });
+    let asked = || std::mem::take(&mut *lanes.told.lock().unwrap());
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
-    join.set_engines(vec!["ace", "cpu"]);
-    join.set_ace(Some(Box::new(lanes.clone())));
+    join.set_engines(Engines::of(vec![lanes.clone(), Arc::new(CpuHost)]));
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install_now(&sa, 0).unwrap();
     assert_eq!(asked(), [(true, carried)]);
@@ -365,5 +335,5 @@ fn a_child_asks_for_its_lane_until_it_moves_or_is_gone() {
     let child = join.child(lacking.child).unwrap();
     assert_eq!(join.engine_of(child), Some("cpu"));
     let why = reason(&join, lacking.child).unwrap();
-    assert_eq!(why, format!("the library has no lane for {other}"));
+    assert_eq!(why, format!("no lane for {other}"));
 }

@@ -1,12 +1,13 @@
 //! Tests which SAs are expected to take over packets. What comes of it is tested with the data plane.
 
+use super::hosts::engines;
 use super::*;
 use crate::join::succession::GONE;
 
 /// A gateway with two engines, whose packets come back in no common order.
 fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
     let mut join = super::join_with(policies);
-    join.set_engines(vec!["cpu", "pool"]);
+    join.set_engines(engines(&["cpu", "pool"]));
     join
 }
 
@@ -54,7 +55,7 @@ fn the_first_sa_takes_over_from_none_and_its_successors_do() {
 #[test]
 fn with_one_engine_no_sa_waits() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
-    join.set_engines(vec!["cpu"]);
+    join.set_engines(engines(&["cpu"]));
     let first = up(&mut join, 1, "10.2.0.0/16");
     let next = installed(&join, 2, "10.2.0.0/16", Some(1));
     join.install_now(&next, 0).unwrap();

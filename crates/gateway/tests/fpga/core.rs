@@ -1,46 +1,41 @@
-//! Tests a worker with the simulated FPGA core in front of its software path. Its peer has no core.
-//!
-//! The tests need the simulated core, /dev/net/tun and the right to create network namespaces.
-//! Without them, each test prints SKIP and passes.
+//! A worker with the simulated core in front. Its peer has no core.
 
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::NetworkNamespace;
+use esplanade::worker::{Front, Worker, core_front};
 use esplanade_crypto::Transform;
 use esplanade_fpga::device::BusError;
 use esplanade_fpga::memory::Memory;
 use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, ring, simulated};
+use esplanade_fpga::{Device, ring};
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::{DropReason, Event};
+use esplanade_ipsec::{Database, DropReason, Event};
 
-use pair::{Extras, INNER_V4, INNER_V6, Pair, PairOptions, inside};
-
-mod pair;
+use crate::pair::{Extras, INNER_V4, INNER_V6, Pair, PairOptions, inside};
+use crate::permitted;
 
 /// AES-GCM-16 with a 128-bit key.
 const GCM: Transform = Transform::ESP[0];
 
-fn permitted(test: &str) -> bool {
-    let missing = if !simulated::BUILT {
-        Some(simulated::NotBuilt.to_string())
-    } else if !std::path::Path::new("/dev/net/tun").exists() {
-        Some("there is no /dev/net/tun".to_owned())
-    } else {
-        let namespace = NetworkNamespace::create().err();
-        namespace.map(|error| format!("no network namespace can be made: {error}"))
-    };
-    if let Some(reason) = &missing {
-        eprintln!("SKIP {test}: {reason}");
-    }
-    missing.is_none()
+fn device() -> Simulated {
+    Simulated::new().expect("it is part of this build")
 }
 
-fn simulated_core() -> Box<dyn Device> {
-    let device = Simulated::new().map(Box::new);
-    device.expect("it is part of this build")
+fn front(device: impl Device + 'static, database: Arc<Database>) -> Front {
+    core_front(Box::new(device), database).expect("the core answers")
+}
+
+fn simulated_core(database: Arc<Database>) -> Front {
+    front(device(), database)
+}
+
+/// Returns an entry of what the core says of itself.
+fn said(worker: &Worker, entry: &str) -> Option<serde_json::Value> {
+    let host = worker.device.as_ref().expect("a core");
+    host.report().figures.get(entry).cloned()
 }
 
 /// A core that stops answering.
@@ -101,7 +96,7 @@ impl Device for Stalling {
     }
 }
 
-fn pair(udp_encap: bool, outer_v6: bool, device: fn() -> Box<dyn Device>) -> Pair {
+fn pair(udp_encap: bool, outer_v6: bool, front: fn(Arc<Database>) -> Front) -> Pair {
     let options = PairOptions {
         transform: GCM,
         udp_encap,
@@ -110,7 +105,7 @@ fn pair(udp_encap: bool, outer_v6: bool, device: fn() -> Box<dyn Device>) -> Pai
         peer_replay_window: 32,
     };
     let extras = Extras {
-        device: Some(device),
+        front: Some(front),
         ..Extras::default()
     };
     Pair::with(&options, &extras).expect("both ends")
@@ -136,12 +131,15 @@ fn datagram(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + len) as u8).collect()
 }
 
-fn carried(pair: &Pair) -> [u32; 2] {
-    let core = pair.sites[0].workers[0].core.as_ref().expect("a core");
-    let report = core.report();
-    assert_eq!(report.failed, None);
-    assert_eq!(report.installed, (1, 1));
-    report.counters.map(|lane| lane.packets)
+fn carried(pair: &Pair) -> [u64; 2] {
+    let worker = &pair.sites[0].workers[0];
+    assert_eq!(said(worker, "failed"), None);
+    for entry in ["installed-out", "installed-in"] {
+        assert_eq!(said(worker, entry), Some(1.into()));
+    }
+    let host = worker.device.as_ref().expect("a core");
+    let counters = host.device().expect("a device").counters();
+    [counters.outbound, counters.inbound].map(|lane| lane.packets)
 }
 
 #[test]
@@ -172,9 +170,9 @@ fn packets_go_through_the_core_both_ways() {
         // Every inbound packet was opened by the core. The count of outbound packets includes those
         // that the core returned.
         let opened = worker.inbound.packets_out.load(Ordering::Relaxed);
-        assert_eq!(opened, u64::from(back));
+        assert_eq!(opened, back);
         let sealed = worker.outbound.packets_out.load(Ordering::Relaxed);
-        assert!(sealed <= there.into());
+        assert!(sealed <= there);
         assert_eq!(worker.inbound.drops.total(), 0);
         assert_eq!(pair.sites[1].workers[0].inbound.drops.total(), 0);
     }
@@ -185,11 +183,7 @@ fn a_core_that_fails_lets_nothing_out() {
     if !permitted("fpga_fails") {
         return;
     }
-    let mut pair = pair(true, false, || {
-        Box::new(Breaking(
-            Simulated::new().expect("it is part of this build"),
-        ))
-    });
+    let mut pair = pair(true, false, |database| front(Breaking(device()), database));
     let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
     left.send(b"before").expect("it leaves");
     let mut buffer = [0; 100];
@@ -223,12 +217,8 @@ fn a_core_that_fails_lets_nothing_out() {
         assert!(Instant::now() < end, "it was opened, or lost");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let core = worker.core.as_ref().expect("a core");
-    assert!(
-        core.report()
-            .failed
-            .is_some_and(|why| why.contains("answer"))
-    );
+    let failed = said(worker, "failed").expect("a reason");
+    assert!(failed.to_string().contains("answer"), "{failed}");
     let event = site.events.blocking_recv().expect("the SA ends");
     let hard = LifetimeEvent::Hard;
     assert!(matches!(event, Event::Lifetime { event, .. } if event == hard));
@@ -239,11 +229,7 @@ fn a_core_that_stalls_is_given_up() {
     if !permitted("fpga_stalls") {
         return;
     }
-    let mut pair = pair(true, false, || {
-        Box::new(Stalling(
-            Simulated::new().expect("it is part of this build"),
-        ))
-    });
+    let mut pair = pair(true, false, |database| front(Stalling(device()), database));
     let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
     left.send(b"before").expect("it leaves");
     let mut buffer = [0; 100];
@@ -251,11 +237,10 @@ fn a_core_that_stalls_is_given_up() {
     STALLED.store(true, Ordering::Relaxed);
     left.send(b"after").expect("it leaves");
     let site = &mut pair.sites[0];
-    let core = site.workers[0].core.as_ref().expect("a core");
     let end = Instant::now() + Duration::from_secs(60);
     let failed = loop {
-        if let Some(why) = core.report().failed {
-            break why;
+        if let Some(why) = said(&site.workers[0], "failed") {
+            break why.to_string();
         }
         assert!(Instant::now() < end, "it is not noticed");
         std::thread::sleep(Duration::from_millis(100));

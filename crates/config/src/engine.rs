@@ -1,0 +1,237 @@
+//! The engines that a configuration can name, and what a gateway needs for each.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::gateway::GatewayConfig;
+use super::value::{ValueError, ValueResult, word};
+
+/// An engine that carries SAs, or a policy that chooses one. Two are the same if their names are.
+#[derive(Clone, Copy)]
+pub struct EngineKind(&'static EngineEntry);
+
+/// What the configuration has to know of an engine.
+#[derive(Debug)]
+pub struct EngineEntry {
+    /// The word for it in `engine = NAME`.
+    pub name: &'static str,
+    /// The keys of its section in the gateway section, which has its name. Empty means that there is no such section.
+    pub keys: &'static [&'static str],
+    /// Returns what a gateway with this configuration lacks to have the engine.
+    pub lacks: fn(&GatewayConfig) -> Option<Lack>,
+}
+
+/// The reason why a gateway does not have an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lack {
+    pub what: &'static str,
+    /// What to do about it.
+    pub help: &'static str,
+}
+
+/// The name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is an engine {0:?} already: choose another name")]
+pub struct NameTaken(pub &'static str);
+
+pub(super) const NO_DEVICE: Lack = Lack {
+    what: "this build of Esplanade has no FPGA device",
+    help: "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
+};
+const NO_GPU: Lack = Lack {
+    what: "the gateway has no GPU",
+    help: "add a section `gpu`, or `engine = gpu`, to the gateway section",
+};
+
+static CPU: EngineEntry = EngineEntry {
+    name: "cpu",
+    keys: &[],
+    lacks: |_| None,
+};
+/// The CPU engine in helper threads.
+static POOL: EngineEntry = EngineEntry {
+    name: "pool",
+    keys: &[],
+    lacks: |gateway| {
+        (!gateway.has_pool()).then_some(Lack {
+            what: "the gateway has no pool",
+            help: "set `pool_threads`, or `engine = pool`, in the gateway section",
+        })
+    },
+};
+/// The FPGA core. The CPU carries the SAs that the core cannot.
+static FPGA: EngineEntry = EngineEntry {
+    name: "fpga",
+    keys: &[],
+    lacks: |gateway| match gateway.engine == EngineKind::FPGA {
+        _ if !esplanade_fpga::simulated::BUILT => Some(NO_DEVICE),
+        true => None,
+        false => Some(Lack {
+            what: "the gateway has no FPGA core",
+            help: "set `engine = fpga` in the gateway section",
+        }),
+    },
+};
+/// A GPU. The CPU carries the SAs whose transforms the kernels lack.
+static GPU: EngineEntry = EngineEntry {
+    name: "gpu",
+    keys: &[],
+    lacks: |gateway| gateway.gpu.is_none().then_some(NO_GPU),
+};
+/// The CPU, and with much load also the GPU.
+static ADAPTIVE: EngineEntry = EngineEntry {
+    name: "adaptive",
+    keys: &[],
+    lacks: |gateway| gateway.gpu.is_none().then_some(NO_GPU),
+};
+/// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
+static ACE: EngineEntry = EngineEntry {
+    name: "ace",
+    keys: &[],
+    lacks: |gateway| match gateway.ace {
+        _ if !esplanade_ace::simulated::BUILT => Some(NO_DEVICE),
+        Some(_) => None,
+        None => Some(Lack {
+            what: "the gateway has no engine ace, which takes bitstreams from a library",
+            help: "add a section `ace` to the gateway section",
+        }),
+    },
+};
+
+static BUILT_IN: [&EngineEntry; 6] = [&CPU, &POOL, &FPGA, &GPU, &ADAPTIVE, &ACE];
+static ADDED: Mutex<Vec<&'static EngineEntry>> = Mutex::new(Vec::new());
+
+/// Lets configurations name an engine that this crate does not know. It is to be called before any is read.
+pub fn add_engine(entry: &'static EngineEntry) -> Result<(), NameTaken> {
+    let mut added = lock();
+    let mut taken = BUILT_IN.iter().chain(added.iter());
+    if taken.any(|known| known.name == entry.name) {
+        return Err(NameTaken(entry.name));
+    }
+    added.push(entry);
+    Ok(())
+}
+
+fn lock() -> MutexGuard<'static, Vec<&'static EngineEntry>> {
+    ADDED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl EngineKind {
+    pub const CPU: Self = Self(&CPU);
+    pub const POOL: Self = Self(&POOL);
+    pub const FPGA: Self = Self(&FPGA);
+    pub const GPU: Self = Self(&GPU);
+    pub const ADAPTIVE: Self = Self(&ADAPTIVE);
+    pub const ACE: Self = Self(&ACE);
+
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns what a gateway with this configuration lacks to have the engine.
+    pub fn lack(self, gateway: &GatewayConfig) -> Option<Lack> {
+        (self.0.lacks)(gateway)
+    }
+
+    /// Returns the engine with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Returns all engines that a configuration can name.
+    pub fn all() -> Vec<Self> {
+        let added = lock();
+        let all = BUILT_IN.iter().chain(added.iter());
+        all.map(|entry| Self(entry)).collect()
+    }
+}
+
+impl Default for EngineKind {
+    fn default() -> Self {
+        Self::CPU
+    }
+}
+
+impl PartialEq for EngineKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for EngineKind {}
+
+impl Hash for EngineKind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Returns the keys of the section of an engine that was added, by the name of the section.
+pub(super) fn added_section(name: &str) -> Option<(&'static str, &'static [&'static str])> {
+    let added = lock();
+    let found = added.iter().find(|entry| entry.name == name)?;
+    (!found.keys.is_empty()).then_some((found.name, found.keys))
+}
+
+/// Parses the name of an engine.
+pub(super) fn engine(text: &str) -> ValueResult<EngineKind> {
+    let kinds = EngineKind::all();
+    let words: Vec<_> = kinds.iter().map(|kind| (kind.name(), *kind)).collect();
+    word(text, &words)
+}
+
+/// Refuses an engine that the gateway does not have.
+pub(super) fn engine_of(gateway: &GatewayConfig, text: &str) -> ValueResult<EngineKind> {
+    let kind = engine(text)?;
+    match kind.lack(gateway) {
+        Some(lack) => Err(ValueError::new(lack.what, lack.help)),
+        None => Ok(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static OTHER: EngineEntry = EngineEntry {
+        name: "other",
+        keys: &["size"],
+        lacks: |gateway| {
+            gateway.engine_settings("other").is_none().then_some(Lack {
+                what: "no other",
+                help: "add it",
+            })
+        },
+    };
+
+    #[test]
+    fn an_added_engine_is_named_like_others() {
+        add_engine(&OTHER).unwrap();
+        assert_eq!(add_engine(&OTHER), Err(NameTaken("other")));
+        let kind = EngineKind::named("other").unwrap();
+        assert_eq!(engine("other").ok(), Some(kind));
+        let refused = engine_of(&GatewayConfig::default(), "other").err().unwrap();
+        assert_eq!(refused.what, "no other");
+        assert!(EngineKind::all().contains(&kind));
+        assert_eq!(added_section("other"), Some(("other", &["size"][..])));
+        assert_eq!(added_section("gpu"), None);
+    }
+
+    #[test]
+    fn a_build_without_a_device_says_so() {
+        for (kind, built) in [
+            (EngineKind::FPGA, esplanade_fpga::simulated::BUILT),
+            (EngineKind::ACE, esplanade_ace::simulated::BUILT),
+        ] {
+            let lack = kind.lack(&GatewayConfig::default()).unwrap();
+            assert_eq!(lack == NO_DEVICE, !built, "{kind:?}");
+        }
+    }
+}
