@@ -103,7 +103,7 @@ def test_a_link_past_the_stack_under_systemd(systemd, topology, daemon):
     systemd.run(["chown", "esplanade:esplanade", "/etc/esplanade/esplanade.conf"])
     config.chmod(0o600)
     assert systemd.systemctl("start", "esplanade", check=False).returncode != 0, "it has no right to it"
-    lines = (ROOT / "docs/configuration.md").read_text().split("```systemd\n")[1].split("```")[0]
+    lines = (ROOT / "docs/configuration/xdp.md").read_text().split("```systemd\n")[1].split("```")[0]
     more = systemd.path("/etc/systemd/system/esplanade.service.d/xdp.conf")
     more.parent.mkdir()
     more.write_text(lines)

@@ -220,7 +220,8 @@ pub(crate) fn keyword(text: &str) -> ValueResult<Algorithm> {
     }
     let help = match nearest(&lower, KEYWORDS.iter().map(|&(word, _)| word)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "docs/configuration.md lists the algorithms; `default` is a good choice".to_owned(),
+        None => "docs/configuration/proposals.md lists the algorithms; `default` is a good choice"
+            .to_owned(),
     };
     Err(ValueError::new(
         format!("{} is not a known algorithm", quoted(text)),

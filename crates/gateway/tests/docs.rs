@@ -1,16 +1,21 @@
 //! Checks that every configuration, command, path, name and link in the documentation is valid. Nothing is run:
 //! configurations are loaded, command lines are parsed, and names are looked up.
 
+mod certificates;
 #[path = "docs/commands.rs"]
 mod commands;
+#[path = "docs/keys.rs"]
+mod keys;
 #[path = "docs/modules.rs"]
 mod modules;
 #[path = "docs/pages.rs"]
 mod pages;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use clap::CommandFactory;
 use esplanade::cli::Cli;
@@ -28,14 +33,44 @@ fn shell_reads(text: &str) -> Result<(), String> {
     }
 }
 
+/// The files that configurations in the pages name. `None` without openssl.
+static FILES: LazyLock<Option<tempfile::TempDir>> = LazyLock::new(|| {
+    let folder = certificates::folder()?;
+    let at = folder.path();
+    fs::create_dir(at.join("pubkey")).unwrap();
+    for (key, name) in [("moon", "moon"), ("other", "sun")] {
+        let step = format!("pkey -in private/{key}.pem -pubout -out pubkey/{name}.pub");
+        assert!(certificates::openssl(at, &step));
+    }
+    // Any certificate of the folder can stand for an attribute authority.
+    fs::create_dir(at.join("x509aa")).unwrap();
+    fs::copy(at.join("x509/moon.pem"), at.join("x509aa/aa.pem")).unwrap();
+    Some(folder)
+});
+
+fn loads(text: &str) -> Result<(), String> {
+    let names_files = ["certs = ", "pubkeys = ", "cacert = "];
+    let folder = match names_files.iter().any(|key| text.contains(key)) {
+        false => Path::new("/etc/esplanade"),
+        true => match &*FILES {
+            Some(folder) => folder.path(),
+            None => return Ok(()),
+        },
+    };
+    match load_text(&folder.join("esplanade.conf"), text) {
+        Ok(loaded) if loaded.warnings.is_empty() => Ok(()),
+        Ok(loaded) => Err(loaded.warnings.render(false)),
+        Err(errors) => Err(errors.render(false)),
+    }
+}
+
 fn check_block(block: &Block) -> Result<(), String> {
     match block.language.as_deref() {
-        Some("swanctl") => match load_text(Path::new("/etc/esplanade/esplanade.conf"), &block.text)
-        {
-            Ok(loaded) if loaded.warnings.is_empty() => Ok(()),
-            Ok(loaded) => Err(loaded.warnings.render(false)),
-            Err(errors) => Err(errors.render(false)),
-        },
+        Some("swanctl") => loads(&block.text),
+        // A configuration says that it is one, so that it is loaded.
+        Some("text") if block.text.starts_with("connections {") => {
+            Err("call the language swanctl".to_owned())
+        }
         // A dollar sign introduces a command. The other lines are its output.
         Some("console") => block
             .text
@@ -79,7 +114,7 @@ fn every_block_is_a_configuration_that_loads_or_a_command_that_parses() {
         });
         wrong.collect()
     };
-    over_pages(3, |page, seen| {
+    over_pages(20, |page, seen| {
         wrong(
             page,
             |block| block.language.as_deref() == Some("swanctl"),
@@ -87,6 +122,38 @@ fn every_block_is_a_configuration_that_loads_or_a_command_that_parses() {
         )
     });
     over_pages(20, |page, seen| wrong(page, Block::is_commands, seen));
+}
+
+#[test]
+fn every_key_has_one_row() {
+    let mut reference = pages();
+    assert_eq!(keys::problems(&reference), [""; 0]);
+    // What is wrong is found.
+    let at = reference
+        .iter()
+        .position(|page| page.name == "docs/configuration/children.md")
+        .unwrap();
+    let text = reference[at].text.clone();
+    let row = text.lines().find(|l| l.starts_with("| `ttl` |")).unwrap();
+    for (old, new, why) in [
+        (row, "", "ttl: 0 rows"),
+        (row, &*format!("{row}\n{row}"), "ttl: 2 rows"),
+        ("| `ttl` |", "| `ttls` |", "has no key ttls"),
+        ("`hw_offload` (no)", "", "does not mention hw_offload"),
+        ("## connections", "## connection", "0 headings"),
+    ] {
+        reference[at].text = text.replace(old, new);
+        let found = keys::problems(&reference).join("\n");
+        assert!(found.contains(why), "{why}: {found}");
+    }
+}
+
+#[test]
+fn cells_of_the_reference_are_short() {
+    over_pages(200, |page, seen| {
+        *seen += page.text.lines().filter(|l| l.starts_with('|')).count();
+        keys::long_cells(page)
+    });
 }
 
 /// The checks above find what they are for.
@@ -253,6 +320,14 @@ fn paths_in_the_text_exist() {
         }
         wrong
     });
+}
+
+#[test]
+fn pages_that_the_sources_name_exist() {
+    let mut named = modules::pages_named(&modules::modules());
+    assert!(named.contains(&"docs/configuration.md".to_owned()));
+    named.retain(|page| !root().join(page).exists());
+    assert_eq!(named, [""; 0], "the sources name pages that do not exist");
 }
 
 #[test]

@@ -1,26 +1,70 @@
-//! The names of public types are made of words that `docs/glossary.md` knows.
+//! The names of public types are made of words that `docs/glossary.md` explains, or that need no explanation. The words
+//! and places of the glossary exist.
 
 mod sources;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sources::{files_below, root};
 
 const GLOSSARY: &str = "docs/glossary.md";
-const PLAIN_WORDS: &str = "## Plain words";
+const PLAIN: &str = "crates/testkit/tests/glossary/plain.txt";
 
-/// Returns the words of the glossary: the first column of its tables, and its list of plain words.
-fn glossary(page: &str) -> BTreeSet<String> {
-    let (tables, plain) = page.split_once(PLAIN_WORDS).expect("a list of plain words");
-    let columns = tables.lines().filter_map(|line| line.strip_prefix("| "));
-    let columns = columns.filter_map(|row| row.split('|').next());
-    let words = columns.chain([plain]).flat_map(|text| {
-        text.split(|c: char| !c.is_ascii_alphanumeric())
-            .map(str::to_ascii_lowercase)
-    });
-    words.filter(|word| !word.is_empty()).collect()
+/// A row of the glossary.
+struct Row {
+    line: usize,
+    /// The words that it explains. A word may have several parts, as `fair queue` has.
+    terms: Vec<String>,
+    /// Inline code in the column with the meaning.
+    named: Vec<String>,
+    /// Modules and folders in the last column.
+    places: Vec<String>,
+}
+
+fn code_spans(text: &str) -> Vec<String> {
+    let spans = text.split('`').skip(1).step_by(2);
+    spans.map(str::to_owned).collect()
+}
+
+fn rows(page: &str) -> Vec<Row> {
+    let mut found = Vec::new();
+    for (at, line) in page.lines().enumerate() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let ["", terms, meaning, places, ""] = cells[..] else {
+            continue;
+        };
+        if meaning != "what it means here" && !meaning.starts_with("--") {
+            found.push(Row {
+                line: at + 1,
+                terms: terms.split(", ").map(str::to_lowercase).collect(),
+                named: code_spans(meaning),
+                places: code_spans(places),
+            });
+        }
+    }
+    found
+}
+
+/// Returns the words that the glossary explains.
+fn explained(rows: &[Row]) -> BTreeSet<String> {
+    let terms = rows.iter().flat_map(|row| &row.terms);
+    terms.flat_map(|term| parts(term)).collect()
+}
+
+fn parts(term: &str) -> Vec<String> {
+    let words = term.split(|c: char| !c.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+/// Returns the words that names may have without a row.
+fn plain() -> Vec<String> {
+    let text = fs::read_to_string(root().join(PLAIN)).expect("the list of plain words");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
 }
 
 /// Splits a name into words: `SadReader` into `sad` and `reader`, `esplanade_esp_key` at its underscores.
@@ -104,10 +148,14 @@ fn public_types() -> BTreeMap<String, Vec<String>> {
     types
 }
 
+fn glossary() -> Vec<Row> {
+    rows(&fs::read_to_string(root().join(GLOSSARY)).expect("the glossary"))
+}
+
 #[test]
-fn every_word_of_a_public_type_is_in_the_glossary() {
-    let page = fs::read_to_string(root().join(GLOSSARY)).expect("the glossary");
-    let known = glossary(&page);
+fn every_word_of_a_public_type_is_known() {
+    let mut known = explained(&glossary());
+    known.extend(plain());
     let mut missing = Vec::new();
     let types = public_types();
     for (name, places) in &types {
@@ -122,11 +170,170 @@ fn every_word_of_a_public_type_is_in_the_glossary() {
     }
     assert!(
         missing.is_empty(),
-        "\n{GLOSSARY} does not have:\n{}\nAdd a row for a word of the field, or put a plain English word into the list at \
-         the end. Better still, take a word that is there.\n",
+        "\n{GLOSSARY} does not have:\n{}\nTake a word that is there. A word that a reader cannot know gets a row. A word \
+         that English or an RFC explains goes into {PLAIN}.\n",
         missing.join("\n")
     );
     assert!(types.len() > 500, "only {} types were found", types.len());
+}
+
+/// A word in the list that no name has would be allowed for ever. A word with a row needs no place in the list.
+#[test]
+fn every_plain_word_is_in_use() {
+    let listed = plain();
+    let mut sorted = listed.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(listed, sorted, "{PLAIN} is not in order");
+    let types = public_types();
+    let used: BTreeSet<String> = types
+        .keys()
+        .flat_map(|name| words(name))
+        .flat_map(|word| singulars(&word))
+        .collect();
+    let explained = explained(&glossary());
+    let mut listed = listed;
+    listed.retain(|word| !used.contains(word) || explained.contains(word));
+    assert_eq!(listed, [""; 0], "{PLAIN} need not have these");
+}
+
+/// A source file: its crate and modules, its text, and the words in it.
+struct Module {
+    path: Vec<String>,
+    text: String,
+    words: BTreeSet<String>,
+}
+
+fn words_of(text: &str) -> BTreeSet<String> {
+    let names = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words = names.flat_map(capitalised);
+    words.flat_map(|word| singulars(&word)).collect()
+}
+
+fn modules() -> Vec<Module> {
+    let crates = root().join("crates");
+    let product = files_below(&crates, &["rs"])
+        .into_iter()
+        .filter_map(|file| {
+            let inner = file.strip_prefix(&crates).ok()?.with_extension("");
+            let mut path: Vec<String> = inner
+                .iter()
+                .map(|part| part.to_string_lossy().into_owned())
+                .collect();
+            if path.get(1)? != "src" || path[0] == "testkit" {
+                return None;
+            }
+            path.remove(1);
+            let text = fs::read_to_string(&file).expect("UTF-8 text");
+            let words = words_of(&format!("{} {text}", path.join(" ")));
+            Some(Module { path, text, words })
+        });
+    product.collect()
+}
+
+/// Returns true if a file belongs to `place`, such as `dataplane::packet_io` or the crate `config`. A crate's name need
+/// not be followed by all modules on the way.
+fn belongs(module: &Module, place: &[&str]) -> bool {
+    let within = |path: &[String], place: &[&str]| {
+        place.is_empty() || path.windows(place.len()).any(|part| part == place)
+    };
+    let path = &module.path;
+    within(path, place) || path[0] == place[0] && within(&path[1..], &place[1..])
+}
+
+/// Returns the words of a place, a set for each file. There is none if there is no such place.
+fn words_at<'a>(modules: &'a [Module], place: &str) -> Vec<Cow<'a, BTreeSet<String>>> {
+    if place.contains('/') {
+        let folder = root().join(place);
+        let words = folder.is_dir().then(|| words_below(&folder));
+        return words.into_iter().map(Cow::Owned).collect();
+    }
+    let place: Vec<&str> = place.split("::").collect();
+    let here = modules.iter().filter(|module| belongs(module, &place));
+    here.map(|module| Cow::Borrowed(&module.words)).collect()
+}
+
+fn words_below(folder: &Path) -> BTreeSet<String> {
+    let files = files_below(folder, &["rs", "py", "sv", "v", "md"]);
+    let texts = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
+    texts.flat_map(|text| words_of(&text)).collect()
+}
+
+/// Returns what a row says that the sources do not have.
+fn stale(row: &Row, modules: &[Module]) -> Vec<String> {
+    let has = |files: &[Cow<BTreeSet<String>>], term: &String| {
+        let mut words = parts(term).into_iter();
+        words.all(|word| files.iter().any(|words| words.contains(&word)))
+    };
+    let mut wrong = Vec::new();
+    let mut all = Vec::new();
+    for place in &row.places {
+        let files = words_at(modules, place);
+        if files.is_empty() {
+            wrong.push(format!("there is no `{place}`"));
+        } else if !row.terms.iter().any(|term| has(&files, term)) {
+            let terms = row.terms.join(", ");
+            wrong.push(format!("`{place}` does not have `{terms}`"));
+        }
+        all.extend(files);
+    }
+    if row.places.is_empty() {
+        all.extend(modules.iter().map(|module| Cow::Borrowed(&module.words)));
+    }
+    let missing = row.terms.iter().filter(|term| !has(&all, term));
+    wrong.extend(missing.map(|term| format!("no code has `{term}`")));
+    let mut unknown = row.named.clone();
+    unknown.retain(|name| !modules.iter().any(|module| module.text.contains(name)));
+    wrong.extend(unknown.iter().map(|name| format!("no code has `{name}`")));
+    wrong
+}
+
+#[test]
+fn every_row_is_about_code_that_exists() {
+    let modules = modules();
+    let rows = glossary();
+    let mut wrong = Vec::new();
+    for row in &rows {
+        for error in stale(row, &modules) {
+            wrong.push(format!("{GLOSSARY}:{}: {error}", row.line));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    assert!(rows.len() > 150, "only {} rows were found", rows.len());
+}
+
+#[test]
+fn stale_rows_are_found() {
+    let modules = modules();
+    let found = |line: &str| {
+        let rows = rows(line);
+        assert_eq!(rows.len(), 1, "{line}");
+        stale(&rows[0], &modules)
+    };
+    let none = [""; 0];
+    assert_eq!(found("| replay window | numbers | `ipsec::replay` |"), none);
+    assert_eq!(found("| sa, sad | associations | RFC 4301 §4.1 |"), none);
+    for (row, why) in [
+        (
+            "| sa | x | `ipsec::nothing` |",
+            "there is no `ipsec::nothing`",
+        ),
+        ("| sa | x | `rtl/nothing/` |", "there is no `rtl/nothing/`"),
+        (
+            "| zeppelin | x | `ipsec::replay` |",
+            "does not have `zeppelin`",
+        ),
+        ("| sa, zeppelin | x | RFC 4301 |", "no code has `zeppelin`"),
+        (
+            "| sa | a `zeppelin` | `ipsec::sad` |",
+            "no code has `zeppelin`",
+        ),
+    ] {
+        let found = found(row).join("\n");
+        assert!(found.contains(why), "{row}: {found}");
+    }
 }
 
 #[test]

@@ -40,6 +40,22 @@ pub fn modules() -> Vec<Module> {
     found
 }
 
+/// Returns the pages that the sources name, in messages and comments.
+pub fn pages_named(modules: &[Module]) -> Vec<String> {
+    let mut found = Vec::new();
+    for module in modules {
+        for (at, _) in module.text.match_indices("docs/") {
+            let rest = &module.text[at..];
+            let end = rest.find(|c: char| !c.is_alphanumeric() && !"/-_.".contains(c));
+            let name = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
+            if name.ends_with(".md") {
+                found.push(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
 /// Returns true if inline code is a path of modules and items, as in Rust.
 pub fn is_name(span: &str) -> bool {
     span.contains("::")

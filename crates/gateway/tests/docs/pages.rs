@@ -39,17 +39,22 @@ const PAGES: [&str; 11] = [
     "vectors/README.md",
 ];
 
+fn pages_below(folder: &str, names: &mut Vec<String>) {
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{folder}/{}", entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            pages_below(&name, names);
+        } else if name.ends_with(".md") {
+            names.push(name);
+        }
+    }
+}
+
 /// Reads all pages of the documentation.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = PAGES.map(str::to_owned).into();
-    for folder in ["docs", "docs/advisories", "docs/decisions"] {
-        for entry in fs::read_dir(root().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(".md") {
-                names.push(format!("{folder}/{name}"));
-            }
-        }
-    }
+    pages_below("docs", &mut names);
     names.sort();
     let page = |name: String| Page {
         text: read(&name),
