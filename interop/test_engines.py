@@ -6,6 +6,7 @@ import time
 import draw
 import pytest
 from ends import esplanade_pair, establish
+from harness.esplanade import binary
 from harness.process import wait_until
 from harness.settings import pair
 from harness.traffic import Flow, assert_whole, transfer
@@ -96,10 +97,39 @@ def test_a_child_keeps_its_engine(topology, daemon):
 def test_what_cannot_be_moved(topology, daemon):
     a, _ = establish(daemon, esplanade_pair, pair(topology))
     for child, engine, why in [
-        ("net", "pool", 'this gateway has no engine "pool" (it has cpu); `pool_threads` in the gateway section'),
+        ("net", "pool", 'this gateway has no engine "pool" (it has cpu): set `pool_threads`, or `engine = pool`, in the gateway section'),
         ("nothing", "cpu", 'no child that is protected is called "nothing"'),
         ("elsewhere/net", "cpu", 'no child that is protected is called "net"'),
     ]:
         refused = a.command("engine", child, engine, check=False)
         assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
     assert a.command("engine", "net", "cpu").stdout == "net: engine cpu, its SAs go on there\n"
+
+
+def test_an_engine_from_outside(topology, daemon, monkeypatch):
+    """The example of docs/add-an-engine.md: an engine that the gateway's own crates do not know."""
+    program = binary().parent / "examples" / "add_an_engine"
+    assert program.exists(), f"no program at {program}: cargo build --workspace --example add_an_engine"
+    monkeypatch.setenv("ESPLANADE_BIN", str(program))
+    settings = pair(topology)
+    settings[0].gateway.update(engine="tally", tally={"title": "of a"})
+    settings[1].gateway.update(tally={"title": "of b"})
+    a, b = establish(daemon, esplanade_pair, settings)
+    assert (engine_of(a), engine_of(b)) == ("tally", "cpu")
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
+    assert tallied(a)["sealed"] > 500 and tallied(a)["opened"] > 0
+    assert tallied(b) == {"sealed": 0, "opened": 0}
+    flow = Flow(topology.host_b, topology.host_a, topology.a.host4, rate=1000)
+    for engine in ("tally", "cpu", "tally"):
+        b.command("engine", "net", engine)
+        assert engine_of(b) == engine
+    transfer(topology.host_a, topology.host_b, topology.b.host6, size=1_000_000)
+    assert_whole(topology, flow.stop())
+    assert tallied(b)["opened"] > 500
+    assert "engine    tally (of a), tier " in a.command("status").stdout
+    assert re.search(r"^engine    cpu, .*; also tally \(of b\)$", b.command("status").stdout, re.MULTILINE)
+    assert_clean(a, b)
+
+
+def tallied(end):
+    return {direction: int(packets) for direction, packets in end.status()["engine"]["tally"].items()}

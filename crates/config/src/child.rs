@@ -278,7 +278,9 @@ fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnos
         },
         if_ids,
         marks,
-        engine: read(node, "engine", d, |text| engine_of(parent.gateway, text)),
+        engine: read(node, "engine", d, |text| {
+            engine_of(&parent.gateway.engines(), text)
+        }),
     }
 }
 

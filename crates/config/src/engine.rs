@@ -4,29 +4,62 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::gateway::GatewayConfig;
 use super::value::{ValueError, ValueResult, word};
 
 /// An engine that carries SAs, or a policy that chooses one. Two are the same if their names are.
 #[derive(Clone, Copy)]
 pub struct EngineKind(&'static EngineEntry);
 
-/// What the configuration has to know of an engine.
+/// The configuration's view of an engine.
 #[derive(Debug)]
 pub struct EngineEntry {
     /// The word for it in `engine = NAME`.
     pub name: &'static str,
     /// The keys of its section in the gateway section, which has its name. Empty means that there is no such section.
     pub keys: &'static [&'static str],
-    /// Returns what a gateway with this configuration lacks to have the engine.
-    pub lacks: fn(&GatewayConfig) -> Option<Lack>,
+    /// Returns what a gateway that has this lacks to have the engine.
+    pub lacks: fn(&Given<'_>) -> Option<Lack>,
+}
+
+/// The engines that a configuration has given a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The engine of the gateway section.
+    pub engine: EngineKind,
+    pub has_pool: bool,
+    pub has_gpu: bool,
+    pub has_ace: bool,
+    /// The sections of engines that were added.
+    pub settings: &'a [EngineSettings],
+}
+
+/// The settings of an engine that was added, from the section with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineSettings {
+    pub engine: &'static str,
+    /// Keys with their values, as the file has them.
+    pub values: Vec<(&'static str, String)>,
+}
+
+impl EngineSettings {
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.values.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Given<'_> {
+    /// Tells whether there is a section with this name, of an engine that was added.
+    pub fn has_section(&self, engine: &str) -> bool {
+        self.settings.iter().any(|section| section.engine == engine)
+    }
 }
 
 /// The reason why a gateway does not have an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lack {
     pub what: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub help: &'static str,
 }
 
@@ -53,8 +86,8 @@ static CPU: EngineEntry = EngineEntry {
 static POOL: EngineEntry = EngineEntry {
     name: "pool",
     keys: &[],
-    lacks: |gateway| {
-        (!gateway.has_pool()).then_some(Lack {
+    lacks: |given| {
+        (!given.has_pool).then_some(Lack {
             what: "the gateway has no pool",
             help: "set `pool_threads`, or `engine = pool`, in the gateway section",
         })
@@ -64,7 +97,7 @@ static POOL: EngineEntry = EngineEntry {
 static FPGA: EngineEntry = EngineEntry {
     name: "fpga",
     keys: &[],
-    lacks: |gateway| match gateway.engine == EngineKind::FPGA {
+    lacks: |given| match given.engine == EngineKind::FPGA {
         _ if !esplanade_fpga::simulated::BUILT => Some(NO_DEVICE),
         true => None,
         false => Some(Lack {
@@ -77,22 +110,22 @@ static FPGA: EngineEntry = EngineEntry {
 static GPU: EngineEntry = EngineEntry {
     name: "gpu",
     keys: &[],
-    lacks: |gateway| gateway.gpu.is_none().then_some(NO_GPU),
+    lacks: |given| (!given.has_gpu).then_some(NO_GPU),
 };
 /// The CPU, and with much load also the GPU.
 static ADAPTIVE: EngineEntry = EngineEntry {
     name: "adaptive",
     keys: &[],
-    lacks: |gateway| gateway.gpu.is_none().then_some(NO_GPU),
+    lacks: |given| (!given.has_gpu).then_some(NO_GPU),
 };
 /// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
 static ACE: EngineEntry = EngineEntry {
     name: "ace",
     keys: &[],
-    lacks: |gateway| match gateway.ace {
+    lacks: |given| match given.has_ace {
         _ if !esplanade_ace::simulated::BUILT => Some(NO_DEVICE),
-        Some(_) => None,
-        None => Some(Lack {
+        true => None,
+        false => Some(Lack {
             what: "the gateway has no engine ace, which takes bitstreams from a library",
             help: "add a section `ace` to the gateway section",
         }),
@@ -129,9 +162,9 @@ impl EngineKind {
         self.0.name
     }
 
-    /// Returns what a gateway with this configuration lacks to have the engine.
-    pub fn lack(self, gateway: &GatewayConfig) -> Option<Lack> {
-        (self.0.lacks)(gateway)
+    /// Returns what a gateway that has this lacks to have the engine.
+    pub fn lack(self, given: &Given<'_>) -> Option<Lack> {
+        (self.0.lacks)(given)
     }
 
     /// Returns the engine with this name.
@@ -188,9 +221,9 @@ pub(super) fn engine(text: &str) -> ValueResult<EngineKind> {
 }
 
 /// Refuses an engine that the gateway does not have.
-pub(super) fn engine_of(gateway: &GatewayConfig, text: &str) -> ValueResult<EngineKind> {
+pub(super) fn engine_of(given: &Given<'_>, text: &str) -> ValueResult<EngineKind> {
     let kind = engine(text)?;
-    match kind.lack(gateway) {
+    match kind.lack(given) {
         Some(lack) => Err(ValueError::new(lack.what, lack.help)),
         None => Ok(kind),
     }
@@ -200,11 +233,18 @@ pub(super) fn engine_of(gateway: &GatewayConfig, text: &str) -> ValueResult<Engi
 mod tests {
     use super::*;
 
+    const NOTHING: Given<'_> = Given {
+        engine: EngineKind::CPU,
+        has_pool: false,
+        has_gpu: false,
+        has_ace: false,
+        settings: &[],
+    };
     static OTHER: EngineEntry = EngineEntry {
         name: "other",
         keys: &["size"],
-        lacks: |gateway| {
-            gateway.engine_settings("other").is_none().then_some(Lack {
+        lacks: |given| {
+            (!given.has_section("other")).then_some(Lack {
                 what: "no other",
                 help: "add it",
             })
@@ -217,7 +257,7 @@ mod tests {
         assert_eq!(add_engine(&OTHER), Err(NameTaken("other")));
         let kind = EngineKind::named("other").unwrap();
         assert_eq!(engine("other").ok(), Some(kind));
-        let refused = engine_of(&GatewayConfig::default(), "other").err().unwrap();
+        let refused = engine_of(&NOTHING, "other").err().unwrap();
         assert_eq!(refused.what, "no other");
         assert!(EngineKind::all().contains(&kind));
         assert_eq!(added_section("other"), Some(("other", &["size"][..])));
@@ -230,7 +270,7 @@ mod tests {
             (EngineKind::FPGA, esplanade_fpga::simulated::BUILT),
             (EngineKind::ACE, esplanade_ace::simulated::BUILT),
         ] {
-            let lack = kind.lack(&GatewayConfig::default()).unwrap();
+            let lack = kind.lack(&NOTHING).unwrap();
             assert_eq!(lack == NO_DEVICE, !built, "{kind:?}");
         }
     }

@@ -11,7 +11,7 @@ use esplanade_ipsec::prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
-use super::engine::{EngineKind, added_section, engine};
+use super::engine::{EngineKind, EngineSettings, Given, added_section, engine};
 use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, interface_name};
 use super::mark::InterfaceMarks;
@@ -21,21 +21,6 @@ use super::value::{
     ValueError, ValueResult, absolute, count, given, number, read, read_list, switch, time, word,
 };
 use super::{DEFAULT_SOCKET, schema};
-
-/// The settings of an engine that was added, from the section with its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineSettings {
-    pub engine: &'static str,
-    /// Keys with their values, as the file has them.
-    pub values: Vec<(&'static str, String)>,
-}
-
-impl EngineSettings {
-    pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.values.iter().find(|(name, _)| *name == key);
-        found.map(|(_, value)| value.as_str())
-    }
-}
 
 /// Settings of the gateway as a whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,6 +155,17 @@ impl GatewayConfig {
     /// Tells whether there are helper threads, for all SAs or for some of them.
     pub fn has_pool(&self) -> bool {
         self.engine == EngineKind::POOL || self.pool_threads.is_some()
+    }
+
+    /// Returns what says which engines there are.
+    pub fn engines(&self) -> Given<'_> {
+        Given {
+            engine: self.engine,
+            has_pool: self.has_pool(),
+            has_gpu: self.gpu.is_some(),
+            has_ace: self.ace.is_some(),
+            settings: &self.engine_settings,
+        }
     }
 
     /// Returns the section of an engine that was added ([`add_engine`](super::add_engine)).
@@ -310,13 +306,19 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         gateway.listen = GatewayConfig::default().listen;
     }
     gateway.engine_settings = added_engines(node, d);
-    if let Some(lack) = gateway.engine.lack(&gateway)
+    if let Some(lack) = gateway.engine.lack(&gateway.engines())
         && let Some(entry) = given(node, "engine")
     {
         let bad = ValueError::new(lack.what, lack.help);
         super::value::report("engine", bad, entry.value.at, d);
     }
     check_xdp(&gateway, node, d);
+    check_core(&gateway, node, d);
+    check_ports(&gateway, node, d);
+    gateway
+}
+
+fn check_core(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     if gateway.engine == EngineKind::FPGA
         && gateway.workers > 1
         && let Some(entry) = given(node, "workers")
@@ -325,6 +327,9 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }
+}
+
+fn check_ports(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     if gateway.ports.ike == gateway.ports.nat_t
         && let Some(entry) = given(node, "port_nat_t").or(given(node, "port"))
     {
@@ -334,7 +339,6 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         );
         super::value::report("port_nat_t", bad, entry.value.at, d);
     }
-    gateway
 }
 
 fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {

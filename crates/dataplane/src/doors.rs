@@ -94,13 +94,13 @@ impl<I: PacketIo> Doors<I> for DataPlane<I> {
 
 /// A data plane with an accelerator in front.
 #[derive(Debug)]
-pub struct Fronted<I, A> {
+pub struct FrontPlane<I, A> {
     plane: DataPlane<I>,
     front: AcceleratorFront<A>,
     database: Arc<Database>,
 }
 
-impl<I: PacketIo, A: Accelerator> Fronted<I, A> {
+impl<I: PacketIo, A: Accelerator> FrontPlane<I, A> {
     pub fn new(plane: DataPlane<I>, device: A) -> Self {
         let database = Arc::clone(&plane.database);
         Self {
@@ -111,7 +111,7 @@ impl<I: PacketIo, A: Accelerator> Fronted<I, A> {
     }
 }
 
-impl<I: PacketIo, A: Accelerator> Doors<I> for Fronted<I, A> {
+impl<I: PacketIo, A: Accelerator> Doors<I> for FrontPlane<I, A> {
     fn plane(&mut self) -> &mut DataPlane<I> {
         &mut self.plane
     }

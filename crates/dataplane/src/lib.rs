@@ -57,7 +57,7 @@ use packet_io::PacketIo;
 use pipelines::{InboundPipeline, OutboundPipeline, inbound_pipelines, outbound_pipelines};
 use replies::IcmpReplies;
 
-pub use doors::{Doors, Fronted};
+pub use doors::{Doors, FrontPlane};
 pub use dummies::{DummySa, DummySas, DummySource};
 pub use engine_slot::{EngineHealth, EngineSource, Health, STANDING_MS};
 pub use outbound::{AcceleratorPacket, InnerPacket};

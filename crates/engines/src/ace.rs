@@ -19,8 +19,7 @@ use esplanade_ipsec::sa::SaCommon;
 
 use crate::Named;
 use crate::engine_port::{EnginePort, PortQueue};
-use crate::host::{EngineHost, HostReport};
-use crate::registry::StartError;
+use crate::host::{EngineHost, HostReport, StartError};
 use crate::stats::{AceStats, FabricStats};
 use crate::trials::Trials;
 use esplanade_config::{AceConfig, GatewayConfig};

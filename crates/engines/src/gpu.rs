@@ -21,9 +21,8 @@ use esplanade_gpu::{Device, DeviceError, Gpu, LaunchChoice, Tables, Wake, self_t
 use esplanade_ipsec::sa::SaCommon;
 
 use crate::engine_port::{EnginePort, PortPlace, PortQueue, PortWork};
-use crate::host::{EngineHost, HostReport, Sharing};
+use crate::host::{EngineHost, HostReport, Sharing, StartError};
 use crate::latency::{LatencyCounters, LatencyCounts};
-use crate::registry::StartError;
 use crate::stats::GpuStats;
 use crate::trials::Trials;
 use esplanade_config::{GatewayConfig, GpuConfig, ShareLimits};

@@ -1,4 +1,4 @@
-//! What every engine is to the gateway, whatever carries its batches.
+//! Every engine as the gateway sees it, whatever carries its batches.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub trait EngineHost: Debug + Send + Sync {
     /// The word for it in `engine = NAME`, in commands and in the status.
     fn name(&self) -> &'static str;
 
-    /// What messages to people call it.
+    /// The name in messages to people.
     fn title(&self) -> String {
         format!("the engine {}", self.name())
     }
@@ -102,7 +102,7 @@ pub trait Sharing {
     fn is_in_service(&self) -> bool;
 }
 
-/// What an engine says of itself.
+/// The report of an engine about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostReport {
     /// Entries of the section `engine` of the status.
@@ -123,6 +123,27 @@ impl HostReport {
             self.figures.insert(name.to_owned(), figure);
         }
         self
+    }
+}
+
+/// An engine cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct StartError {
+    pub what: String,
+    /// The remedy.
+    pub help: Option<&'static str>,
+}
+
+impl StartError {
+    pub fn new(what: impl Into<String>) -> Self {
+        let (what, help) = (what.into(), None);
+        Self { what, help }
+    }
+
+    pub fn help(self, help: &'static str) -> Self {
+        let help = Some(help);
+        Self { help, ..self }
     }
 }
 

@@ -26,6 +26,6 @@ pub mod share;
 pub mod stats;
 pub mod trials;
 
-pub use host::{ChildSaDevice, CpuHost, EngineHost, HostReport, Sharing};
+pub use host::{ChildSaDevice, CpuHost, EngineHost, HostReport, Sharing, StartError};
 pub use named::Named;
-pub use registry::{Engines, StartError, Summary, add};
+pub use registry::{EngineNames, Engines, add};

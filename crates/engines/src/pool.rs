@@ -10,8 +10,7 @@ use std::time::Duration;
 use esplanade_crypto::{EngineInfo, cpu};
 
 use crate::engine_port::{EnginePort, PortQueue};
-use crate::host::{EngineHost, HostReport};
-use crate::registry::StartError;
+use crate::host::{EngineHost, HostReport, StartError};
 use crate::trials::Trials;
 use esplanade_config::GatewayConfig;
 use esplanade_dataplane::EngineSource;

@@ -5,33 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use esplanade_config::{EngineEntry, EngineKind, GatewayConfig, NameTaken, add_engine};
 use esplanade_dataplane::EngineSource;
 
-use crate::host::{CpuHost, EngineHost, HostReport, Sharing};
+use crate::host::{CpuHost, EngineHost, HostReport, Sharing, StartError};
 use crate::trials::{self, Trials};
 
 /// Starts an engine, if the configuration has it.
 pub type StartEngine =
     fn(&GatewayConfig, &Trials) -> Result<Option<Arc<dyn EngineHost>>, StartError>;
-
-/// An engine cannot start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct StartError {
-    pub what: String,
-    /// What to do about it.
-    pub help: Option<&'static str>,
-}
-
-impl StartError {
-    pub fn new(what: impl Into<String>) -> Self {
-        let (what, help) = (what.into(), None);
-        Self { what, help }
-    }
-
-    pub fn help(self, help: &'static str) -> Self {
-        let help = Some(help);
-        Self { help, ..self }
-    }
-}
 
 /// The engines beside the CPU, in the order of their places behind it.
 static BUILT_IN: &[StartEngine] = &[
@@ -159,7 +138,7 @@ impl Engines {
     }
 
     /// Tells what carries the children that no other engine is chosen for, and what else there is.
-    pub fn summary(&self) -> Summary {
+    pub fn in_words(&self) -> EngineNames {
         let described = |host: &dyn EngineHost| match host.report().detail {
             Some(detail) => format!("{} ({detail})", host.name()),
             None => host.name().to_owned(),
@@ -185,7 +164,7 @@ impl Engines {
         };
         let numbered = (0..).zip(&self.workers);
         let others = numbered.filter(|(index, _)| !of_usual.contains(index));
-        Summary {
+        EngineNames {
             name,
             usual,
             others: others.map(|(_, host)| described(host.as_ref())).collect(),
@@ -209,7 +188,7 @@ impl Engines {
 
 /// The engines in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct EngineNames {
     /// The name of the usual engine, or of the policy that chooses one.
     pub name: &'static str,
     /// The usual engine with its details.

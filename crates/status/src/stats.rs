@@ -91,7 +91,7 @@ pub struct EngineStats {
     /// The same for people, by the name of the engine.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub lines: Named<Vec<String>>,
-    /// What the administrator has to see to.
+    /// Matters that the administrator has to see to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The GPU's share of the load. `None` means that no child is adaptive.

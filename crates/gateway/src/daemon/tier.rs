@@ -10,7 +10,7 @@ use esplanade_crypto::{Tier, TierError, Transform, selection};
 use crate::failure::{Exit, Failure};
 use crate::status::{EngineStats, Named};
 use crate::worker::Health;
-use esplanade_engines::{Engines, Summary};
+use esplanade_engines::{EngineNames, Engines};
 
 /// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
 /// self-test.
@@ -43,11 +43,11 @@ pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
 
 /// Reports the engines for `stats`, without their share of the load.
 pub(super) fn report(engines: &Engines, health: &[(&'static str, Health)]) -> EngineStats {
-    let Summary {
+    let EngineNames {
         name,
         usual,
         others,
-    } = engines.summary();
+    } = engines.in_words();
     let mut stats = EngineStats {
         name,
         also: others,

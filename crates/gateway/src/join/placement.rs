@@ -116,7 +116,7 @@ pub struct DeviceFailed {
 #[derive(Debug)]
 pub(super) struct Placement {
     engines: Engines,
-    /// What the workers' engines refuse, by the version that was seen last.
+    /// The versions of the refusals of the workers' engines, as they were seen last.
     versions: Vec<u64>,
     /// The engines that know of a child, and the transform that they were told.
     told: HashMap<ChildSaId, (Vec<u8>, Transform)>,
@@ -668,7 +668,7 @@ fn versions(engines: &Engines) -> Vec<u64> {
 
 /// Says how a gateway gets an engine that it lacks.
 fn how_to_add(name: &str) -> String {
-    let lack = |kind: EngineKind| kind.lack(&GatewayConfig::default());
+    let lack = |kind: EngineKind| kind.lack(&GatewayConfig::default().engines());
     match EngineKind::named(name).and_then(lack) {
         Some(lack) => format!(": {}", lack.help),
         None => String::new(),

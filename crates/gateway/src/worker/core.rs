@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use esplanade_config::SaOptions;
 use esplanade_dataplane::accelerator::{Accelerator, SealedByDevice};
-use esplanade_dataplane::{EngineSource, Fronted};
+use esplanade_dataplane::{EngineSource, FrontPlane};
 use esplanade_engines::stats::CoreCounters;
 use esplanade_engines::{ChildSaDevice, EngineHost, HostReport};
 use esplanade_fpga::core::{FRAME_MAX, LaneCounters};
@@ -182,7 +182,7 @@ pub fn core_front(device: Box<dyn Device>, database: Arc<Database>) -> Result<Fr
     Ok(Front::new(move |plane, FrontParts { control, paths }| {
         let walks = plane.walk_counters();
         let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
-        (Box::new(Fronted::new(plane, driver)), Arc::new(handle))
+        (Box::new(FrontPlane::new(plane, driver)), Arc::new(handle))
     }))
 }
 

@@ -1,4 +1,4 @@
-//! What stands in front of a worker's data plane, as the worker opens it.
+//! The device in front of a worker's data plane, as the worker opens it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use esplanade_ipsec::pmtu::PathMtus;
 use super::control::WorkerControl;
 use super::host_io::HostIo;
 
-/// What the side of a device gets from its worker.
+/// The parts that the side of a device gets from its worker.
 pub(super) struct FrontParts {
     /// Wakes the worker.
     pub control: Arc<WorkerControl>,

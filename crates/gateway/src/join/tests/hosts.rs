@@ -27,7 +27,7 @@ pub fn engines(names: &[&'static str]) -> Engines {
 #[derive(Debug)]
 pub struct FakeHost {
     pub name: &'static str,
-    /// What it refuses, and how often that has changed.
+    /// The limits of what it carries, and how often they have changed.
     pub limits: Mutex<(GpuLimits, u64)>,
     /// It refuses other transforms. `None` means that the limits alone say what it refuses.
     pub carried: Option<Vec<Transform>>,
