@@ -11,6 +11,10 @@ use super::control::WorkerControl;
 use super::host_io::HostIo;
 
 /// The parts that the side of a device gets from its worker.
+#[cfg_attr(
+    not(esp_core_simulated),
+    expect(dead_code, reason = "the FPGA core is the only device so far")
+)]
 pub(super) struct FrontParts {
     /// Wakes the worker.
     pub control: Arc<WorkerControl>,
@@ -24,6 +28,10 @@ type Open = dyn FnOnce(DataPlane<HostIo>, FrontParts) -> Opened + Send;
 pub struct Front(Box<Open>);
 
 impl Front {
+    #[cfg_attr(
+        not(esp_core_simulated),
+        expect(dead_code, reason = "the FPGA core is the only device so far")
+    )]
     pub(super) fn new(
         open: impl FnOnce(DataPlane<HostIo>, FrontParts) -> Opened + Send + 'static,
     ) -> Self {
