@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($($(#[doc = $help:literal])+ $name:ident,)*) => {
         /// I/O counters of one worker, on cache lines that no other worker writes.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub struct IoCounters { $($(#[$meta])* pub $name: AtomicU64,)* }
+        pub struct IoCounters { $($(#[doc = $help])+ pub $name: AtomicU64,)* }
 
         impl IoCounters {
+            /// The name of every counter, and its meaning.
+            pub const TABLE: &[(&str, &str)] = &[$((stringify!($name), concat!($($help),+)),)*];
+
             /// Returns every counter with its name, which has hyphens as all counters' names have.
             pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
                 let fields = [$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*];

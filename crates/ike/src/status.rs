@@ -152,50 +152,66 @@ pub struct GoalFailure {
     pub why: String,
 }
 
-/// The counts of the endpoint since its start.
-#[derive(Clone, Debug)]
-pub struct IkeCounters {
-    refused: [u64; Refusal::ALL.len()],
-    pub messages_received: u64,
-    pub messages_sent: u64,
-    /// Fragments among the messages received. Only those are counted that authenticate.
-    pub fragments_received: u64,
-    /// Fragments among the messages sent.
-    pub fragments_sent: u64,
-    /// Messages that were put together from fragments.
-    pub messages_reassembled: u64,
-    pub retransmissions_sent: u64,
-    pub ike_sas_established: u64,
-    pub child_sas_installed: u64,
-    pub ike_rekeys: u64,
-    pub ike_reauthentications: u64,
-    pub child_rekeys: u64,
-    pub connect_failures: u64,
-    pub peers_timed_out: u64,
-    /// Half-open SAs that were dropped to make room for others.
-    pub half_open_dropped: u64,
+/// Declares the counters once: their fields, and their names and meanings for those who show them.
+macro_rules! counters {
+    ($($(#[doc = $help:literal])+ $name:ident,)*) => {
+        /// The counts of the endpoint since its start.
+        #[derive(Clone, Debug)]
+        pub struct IkeCounters {
+            refused: [u64; Refusal::ALL.len()],
+            $($(#[doc = $help])+ pub $name: u64,)*
+        }
+
+        impl Default for IkeCounters {
+            fn default() -> Self {
+                Self {
+                    refused: [0; Refusal::ALL.len()],
+                    $($name: 0,)*
+                }
+            }
+        }
+
+        impl IkeCounters {
+            /// The name of every counter besides the refusals, and its meaning.
+            pub const TABLE: &[(&str, &str)] = &[$((stringify!($name), concat!($($help),+)),)*];
+
+            /// Returns every counter besides the refusals with its name, as [`Self::TABLE`] has it.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
 }
 
-impl Default for IkeCounters {
-    fn default() -> Self {
-        Self {
-            refused: [0; Refusal::ALL.len()],
-            messages_received: 0,
-            messages_sent: 0,
-            fragments_received: 0,
-            fragments_sent: 0,
-            messages_reassembled: 0,
-            retransmissions_sent: 0,
-            ike_sas_established: 0,
-            child_sas_installed: 0,
-            ike_rekeys: 0,
-            ike_reauthentications: 0,
-            child_rekeys: 0,
-            connect_failures: 0,
-            peers_timed_out: 0,
-            half_open_dropped: 0,
-        }
-    }
+counters! {
+    /// IKE messages received.
+    messages_received,
+    /// IKE messages sent.
+    messages_sent,
+    /// Fragments among the messages received. Only those are counted that authenticate.
+    fragments_received,
+    /// Fragments among the messages sent.
+    fragments_sent,
+    /// Messages that were put together from fragments.
+    messages_reassembled,
+    /// Requests sent again, because no answer came.
+    retransmissions_sent,
+    /// IKE SAs that came up, those of rekeys too.
+    ike_sas_established,
+    /// Child SAs that came up, those of rekeys too.
+    child_sas_installed,
+    /// IKE SAs replaced by rekeying.
+    ike_rekeys,
+    /// IKE SAs replaced by a reauthentication that we began (RFC 7296 §2.8.3).
+    ike_reauthentications,
+    /// Child SAs replaced by rekeying.
+    child_rekeys,
+    /// Attempts to establish an IKE SA that failed.
+    connect_failures,
+    /// IKE SAs whose peer has not answered.
+    peers_timed_out,
+    /// Half-open SAs that were dropped to make room for others.
+    half_open_dropped,
 }
 
 impl IkeCounters {

@@ -18,22 +18,9 @@ pub struct GatewayCounters {
 
 /// The counters of IKE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct IkeCounters {
-    pub messages_received: u64,
-    pub messages_sent: u64,
-    pub fragments_received: u64,
-    pub fragments_sent: u64,
-    pub messages_reassembled: u64,
-    pub retransmissions_sent: u64,
-    pub ike_sas_established: u64,
-    pub child_sas_installed: u64,
-    pub ike_rekeys: u64,
-    pub ike_reauthentications: u64,
-    pub child_rekeys: u64,
-    pub connect_failures: u64,
-    pub peers_timed_out: u64,
-    pub half_open_dropped: u64,
+    #[serde(flatten)]
+    pub counts: NamedCounters,
     /// Messages that were refused, wholly or in part, by reason.
     pub refused: NamedCounters,
 }

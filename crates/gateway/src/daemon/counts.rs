@@ -93,6 +93,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_declared_counter_is_shown() {
+        let shown = counters();
+        for (name, meaning) in IkeCounters::TABLE.iter().chain(IoCounters::TABLE) {
+            assert!(shown.contains(&name.replace('_', "-")), "{name}");
+            assert!(meaning.trim().ends_with('.'), "{name}: {meaning}");
+        }
+    }
+
     /// Returns the names in the columns for counters in the tables of `docs/outcomes.md`.
     fn documented() -> BTreeSet<String> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/outcomes.md");

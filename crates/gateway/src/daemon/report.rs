@@ -219,21 +219,11 @@ pub fn policy(policy: &Policy) -> ListedPolicy {
 
 pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
     let refused = |reason: &Refusal| (reason.name().to_owned(), ike.refused(*reason));
+    let counts = ike.iter();
     IkeCounters {
-        messages_received: ike.messages_received,
-        messages_sent: ike.messages_sent,
-        fragments_received: ike.fragments_received,
-        fragments_sent: ike.fragments_sent,
-        messages_reassembled: ike.messages_reassembled,
-        retransmissions_sent: ike.retransmissions_sent,
-        ike_sas_established: ike.ike_sas_established,
-        child_sas_installed: ike.child_sas_installed,
-        ike_rekeys: ike.ike_rekeys,
-        ike_reauthentications: ike.ike_reauthentications,
-        child_rekeys: ike.child_rekeys,
-        connect_failures: ike.connect_failures,
-        peers_timed_out: ike.peers_timed_out,
-        half_open_dropped: ike.half_open_dropped,
+        counts: counts
+            .map(|(name, count)| (name.replace('_', "-"), count))
+            .collect(),
         refused: Refusal::ALL.iter().map(refused).collect(),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esplanade::config::ShareLimits;
-use esplanade::config::{EngineKind, GpuConfig};
+use esplanade::config::{EngineEntry, EngineKind, GpuConfig, Lack, add_engine};
 use esplanade_gpu::Tables;
 
 use super::{good, read, refusal};
@@ -169,6 +169,41 @@ fn a_child_has_an_engine_of_the_gateway() {
         ),
     ] {
         let refused = read(&text("", child)).unwrap_err().render(false);
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+static EXTRA: EngineEntry = EngineEntry {
+    name: "extra",
+    keys: &["size"],
+    lacks: |given| {
+        (!given.has_section("extra")).then_some(Lack {
+            what: "the gateway has no extra engine",
+            help: "add a section `extra`",
+        })
+    },
+};
+
+#[test]
+fn an_added_engine_has_a_section_of_its_own() {
+    add_engine(&EXTRA).unwrap();
+    let gateway = good("gateway {\n engine = extra\n extra {\n size = 3\n }\n}\n").gateway;
+    assert_eq!(gateway.engine.name(), "extra");
+    let section = gateway.engine_settings("extra").unwrap();
+    assert_eq!(
+        (section.get("size"), section.get("other")),
+        (Some("3"), None)
+    );
+    for (text, expected) in [
+        (
+            "engine = extra",
+            "`engine`: the gateway has no extra engine",
+        ),
+        ("engine = extra", "help: add a section `extra`"),
+        ("extra {\n sise = 3\n }", "did you mean `size`?"),
+        ("extra {\n sub {\n }\n }", "has no section"),
+    ] {
+        let refused = refusal(&format!("gateway {{\n {text}\n}}\n"));
         assert!(refused.contains(expected), "{refused}");
     }
 }
