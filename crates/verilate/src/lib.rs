@@ -34,6 +34,9 @@ impl Simulation {
     pub fn build(&self, rtl: &Path) -> bool {
         println!("cargo::rerun-if-changed={}", self.wrapper);
         println!("cargo::rerun-if-changed={}", rtl.join(".venv").display());
+        let Some(root) = verilator_root(rtl) else {
+            return false;
+        };
         println!("cargo::rerun-if-changed={}", rtl.join("folders").display());
         let modules = match Modules::find(rtl) {
             Ok(modules) => modules,
@@ -45,9 +48,6 @@ impl Simulation {
         for module in &modules.files {
             println!("cargo::rerun-if-changed={}", module.display());
         }
-        let Some(root) = verilator_root(rtl) else {
-            return false;
-        };
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
         let mut folders = Vec::new();
         for model in &self.models {
@@ -102,45 +102,37 @@ impl Simulation {
 
 /// The modules and packages, and the folders in which Verilator looks for a module by its name.
 #[derive(Debug)]
-struct Modules {
+pub struct Modules {
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
 }
 
 impl Modules {
-    /// Refuses two files of one name: Verilator would take the first.
-    fn find(rtl: &Path) -> Result<Self, String> {
+    /// Finds the modules in the folders that the file `folders` in `rtl` names. Refuses two files of one name: Verilator would
+    /// take the first.
+    pub fn find(rtl: &Path) -> Result<Self, String> {
         let list = rtl.join("folders");
-        let names =
-            fs::read_to_string(&list).map_err(|why| format!("{}: {why}", list.display()))?;
-        let folders: Vec<_> = names
-            .split_whitespace()
-            .map(|name| rtl.join(name))
-            .collect();
+        let names = fs::read_to_string(&list);
+        let names = names.map_err(|why| format!("{}: {why}", list.display()))?;
+        let folders: Vec<_> = names.lines().map(|name| rtl.join(name)).collect();
         let mut files: Vec<PathBuf> = Vec::new();
-        for file in folders
-            .iter()
-            .flat_map(|folder| with_extension(folder, "sv"))
-        {
-            if let Some(other) = files
-                .iter()
-                .find(|other| other.file_name() == file.file_name())
-            {
-                return Err(format!(
-                    "{} has the name of {}",
-                    file.display(),
-                    other.display()
-                ));
+        for file in folders.iter().flat_map(|path| with_extension(path, "sv")) {
+            let is_same = |other: &&PathBuf| other.file_name() == file.file_name();
+            if let Some(other) = files.iter().find(is_same) {
+                let (file, other) = (file.display(), other.display());
+                return Err(format!("{file} has the name of {other}"));
             }
             files.push(file);
         }
         Ok(Self { folders, files })
     }
 
-    fn file(&self, module: &str) -> Result<&PathBuf, String> {
+    /// Returns the file of a module or package.
+    pub fn file(&self, module: &str) -> Result<&Path, String> {
         let is_it = |file: &&PathBuf| file.file_stem() == Some(OsStr::new(module));
         let found = self.files.iter().find(is_it);
-        found.ok_or_else(|| format!("there is no module {module}"))
+        let found = found.ok_or_else(|| format!("there is no module {module}"))?;
+        Ok(found)
     }
 }
 
@@ -216,40 +208,4 @@ fn with_extension(directory: &Path, extension: &str) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modules_are_found_by_name_and_two_of_one_name_are_refused() {
-        let rtl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rtl");
-        let modules = Modules::find(&rtl).expect("every module has a name of its own");
-        assert_eq!(modules.file("esp_core"), Ok(&rtl.join("esp/esp_core.sv")));
-        assert_eq!(
-            modules.file("small_fifo"),
-            Ok(&rtl.join("common/small_fifo.sv"))
-        );
-        assert!(modules.file("esp_nothing").is_err());
-
-        let folder = env::temp_dir().join(format!("verilate-{}", std::process::id()));
-        for name in ["one/a.sv", "two/b.sv", "two/a.sv"] {
-            let file = folder.join(name);
-            fs::create_dir_all(file.parent().expect("it is in a folder")).expect("a folder");
-            fs::write(file, "").expect("a file");
-        }
-        let mut found = Vec::new();
-        for names in ["one", "two", "one\ntwo\n"] {
-            fs::write(folder.join("folders"), names).expect("a file");
-            found.push(Modules::find(&folder).map(|modules| modules.files.len()));
-        }
-        fs::remove_dir_all(&folder).expect("the folder is there");
-        assert_eq!(found[..2], [Ok(1), Ok(2)]);
-        assert!(
-            found[2]
-                .as_ref()
-                .is_err_and(|why| why.contains("has the name of"))
-        );
-    }
 }
