@@ -59,62 +59,35 @@ module sha1_core (
     endcase
   endfunction
 
-  // Control.
-  logic [5:0] step_q, step_d;
-  logic busy_q, busy_d;  // the rounds are a block's; else only words and chaining value enter
-  logic load_q, load;    // a block is entering
-  logic last_q, next_last_q;
-  logic fresh;           // the block that enters starts a message
-  logic go, hold, first_load;
-
-  assign first_load = step_q == FirstLoad;
-  assign load       = first_load ? valid_i : load_q;
-  assign fresh      = !busy_q || last_q;
-  // Waits for the next block of a message, or for any.
-  assign go         = !first_load || valid_i || (busy_q && last_q);
-  // A fresh block waits before its first round until the one before is done.
-  assign hold       = busy_q && fresh && step_q >= Fold;
-  assign ready_o    = load && step_q == Fold && !hold;
-  assign index_o    = 3'(step_q - FirstLoad);
-
-  always_comb begin
-    step_d = step_q + 6'd1;
-    busy_d = busy_q;
-    if (step_q == LastStep) begin
-      step_d = !load ? FirstLoad : hold ? Fold : '0;
-      busy_d = load && !hold;
-    end
-  end
-
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      step_q  <= FirstLoad;
-      busy_q  <= 1'b0;
-      load_q  <= 1'b0;
-      valid_o <= 1'b0;
-    end else begin
-      valid_o <= step_q == LastStep && busy_q && last_q;
-      if (go) begin
-        step_q <= step_d;
-        busy_q <= busy_d;
-        load_q <= load && !(step_q == LastStep && !hold);
-      end
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (ready_o) next_last_q <= last_i;
-    if (step_q == LastStep) last_q <= next_last_q;
-  end
+  logic [5:0] step;
+  logic busy, last, go, hold;
+  sha_steps #(
+    .FirstLoad(FirstLoad),
+    .Hold     (Fold),
+    .Last     (LastStep)
+  ) u_steps (
+    .clk_i,
+    .rst_ni,
+    .valid_i,
+    .ready_o,
+    .index_o,
+    .last_i,
+    .valid_o,
+    .step_o(step),
+    .busy_o(busy),
+    .last_o(last),
+    .go_o  (go),
+    .hold_o(hold)
+  );
 
   // Which f this cycle's second round and the next round have, and which K the rounds that enter the sums.
   logic [1:0] second_q, third_q, k_odd_q, k_even_q;
   always_ff @(posedge clk_i) begin
     if (go) begin
-      second_q <= quarter(step_q, 6'd1);
-      third_q  <= quarter(step_q, 6'd2);
-      k_odd_q  <= quarter(step_q, 6'd3);
-      k_even_q <= quarter(step_q, 6'd4);
+      second_q <= quarter(step, 6'd1);
+      third_q  <= quarter(step, 6'd2);
+      k_odd_q  <= quarter(step, 6'd3);
+      k_even_q <= quarter(step, 6'd4);
     end
   end
 
@@ -122,7 +95,7 @@ module sha1_core (
   word_t w_q[16];
   word_t w_even, w_odd;
   logic entering;
-  assign entering = step_q >= FirstLoad && step_q <= Fold;
+  assign entering = step >= FirstLoad && step <= Fold;
   assign w_even = entering ? words_i[63:32] : rotl(w_q[13] ^ w_q[8] ^ w_q[2] ^ w_q[0], 1);
   assign w_odd  = entering ? words_i[31:0] : rotl(w_q[14] ^ w_q[9] ^ w_q[3] ^ w_q[1], 1);
   always_ff @(posedge clk_i) begin
@@ -139,9 +112,9 @@ module sha1_core (
   assign state_o = {a_q, b_q, c_q, d_q, e_q};
   always_ff @(posedge clk_i) begin
     // Ahead of Fold; after a message's last block it may be for nothing.
-    if (busy_q ? step_q == LastStep && last_q : step_q == Fold - 6'd1) begin
+    if (busy ? step == LastStep && last : step == Fold - 6'd1) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_i;
-    end else if (step_q == '0) begin
+    end else if (step == '0) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_o;
     end
   end
@@ -150,17 +123,17 @@ module sha1_core (
   word_t h1_q, h2_q, h3_q;
   always_ff @(posedge clk_i) begin
     if (go) begin
-      h1_q <= step_q == Fold ? h_q[1] : '0;
-      h2_q <= step_q == Fold + 6'd1 ? h_q[2] : '0;
-      h3_q <= step_q == Fold + 6'd1 ? h_q[3] : '0;
+      h1_q <= step == Fold ? h_q[1] : '0;
+      h2_q <= step == Fold + 6'd1 ? h_q[2] : '0;
+      h3_q <= step == Fold + 6'd1 ? h_q[3] : '0;
     end
   end
 
   // Rounds t + 5 and t + 6 enter the sums. Round 79 takes h0 with it, the next block's round 0 takes h4.
   word_t kw_odd_q, kw_even_q, term_odd, h_odd, h_even;
-  assign term_odd = !busy_q && step_q == Fold ? '0 : w_q[1] + k(k_odd_q);
-  assign h_odd    = step_q == Fold ? h_q[0] : '0;
-  assign h_even   = step_q == Fold ? h_q[4] : '0;
+  assign term_odd = !busy && step == Fold ? '0 : w_q[1] + k(k_odd_q);
+  assign h_odd    = step == Fold ? h_q[0] : '0;
+  assign h_even   = step == Fold ? h_q[4] : '0;
 
   word_t p_q, p2_q, q_q, early_q;
   word_t a1, a2, b2, c2, d2, p2;
@@ -185,7 +158,7 @@ module sha1_core (
       q_q       <= d2 + kw_odd_q;
       early_q   <= c2 + kw_even_q;
       // Nothing but the chaining value goes into a message's first block.
-      if (!busy_q && step_q <= Fold) begin
+      if (!busy && step <= Fold) begin
         a_q     <= '0;
         b_q     <= '0;
         c_q     <= '0;

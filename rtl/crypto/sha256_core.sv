@@ -9,7 +9,6 @@
 //
 // A block is offered as eight pairs of words, fetched during the last rounds of the block before. The block after one
 // with last_i starts from state_i, which costs two cycles; after an idle time a block takes ten cycles to enter.
-// The handshakes are those of sha1_core.
 module sha256_core (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -77,54 +76,27 @@ module sha256_core (
     return (x ^ y ^ ~z) + (maj(x, y, ~z) << 1 | 32'd1);
   endfunction
 
-  // Control.
-  logic [5:0] step_q, step_d;
-  logic busy_q, busy_d;  // the rounds are a block's; else only words and chaining value enter
-  logic load_q, load;    // a block is entering
-  logic last_q, next_last_q;
-  logic fresh;           // the block that enters starts a message
-  logic go, hold, first_load, add;
-
-  assign first_load = step_q == FirstLoad;
-  assign load       = first_load ? valid_i : load_q;
-  assign fresh      = !busy_q || last_q;
-  assign add        = step_q[5];
-  // Waits for the next block of a message, or for any.
-  assign go         = !first_load || valid_i || (busy_q && last_q);
-  // A fresh block waits before its adding step until the block before is done.
-  assign hold       = busy_q && fresh && step_q >= LastRounds;
-  assign ready_o    = load && step_q == LastRounds && !hold;
-  assign index_o    = 3'(step_q - FirstLoad);
-
-  always_comb begin
-    step_d = step_q + 6'd1;
-    busy_d = busy_q;
-    if (add) begin
-      step_d = !load ? FirstLoad : hold ? LastRounds : '0;
-      busy_d = load && !hold;
-    end
-  end
-
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      step_q  <= FirstLoad;
-      busy_q  <= 1'b0;
-      load_q  <= 1'b0;
-      valid_o <= 1'b0;
-    end else begin
-      valid_o <= add && busy_q && last_q;
-      if (go) begin
-        step_q <= step_d;
-        busy_q <= busy_d;
-        load_q <= load && !(add && !hold);
-      end
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (ready_o) next_last_q <= last_i;
-    if (add) last_q <= next_last_q;
-  end
+  logic [5:0] step;
+  logic busy, last, go, hold, add;
+  sha_steps #(
+    .FirstLoad(FirstLoad),
+    .Hold     (LastRounds),
+    .Last     (6'd32)
+  ) u_steps (
+    .clk_i,
+    .rst_ni,
+    .valid_i,
+    .ready_o,
+    .index_o,
+    .last_i,
+    .valid_o,
+    .step_o(step),
+    .busy_o(busy),
+    .last_o(last),
+    .go_o  (go),
+    .hold_o(hold)
+  );
+  assign add = step[5];  // the last step: one bit, because it is on the long paths
 
   // Message schedule: w_q[0] is W of round t + 4. Rounds t + 4 and t + 5 get their K.
   word_t w_q[16];
@@ -132,7 +104,7 @@ module sha256_core (
   logic entering;
   logic [4:0] k_index_q;
   word_t kw_even_q, kw_odd_q;
-  assign entering = step_q >= FirstLoad && step_q <= LastLoad;
+  assign entering = step >= FirstLoad && step <= LastLoad;
   assign w_even = entering ? words_i[63:32] : sigma1(w_q[14]) + w_q[9] + sigma0(w_q[1]) + w_q[0];
   assign w_odd  = entering ? words_i[31:0] : sigma1(w_q[15]) + w_q[10] + sigma0(w_q[2]) + w_q[1];
   always_ff @(posedge clk_i) begin
@@ -146,7 +118,7 @@ module sha256_core (
     // Two steps ahead; step 31 gets the next block's rounds 0 and 1, the adding step its 2 and 3.
     if (go) begin
       if (add) k_index_q <= hold ? 5'd0 : 5'd2;
-      else k_index_q <= step_q >= LastLoad ? 5'(step_q - LastLoad) : 5'(step_q + 6'd3);
+      else k_index_q <= step >= LastLoad ? 5'(step - LastLoad) : 5'(step + 6'd3);
     end
   end
 
@@ -154,9 +126,9 @@ module sha256_core (
   word_t h_q[8];
   always_ff @(posedge clk_i) begin
     // Ahead of step 31; after a message's last block it may be for nothing.
-    if (busy_q ? add && last_q : step_q == LastLoad) begin
+    if (busy ? add && last : step == LastLoad) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_i;
-    end else if (step_q == '0) begin
+    end else if (step == '0) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_o;
     end
   end
@@ -188,7 +160,7 @@ module sha256_core (
   assign v_term = add ? h_q[1] : a3_q;
 
   always_ff @(posedge clk_i) begin
-    if (!busy_q && !add) begin
+    if (!busy && !add) begin
       // Nothing but the chaining value goes into a message's first block.
       e0_q <= '0;
       e1_q <= '0;
