@@ -13,11 +13,21 @@ sys.path[:1] = map(str, sources.python_path())
 import drawing  # noqa: E402
 
 
+def place(word):
+    """The path of a bench, or of a test in it, which is named without the folder of its module."""
+    bench, colons, test = word.partition("::")
+    if bench in sources.benches():
+        [file] = sources.benches()[bench].glob("test_*.py")
+        return f"{file}{colons}{test}"
+    if Path(bench).exists():
+        return word
+    raise pytest.UsageError(f"there is no bench {bench}")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "parameter_sets(always): parametrised by the parameters of a module, the first so many run always")
     option = config.option
-    # A bench is named without its folder.
-    config.args = [str(sources.benches().get(word, word)) for word in config.args]
+    config.args = [place(word) for word in config.args]
     if hasattr(config, "workerinput"):
         config.drawing = pickle.loads(config.workerinput["drawing"])
     else:

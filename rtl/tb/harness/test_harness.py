@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import bench
+import conftest
 import drawing
 import find_libpython
 import pytest
@@ -57,6 +58,14 @@ def test_a_bench_is_beside_its_module():
             assert folder == source.parent / "tb" / name
     for name, proof in sources.proofs().items():
         assert proof.parent == sources.module(name).parent / "formal"
+
+
+def test_a_bench_is_named_without_its_folder():
+    file = bench.RTL / "common/tb/rr_arbiter/test_rr_arbiter.py"
+    assert [conftest.place(word) for word in ("rr_arbiter", "rr_arbiter::a_test")] == [str(file), f"{file}::a_test"]
+    assert conftest.place(str(file)) == str(file)
+    with pytest.raises(pytest.UsageError):
+        conftest.place("no_bench")
 
 
 def test_the_ports_of_a_module_are_public():
