@@ -12,7 +12,7 @@ module esp_core
   parameter int unsigned MaxBytes  = 2048,  // of a clear packet
   parameter int unsigned Beats     = 512,   // of each frame buffer
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
-  // Of the ciphers; what synthesis takes is in syn/.
+  // Of the ciphers; what synthesis takes is in rtl/syn.
   parameter int unsigned RoundLatency = 2,
   parameter int unsigned SboxKind     = 0,
   parameter int unsigned GhashStages  = 3,

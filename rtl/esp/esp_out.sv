@@ -21,7 +21,7 @@ module esp_out #(
   parameter int unsigned Beats     = 512,   // of the frame buffer
   parameter int unsigned OutDepth  = Beats, // behind the cipher
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
-  // Of the cipher; what synthesis takes is in syn/.
+  // Of the cipher; what synthesis takes is in rtl/syn.
   parameter int unsigned RoundLatency = 2,
   parameter int unsigned SboxKind     = 0,
   parameter int unsigned GhashStages  = 3,

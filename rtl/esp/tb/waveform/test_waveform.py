@@ -1,6 +1,6 @@
 """Draws one packet on its way through the outbound lane, cycle by cycle, as simulated.
 
-    rtl/run python rtl/esp/tb/waveform.py docs/fpga-waveform.svg
+    rtl/run python rtl/esp/tb/waveform/test_waveform.py docs/fpga-waveform.svg
 """
 
 import json
@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-RTL = Path(__file__).resolve().parents[2]
+RTL = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(RTL / place) for place in ("tb", "crypto/tb", "esp/tb", "esp/tb/lane_rates")]
 
 import bench  # noqa: E402
@@ -19,14 +19,21 @@ from lane import Lane  # noqa: E402
 from test_lane_rates import Flow  # noqa: E402
 
 BYTES = 100
-# What is drawn: a name, and the signals of esp_out that are all high when it happens.
+# What is drawn: a name, and the signals of esp_out, or of its esp_front, that are all high when it happens.
 ROWS = (
-    ("packet in", "valid_i", "ready_o"), ("parsed", "parse_done"), ("policy: question", "asked_valid", "asked_ready"),
-    ("policy: answer", "answer_valid"), ("SA: question", "sa_valid", "sa_ready"), ("SA: answer", "sa_answer_valid", "sa_answer_ready"),
+    ("packet in", "valid_i", "ready_o"), ("parsed", "u_front.parse_done"), ("policy: question", "u_front.lookup_valid", "u_front.lookup_ready"),
+    ("policy: answer", "u_front.policy_valid"), ("SA: question", "sa_valid", "sa_ready"), ("SA: answer", "answer_valid", "answer_ready"),
     ("cipher: command", "cmd_valid", "cmd_ready"), ("cipher: body in", "body_valid", "body_ready"), ("cipher: body out", "tap_valid"),
     ("cipher: ICV", "tag_valid"), ("packet taken together", "packet_valid"), ("packet out", "valid_o", "ready_i"),
 )  # fmt: skip
 LEFT, STEP, HEIGHT, TOP, BAR = 150, 7, 24, 30, 14
+
+
+def signal(dut, path):
+    """A signal of the lane, or of an instance in it."""
+    for name in path.split("."):
+        dut = getattr(dut, name)
+    return dut
 
 
 @cocotb.test()
@@ -43,7 +50,7 @@ async def one_packet(dut):
             lane.source.frame(frame)
         await RisingEdge(dut.clk_i)
         await ReadOnly()
-        seen.append([all(getattr(dut, name).value == 1 for name in names) for _, *names in ROWS])
+        seen.append([all(signal(dut, path).value == 1 for path in paths) for _, *paths in ROWS])
         if len(lane.frames) == 1:
             break
     assert lane.frames[0][0].endswith(outcome)
@@ -87,13 +94,29 @@ def draw(seen):
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def record(file, parameters, **how):
+    """The cycles of one packet: for each, which rows are high."""
+    public = {"esp_out": [], "esp_front": []}
+    for path in sorted({path for _, *paths in ROWS for path in paths}):
+        instance, _, name = path.rpartition(".")
+        public["esp_front" if instance else "esp_out"].append(name)
+    bench.run("esp_out", parameters, public, test_file=Path(__file__), WAVEFORM=str(file), **how)
+    return json.loads(file.read_text())
+
+
+def test_each_row_is_drawn(tmp_path):
+    """With a small lane, which compiles soon."""
+    seen = record(tmp_path / "cycles.json", {"Rows": 32, "Entries": 8}, optimise="-O0")
+    assert [name for at, (name, *_) in enumerate(ROWS) if not any(row[at] for row in seen)] == []
+    assert draw(seen).count("<path") == len(ROWS)
+
+
 def main():
     target = Path(sys.argv[1]).resolve()
     cycles = target.with_suffix(".json")
     # As bench/zynq.py builds it.
     parameters = {"HmacUnits": 8, "Rows": 16, "Entries": 8, "RoundLatency": 3, "SboxKind": 1, "GhashStages": 4}
-    bench.run("esp_out", parameters, {"esp_out": sorted({name for _, *names in ROWS for name in names})}, WAVEFORM=str(cycles))
-    target.write_text(draw(json.loads(cycles.read_text())))
+    target.write_text(draw(record(cycles, parameters)))
     cycles.unlink()
 
 
