@@ -1,6 +1,6 @@
-"""Tables 1 and 2 of the ACE paper: throughput and key-setup latency, the paper's beside those of the cores in rtl/ace_*.
+"""Tables 1 and 2 of the ACE paper: throughput and key-setup latency, the paper's beside those of the cores in rtl/ace.
 
-Ours are the cycles that the bench of ace_cipher asserts (rtl/tb/ace_cipher/cycles.json) at the clock of the newest record
+Ours are the cycles that the bench of ace_cipher asserts (rtl/ace/tb/ace_cipher/cycles.json) at the clock of the newest record
 of `rtl/syn/ecp5.py --name ace-…`. Nothing is simulated or routed here. Writes a record with a table.
 """
 
@@ -16,7 +16,7 @@ from paper_tables import CIPHERS, Cipher
 from setups import ROOT
 from tunnel import RECORDS
 
-CYCLES = ROOT / "rtl" / "tb" / "ace_cipher" / "cycles.json"
+CYCLES = ROOT / "rtl" / "ace" / "tb" / "ace_cipher" / "cycles.json"
 
 
 # The bench's variant that has a record's cycle counts for keys of 128 bits. Where there is none for encryption only, the

@@ -54,7 +54,7 @@ DOMAINS = (
 def shell(domain: Domain, parameters: dict[str, int], constants: dict[str, int], work: Path) -> str:
     """The command that reads a module behind four pins. Each constant input comes from a LUT, or is a constant."""
     ecp5.yosys(
-        [ecp5.reading(domain.module, ecp5.RTL / f"{domain.module}.sv", parameters), f"tee -o {work}/ports portlist {domain.module}"],
+        [ecp5.reading(domain.module, ecp5.sources.module(domain.module), parameters), f"tee -o {work}/ports portlist {domain.module}"],
         work, "ports",
     )  # fmt: skip
     widths, lines, luts = {"input": 0, "output": 0}, [], []

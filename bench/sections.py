@@ -20,7 +20,7 @@ from paper_tables import CONFIGURATIONS, PROTOTYPE, PROTOTYPE_MHZ, SIZES, STREAM
 from setups import ROOT
 from tunnel import RECORDS
 
-sys.path.insert(0, str(ROOT / "rtl" / "tb"))
+sys.path[:0] = [str(ROOT / "rtl" / place) for place in ("tb", "crypto/tb", "sections/tb")]
 import sections_model as model
 
 FLOWS = 8  # the number of SAs too; the packets of a stream use the SAs in turn

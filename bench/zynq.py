@@ -51,7 +51,7 @@ def measure(lane: str, units: int, suites: tuple[int, ...], packets) -> list[dic
         settings = SYNTHESISED | {"Gcm": int(GCM in suites)}
         with log.open("w") as out:
             done = subprocess.run(
-                [str(ROOT / "rtl/run"), "python", str(ROOT / "rtl/tb/lane_rates/test_lane_rates.py"), lane, str(units),
+                [str(ROOT / "rtl/run"), "python", str(ROOT / "rtl/esp/tb/lane_rates/test_lane_rates.py"), lane, str(units),
                  ",".join(map(str, suites)), sizes, str(file), *(f"{name}={value}" for name, value in settings.items())],
                 stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip

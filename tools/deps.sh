@@ -39,7 +39,7 @@ binutils                           objdump, for the search for possible panics
 python3                            the interop suite
 python3-venv                       its environment
 g++                                compiles the simulated RTL
-libcrypto++-dev                    the AES finalists, for the benches of rtl/ace_cipher
+libcrypto++-dev                    the AES finalists, for the benches of rtl/ace
 ccache                             the RTL benches share the simulator's objects
 LIST
 }

@@ -125,7 +125,7 @@ def resolve(file: str, sources: list[str]) -> str:
 
 
 def load(folder: Path, files: list[str]) -> list[Mutant]:
-    sources = [path for path in files if re.match(r"crates/[^/]+/src/.*\.rs$|rtl/[^/]+\.sv$", path)]
+    sources = [path for path in files if re.match(r"crates/[^/]+/src/.*\.rs$|rtl/[^/]+/[^/]+\.sv$", path)]
     mutants, faults, names = [], [], set()
     for path in sorted(folder.glob("*.toml")):
         for entry in tomllib.loads(path.read_text()).get("mutant", []):
@@ -290,7 +290,7 @@ def named(mutant: Mutant, files: list[str]) -> list[Test]:
         if not colon:
             crate = mutant.crate
             if crate == "rtl":
-                found = [path for path in files if path.startswith(f"rtl/tb/{binary}/")]
+                found = [path for path in files if re.match(rf"rtl/([^/]+/)?tb/{binary}/", path)]
                 if not found:
                     raise Refused(f"{mutant.name}: there is no bench {binary}")
             elif binary != "lib":

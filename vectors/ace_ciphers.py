@@ -1,4 +1,4 @@
-"""The five AES finalists, written from their specifications: a model for the RTL of rtl/ace_*.sv, slow and plain.
+"""The five AES finalists, written from their specifications: a model for the RTL of rtl/ace/, slow and plain.
 
     encrypt(name, key, block), decrypt(name, key, block)
 

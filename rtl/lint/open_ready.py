@@ -8,7 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-RTL = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tb"))
+import sources  # noqa: E402
+
 INSTANCE = re.compile(r"\b(\w+) #\((?P<parameters>[^;]*?)\)\s+(?P<name>u_\w+) \((?P<pins>[^;]*?)\);", re.DOTALL)
 
 
@@ -20,7 +22,7 @@ def open_queues(text):
 
 
 def main():
-    found = [f"{path.name}: {name}" for path in sorted(RTL.glob("*.sv")) for name in open_queues(path.read_text())]
+    found = [f"{path.name}: {name}" for path in sources.modules().values() for name in open_queues(path.read_text())]
     for line in found:
         print(f"{line} leaves ready_o open without NeverFull")
     sys.exit(bool(found))

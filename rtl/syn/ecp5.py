@@ -25,8 +25,9 @@ RTL = Path(__file__).resolve().parent.parent
 ROOT = RTL.parent
 BUILD = Path(os.environ.get("RTL_BUILD_DIR", ROOT / "target" / "rtl")) / "syn"
 RECORDS = ROOT / "bench" / "records"
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT / "bench"), str(RTL / "tb")]
 
+import sources  # noqa: E402
 from commit import commit  # noqa: E402
 
 # Modules that are there many times over with the same parameters: cells of their parents, and which of them is synthesised for all.
@@ -86,13 +87,14 @@ def twins(names):
 
 def reading(top, file, parameters):
     settings = " ".join(f"-G {name}={value}" for name, value in parameters.items())
-    files = " ".join(str(path) for path in (*sorted(RTL.glob("*_pkg.sv")), file))
-    return f"read_slang -j 1 --keep-hierarchy --top {top} {settings} -y {RTL} -y {RTL / 'syn'} --libext .sv {files}"
+    files = " ".join(str(path) for path in (*(path for name, path in sorted(sources.modules().items()) if name.endswith("_pkg")), file))
+    places = " ".join(sources.search())
+    return f"read_slang -j 1 --keep-hierarchy --top {top} {settings} {places} -y {RTL / 'syn'} --libext .sv {files}"
 
 
 def shell(module, parameters, work):
     """A shell for a module of any ports. All its clocks are one."""
-    yosys([reading(module, RTL / f"{module}.sv", parameters), f"tee -o {work}/ports portlist {module}"], work, "ports")
+    yosys([reading(module, sources.module(module), parameters), f"tee -o {work}/ports portlist {module}"], work, "ports")
     widths, lines = {"input": 0, "output": 0}, []
     for direction, high, port in re.findall(r"^(input|output) \[(\d+):0\] (\S+)$", (work / "ports").read_text(), re.MULTILINE):
         if re.fullmatch(r"clk_(\w+_)?i", port):

@@ -99,7 +99,7 @@ def main():
     parser.add_argument("--record", action="store_true", help="writes bench/records")
     parser.add_argument("--kept", action="store_true", help="takes what an earlier call made")
     options = parser.parse_args()
-    wrong = [name for name in options.names if name not in CIPHERS and not (ecp5.RTL / f"{name}.sv").exists()]
+    wrong = [name for name in options.names if name not in CIPHERS and name not in ecp5.sources.modules()]
     if wrong:
         sys.exit(f"{wrong[0]} is neither a cipher nor a module of rtl/")
     rows, source = [], ecp5.commit()

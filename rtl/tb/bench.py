@@ -9,10 +9,12 @@ from pathlib import Path
 import cocotb
 import cocotb_tools.config
 import pytest
+import sources
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotb_tools.runner import get_runner
-from verilated import BUILD, COVERAGE, OPTIMISE, RTL, program
+from sources import RTL
+from verilated import BUILD, COVERAGE, OPTIMISE, program
 
 VECTORS = RTL.parent / "vectors"
 
@@ -31,7 +33,7 @@ def run(module, parameters=None, public=None, optimise=OPTIMISE, log=None, test_
     """
     test_file = test_file or Path(inspect.stack()[1].filename)
     parameters = parameters or {}
-    source = RTL / f"{module}.sv" if isinstance(module, str) else module
+    source = sources.module(module) if isinstance(module, str) else module
     module = source.stem
     name = "-".join([module, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
     if len(name) > 80:
@@ -56,7 +58,7 @@ def run(module, parameters=None, public=None, optimise=OPTIMISE, log=None, test_
             f"+verilator+seed+{seed}", "+verilator+rand+reset+2", *os.environ.get("RTL_PLUSARGS", "").split(),
             *([f"+verilator+coverage+file+{COVERAGE}/{build.name}-{test_file.stem}.dat"] if COVERAGE else []),
         ],
-        extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},
+        extra_env={"PYTHONPATH": ":".join(map(str, (*sources.python_path(), test_file.parent))), **{k: str(v) for k, v in environment.items()}},
     )
     assert_passed(results)
 

@@ -12,10 +12,11 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-RTL = Path(__file__).resolve().parent.parent
-RECORDS = RTL.parent / "bench" / "records"
-sys.path.insert(0, str(RTL.parent / "bench"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORDS = ROOT / "bench" / "records"
+sys.path.insert(0, str(ROOT / "bench"))
 
+import sources  # noqa: E402
 from commit import commit  # noqa: E402
 
 KINDS = {"line": ("line", "branch"), "toggle": ("toggle",)}
@@ -24,6 +25,7 @@ KINDS = {"line": ("line", "branch"), "toggle": ("toggle",)}
 def points(folder):
     """module -> kind -> point -> whether it was reached."""
     found = defaultdict(lambda: defaultdict(dict))
+    ours = {path for path in sources.modules().values() if not path.stem.endswith("_pkg")}
     for path in sorted(Path(folder).glob("*.dat")):
         for text in path.read_text(errors="replace").splitlines():
             point = re.match(r"C '(.*)' (\d+)$", text)
@@ -31,7 +33,7 @@ def points(folder):
                 continue
             keys = dict(field.split("\2", 1) for field in point[1].split("\1") if "\2" in field)
             file, kind = Path(keys["f"]), keys["page"].split("/")[0].removeprefix("v_")
-            if file.parent != RTL or file.stem.endswith("_pkg"):
+            if file not in ours:
                 continue
             place = keys.get("l"), keys.get("n"), keys.get("o")
             reached = found[file.stem][kind]

@@ -15,15 +15,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sources import RTL, files
+from sources import RTL, files, modules, python_path
 
 TOOLS = RTL.parent / "tools"
 sys.path.append(str(TOOLS))
 import sampling  # noqa: E402
 
-TB = RTL / "tb"
 # Whose change concerns all benches: the versions of the tools, and what draws.
-COMMON = {RTL / "requirements.txt", TOOLS / "sampling.py"}
+COMMON = {RTL / "conftest.py", RTL / "folders", RTL / "requirements.txt", TOOLS / "sampling.py"}
 
 
 @dataclass
@@ -51,15 +50,15 @@ class Drawing:
 @functools.cache
 def reached(bench):
     """The files that a bench is made of: its folder, the Python that it imports, its module and what this is made of."""
-    module = RTL / f"{bench.parent.name}.sv"
-    found = {*COMMON, TB / "conftest.py", *(path for path in bench.parent.iterdir() if path.is_file())}
+    module = modules().get(bench.parent.name)
+    found = {*COMMON, *(path for path in bench.parent.iterdir() if path.is_file())}
     waiting = [path for path in found if path.suffix == ".py"]
     while waiting:
         named = re.findall(r"^(?:import|from) (\w+)", waiting.pop().read_text(), re.MULTILINE)
-        new = {path for name in named if (path := TB / f"{name}.py").exists()} - found
+        new = {path for name in named for folder in python_path() if (path := folder / f"{name}.py").exists()} - found
         waiting += new
         found |= new
-    return found | (files(module) if module.exists() else set())
+    return found | (files(module) if module else set())
 
 
 def drawing(named=False, environment=os.environ, root=RTL.parent):

@@ -4,6 +4,7 @@ import importlib.util
 import re
 
 import bench
+import sources
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
@@ -14,14 +15,14 @@ def load_map(name):
     spec = importlib.util.spec_from_file_location("generate", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.Map(bench.RTL / "regs" / f"{name}.rdl")
+    found = module.Map(name)
     return module, found, {node.inst_name: node.absolute_address for node in (*found.registers, *found.readable)}
 
 
 def with_pins(module):
     """A wrapper around a register module, whose bus has a pin each for what the structures of axil_pkg hold: a master needs those."""
-    header = re.match(r".*?\n\);\n", (bench.RTL / f"{module}.sv").read_text(), re.DOTALL)[0]
-    core = (bench.RTL / "esp_core.sv").read_text()
+    header = re.match(r".*?\n\);\n", sources.module(module).read_text(), re.DOTALL)[0]
+    core = sources.module("esp_core").read_text()
     pins = "\n".join(re.findall(r"^  (?:input |output) logic.* s_axil_\w+,$", core, re.MULTILINE))
     joins = re.search(r"  axil_pkg::axil_req_t axil_req;\n.*?\n\n", core, re.DOTALL)[0]
     header = re.sub(rf"\bmodule {module}\b", f"module {module}_pins", header)

@@ -12,7 +12,7 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-from sources import RTL, interface, packages
+from sources import RTL, interface, packages, search
 
 COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
@@ -45,7 +45,7 @@ def program(source, folder, parameters, main, prefix="Vtop", public=None, optimi
         verilator = ["verilator"] if "VERILATOR_ROOT" in os.environ else [str(RTL / "run"), "verilator"]
         verilator += [
             "--cc", "--Mdir", str(folder), "--top-module", source.stem, "--prefix", prefix, "-O3", "--assert", "--x-initial",
-            "unique", "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), str(folder / "public.vlt"),
+            "unique", *search(), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), str(folder / "public.vlt"),
             *(["--coverage-line", "--coverage-toggle"] if COVERAGE else []), *arguments,
             *(f"-G{name}={value}" for name, value in parameters.items()), *map(str, packages(source)), str(source),
         ]  # fmt: skip

@@ -14,7 +14,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them, in the order of the parameter `Algorithm` of `rtl/ace_cipher.sv`.
+    /// All of them, in the order of the parameter `Algorithm` of `rtl/ace/ace_cipher.sv`.
     pub const ALL: [Self; 5] = [
         Self::Rijndael,
         Self::Serpent,

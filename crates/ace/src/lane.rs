@@ -1,4 +1,4 @@
-//! The frames that an ESP lane (`rtl/ace_lane.sv`) takes and gives: docs/ace-cores.md, "The ESP lane".
+//! The frames that an ESP lane (`rtl/ace/ace_lane.sv`) takes and gives: docs/ace-cores.md, "The ESP lane".
 
 use esplanade_crypto::{Direction, Job, JobStatus, KeyContext};
 use zeroize::{Zeroize, Zeroizing};

@@ -97,11 +97,11 @@ type Result<T> = std::result::Result<T, CoreError>;
 pub struct LaneCounters {
     pub packets: u32,
     pub bytes: u64,
-    /// Drops by reason, in the numbering of `drop_e` in `rtl/esp_pkg.sv`. Number 0 stands for no drop.
+    /// Drops by reason, in the numbering of `drop_e` in `rtl/common/esp_pkg.sv`. Number 0 stands for no drop.
     pub drops: [u32; DROPS],
 }
 
-/// Bytes of the longest packet that the outbound lane takes (`MaxBytes` of `rtl/esp_core.sv`). The inbound lane takes
+/// Bytes of the longest packet that the outbound lane takes (`MaxBytes` of `rtl/esp/esp_core.sv`). The inbound lane takes
 /// 128 bytes more.
 pub const FRAME_MAX: usize = 2048;
 

@@ -288,7 +288,7 @@ fn drops(tunnel: &Tunnel) -> Vec<(DropReason, u64)> {
     tunnel.inbound.counters().drops.iter().collect()
 }
 
-/// Returns the core's number of a reason, as `drop_e` in `rtl/esp_pkg.sv` defines it.
+/// Returns the core's number of a reason, as `drop_e` in `rtl/common/esp_pkg.sv` defines it.
 fn number(reason: DropReason) -> usize {
     // The core has one window, and does not tell at which end a packet missed it.
     let reason = match reason {

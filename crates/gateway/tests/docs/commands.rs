@@ -270,19 +270,29 @@ fn rtl(rest: &[&str]) -> Result<(), String> {
     match *command {
         "lint" => rest
             .iter()
-            .try_for_each(|module| exists(&format!("rtl/{module}.sv"))),
+            .try_for_each(|module| in_rtl(&format!("{module}.sv"))),
         "formal" => rest
             .iter()
-            .try_for_each(|proof| exists(&format!("rtl/formal/{proof}.sby"))),
+            .try_for_each(|proof| in_rtl(&format!("formal/{proof}.sby"))),
         "test" | "coverage" => rest
             .iter()
             .filter(|word| !word.starts_with('-'))
-            .try_for_each(|bench| exists(&format!("rtl/tb/{bench}"))),
+            .try_for_each(|bench| in_rtl(&format!("tb/{bench}"))),
         "python" => python(rest).map(drop),
         tool => match read("rtl/requirements.txt").contains(tool) {
             true => Ok(()),
             false => Err(format!("the environment of rtl/ has no {tool}")),
         },
+    }
+}
+
+/// Looks for a file in the folders of the modules and in `rtl/` itself.
+fn in_rtl(file: &str) -> Result<(), String> {
+    let folders = read("rtl/folders");
+    let mut places = folders.lines().map(|folder| format!("rtl/{folder}/{file}"));
+    match places.any(|place| exists(&place).is_ok()) {
+        true => Ok(()),
+        false => exists(&format!("rtl/{file}")),
     }
 }
 
