@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use common::*;
 use esplanade_ike::config::{
-    AttributeAuthority, AttributeCertificate, AttributeStore, Authorities, Certificate,
-    CertificateRules, Connection, Credential, LocalMethod, RemoteMethod, RevocationPolicy,
-    SendCert,
+    CertificateRules, Connection, Credential, LocalMethod, RemoteMethod, SendCert,
 };
 use esplanade_ike::wire::NotifyType;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
+use esplanade_pki::attributes::{AttributeAuthority, AttributeCertificate, AttributeStore};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
