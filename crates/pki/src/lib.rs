@@ -52,9 +52,7 @@ pub use revocation::{
     AuthoritySources, Crl, CrlError, OcspAnswer, OcspError, Revocation, RevocationCache,
     RevocationPolicy, RevocationStore, StatusKind, StatusSource,
 };
-pub use rules::{
-    AuthorityName, CertificatePolicy, KeyPurposes, PathRules, SignatureRules, SizedKey,
-};
+pub use rules::{AuthorityName, CertificatePolicy, KeyFamily, KeyPurposes, PathRules, PathSchemes};
 pub use rustls_pki_types::UnixTime;
 pub use scheme::{Hash, KeyType, ParameterSet, Scheme, ecdsa_signature};
 pub use subject_name::SubjectName;

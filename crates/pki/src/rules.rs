@@ -12,7 +12,7 @@ use crate::subject_name::SubjectName;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathRules {
     pub purposes: KeyPurposes,
-    pub signatures: SignatureRules,
+    pub signatures: PathSchemes,
     /// The peer's certificate has all of these policies, and the whole path allows them.
     pub policies: Vec<CertificatePolicy>,
     /// An authority of the path has this name, as subject or as subjectAltName.
@@ -78,27 +78,27 @@ impl FromStr for CertificatePolicy {
 
 /// Signatures and keys that are accepted in a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SignatureRules {
+pub struct PathSchemes {
     /// The least size of each kind of key. Other kinds are refused. An empty list accepts all keys.
-    pub strengths: Vec<(SizedKey, u32)>,
+    pub strengths: Vec<(KeyFamily, u32)>,
     /// An empty list accepts all.
     pub schemes: Vec<Scheme>,
 }
 
-/// A kind of key that comes in several sizes.
+/// Keys that come in several sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizedKey {
+pub enum KeyFamily {
     Rsa,
     Ecdsa,
 }
 
-impl SignatureRules {
+impl PathSchemes {
     /// Says whether a key of this type and size may be in a path. `None` stands for a key of another type.
     pub fn allow_key(&self, key: Option<(KeyType, u32)>) -> bool {
-        let enough = |(kind, least): &(SizedKey, u32)| match key {
-            Some((KeyType::Rsa, bits)) => *kind == SizedKey::Rsa && bits >= *least,
+        let enough = |(kind, least): &(KeyFamily, u32)| match key {
+            Some((KeyType::Rsa, bits)) => *kind == KeyFamily::Rsa && bits >= *least,
             Some((KeyType::P256 | KeyType::P384 | KeyType::P521, bits)) => {
-                *kind == SizedKey::Ecdsa && bits >= *least
+                *kind == KeyFamily::Ecdsa && bits >= *least
             }
             Some((KeyType::Ed25519 | KeyType::MlDsa(_), _)) | None => false,
         };

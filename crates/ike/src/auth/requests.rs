@@ -1,4 +1,4 @@
-//! What the peer is asked for in CERTREQ (RFC 7296 §3.7, RFC 7670 §3).
+//! The CERTREQ payloads, which ask for certificates and raw keys (RFC 7296 §3.7, RFC 7670 §3).
 
 use esplanade_pki::Authorities;
 

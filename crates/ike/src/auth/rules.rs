@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use esplanade_pki::attributes::GroupName;
 use esplanade_pki::{
-    AuthorityName, CertificatePolicy, Hash, KeyPurposes, KeyType, ParameterSet, PathRules, Scheme,
-    SignatureRules, SizedKey, SubjectName,
+    AuthorityName, CertificatePolicy, Hash, KeyFamily, KeyPurposes, KeyType, ParameterSet,
+    PathRules, PathSchemes, Scheme, SubjectName,
 };
 
 use super::identity::Identity;
@@ -49,7 +49,7 @@ impl CertificateRules {
 /// Signatures and keys that are accepted, in the notation of swanctl.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchemeRules {
-    path: SignatureRules,
+    path: PathSchemes,
     /// Schemes for the signature in AUTH. An empty list accepts all.
     ike: Vec<Scheme>,
 }
@@ -80,10 +80,10 @@ impl Kind {
         })
     }
 
-    fn sized(self) -> Option<SizedKey> {
+    fn family(self) -> Option<KeyFamily> {
         match self {
-            Self::Rsa | Self::RsaPss => Some(SizedKey::Rsa),
-            Self::Ecdsa => Some(SizedKey::Ecdsa),
+            Self::Rsa | Self::RsaPss => Some(KeyFamily::Rsa),
+            Self::Ecdsa => Some(KeyFamily::Ecdsa),
             Self::Any | Self::Ed25519 | Self::MlDsa(_) => None,
         }
     }
@@ -156,10 +156,10 @@ impl FromStr for SchemeRules {
             if let Some(hash) = hash_of(word) {
                 schemes.extend(kind.schemes(hash));
             } else if let Ok(bits) = word.parse()
-                && let Some(sized) = kind.sized()
+                && let Some(family) = kind.family()
                 && !of_ike
             {
-                rules.path.strengths.push((sized, bits));
+                rules.path.strengths.push((family, bits));
             } else {
                 return Err(format!("`{word}` is no hash, nor the size of a key"));
             }
