@@ -69,7 +69,7 @@ pub struct RevocationStore {
     authorities: Vec<AuthoritySources>,
     /// The OCSP responders that the configuration trusts for every certificate.
     trusted: Vec<Responder>,
-    /// The embedder fetches what [`crate::Event::StatusNeeded`] asks for.
+    /// The caller fetches what [`crate::PathOutcome::Needs`] names.
     fetches: bool,
     /// Places that were asked lately. They are not asked again.
     tried: Arc<HashSet<StatusSource>>,
@@ -102,7 +102,7 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Says that the embedder fetches what is needed. Without it nothing is waited for.
+    /// Says that the caller fetches what is needed. Without it nothing is waited for.
     pub fn set_fetches(&mut self) {
         self.fetches = true;
     }
