@@ -27,9 +27,9 @@ pub struct CertificateRules {
 }
 
 impl CertificateRules {
-    /// Those for the path alone.
+    /// Returns the demands on the path alone.
     pub(super) fn of_path(&self) -> PathRules {
-        // Every authority has a name.
+        // `%any` demands nothing: every authority has a name.
         let authority = self
             .authority
             .as_ref()

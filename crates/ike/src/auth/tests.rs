@@ -541,6 +541,8 @@ fn an_authority_of_the_path_and_its_policies_are_those_that_are_demanded() {
         "C=CH, O=Esplanade Test, CN=moon rsa",
         &[file!("moon-rsa.pem")]
     ));
+    assert!(under("%any", &[file!("moon-rsa.pem")]));
+    assert!(!under("keyid:Root", &[file!("moon-rsa.pem")]));
     let rules = CertificateRules {
         policies: vec!["1.2.3.4".parse().unwrap()],
         ..CertificateRules::default()
