@@ -1,5 +1,5 @@
 #!/bin/sh
-# Replays the corpora and counts the regions of `ike` and `ipsec` that no input reaches. There may be no more of them than
+# Replays the corpora and counts the regions of `ike`, `pki` and `ipsec` that no input reaches. There may be no more of them than
 # fuzz/coverage.txt says. Then it counts the steps that the longest messages take, which grow with their length alone.
 # Needs no fuzzer: the stable compiler counts.
 set -eu
@@ -19,7 +19,7 @@ export RUSTC_WRAPPER="$PWD/instrument.sh"
 export CARGO_INCREMENTAL=0
 # cargo does not know that the wrapper adds flags. Another setting of these packages gives their objects other names.
 settings=
-for package in der spki x509-cert x509-ocsp esplanade-ike esplanade-ipsec; do
+for package in der spki x509-cert x509-ocsp esplanade-ike esplanade-pki esplanade-ipsec; do
   settings="$settings --config profile.dev.package.$package.debug=false"
 done
 # shellcheck disable=SC2086 # the settings are several words

@@ -1,10 +1,10 @@
 #!/bin/sh
-# A RUSTC_WRAPPER. In `ike` and `ipsec` the compiler counts how often each region of the code runs. In `ike`, and in the
-# decoders that it uses, it calls a function at each step (src/steps.rs).
+# A RUSTC_WRAPPER. In `ike`, `pki` and `ipsec` the compiler counts how often each region of the code runs. In `ike`
+# and `pki`, and in the decoders that they use, it calls a function at each step (src/steps.rs).
 regions=-Cllvm-args=-sanitizer-coverage-inline-8bit-counters
 steps=-Cllvm-args=-sanitizer-coverage-trace-pc-guard
 case " $* " in
-  *" --crate-name esplanade_ike "*) set -- "$@" "$regions" "$steps" ;;
+  *" --crate-name esplanade_ike "* | *" --crate-name esplanade_pki "*) set -- "$@" "$regions" "$steps" ;;
   *" --crate-name esplanade_ipsec "*) set -- "$@" "$regions" ;;
   *" --crate-name der "* | *" --crate-name x509_cert "* | *" --crate-name x509_ocsp "* | *" --crate-name spki "*)
     set -- "$@" "$steps" ;;

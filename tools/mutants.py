@@ -43,7 +43,7 @@ NOT_OURS = {"target", ".git", ".venv", ".cache", "__pycache__"}
 
 SURVIVORS_MAX = 0.05
 SAMPLE = 12
-SAMPLED = ("ike", "ipsec")
+SAMPLED = ("ike", "ipsec", "pki")
 # They take longer than all others of the sample together.
 SLOW = {"storms", "models", "differential"}
 # A fault at an edge is met by some of the random values.

@@ -72,7 +72,9 @@ fn main() -> ExitCode {
         }
     }
     let (uncovered, regions) = count();
-    println!("{uncovered} of {regions} regions of ike and ipsec are not reached by any corpus");
+    println!(
+        "{uncovered} of {regions} regions of ike, pki and ipsec are not reached by any corpus"
+    );
     let Some(ceiling) = ceiling(&path).filter(|_| regions > 0) else {
         eprintln!(
             "{path} has no line `uncovered_max = NUMBER`, or nothing is instrumented: use fuzz/coverage.sh"

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use esplanade_ike::auth::{
-    AttributeAuthority, AttributeCertificate, AttributeStore, AttributeTerms, Certificate,
-    Credential, GroupName, Identity, PeerAttributes, Revocation, RevocationPolicy, RevocationStore,
+use esplanade_ike::auth::Credential;
+use esplanade_pki::attributes::{
+    AttributeAuthority, AttributeCertificate, AttributeStore, AttributeTerms, GroupName,
+    Memberships, PeerAttributes,
 };
-use esplanade_ike::wire::{Cert, CertEncoding};
+use esplanade_pki::{Certificate, Revocation, RevocationPolicy, RevocationStore, SubjectName};
 
 use crate::auth::{AUTHORITY, NOW, certificate, issue, issuer, signed, signed_part};
 
@@ -118,13 +119,7 @@ impl World {
 
     /// The groups that the attribute certificates prove.
     pub(crate) fn prove(&self, all: &[Vec<u8>], policy: RevocationPolicy) -> Vec<GroupName> {
-        let payloads: Vec<Cert> = (all.iter().cloned())
-            .map(|data| Cert {
-                encoding: CertEncoding::X509_ATTRIBUTE,
-                data,
-            })
-            .collect();
-        let mut sent = PeerAttributes::new(&payloads.iter().collect::<Vec<_>>());
+        let mut sent = PeerAttributes::new(all.iter().map(Vec::as_slice));
         let nothing = RevocationStore::default();
         let terms = AttributeTerms {
             now: NOW,
@@ -133,7 +128,7 @@ impl World {
                 store: &nothing,
                 asked: true,
             },
-            is_ours: &|name| *name == Identity::Fqdn("gw.example.org".to_owned()),
+            is_ours: &|name| *name == SubjectName::domain("gw.example.org"),
         };
         let mut prove = || {
             let (holder, wanted) = (&self.holder, &self.wanted);
@@ -142,11 +137,12 @@ impl World {
         let first = prove();
         assert_eq!(prove(), first, "the second connection");
         match first {
-            Ok(proved) => {
+            Ok(Memberships::Proved(proved)) => {
                 assert!(!proved.is_empty());
                 assert!(proved.iter().all(|group| self.wanted.contains(group)));
                 proved
             }
+            Ok(Memberships::Needs(_)) => Vec::new(),
             Err(error) => {
                 let _ = error.to_string();
                 Vec::new()

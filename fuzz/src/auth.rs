@@ -5,12 +5,14 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificateRules, Credential, DistinguishedName, Identity,
-    PeerAuthError, PeerCertificates, PublicKey, Revocation, RevocationPolicy, RevocationStore,
-    UnixTime, VerifiedPeer,
+    CertificateRules, Credential, Identity, PeerAuthError, PeerCertificates, VerifiedPeer, certreq,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
+};
+use esplanade_pki::{
+    Authorities, Certificate, DistinguishedName, PublicKey, Revocation, RevocationPolicy,
+    RevocationStore, UnixTime,
 };
 
 macro_rules! file {
@@ -175,7 +177,7 @@ fn check_file(content: &[u8]) {
     match PublicKey::from_file_content(content) {
         Ok(key) => {
             let again = PublicKey::from_file_content(key.der()).expect("it was read before");
-            assert_eq!(again.identity(), key.identity());
+            assert_eq!(Identity::of_key(&again), Identity::of_key(&key));
         }
         Err(error) => drop(error.to_string()),
     }
@@ -192,12 +194,12 @@ fn check_file(content: &[u8]) {
         assert_eq!(again.subject(), certificate.subject());
         assert_eq!(again.key_hash(), certificate.key_hash());
         let subject = Identity::Dn(certificate.subject().clone());
-        assert!(certificate.names(&subject));
+        assert!(subject.is_named_by(certificate));
         let shown = subject.to_string();
         assert_eq!(shown.parse().as_ref(), Ok(&subject), "shown as {shown:?}");
-        assert!(!certificate.names(&Identity::Any));
+        assert!(!Identity::Any.is_named_by(certificate));
         if let Ok(authorities) = Authorities::new(std::slice::from_ref(certificate)) {
-            let request = authorities.certreq();
+            let request = certreq(&authorities);
             assert_eq!(request.data, certificate.key_hash());
         }
     }
@@ -359,15 +361,14 @@ impl World {
                 data: certificate.der().to_vec(),
             };
             let mut sent = PeerCertificates::new(&[&cert]);
-            authorities
-                .verify(
-                    &mut sent,
-                    &moon,
-                    NOW,
-                    &CertificateRules::default(),
-                    &relaxed(),
-                )
-                .expect("moon's")
+            sent.verify(
+                &authorities,
+                &moon,
+                NOW,
+                &CertificateRules::default(),
+                &relaxed(),
+            )
+            .expect("moon's")
         };
         Self {
             root: anchors[0].key_hash(),
@@ -400,8 +401,8 @@ impl World {
     ) -> Option<VerifiedPeer> {
         let payloads: Vec<&Cert> = certificates.iter().collect();
         let mut sent = PeerCertificates::new(&payloads);
-        match self.authorities.verify(
-            &mut sent,
+        match sent.verify(
+            &self.authorities,
             identity,
             NOW,
             &CertificateRules::default(),
@@ -409,7 +410,7 @@ impl World {
         ) {
             Ok(peer) => {
                 assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));
-                assert!(peer.certificate().names(identity));
+                assert!(identity.is_named_by(peer.certificate()));
                 assert_eq!(peer.certificate().der(), payloads[0].data);
                 Some(peer)
             }

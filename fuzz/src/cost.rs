@@ -5,15 +5,13 @@ mod shapes;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use esplanade_ike::auth::{
-    Authorities, CertificateRules, Credential, Crl, Identity, OcspAnswer, RevocationPolicy,
-    RevocationStore,
-};
+use esplanade_ike::auth::{CertificateRules, Credential, Identity};
 use esplanade_ike::config::{RemoteAuth, RemoteMethod};
 use esplanade_ike::wire::{
     Cert, CertEncoding, ExchangeType, Message, Notify, NotifyType, Payload, PayloadType,
     decode_chain, encode_chain,
 };
+use esplanade_pki::{Authorities, Crl, OcspAnswer, RevocationPolicy, RevocationStore};
 
 use crate::auth::{AUTHORITY, NOW, World, issue, issuer};
 use crate::endpoint::common::script::Script;

@@ -3,10 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, CertificateRules, Credential, Crl, Identity, OcspAnswer,
-    PeerAuthError, PeerCertificates, Revocation, RevocationPolicy, RevocationStore,
+    CertificateRules, Credential, Identity, PeerAuthError, PeerCertificates,
 };
 use esplanade_ike::wire::{Cert, CertEncoding};
+use esplanade_pki::{
+    Authorities, Certificate, Crl, OcspAnswer, PathError, Revocation, RevocationPolicy,
+    RevocationStore,
+};
 
 use crate::auth::{AUTHORITY, NOW, der, issue, issuer, signed, signed_part};
 
@@ -60,15 +63,14 @@ impl World {
             let payloads: Vec<&Cert> = std::iter::once(&self.peer).chain(responses).collect();
             let mut sent = PeerCertificates::new(&payloads);
             let rules = CertificateRules::default();
-            let peer =
-                (self.authorities).verify(&mut sent, &self.identity, NOW, &rules, &revocation);
+            let peer = sent.verify(&self.authorities, &self.identity, NOW, &rules, &revocation);
             match peer {
                 Ok(_) => true,
                 Err(error) => {
                     let _ = error.to_string();
                     let is_final = matches!(
                         error,
-                        PeerAuthError::Revoked { .. } | PeerAuthError::TooMuchWork(_)
+                        PeerAuthError::Path(PathError::Revoked { .. } | PathError::TooMuchWork(_))
                     );
                     assert!(is_final || policy != RevocationPolicy::Relaxed, "{error}");
                     false

@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::auth::{
-    AuthoritySources, Certificate, CertificateUriBase, Crl, RevocationStore,
-};
+use esplanade_ike::auth::CertificateUriBase;
+use esplanade_pki::{AuthoritySources, Certificate, Crl, RevocationStore};
 
 use super::credentials::{CredentialStore, all_in, certificates_of};
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use esplanade_ike::auth::{
-    AttributeAuthority, CertificatePolicy, CertificateRules, GroupName, Identity, KeyPurposes,
-    SchemeRules,
-};
+use esplanade_ike::auth::{CertificateRules, Identity, SchemeRules};
 use esplanade_ike::config::{
     AddressMatch, Child, Connection, EndAction, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
-    RevocationPolicy, StartAction,
+    StartAction,
 };
+use esplanade_pki::attributes::{AttributeAuthority, GroupName};
+use esplanade_pki::{CertificatePolicy, KeyPurposes, RevocationPolicy};
 
 use super::child::{self, ParentConnection, Policy};
 use super::credentials::CredentialStore;

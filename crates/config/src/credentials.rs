@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use esplanade_crypto::key_file::{self, KeyFileError};
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::auth::{
-    AttributeAuthority, AttributeCertificate, Certificate, Credential, CredentialError,
-    ExternalKey, Identity, PublicKey,
-};
+use esplanade_ike::auth::{Credential, CredentialError, ExternalKey, Identity};
+use esplanade_pki::attributes::{AttributeAuthority, AttributeCertificate};
+use esplanade_pki::{Certificate, FileError, PublicKey};
 use esplanade_tokens::{TokenKey, TokenPlace};
 use zeroize::Zeroizing;
 
@@ -203,7 +202,7 @@ impl CredentialStore {
             let Ok(chain) = certificates_of(&path) else {
                 continue;
             };
-            let is_for = |own: &Certificate| *id != Identity::Any && own.names(id);
+            let is_for = |own: &Certificate| *id != Identity::Any && id.is_named_by(own);
             if chain.first().is_some_and(is_for) && self.has_key(&chain, d) {
                 d.sources.note_read(&path);
                 found.push(chain);
@@ -262,7 +261,7 @@ impl CredentialStore {
     pub fn contained(&self, id: &Identity) -> Option<Vec<Certificate>> {
         let is_for = |container: &&Container| {
             let own = container.chain.first();
-            *id == Identity::Any || own.is_some_and(|certificate| certificate.names(id))
+            *id == Identity::Any || own.is_some_and(|certificate| id.is_named_by(certificate))
         };
         let found = self.containers.iter().find(is_for);
         found.map(|container| container.chain.clone())
@@ -313,7 +312,10 @@ impl CredentialStore {
         at: Location,
         d: &mut Diagnostics,
     ) -> Option<Credential> {
-        let of = format!("`pubkeys`: no private key belongs to {}", public.identity());
+        let of = format!(
+            "`pubkeys`: no private key belongs to {}",
+            Identity::of_key(&public)
+        );
         let join = |key: &[u8]| Credential::without_certificate(key, public.clone());
         self.find_key(join, "pubkeys", of, at, d)
     }
@@ -342,7 +344,7 @@ impl CredentialStore {
                     found = Some(credential);
                     break;
                 }
-                Err(error @ CredentialError::KeyType(_)) => {
+                Err(error @ CredentialError::File(FileError::KeyType(_))) => {
                     d.push(
                         Diagnostic::error(format!("`{setting}`: {error}"))
                             .at(at)

@@ -47,7 +47,8 @@ mod wiped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esplanade_ike::config::{AttributeStore, Config, LocalMethod, RemoteMethod};
+use esplanade_ike::config::{Config, LocalMethod, RemoteMethod};
+use esplanade_pki::attributes::AttributeStore;
 
 pub use ace::AceConfig;
 pub use child::{Policy, PolicyAction, SaOptions};

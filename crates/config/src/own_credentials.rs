@@ -1,8 +1,9 @@
 //! Reads the certificates and public keys of a `local` section, and finds their private keys. It does not choose among
 //! them: the peer's requests do.
 
-use esplanade_ike::auth::{Certificate, Identity, KeyPurposes, PublicKey, SchemeRules};
+use esplanade_ike::auth::{Identity, SchemeRules};
 use esplanade_ike::config::Credential;
+use esplanade_pki::{Certificate, KeyPurposes, PublicKey};
 use esplanade_tokens::TokenPlace;
 
 use super::credentials::CredentialStore;
@@ -170,14 +171,14 @@ fn check_names(section: &SectionNode, id: &Identity, own: &[Own], d: &mut Diagno
     for (own, at) in chains {
         if claimed == Identity::Any {
             claimed = Identity::Dn(own.subject().clone());
-        } else if !own.names(&claimed) && *id == Identity::Any {
+        } else if !claimed.is_named_by(own) && *id == Identity::Any {
             let what = format!(
                 "`certs`: the certificate {} does not name {claimed}",
                 own.subject()
             );
             let help = "set `id` to an identity that every certificate names";
             d.push(Diagnostic::error(what).at(at).help(help));
-        } else if !own.names(&claimed) {
+        } else if !claimed.is_named_by(own) {
             let what = format!("`id`: the certificate does not name {claimed}");
             let help = format!(
                 "the peer would refuse it; leave `id` out to be {}",

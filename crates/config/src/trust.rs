@@ -1,6 +1,6 @@
 //! Finds the authorities that a connection trusts when its peer shows a certificate.
 
-use esplanade_ike::auth::{Authorities, Certificate, CredentialError};
+use esplanade_pki::{Authorities, Certificate, FileError};
 
 use super::credentials::CredentialStore;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
@@ -16,7 +16,7 @@ pub(crate) fn authorities(
     store: &mut CredentialStore,
     files: &mut ConnectionFiles,
     d: &mut Diagnostics,
-) -> Result<Authorities, CredentialError> {
+) -> Result<Authorities, FileError> {
     if given(section, "cacerts").is_none() {
         let trusted = Authorities::new(certificates)?;
         for what in rootless(&trusted) {

@@ -10,8 +10,9 @@ use std::path::Path;
 
 use certificates::{folder, openssl};
 use esplanade::config::{Diagnostics, Loaded, load};
-use esplanade_ike::auth::{Identity, KeyPurposes};
+use esplanade_ike::auth::{Identity, certreq};
 use esplanade_ike::config::{CertificateRules, LocalMethod, RemoteMethod};
+use esplanade_pki::KeyPurposes;
 
 fn read(folder: &Path, local: &str, remote: &str, secrets: &str) -> Result<Loaded, Diagnostics> {
     let path = folder.join("esplanade.conf");
@@ -465,7 +466,7 @@ fn several_certificates_have_their_keys_and_authorities() {
         panic!("no certificate")
     };
     for credential in credentials {
-        assert!(credential.satisfies(&authorities.certreq()));
+        assert!(credential.satisfies(&certreq(authorities)));
     }
     // The authorities of the peer are known too.
     fs::rename(at.join("x509ca"), at.join("elsewhere")).unwrap();
@@ -476,7 +477,7 @@ fn several_certificates_have_their_keys_and_authorities() {
     let satisfied: Vec<bool> = match &loaded.ike.connections[0].remote.method {
         RemoteMethod::Certificate { authorities, .. } => credentials
             .iter()
-            .map(|own| own.satisfies(&authorities.certreq()))
+            .map(|own| own.satisfies(&certreq(authorities)))
             .collect(),
         _ => panic!("no certificate"),
     };

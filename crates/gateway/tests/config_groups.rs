@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esplanade::config::{Diagnostics, Loaded, load};
-use esplanade_ike::auth::UnixTime;
 use esplanade_ike::config::{LocalMethod, RemoteMethod};
+use esplanade_pki::UnixTime;
 
 /// 2026-06-01.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_780_272_000));

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use common::*;
 use esplanade_ike::Config;
-use esplanade_ike::config::{
-    Authorities, Certificate, Connection, Credential, LocalMethod, RemoteMethod, RevocationPolicy,
-};
+use esplanade_ike::config::{Connection, Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::jobs::{Job, JobDone};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use esplanade_testkit::net::{Conditions, Rng};
 
 const ROUNDS: u64 = 5;

@@ -10,6 +10,8 @@ use std::time::Duration;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_crypto::transform::Protocol;
+use esplanade_pki::attributes::AttributeStore;
+use esplanade_pki::{Authorities, Certificate, PublicKey, RevocationPolicy, RevocationStore};
 
 use crate::ts;
 use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
@@ -17,11 +19,7 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 #[cfg(feature = "generators")]
 pub mod generators;
 
-pub use crate::auth::{
-    AttributeAuthority, AttributeCertificate, AttributeStore, Authorities, AuthoritySources,
-    Certificate, CertificateRules, CertificateUriBase, Credential, Crl, GroupName, Identity,
-    OcspAnswer, PublicKey, RevocationPolicy, RevocationStore, SchemeRules, StatusSource,
-};
+pub use crate::auth::{CertificateRules, CertificateUriBase, Credential, Identity, SchemeRules};
 pub use crate::ts::{Selector, SelectorAddresses};
 
 /// Everything that an [`crate::Endpoint`] is configured with.

@@ -8,10 +8,12 @@ use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
-use crate::config::{EndAction, GroupName, Identity, Mode, StatusSource};
+use crate::config::{EndAction, Identity, Mode};
 use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
+use esplanade_pki::StatusSource;
+use esplanade_pki::attributes::GroupName;
 
 pub use crate::failure::{ChildFailure, DownReason};
 pub use crate::id::{ChildSaId, IkeSaId};

@@ -2,8 +2,9 @@
 //! administrator.
 
 use esplanade_crypto::iana::Group;
+use esplanade_pki::StatusSource;
 
-use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError, StatusSource};
+use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError};
 use crate::id::ChildSaId;
 use crate::wire::{
     AuthMethod, DecodeError, EncodeError, ExchangeType, NotifyType, TrafficSelector,

@@ -8,6 +8,8 @@
 //! - `sa`: the phases of an IKE SA as types, and its child SAs.
 //! - `protected`: sealed messages. `transport`: UDP payloads, message IDs and retransmission.
 //! - [`wire`]: messages and payloads. [`suite`] and [`auth`]: keys and identities. `host`: what the embedder gives.
+//!
+//! Certificates, their paths and their revocation are `esplanade_pki`'s.
 #![forbid(unsafe_code)]
 
 pub mod auth;

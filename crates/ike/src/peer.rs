@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 
-use crate::config::{Certificate, Connection, Identity, PublicKey, RemoteMethod};
+use esplanade_pki::{Certificate, PublicKey};
+
+use crate::auth::certreq;
+use crate::config::{Connection, Identity, RemoteMethod};
 
 /// The key of one peer. An identity that was proved in another way can belong to another peer, so it gives another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +43,7 @@ impl PeerKey {
                 pinned,
                 ..
             } => {
-                let mut known = authorities.certreq().data;
+                let mut known = certreq(authorities).data;
                 if rules.known_need_no_path {
                     known.extend(pinned.iter().flat_map(Certificate::key_hash));
                 }

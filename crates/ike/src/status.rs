@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::config::{GroupName, Identity, Mode};
+use crate::config::{Identity, Mode};
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
 pub use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
+use esplanade_pki::attributes::GroupName;
 
 /// The status of an IKE SA at one moment.
 #[derive(Clone, Debug)]

@@ -11,8 +11,7 @@ use common::*;
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_ike::auth::{CredentialError, IdentityError, PeerAuthError};
 use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, Childless, Config, Connection, LocalMethod,
-    RemoteMethod, RevocationPolicy, Secret, Unique,
+    AddressMatch, Childless, Config, Connection, LocalMethod, RemoteMethod, Secret, Unique,
 };
 use esplanade_ike::failure::{AuthFailure, ChildResponseFault, ConfigurationFault, Shortage};
 use esplanade_ike::suite::{
@@ -23,6 +22,7 @@ use esplanade_ike::wire::{
     PayloadType,
 };
 use esplanade_ike::{ChildFailure, DownReason, Event, Refusal};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
-use esplanade_ike::auth::{CrlError, PeerAuthError, PeerCertificates, Revocation, UnixTime};
+use esplanade_ike::auth::{PeerAuthError, PeerCertificates};
 use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, CertificateRules, Connection, Credential, Crl,
-    LocalMethod, RemoteMethod, RevocationPolicy, RevocationStore, StatusSource,
+    AddressMatch, CertificateRules, Connection, Credential, LocalMethod, RemoteMethod,
 };
 use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::wire::{Cert, CertEncoding};
 use esplanade_ike::{Config, DownReason, Event, Refusal};
+use esplanade_pki::{
+    Authorities, Certificate, Crl, CrlError, PathError, Revocation, RevocationPolicy,
+    RevocationStore, StatusSource, UnixTime,
+};
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
@@ -396,11 +399,11 @@ fn a_path_whose_status_can_be_fetched_names_the_places_to_ask() {
         let (rules, identity) = (CertificateRules::default(), id("moon.example.org"));
         let now = UnixTime::since_unix_epoch(NOW);
         let mut sent = PeerCertificates::new(&sent.each_ref());
-        let peer = authorities.verify(&mut sent, &identity, now, &rules, &revocation);
+        let peer = sent.verify(&authorities, &identity, now, &rules, &revocation);
         peer.and_then(|peer| peer.check_status())
     };
     // Nobody fetches.
-    let Err(PeerAuthError::UnknownStatus { subject, .. }) = check(&store) else {
+    let Err(PeerAuthError::Path(PathError::UnknownStatus { subject, .. })) = check(&store) else {
         panic!("{:?}", check(&store))
     };
     assert_eq!(subject, "O=Example, CN=leaf");

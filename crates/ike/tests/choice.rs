@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 use common::script::{Script, error_of};
 use common::*;
 use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, Child, Connection, Credential, LocalMethod,
-    RemoteMethod, RevocationPolicy, Secret,
+    AddressMatch, Child, Connection, Credential, LocalMethod, RemoteMethod, Secret,
 };
 use esplanade_ike::wire::{ExchangeType, NotifyType};
 use esplanade_ike::{DownReason, Event, Refusal};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use esplanade_testkit::net::Conditions;
 
 fn host(text: &str) -> AddressMatch {

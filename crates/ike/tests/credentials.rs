@@ -10,13 +10,13 @@ use common::wiretap::sent_by;
 use common::*;
 use esplanade_ike::auth::{CredentialError, PeerAuthError};
 use esplanade_ike::config::{
-    Authorities, Certificate, Connection, Credential, Fragmentation, Identity, LocalMethod,
-    PublicKey, RemoteMethod, RevocationPolicy, SendCert,
+    Connection, Credential, Fragmentation, Identity, LocalMethod, RemoteMethod, SendCert,
 };
 use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::suite::Role;
 use esplanade_ike::wire::{Cert, CertEncoding, ExchangeType, Id, IdType, NotifyType, Payload};
 use esplanade_ike::{Config, Event};
+use esplanade_pki::{Authorities, Certificate, FileError, PathError, PublicKey, RevocationPolicy};
 use esplanade_testkit::net::Conditions;
 
 /// 2026-06-01.
@@ -487,17 +487,17 @@ fn public_keys_are_read_in_pem_and_der() {
     assert_eq!(PublicKey::from_file_content(key.der()).unwrap(), key);
     let error = |file: &[u8]| PublicKey::from_file_content(file).unwrap_err();
     for none in [&b""[..], file!("moon-rsa.pem"), file!("moon-rsa.key")] {
-        assert_eq!(error(none), CredentialError::NoPublicKey);
+        assert_eq!(error(none), FileError::NoPublicKey);
     }
     for malformed in [
         &b"\x30\x00"[..],
         &key.der()[..key.der().len() - 1],
         b"-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n",
     ] {
-        assert!(matches!(error(malformed), CredentialError::PublicKey(_)));
+        assert!(matches!(error(malformed), FileError::PublicKey(_)));
     }
     let foreign = load(file!("secp256k1.pem"))[0].public_key().clone();
-    assert!(matches!(error(foreign.der()), CredentialError::KeyType(_)));
+    assert!(matches!(error(foreign.der()), FileError::KeyType(_)));
     assert!(
         raw(file!("moon-rsa.key"), file!("moon-rsa.pem"))
             .chain()
@@ -525,11 +525,11 @@ fn a_certificate_that_is_configured_needs_no_authority() {
     };
     use RevocationPolicy::{IfUri, Relaxed, Strict};
     let moon = file!("moon-ecdsa256.pem");
-    let unknown = PeerAuthError::UnknownStatus {
+    let unknown = PathError::UnknownStatus {
         subject: load(moon)[0].subject().to_string(),
         why: "its issuer is not known".to_owned(),
     };
-    let no_issuer = PeerAuthError::UnknownIssuer.to_string();
+    let no_issuer = PathError::UnknownIssuer.to_string();
     for (demanded, revocation, pinned, expected) in [
         (false, Relaxed, moon, None),
         (false, IfUri, moon, None),

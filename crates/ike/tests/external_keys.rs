@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use common::*;
 use esplanade_ike::auth::{CredentialError, ExternalKey, SigningMechanism, SigningRequest};
-use esplanade_ike::config::{
-    Authorities, Certificate, Credential, LocalMethod, RemoteMethod, RevocationPolicy,
-};
+use esplanade_ike::config::{Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::wire::HashAlgorithm;
 use esplanade_ike::{DownReason, Event};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 

@@ -10,16 +10,14 @@ use common::wiretap::Broken;
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, Credential, Identity, LocalMethod, RemoteMethod,
-    RevocationPolicy,
-};
+use esplanade_ike::config::{AddressMatch, Credential, Identity, LocalMethod, RemoteMethod};
 use esplanade_ike::failure::{AuthFailure, UnusableResponse};
 use esplanade_ike::suite::{IkeSaKeys, KeyExchangeMethods, Nonces, Role, Suite};
 use esplanade_ike::wire::{
     ExchangeType, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,
 };
 use esplanade_ike::{Config, DownReason, Event, Refusal};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use esplanade_testkit::net::{Conditions, Datagram};
 
 const NOTIFY: NotifyType = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
+use esplanade_ike::auth::PeerAuthError;
 use esplanade_ike::config::{
-    AttributeAuthority, AttributeCertificate, AttributeStore, Authorities, Certificate,
-    CertificateRules, Connection, Credential, LocalMethod, RemoteMethod, RevocationPolicy,
-    SendCert,
+    CertificateRules, Connection, Credential, LocalMethod, RemoteMethod, SendCert,
 };
 use esplanade_ike::wire::NotifyType;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
+use esplanade_pki::attributes::{
+    AttributeAuthority, AttributeCertificate, AttributeStore, MembershipError,
+};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
@@ -158,8 +161,13 @@ fn the_groups_outlive_a_rekey() {
 
 #[test]
 fn who_proves_no_group_is_refused() {
+    let nothing = PeerAuthError::NotMember(Box::new(MembershipError {
+        wanted: vec!["Research".parse().unwrap()],
+        proved: vec![],
+        refused: vec![],
+    }));
     for (own, reason) in [
-        (vec![], "the peer has no attribute certificate"),
+        (vec![], &*nothing.to_string()),
         (
             vec![SALES],
             "it takes one of the groups Research, and those proved are Sales",

@@ -8,10 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use common::script::{SPI, Script, error_of};
 use common::*;
 use esplanade_crypto::iana::Group;
-use esplanade_ike::config::{
-    AddressMatch, Authorities, Certificate, Connection, Credential, LocalMethod, RemoteMethod,
-    RevocationPolicy,
-};
+use esplanade_ike::config::{AddressMatch, Connection, Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::failure::{AuthFailure, Shortage};
 use esplanade_ike::jobs::Job;
 use esplanade_ike::wire::{
@@ -19,6 +16,7 @@ use esplanade_ike::wire::{
     PayloadType,
 };
 use esplanade_ike::{Config, DownReason, Event, Refusal};
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 use esplanade_testkit::net::{Conditions, Rng};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -10,12 +10,13 @@ use common::wiretap::{Overheard, sent_by, tapped};
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 use esplanade_ike::config::{
-    Authorities, Certificate, Connection, Credential, Fragmentation, Identity, IkeProposal,
-    LocalMethod, RemoteMethod, RevocationPolicy, SendCert,
+    Connection, Credential, Fragmentation, Identity, IkeProposal, LocalMethod, RemoteMethod,
+    SendCert,
 };
 use esplanade_ike::wire::{
     ExchangeType, Message, NotifyType, Payload, PayloadType, Proposal, TransformType,
 };
+use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::*;
-use esplanade_ike::auth::OcspError;
-use esplanade_ike::config::{
-    Authorities, Certificate, Credential, Crl, LocalMethod, OcspAnswer, OcspInIke, RemoteMethod,
-    RevocationPolicy, RevocationStore, StatusSource,
-};
+use esplanade_ike::config::{Credential, LocalMethod, OcspInIke, RemoteMethod};
 use esplanade_ike::{Config, Event};
+use esplanade_pki::{
+    Authorities, Certificate, Crl, OcspAnswer, OcspError, RevocationPolicy, RevocationStore,
+    StatusSource,
+};
 use esplanade_testkit::net::Conditions;
 
 const REQUEST: OcspInIke = OcspInIke {

@@ -260,19 +260,6 @@ const TIED: &[(&str, &str, &[&str])] = &[
             "self_test",
         ],
     ),
-    // The errors of all name what was wrong with any of them.
-    (
-        "ike",
-        "auth",
-        &[
-            "attributes",
-            "certificate",
-            "error",
-            "path",
-            "public_key",
-            "rules",
-        ],
-    ),
     // The SA has the fragments that arrive for it, whose fragments are checked against the SA.
     (
         "ipsec",

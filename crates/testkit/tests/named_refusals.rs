@@ -12,7 +12,12 @@ use std::fs;
 use sources::{files_below, root};
 
 /// The crates whose refusals a peer or a packet can cause.
-const CRATES: [&str; 3] = ["crates/crypto/", "crates/ike/", "crates/ipsec/"];
+const CRATES: [&str; 4] = [
+    "crates/crypto/",
+    "crates/ike/",
+    "crates/ipsec/",
+    "crates/pki/",
+];
 
 /// The ends of the names of refusals.
 const ENDINGS: [&str; 8] = [

@@ -4,7 +4,8 @@ use std::io::Result;
 use std::path::Path;
 
 use esplanade_fuzz::auth::{AUTHORITY, der};
-use esplanade_ike::auth::{AttributeCertificate, DistinguishedName};
+use esplanade_pki::DistinguishedName;
+use esplanade_pki::attributes::AttributeCertificate;
 
 use super::others::{Seeds, put};
 

@@ -4,7 +4,7 @@ use std::io::Result;
 use std::path::Path;
 
 use esplanade_fuzz::auth::{AUTHORITY, der, issuer, signed};
-use esplanade_ike::auth::DistinguishedName;
+use esplanade_pki::DistinguishedName;
 
 use super::others::put;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::CommandError;
-use esplanade_ike::auth::StatusKind;
 use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
+use esplanade_pki::StatusKind;
 
 use super::{Daemon, log_lines, report, tier};
 use crate::join::Moved;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use esplanade_ike::auth::{StatusKind, StatusSource};
+use esplanade_pki::{StatusKind, StatusSource};
 
 use super::{Daemon, plane, policies};
 use crate::config::Loaded;

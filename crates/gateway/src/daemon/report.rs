@@ -4,14 +4,16 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, EndAction, GroupName, LocalMethod, Mode, RemoteMethod,
-    RevocationStore, Selector, SelectorAddresses, StartAction,
+    AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
+    SelectorAddresses, StartAction,
 };
 use esplanade_ike::status::{
     ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaStatus, Refusal,
 };
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
+use esplanade_pki::RevocationStore;
+use esplanade_pki::attributes::GroupName;
 
 use crate::config::ShareLimits;
 use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};

@@ -1,6 +1,7 @@
 //! Warns of connections whose peers can use certificates that have been revoked.
 
-use esplanade_ike::config::{RemoteMethod, RevocationPolicy};
+use esplanade_ike::config::RemoteMethod;
+use esplanade_pki::RevocationPolicy;
 
 use crate::config::Loaded;
 

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esplanade_ike::auth::StatusSource;
+use esplanade_pki::StatusSource;
 
 /// Places that are known to have been asked.
 const PLACES_MAX: usize = 4096;

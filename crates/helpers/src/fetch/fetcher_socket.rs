@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use esplanade_host::confine;
 use esplanade_host::helper_process;
-use esplanade_ike::auth::{Crl, OcspAnswer};
+use esplanade_pki::{Crl, OcspAnswer};
 use socket2::SockRef;
 use tokio::sync::mpsc;
 

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use esplanade_host::helper_process::read_until_end;
-use esplanade_ike::auth::OcspAnswer;
+use esplanade_pki::OcspAnswer;
 use serde::{Deserialize, Serialize};
 
 use super::reach::Reach;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use esplanade_host::confine;
 use esplanade_host::helper_process::{line, next_line};
-use esplanade_ike::auth::{Crl, OcspAnswer};
+use esplanade_pki::{Crl, OcspAnswer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::message::{ADDRESSES_MAX, FetchFailure, FetchTask, LINE_MAX, Report, Request};

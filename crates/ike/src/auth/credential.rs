@@ -5,24 +5,24 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
-    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair, RsaEncoding,
-    RsaKeyPair,
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair,
+    PqdsaSigningAlgorithm, RsaEncoding, RsaKeyPair,
 };
 use esplanade_crypto::rsa_pkcs1::RsaSha1Key;
+use esplanade_pki::attributes::AttributeCertificate;
+use esplanade_pki::{
+    Certificate, FileError, Hash, KeyType, OwnStatus, ParameterSet, PublicKey, RevocationStore,
+    Scheme, StatusSource, UnixTime, ecdsa_signature,
+};
 use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;
 
-use super::attributes::AttributeCertificate;
-use super::certificate::Certificate;
 use super::error::CredentialError;
-use super::external_key::{ExternalKey, ExternalKeys, ecdsa_der};
+use super::external_key::{ExternalKey, ExternalKeys};
 use super::identity::Identity;
-use super::path::OwnStatus;
-use super::public_key::PublicKey;
-use super::revocation::{RevocationStore, StatusSource};
 use super::rules::SchemeRules;
-use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
+use super::scheme::{announced_hash, choose};
+use super::signature::check_auth;
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm};
 
 /// Authorities above a certificate. No sane path is longer.
@@ -97,7 +97,7 @@ impl Credential {
     /// `key` is a file in PEM (PKCS#8, PKCS#1 or SEC 1), or PKCS#8 in DER. The first certificate must be that of the
     /// key.
     pub fn new(key: &[u8], chain: Vec<Certificate>) -> Result<Self, CredentialError> {
-        let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
+        let end_entity = chain.first().ok_or(FileError::NoCertificate)?;
         let public = end_entity.public_key().clone();
         let key = PrivateKey::from_file_content(key, &public)?;
         let mismatch = || CredentialError::Mismatch {
@@ -111,7 +111,7 @@ impl Credential {
     pub fn without_certificate(key: &[u8], public: PublicKey) -> Result<Self, CredentialError> {
         let loaded = PrivateKey::from_file_content(key, &public)?;
         let mismatch = || CredentialError::Mismatch {
-            subject: public.identity().to_string(),
+            subject: Identity::of_key(&public).to_string(),
         };
         let key = loaded.ok_or_else(mismatch)?;
         Ok(Self::with_key(key, public, Vec::new()))
@@ -122,10 +122,10 @@ impl Credential {
         chain: Vec<Certificate>,
         keys: Vec<Arc<dyn ExternalKey>>,
     ) -> Result<Self, CredentialError> {
-        let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
+        let end_entity = chain.first().ok_or(FileError::NoCertificate)?;
         let public = end_entity.public_key().clone();
-        let kind = public.kind;
-        let kind = kind.ok_or_else(|| CredentialError::KeyType(public.describe()))?;
+        let kind = public.kind();
+        let kind = kind.ok_or_else(|| FileError::KeyType(public.describe()))?;
         if let KeyType::MlDsa(_) = kind {
             return Err(CredentialError::ExternalKeyType(kind.to_string()));
         }
@@ -234,7 +234,7 @@ impl Credential {
     pub fn identity(&self) -> Identity {
         match self.chain.first() {
             Some(own) => Identity::Dn(own.subject().clone()),
-            None => self.public.identity(),
+            None => Identity::of_key(&self.public),
         }
     }
 
@@ -303,7 +303,7 @@ impl Credential {
         legacy: bool,
     ) -> Result<Auth, CredentialError> {
         let of_our_key = |auth: Auth| {
-            let checked = self.public.check_auth(&auth, signed_octets, false);
+            let checked = check_auth(&self.public, &auth, signed_octets, false);
             checked.is_ok().then_some(auth)
         };
         match (&self.key, announced) {
@@ -340,8 +340,8 @@ impl Credential {
         }
         let mut configured = self.schemes.iter().copied();
         let scheme = match self.schemes.is_empty() {
-            true => Scheme::choose(self.key.kind(), announced),
-            false => configured.find(|scheme| announced.contains(&scheme.hash())),
+            true => choose(self.key.kind(), announced),
+            false => configured.find(|scheme| announced.contains(&announced_hash(*scheme))),
         };
         let scheme = scheme.ok_or_else(|| CredentialError::NoCommonHash {
             announced: announced.to_vec(),
@@ -355,7 +355,7 @@ impl Credential {
         match &self.key {
             PrivateKey::External(keys) => keys.sign(peer, scheme, signed_octets, |value| {
                 of_our_key(match scheme {
-                    Scheme::Ecdsa(_) => auth(&ecdsa_der(&value)?),
+                    Scheme::Ecdsa(_) => auth(&ecdsa_signature(&value)?),
                     _ => auth(&value),
                 })
             }),
@@ -373,6 +373,14 @@ fn rfc4754_method(kind: KeyType) -> (AuthMethod, Scheme) {
     }
 }
 
+fn signing(set: ParameterSet) -> &'static PqdsaSigningAlgorithm {
+    match set {
+        ParameterSet::MlDsa44 => &signature::ML_DSA_44_SIGNING,
+        ParameterSet::MlDsa65 => &signature::ML_DSA_65_SIGNING,
+        ParameterSet::MlDsa87 => &signature::ML_DSA_87_SIGNING,
+    }
+}
+
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Credential({})", self.identity())
@@ -386,17 +394,17 @@ impl PrivateKey {
         public: &PublicKey,
     ) -> Result<Option<Self>, CredentialError> {
         let kind = public
-            .kind
-            .ok_or_else(|| CredentialError::KeyType(public.describe()))?;
+            .kind()
+            .ok_or_else(|| FileError::KeyType(public.describe()))?;
         let der = if content.first() == Some(&0x30) {
             PrivateKeyDer::Pkcs8(content.into())
         } else {
             PrivateKeyDer::from_pem_slice(content).map_err(|error| match error {
                 rustls_pki_types::pem::Error::NoItemsFound => CredentialError::NoPrivateKey,
-                error => CredentialError::Pem(error.to_string()),
+                error => FileError::Pem(error.to_string()).into(),
             })?
         };
-        Self::load(kind, &der, &public.bytes)
+        Self::load(kind, &der, public.bytes())
     }
 
     fn load(
@@ -440,7 +448,7 @@ impl PrivateKey {
             ),
             KeyType::MlDsa(set) => Self::MlDsa(
                 set,
-                PqdsaKeyPair::from_pkcs8(set.signing(), der.secret_der()).map_err(rejected)?,
+                PqdsaKeyPair::from_pkcs8(signing(set), der.secret_der()).map_err(rejected)?,
             ),
         };
         let ours = match &key {
@@ -507,7 +515,7 @@ impl PrivateKey {
                 Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec())
             }
             (Self::MlDsa(set, pair), Scheme::MlDsa(_)) => {
-                let mut value = vec![0; set.signing().signature_len()];
+                let mut value = vec![0; signing(*set).signature_len()];
                 pair.sign(message, &mut value).map_err(failed)?;
                 Ok(value)
             }

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use aws_lc_rs::digest;
-use x509_cert::der::Encode;
-use x509_cert::der::asn1::UintRef;
+use esplanade_pki::{Hash, KeyType, Scheme};
 
 use super::error::CredentialError;
 use super::identity::Identity;
-use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::Auth;
 
 /// The operation that makes a signature from [`SigningRequest::input`].
@@ -106,7 +104,7 @@ impl SigningRequest {
         let (mechanism, input) = match scheme {
             Scheme::RsaPkcs1(hash) => (
                 SigningMechanism::RsaPkcs1,
-                [digest_info(hash), &hash.of(octets)].concat(),
+                [digest_info(hash), &digest_of(hash, octets)].concat(),
             ),
             Scheme::RsaPss(hash) => {
                 let mechanism = match hash {
@@ -114,9 +112,9 @@ impl SigningRequest {
                     Hash::Sha384 => SigningMechanism::RsaPssSha384,
                     Hash::Sha512 => SigningMechanism::RsaPssSha512,
                 };
-                (mechanism, hash.of(octets))
+                (mechanism, digest_of(hash, octets))
             }
-            Scheme::Ecdsa(hash) => (SigningMechanism::Ecdsa, hash.of(octets)),
+            Scheme::Ecdsa(hash) => (SigningMechanism::Ecdsa, digest_of(hash, octets)),
             Scheme::Ed25519 => (SigningMechanism::Ed25519, octets.to_vec()),
             Scheme::MlDsa(_) => return None,
         };
@@ -128,15 +126,13 @@ impl SigningRequest {
     }
 }
 
-impl Hash {
-    fn of(self, octets: &[u8]) -> Vec<u8> {
-        let algorithm = match self {
-            Self::Sha256 => &digest::SHA256,
-            Self::Sha384 => &digest::SHA384,
-            Self::Sha512 => &digest::SHA512,
-        };
-        digest::digest(algorithm, octets).as_ref().to_vec()
-    }
+fn digest_of(hash: Hash, octets: &[u8]) -> Vec<u8> {
+    let algorithm = match hash {
+        Hash::Sha256 => &digest::SHA256,
+        Hash::Sha384 => &digest::SHA384,
+        Hash::Sha512 => &digest::SHA512,
+    };
+    digest::digest(algorithm, octets).as_ref().to_vec()
 }
 
 /// DigestInfo without the digest that ends it (RFC 8017 §9.2, note 1).
@@ -152,14 +148,4 @@ fn digest_info(hash: Hash) -> &'static [u8] {
             b"\x30\x51\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x03\x05\x00\x04\x40"
         }
     }
-}
-
-/// Encodes r and s, which have the same length, as ECDSA-Sig-Value (RFC 3279 §2.2.3).
-pub(super) fn ecdsa_der(fixed: &[u8]) -> Option<Vec<u8>> {
-    if fixed.is_empty() || !fixed.len().is_multiple_of(2) {
-        return None;
-    }
-    let (r, s) = fixed.split_at(fixed.len() / 2);
-    let parts = [UintRef::new(r).ok()?, UintRef::new(s).ok()?];
-    parts.to_vec().to_der().ok()
 }

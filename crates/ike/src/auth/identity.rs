@@ -1,14 +1,11 @@
 //! Identities, as configured and as the ID payload carries them (RFC 7296 §3.5).
 
-use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use x509_cert::ext::pkix::name::GeneralName;
+use esplanade_pki::{Certificate, DistinguishedName, PublicKey, SubjectName};
 
-use super::name::{CanonicalName, DistinguishedName};
-use super::octets::ip_address;
 use crate::wire::{Id, IdType};
 
 /// The octets of an identity in an ID payload. Distinguished names of real certificates have a few hundred.
@@ -22,12 +19,8 @@ mod notation;
 /// a leading "*" in a name or address ("*.example.org", "*@example.org"), and "*" as a value in a distinguished name.
 ///
 /// The spelling stays as it was written, for the ID payload and for people. Equality, hashing and
-/// [`Identity::accepts`] see the canonical form only:
-/// - Domain names are in ASCII lower case (RFC 4343), without the dot of the root at the end.
-/// - Email addresses are in ASCII lower case. RFC 5321 §2.4 leaves the case of the part before the @ to its host. No
-///   mail system has two users who differ in nothing else.
-/// - Distinguished names are compared by RFC 5280 §7.1, see [`DistinguishedName`].
-/// - Addresses and key IDs are as they are.
+/// [`Identity::accepts`] see the form in which names are compared, see [`SubjectName`]. Addresses and key IDs are as
+/// they are.
 #[derive(Clone, Debug)]
 pub enum Identity {
     Any,
@@ -42,18 +35,8 @@ pub enum Identity {
 #[derive(PartialEq, Eq, Hash)]
 enum Canonical<'a> {
     Any,
-    Ip(IpAddr),
-    Fqdn(Cow<'a, str>),
-    Email(Cow<'a, str>),
-    Dn(&'a CanonicalName),
+    Name(SubjectName<'a>),
     KeyId(&'a [u8]),
-}
-
-fn lower(text: &str) -> Cow<'_, str> {
-    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(text.to_ascii_lowercase()),
-        false => Cow::Borrowed(text),
-    }
 }
 
 impl PartialEq for Identity {
@@ -83,18 +66,34 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    fn canonical(&self) -> Canonical<'_> {
+    /// The identity as a name that certificates can have.
+    pub fn subject_name(&self) -> Option<SubjectName<'_>> {
         match self {
-            Self::Any => Canonical::Any,
-            Self::Ip(ip) => Canonical::Ip(*ip),
-            Self::Fqdn(name) => {
-                let relative = name.strip_suffix('.').filter(|rest| !rest.is_empty());
-                Canonical::Fqdn(lower(relative.unwrap_or(name)))
-            }
-            Self::Email(address) => Canonical::Email(lower(address)),
-            Self::Dn(name) => Canonical::Dn(name.canonical()),
-            Self::KeyId(key) => Canonical::KeyId(key),
+            Self::Any | Self::KeyId(_) => None,
+            Self::Ip(ip) => Some(SubjectName::ip(*ip)),
+            Self::Fqdn(name) => Some(SubjectName::domain(name)),
+            Self::Email(address) => Some(SubjectName::email(address)),
+            Self::Dn(name) => Some(SubjectName::directory(name)),
         }
+    }
+
+    fn canonical(&self) -> Canonical<'_> {
+        match (self.subject_name(), self) {
+            (Some(name), _) => Canonical::Name(name),
+            (None, Self::KeyId(key)) => Canonical::KeyId(key),
+            (None, _) => Canonical::Any,
+        }
+    }
+
+    /// The identity of an end that has the key and no name. strongSwan's is the same.
+    pub fn of_key(key: &PublicKey) -> Self {
+        Self::KeyId(key.hash().to_vec())
+    }
+
+    /// Says whether the certificate proves this identity (RFC 4945 §3.1). No certificate proves a key ID.
+    pub fn is_named_by(&self, certificate: &Certificate) -> bool {
+        let name = self.subject_name();
+        name.is_some_and(|name| certificate.names(&name))
     }
 
     /// Reads an ID payload.
@@ -158,21 +157,8 @@ impl Identity {
         match (self.canonical(), presented.canonical()) {
             (_, Canonical::Any) => false,
             (Canonical::Any, _) => true,
-            (Canonical::Fqdn(pattern), Canonical::Fqdn(name))
-            | (Canonical::Email(pattern), Canonical::Email(name)) => text_matches(&pattern, &name),
-            (Canonical::Dn(pattern), Canonical::Dn(name)) => pattern.matches(name),
+            (Canonical::Name(pattern), Canonical::Name(name)) => pattern.accepts(&name),
             (ours, theirs) => ours == theirs,
-        }
-    }
-
-    /// Reads an alternative name of a certificate, if it is of a kind that identities have.
-    pub(super) fn from_alternative_name(name: &GeneralName) -> Option<Self> {
-        match name {
-            GeneralName::DnsName(name) => Some(Self::Fqdn(name.to_string())),
-            GeneralName::Rfc822Name(address) => Some(Self::Email(address.to_string())),
-            GeneralName::DirectoryName(name) => DistinguishedName::from_rdns(name).map(Self::Dn),
-            GeneralName::IpAddress(octets) => ip_address(octets.as_bytes()).map(Self::Ip),
-            _ => None,
         }
     }
 
@@ -184,14 +170,6 @@ impl Identity {
             Self::Dn(name) if name.has_wildcard() => 1,
             _ => 2,
         }
-    }
-}
-
-fn text_matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_prefix('*') {
-        // The star stands for at least one character.
-        Some(suffix) => name.len() > suffix.len() && name.ends_with(suffix),
-        None => pattern == name,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::str::FromStr;
 
-use x509_cert::der::asn1::ObjectIdentifier;
+use esplanade_pki::attributes::GroupName;
+use esplanade_pki::{
+    AuthorityName, CertificatePolicy, Hash, KeyFamily, KeyPurposes, KeyType, ParameterSet,
+    PathRules, PathSchemes, Scheme, SubjectName,
+};
 
-use super::attributes::GroupName;
 use super::identity::Identity;
-use super::oid;
-use super::scheme::{Hash, KeyType, ParameterSet, Scheme};
 
 /// Demands on the certificates of a path, and on the signature in AUTH.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,61 +26,30 @@ pub struct CertificateRules {
     pub known_need_no_path: bool,
 }
 
-const IKE: [ObjectIdentifier; 3] = [
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.17"), // id-kp-ipsecIKE
-    ObjectIdentifier::new_unwrap("2.5.29.37.0"),        // anyExtendedKeyUsage
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.8.2.2"),  // iKEIntermediate
-];
-const TLS: [ObjectIdentifier; 2] = [
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1"), // id-kp-serverAuth
-    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2"), // id-kp-clientAuth
-];
-
-/// The extended key usages that are accepted. A certificate without the extension is accepted in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeyPurposes {
-    /// Those for IKE, and those for TLS servers and clients. Many authorities issue no others.
-    #[default]
-    IkeOrTls,
-    /// Those for IKE (RFC 4945 §5.1.3.12).
-    Ike,
-    /// All.
-    Any,
-}
-
-impl KeyPurposes {
-    /// `purposes` is the content of the extension, if there is one.
-    pub(super) fn accept(self, purposes: Option<&[ObjectIdentifier]>) -> bool {
-        let mut purposes = purposes.unwrap_or(&IKE).iter();
-        match self {
-            Self::IkeOrTls => {
-                purposes.any(|purpose| IKE.contains(purpose) || TLS.contains(purpose))
-            }
-            Self::Ike => purposes.any(|purpose| IKE.contains(purpose)),
-            Self::Any => true,
+impl CertificateRules {
+    /// Returns the demands on the path alone.
+    pub(super) fn of_path(&self) -> PathRules {
+        // `%any` demands nothing: every authority has a name.
+        let authority = self
+            .authority
+            .as_ref()
+            .filter(|name| **name != Identity::Any);
+        PathRules {
+            purposes: self.purposes,
+            signatures: self.signatures.path.clone(),
+            policies: self.policies.clone(),
+            authority: authority.map(|name| AuthorityName {
+                name: name.subject_name().map(SubjectName::into_owned),
+                text: name.to_string(),
+            }),
         }
-    }
-}
-
-/// The object identifier of a certificate policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CertificatePolicy(pub(super) ObjectIdentifier);
-
-impl FromStr for CertificatePolicy {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        oid::parse(text).map(Self).ok_or(())
     }
 }
 
 /// Signatures and keys that are accepted, in the notation of swanctl.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchemeRules {
-    /// The least size of each kind of key in a path. Other kinds are refused. An empty list accepts all keys.
-    strengths: Vec<(Kind, u32)>,
-    /// Schemes for the signatures in a path. An empty list accepts all.
-    path: Vec<Scheme>,
+    path: PathSchemes,
     /// Schemes for the signature in AUTH. An empty list accepts all.
     ike: Vec<Scheme>,
 }
@@ -108,6 +78,14 @@ impl Kind {
             "mldsa87" => Self::MlDsa(ParameterSet::MlDsa87),
             _ => return None,
         })
+    }
+
+    fn family(self) -> Option<KeyFamily> {
+        match self {
+            Self::Rsa | Self::RsaPss => Some(KeyFamily::Rsa),
+            Self::Ecdsa => Some(KeyFamily::Ecdsa),
+            Self::Any | Self::Ed25519 | Self::MlDsa(_) => None,
+        }
     }
 
     /// The schemes with this kind of key and this hash. `None` stands for a scheme without a hash of its own.
@@ -168,7 +146,7 @@ impl FromStr for SchemeRules {
             let schemes = if of_ike {
                 &mut rules.ike
             } else {
-                &mut rules.path
+                &mut rules.path.schemes
             };
             if let Some(found) = Kind::from_word(word) {
                 kind = Some(found);
@@ -178,40 +156,22 @@ impl FromStr for SchemeRules {
             if let Some(hash) = hash_of(word) {
                 schemes.extend(kind.schemes(hash));
             } else if let Ok(bits) = word.parse()
-                && matches!(kind, Kind::Rsa | Kind::RsaPss | Kind::Ecdsa)
+                && let Some(family) = kind.family()
                 && !of_ike
             {
-                rules.strengths.push((kind, bits));
+                rules.path.strengths.push((family, bits));
             } else {
                 return Err(format!("`{word}` is no hash, nor the size of a key"));
             }
         }
         if rules.ike.is_empty() {
-            rules.ike.clone_from(&rules.path);
+            rules.ike.clone_from(&rules.path.schemes);
         }
         Ok(rules)
     }
 }
 
 impl SchemeRules {
-    /// Says whether a key of this type and size may be in a path. `None` stands for a key of another type.
-    pub(super) fn allow_key(&self, key: Option<(KeyType, u32)>) -> bool {
-        let enough = |(kind, least): &(Kind, u32)| match key {
-            Some((KeyType::Rsa, bits)) => {
-                matches!(kind, Kind::Rsa | Kind::RsaPss) && bits >= *least
-            }
-            Some((KeyType::P256 | KeyType::P384 | KeyType::P521, bits)) => {
-                *kind == Kind::Ecdsa && bits >= *least
-            }
-            Some((KeyType::Ed25519 | KeyType::MlDsa(_), _)) | None => false,
-        };
-        self.strengths.is_empty() || self.strengths.iter().any(enough)
-    }
-
-    pub(super) fn allow_in_path(&self, scheme: Option<Scheme>) -> bool {
-        self.path.is_empty() || scheme.is_some_and(|scheme| self.path.contains(&scheme))
-    }
-
     /// Those for AUTH that a key of ours can make, in their order.
     pub(super) fn of_key(&self, key: KeyType) -> Vec<Scheme> {
         let schemes = self.ike.iter().copied();
@@ -246,10 +206,10 @@ mod tests {
             (Scheme::Ecdsa(Hash::Sha512), false),
             (Scheme::Ed25519, false),
         ] {
-            assert_eq!(rules.allow_in_path(Some(scheme)), allowed, "{scheme:?}");
+            assert_eq!(rules.path.allow_scheme(Some(scheme)), allowed, "{scheme:?}");
             assert_eq!(rules.allow_in_ike(Some(scheme)), allowed, "{scheme:?}");
         }
-        assert!(!rules.allow_in_path(None));
+        assert!(!rules.path.allow_scheme(None));
     }
 
     #[test]
@@ -264,20 +224,20 @@ mod tests {
             (Some((KeyType::Ed25519, 255)), false),
             (None, false),
         ] {
-            assert_eq!(rules.allow_key(key), allowed, "{key:?}");
+            assert_eq!(rules.path.allow_key(key), allowed, "{key:?}");
         }
-        assert!(rules.allow_in_path(None) && rules.allow_in_ike(None));
-        assert!(SchemeRules::default().allow_key(None));
+        assert!(rules.path.allow_scheme(None) && rules.allow_in_ike(None));
+        assert!(SchemeRules::default().path.allow_key(None));
     }
 
     #[test]
     fn ike_is_apart_from_the_path() {
         let both = rules("pubkey-sha256-ike:rsa/pss-sha384");
-        assert!(both.allow_in_path(Some(Scheme::RsaPkcs1(Hash::Sha256))));
+        assert!(both.path.allow_scheme(Some(Scheme::RsaPkcs1(Hash::Sha256))));
         assert!(!both.allow_in_ike(Some(Scheme::RsaPss(Hash::Sha256))));
         assert!(both.allow_in_ike(Some(Scheme::RsaPss(Hash::Sha384))));
         let ike = rules("ike:pubkey-sha384");
-        assert!(ike.allow_in_path(None));
+        assert!(ike.path.allow_scheme(None));
         assert!(ike.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha384))));
         assert!(!ike.allow_in_ike(Some(Scheme::Ecdsa(Hash::Sha256))));
         let ed25519 = rules("ed25519-identity");
@@ -286,9 +246,9 @@ mod tests {
         let ml_dsa = |set| Some(Scheme::MlDsa(set));
         let either = rules("mldsa65-identity-mldsa87-identity");
         assert!(either.allow_in_ike(ml_dsa(ParameterSet::MlDsa65)));
-        assert!(either.allow_in_path(ml_dsa(ParameterSet::MlDsa87)));
-        assert!(!either.allow_in_path(ml_dsa(ParameterSet::MlDsa44)));
-        assert!(!either.allow_in_path(Some(Scheme::Ed25519)));
+        assert!(either.path.allow_scheme(ml_dsa(ParameterSet::MlDsa87)));
+        assert!(!either.path.allow_scheme(ml_dsa(ParameterSet::MlDsa44)));
+        assert!(!either.path.allow_scheme(Some(Scheme::Ed25519)));
         assert!(rules("pubkey-identity").allow_in_ike(ml_dsa(ParameterSet::MlDsa44)));
         assert_eq!(rules("pubkey"), SchemeRules::default());
     }

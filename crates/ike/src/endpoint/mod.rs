@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::claims::Claims;
-use crate::config::{Child, Config, Connection, RevocationStore};
+use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
@@ -33,6 +33,7 @@ use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use ends::Ends;
+use esplanade_pki::RevocationStore;
 use goals::Goals;
 use half_open::HalfOpen;
 use name_hold::NameHold;

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::auth::{PeerAuthError, RevocationStore, unix_time};
+use esplanade_pki::{RevocationStore, StatusSource};
+
+use crate::auth::{PeerAuthError, unix_time};
 use crate::config::{
-    self, CertificateUriBase, Connection, Credential, Identity, LocalMethod, RemoteMethod,
-    SendCert, StatusSource,
+    self, CertificateUriBase, Connection, Credential, Identity, LocalMethod, RemoteMethod, SendCert,
 };
 use crate::failure::AuthFailure;
 use crate::jobs::{AuthenticatedPeer, ProofCheck, SignedAuth, Signing, Work};

@@ -10,9 +10,10 @@ use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_of};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
-use crate::config::{
-    CertificateUriBase, Childless, Connection, GroupName, Identity, PublicKey, RemoteMethod, Unique,
-};
+use esplanade_pki::attributes::GroupName;
+
+use crate::auth::{certreq, certreq_of_raw_key};
+use crate::config::{CertificateUriBase, Childless, Connection, Identity, RemoteMethod, Unique};
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp, PeerLimit};
 use crate::failure::{
@@ -212,8 +213,8 @@ impl IkeSaCommon {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }
         let certreq = match &connection.remote.method {
-            RemoteMethod::Certificate { authorities, .. } => Some(authorities.certreq()),
-            RemoteMethod::PublicKey { .. } => Some(PublicKey::certreq()),
+            RemoteMethod::Certificate { authorities, .. } => Some(certreq(authorities)),
+            RemoteMethod::PublicKey { .. } => Some(certreq_of_raw_key()),
             RemoteMethod::Psk => None,
         };
         let certreq = certreq.filter(|_| connection.send_certreq);

@@ -12,8 +12,8 @@ use super::connection_choice::{PeerTraits, candidates};
 use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange;
 use super::payloads::{InitPayloads, looks_up_certificates};
-use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Authorities, Childless, Connection, Fragmentation, PublicKey, RemoteMethod};
+use crate::auth::{SIGNATURE_HASHES, certreq_of_all, certreq_of_raw_key};
+use crate::config::{Childless, Connection, Fragmentation, RemoteMethod};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
@@ -496,10 +496,10 @@ fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<I
         RemoteMethod::Certificate { authorities, .. } => Some(&**authorities),
         RemoteMethod::PublicKey { .. } | RemoteMethod::Psk => None,
     });
-    let x509 = Authorities::certreq_of_all(trusted);
+    let x509 = certreq_of_all(trusted);
     let mut methods = asking.iter();
     let raw = methods.any(|method| matches!(method, RemoteMethod::PublicKey { .. }));
-    let raw = raw.then(PublicKey::certreq);
+    let raw = raw.then(certreq_of_raw_key);
     let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
     let ocsp = possible.iter().any(|connection| connection.ocsp.request);
     let ocsp = (ocsp && x509.is_some()).then(CertReq::ocsp);

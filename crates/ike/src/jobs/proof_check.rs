@@ -3,13 +3,18 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use esplanade_pki::attributes::{
+    AttributeStore, AttributeTerms, GroupName, Memberships, PeerAttributes,
+};
+use esplanade_pki::{
+    Authorities, Certificate, PathError, PublicKey, Revocation, RevocationStore, SubjectName,
+};
+
 use crate::auth::{
-    AttributeTerms, PeerAttributes, PeerAuthError, PeerCertificates, Revocation, RevocationStore,
-    VerifiedPeer, unix_time,
+    PeerAuthError, PeerCertificates, VerifiedPeer, check_auth, check_scheme, unix_time,
 };
 use crate::config::{
-    self, AttributeStore, Authorities, CertificateRules, Connection, Credential, GroupName,
-    Identity, LocalMethod, PublicKey, RemoteMethod, SchemeRules,
+    CertificateRules, Connection, Credential, Identity, LocalMethod, RemoteMethod, SchemeRules,
 };
 use crate::failure::AuthFailure;
 use crate::wire::{Auth, Cert, CertEncoding};
@@ -173,11 +178,13 @@ impl ProofCheck {
             LocalMethod::Signature(credentials) => credentials.as_slice(),
             LocalMethod::Psk => &[],
         };
-        let certifies = |own: &Arc<Credential>, name: &Identity| {
+        let certifies = |own: &Arc<Credential>, name: &SubjectName<'_>| {
             own.chain().first().is_some_and(|own| own.names(name))
         };
-        let is_ours =
-            |name: &Identity| name == local_id || own.iter().any(|own| certifies(own, name));
+        let is_ours = |name: &SubjectName<'_>| {
+            local_id.subject_name().as_ref() == Some(name)
+                || own.iter().any(|own| certifies(own, name))
+        };
         let terms = AttributeTerms {
             now: unix_time(self.wall_clock),
             revocation,
@@ -185,22 +192,26 @@ impl ProofCheck {
         };
         let sent = &mut proof.attributes;
         let holder = peer.certificate();
-        self.attributes.memberships(sent, holder, wanted, &terms)
+        match self.attributes.memberships(sent, holder, wanted, &terms) {
+            Ok(Memberships::Proved(groups)) => Ok(groups),
+            Ok(Memberships::Needs(sources)) => Err(PeerAuthError::StatusNeeded(sources)),
+            Err(error) => Err(PeerAuthError::NotMember(error)),
+        }
     }
 
     /// Checks a certificate and the signature with its key. The status of the certificates is left to be checked.
     fn check_certificate(
         &self,
         proof: &mut Proof<'_>,
-        (authorities, pinned, rules): (&Authorities, &[config::Certificate], &CertificateRules),
+        (authorities, pinned, rules): (&Authorities, &[Certificate], &CertificateRules),
         revocation: &Revocation<'_>,
         legacy: bool,
     ) -> Result<VerifiedPeer, PeerAuthError> {
         let (identity, now) = (&self.identity, unix_time(self.wall_clock));
         let verify = |sent: &mut PeerCertificates| {
-            let checked = authorities.verify(sent, identity, now, rules, revocation);
+            let checked = sent.verify(authorities, identity, now, rules, revocation);
             match checked {
-                Err(PeerAuthError::UnknownIssuer)
+                Err(PeerAuthError::Path(PathError::UnknownIssuer))
                     if rules.known_need_no_path && sent.are_of_one_of(pinned) =>
                 {
                     sent.verify_alone(authorities, identity, now, rules, revocation)
@@ -214,7 +225,7 @@ impl ProofCheck {
             let checked = verify(&mut known);
             proof.has_verdict |= known.have_verdict();
             let peer = checked?;
-            peer.check_scheme(proof.auth, &rules.signatures)?;
+            check_scheme(proof.auth, &rules.signatures)?;
             return Ok(peer);
         }
         // One signature costs less than a path.
@@ -227,7 +238,7 @@ impl ProofCheck {
         if !pinned.is_empty() && !proof.certificates.are_of_one_of(pinned) {
             return Err(PeerAuthError::NotPinned);
         }
-        peer.check_scheme(proof.auth, &rules.signatures)?;
+        check_scheme(proof.auth, &rules.signatures)?;
         proof.check_signature(legacy)?;
         Ok(peer)
     }
@@ -236,11 +247,11 @@ impl ProofCheck {
     fn find_unsent<'c>(
         &self,
         proof: &mut Proof<'_>,
-        pinned: &'c [config::Certificate],
+        pinned: &'c [Certificate],
         legacy: bool,
-    ) -> Result<&'c config::Certificate, PeerAuthError> {
+    ) -> Result<&'c Certificate, PeerAuthError> {
         let mut failure = PeerAuthError::NoCertificate;
-        for pin in pinned.iter().filter(|pin| pin.names(&self.identity)) {
+        for pin in pinned.iter().filter(|pin| self.identity.is_named_by(pin)) {
             match proof.check_known_key(pin.public_key(), legacy) {
                 Ok(()) => return Ok(pin),
                 Err(error) => failure = error,
@@ -266,11 +277,11 @@ impl ProofCheck {
         {
             let checked = proof
                 .check_known_key(key, connection.legacy)
-                .and_then(|()| key.check_scheme(proof.auth, signatures));
+                .and_then(|()| check_scheme(proof.auth, signatures));
             match checked {
                 // Under a pattern one peer could pass for another.
                 Ok(()) if connection.remote.id == self.identity => return Ok(()),
-                Ok(()) if self.identity == key.identity() => return Ok(()),
+                Ok(()) if self.identity == Identity::of_key(key) => return Ok(()),
                 Ok(()) => failure = PeerAuthError::NotKeyIdentity(self.identity.clone()),
                 Err(error) => failure = error,
             }
@@ -303,7 +314,11 @@ impl<'a> Proof<'a> {
             auth,
             octets,
             certificates: PeerCertificates::new(&certificates),
-            attributes: PeerAttributes::new(&certificates),
+            attributes: PeerAttributes::new(
+                (certificates.iter())
+                    .filter(|cert| cert.encoding == CertEncoding::X509_ATTRIBUTE)
+                    .map(|cert| cert.data.as_slice()),
+            ),
             raw_key: certificates
                 .iter()
                 .find(|cert| cert.encoding == CertEncoding::RAW_PUBLIC_KEY)
@@ -319,7 +334,7 @@ impl<'a> Proof<'a> {
         let key = self.certificates.public_key()?;
         let (auth, octets) = (self.auth, self.octets);
         self.signature[usize::from(legacy)]
-            .get_or_insert_with(|| key.check_auth(auth, octets, legacy))
+            .get_or_insert_with(|| check_auth(key, auth, octets, legacy))
             .clone()
     }
 
@@ -327,6 +342,6 @@ impl<'a> Proof<'a> {
     fn check_known_key(&mut self, key: &PublicKey, legacy: bool) -> Result<(), PeerAuthError> {
         let left = self.keys_left.checked_sub(1);
         self.keys_left = left.ok_or(PeerAuthError::TooManyKeys)?;
-        key.check_auth(self.auth, self.octets, legacy)
+        check_auth(key, self.auth, self.octets, legacy)
     }
 }

@@ -9,7 +9,7 @@ use super::child_sa::{ChildRequest, ChildSa};
 use super::deadline;
 use super::held_message::HeldMessage;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
-use crate::config::{Connection, GroupName, Identity};
+use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
@@ -17,6 +17,7 @@ use crate::protected::ProtectedChannel;
 use crate::rate::Due;
 use crate::transport::Window;
 use crate::wire::ProtocolId;
+use esplanade_pki::attributes::GroupName;
 
 /// Unanswered traffic after which the peer is asked whether it is alive, if it was not asked for long. A peer that has
 /// lost its SAs says so at once.

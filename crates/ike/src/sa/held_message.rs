@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::auth::StatusSource;
+use esplanade_pki::StatusSource;
+
 use crate::failure::AuthFailure;
 use crate::jobs::{CheckedPeer, SignedAuth, WorkOutcome};
 use crate::transport::ReceivedMessage;

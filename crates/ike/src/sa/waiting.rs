@@ -4,7 +4,8 @@ use super::context::{Context, Effect};
 use super::held_message::{HeldMessage, HeldProof, KnownProofs};
 use super::ike_sa::{IkeSa, IkeSaCommon};
 use super::phase::Phase;
-use crate::auth::StatusSource;
+use esplanade_pki::StatusSource;
+
 use crate::event::Event;
 use crate::jobs::{Payer, QueueFull, Ticket, Work};
 use crate::refusal::Refusal;

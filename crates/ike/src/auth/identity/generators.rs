@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use esplanade_pki::DistinguishedName;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::Identity;
-use crate::auth::DistinguishedName;
 
 fn name() -> impl Strategy<Value = String> {
     "[!-~]{1,40}"

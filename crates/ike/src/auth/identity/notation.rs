@@ -3,8 +3,9 @@
 
 use std::net::IpAddr;
 
-use super::{DistinguishedName, Identity};
-use crate::auth::octets::hexadecimal;
+use esplanade_pki::{DistinguishedName, hexadecimal};
+
+use super::Identity;
 use crate::wire::{Id, IdType};
 
 /// The words for types, which stand before a colon.

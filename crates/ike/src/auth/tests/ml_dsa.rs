@@ -43,7 +43,7 @@ fn verified(certificate: &[u8]) -> VerifiedPeer {
         signatures: rules,
         ..Default::default()
     };
-    let peer = authorities.verify(&mut sent(&pems), &moon(), now(), &rules, &relaxed());
+    let peer = sent(&pems).verify(&authorities, &moon(), now(), &rules, &relaxed());
     peer.unwrap()
 }
 
@@ -124,7 +124,11 @@ fn private_keys_have_each_form_of_rfc_9881() {
             let key = text(&case["private"][form]);
             let credential = Credential::new(&key, vec![certificate.clone()]).unwrap();
             let auth = credential.sign(SIGNATURE_HASHES, b"octets", false).unwrap();
-            assert_eq!(public.check_auth(&auth, b"octets", false), Ok(()), "{form}");
+            assert_eq!(
+                check_auth(&public, &auth, b"octets", false),
+                Ok(()),
+                "{form}"
+            );
             assert!(Credential::without_certificate(&key, public.clone()).is_ok());
         }
     }
