@@ -112,8 +112,8 @@ def test_an_engine_from_outside(topology, daemon, monkeypatch):
     assert program.exists(), f"no program at {program}: cargo build --workspace --example add_an_engine"
     monkeypatch.setenv("ESPLANADE_BIN", str(program))
     settings = pair(topology)
-    settings[0].gateway.update(engine="tally", tally={"title": "of a"})
-    settings[1].gateway.update(tally={"title": "of b"})
+    settings[0].gateway.update(engine="tally", tally={"note": "of a"})
+    settings[1].gateway.update(tally={"note": "of b"})
     a, b = establish(daemon, esplanade_pair, settings)
     assert (engine_of(a), engine_of(b)) == ("tally", "cpu")
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)

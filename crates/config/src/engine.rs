@@ -15,10 +15,24 @@ pub struct EngineKind(&'static EngineEntry);
 pub struct EngineEntry {
     /// The word for it in `engine = NAME`.
     pub name: &'static str,
+    pub place: EnginePlace,
     /// The keys of its section in the gateway section, which has its name. Empty means that there is no such section.
     pub keys: &'static [&'static str],
     /// Returns what a gateway that has this lacks to have the engine.
     pub lacks: fn(&Given<'_>) -> Option<Lack>,
+}
+
+/// The place of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnginePlace {
+    /// Workers give it batches.
+    Workers,
+    /// The same, and it can share the load with the CPU.
+    BesideCpu,
+    /// It is a device in front of the data plane.
+    Front,
+    /// It is no engine, but chooses between two.
+    Policy,
 }
 
 /// The engines that a configuration has given a gateway.
@@ -29,6 +43,8 @@ pub struct Given<'a> {
     pub has_pool: bool,
     pub has_gpu: bool,
     pub has_ace: bool,
+    /// An engine can share the load with the CPU.
+    pub can_share: bool,
     /// The sections of engines that were added.
     pub settings: &'a [EngineSettings],
 }
@@ -48,8 +64,15 @@ impl EngineSettings {
     }
 }
 
+impl EngineSettings {
+    pub(super) fn can_share(&self) -> bool {
+        let kind = EngineKind::named(self.engine);
+        kind.is_some_and(|kind| kind.place() == EnginePlace::BesideCpu)
+    }
+}
+
 impl Given<'_> {
-    /// Tells whether there is a section with this name, of an engine that was added.
+    /// Tells whether there is a section with the name of this engine, which was added.
     pub fn has_section(&self, engine: &str) -> bool {
         self.settings.iter().any(|section| section.engine == engine)
     }
@@ -65,26 +88,24 @@ pub struct Lack {
 
 /// The name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is an engine {0:?} already: choose another name")]
+#[error("the name {0:?} is taken: choose another one for the engine")]
 pub struct NameTaken(pub &'static str);
 
 pub(super) const NO_DEVICE: Lack = Lack {
     what: "this build of Esplanade has no FPGA device",
     help: "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
 };
-const NO_GPU: Lack = Lack {
-    what: "the gateway has no GPU",
-    help: "add a section `gpu`, or `engine = gpu`, to the gateway section",
-};
 
 static CPU: EngineEntry = EngineEntry {
     name: "cpu",
+    place: EnginePlace::Workers,
     keys: &[],
     lacks: |_| None,
 };
 /// The CPU engine in helper threads.
 static POOL: EngineEntry = EngineEntry {
     name: "pool",
+    place: EnginePlace::Workers,
     keys: &[],
     lacks: |given| {
         (!given.has_pool).then_some(Lack {
@@ -96,6 +117,7 @@ static POOL: EngineEntry = EngineEntry {
 /// The FPGA core. The CPU carries the SAs that the core cannot.
 static FPGA: EngineEntry = EngineEntry {
     name: "fpga",
+    place: EnginePlace::Front,
     keys: &[],
     lacks: |given| match given.engine == EngineKind::FPGA {
         _ if !esplanade_fpga::simulated::BUILT => Some(NO_DEVICE),
@@ -109,18 +131,31 @@ static FPGA: EngineEntry = EngineEntry {
 /// A GPU. The CPU carries the SAs whose transforms the kernels lack.
 static GPU: EngineEntry = EngineEntry {
     name: "gpu",
+    place: EnginePlace::BesideCpu,
     keys: &[],
-    lacks: |given| (!given.has_gpu).then_some(NO_GPU),
+    lacks: |given| {
+        (!given.has_gpu).then_some(Lack {
+            what: "the gateway has no GPU",
+            help: "add a section `gpu`, or `engine = gpu`, to the gateway section",
+        })
+    },
 };
 /// The CPU, and with much load also the GPU.
 static ADAPTIVE: EngineEntry = EngineEntry {
     name: "adaptive",
+    place: EnginePlace::Policy,
     keys: &[],
-    lacks: |given| (!given.has_gpu).then_some(NO_GPU),
+    lacks: |given| {
+        (!given.can_share).then_some(Lack {
+            what: "the gateway has no GPU to share the load with",
+            help: "add a section `gpu` to the gateway section",
+        })
+    },
 };
 /// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
 static ACE: EngineEntry = EngineEntry {
     name: "ace",
+    place: EnginePlace::Workers,
     keys: &[],
     lacks: |given| match given.has_ace {
         _ if !esplanade_ace::simulated::BUILT => Some(NO_DEVICE),
@@ -135,11 +170,35 @@ static ACE: EngineEntry = EngineEntry {
 static BUILT_IN: [&EngineEntry; 6] = [&CPU, &POOL, &FPGA, &GPU, &ADAPTIVE, &ACE];
 static ADDED: Mutex<Vec<&'static EngineEntry>> = Mutex::new(Vec::new());
 
-/// Lets configurations name an engine that this crate does not know. It is to be called before any is read.
+/// Names that mean something else in the gateway section or in the section `engine` of the status.
+const TAKEN: [&str; 20] = [
+    "also",
+    "costs",
+    "device",
+    "disabled",
+    "failed",
+    "installed-in",
+    "installed-out",
+    "interfaces",
+    "lines",
+    "name",
+    "none",
+    "pkcs11",
+    "share",
+    "states",
+    "threads",
+    "tier",
+    "tiers",
+    "usual",
+    "warnings",
+    "",
+];
+
+/// Lets configurations name an engine that this crate does not know. `engines::add` calls it.
 pub fn add_engine(entry: &'static EngineEntry) -> Result<(), NameTaken> {
     let mut added = lock();
-    let mut taken = BUILT_IN.iter().chain(added.iter());
-    if taken.any(|known| known.name == entry.name) {
+    let mut known = BUILT_IN.iter().chain(added.iter());
+    if TAKEN.contains(&entry.name) || known.any(|known| known.name == entry.name) {
         return Err(NameTaken(entry.name));
     }
     added.push(entry);
@@ -160,6 +219,10 @@ impl EngineKind {
 
     pub fn name(self) -> &'static str {
         self.0.name
+    }
+
+    pub fn place(self) -> EnginePlace {
+        self.0.place
     }
 
     /// Returns what a gateway that has this lacks to have the engine.
@@ -206,10 +269,11 @@ impl fmt::Debug for EngineKind {
     }
 }
 
-/// Returns the keys of the section of an engine that was added, by the name of the section.
-pub(super) fn added_section(name: &str) -> Option<(&'static str, &'static [&'static str])> {
+/// Returns the keys of an engine's section, by the name of the section. The sections of older engines have schemas.
+pub(super) fn engine_section(name: &str) -> Option<(&'static str, &'static [&'static str])> {
     let added = lock();
-    let found = added.iter().find(|entry| entry.name == name)?;
+    let mut known = BUILT_IN.iter().chain(added.iter());
+    let found = known.find(|entry| entry.name == name)?;
     (!found.keys.is_empty()).then_some((found.name, found.keys))
 }
 
@@ -238,10 +302,12 @@ mod tests {
         has_pool: false,
         has_gpu: false,
         has_ace: false,
+        can_share: false,
         settings: &[],
     };
     static OTHER: EngineEntry = EngineEntry {
         name: "other",
+        place: EnginePlace::Workers,
         keys: &["size"],
         lacks: |given| {
             (!given.has_section("other")).then_some(Lack {
@@ -255,13 +321,18 @@ mod tests {
     fn an_added_engine_is_named_like_others() {
         add_engine(&OTHER).unwrap();
         assert_eq!(add_engine(&OTHER), Err(NameTaken("other")));
+        for name in ["cpu", "pkcs11", "tier"] {
+            let entry = EngineEntry { name, ..OTHER };
+            let refused = add_engine(Box::leak(Box::new(entry)));
+            assert_eq!(refused, Err(NameTaken(name)));
+        }
         let kind = EngineKind::named("other").unwrap();
         assert_eq!(engine("other").ok(), Some(kind));
         let refused = engine_of(&NOTHING, "other").err().unwrap();
         assert_eq!(refused.what, "no other");
         assert!(EngineKind::all().contains(&kind));
-        assert_eq!(added_section("other"), Some(("other", &["size"][..])));
-        assert_eq!(added_section("gpu"), None);
+        assert_eq!(engine_section("other"), Some(("other", &["size"][..])));
+        assert_eq!(engine_section("gpu"), None);
     }
 
     #[test]

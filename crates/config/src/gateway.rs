@@ -11,7 +11,7 @@ use esplanade_ipsec::prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
-use super::engine::{EngineKind, EngineSettings, Given, added_section, engine};
+use super::engine::{EngineKind, EngineSettings, Given, engine, engine_section};
 use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, interface_name};
 use super::mark::InterfaceMarks;
@@ -52,7 +52,7 @@ pub struct GatewayConfig {
     /// The adaptive cryptographic engine, for all SAs or for some of them. `None` means that there is none.
     pub ace: Option<AceConfig>,
     /// The sections of engines that were added.
-    pub engine_settings: Vec<EngineSettings>,
+    pub added: Vec<EngineSettings>,
     /// Tier of the CPU engine. `None` means the best tier of this machine.
     pub cpu_tier: Option<Tier>,
     /// Number of the routing table for the routes into the TUN device.
@@ -123,7 +123,7 @@ impl Default for GatewayConfig {
             pool_threads: None,
             gpu: None,
             ace: None,
-            engine_settings: Vec::new(),
+            added: Vec::new(),
             cpu_tier: None,
             // strongSwan uses the same table, so administrators find what they know.
             table: 220,
@@ -164,13 +164,14 @@ impl GatewayConfig {
             has_pool: self.has_pool(),
             has_gpu: self.gpu.is_some(),
             has_ace: self.ace.is_some(),
-            settings: &self.engine_settings,
+            can_share: self.gpu.is_some() || self.added.iter().any(EngineSettings::can_share),
+            settings: &self.added,
         }
     }
 
     /// Returns the section of an engine that was added ([`add_engine`](super::add_engine)).
     pub fn engine_settings(&self, engine: &str) -> Option<&EngineSettings> {
-        let mut sections = self.engine_settings.iter();
+        let mut sections = self.added.iter();
         sections.find(|section| section.engine == engine)
     }
 
@@ -258,7 +259,7 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         pool_threads: read(node, "pool_threads", d, threads),
         gpu: None,
         ace: None,
-        engine_settings: Vec::new(),
+        added: Vec::new(),
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -305,8 +306,11 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
-    gateway.engine_settings = added_engines(node, d);
+    gateway.added = added_engines(node, d);
+    // A section that is wrong has been told of.
+    let is_told = gateway.engine == EngineKind::ACE && node.section("ace").is_some();
     if let Some(lack) = gateway.engine.lack(&gateway.engines())
+        && !is_told
         && let Some(entry) = given(node, "engine")
     {
         let bad = ValueError::new(lack.what, lack.help);
@@ -320,6 +324,7 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
 
 fn check_core(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     if gateway.engine == EngineKind::FPGA
+        && gateway.engine.lack(&gateway.engines()).is_none()
         && gateway.workers > 1
         && let Some(entry) = given(node, "workers")
     {
@@ -364,7 +369,7 @@ fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
 fn added_engines(node: &SectionNode, d: &mut Diagnostics) -> Vec<EngineSettings> {
     let mut settings = Vec::new();
     for section in node.sections() {
-        let Some((engine, keys)) = added_section(&section.name.value) else {
+        let Some((engine, keys)) = engine_section(&section.name.value) else {
             continue;
         };
         let what = "the section of this engine";
@@ -381,6 +386,7 @@ fn added_engines(node: &SectionNode, d: &mut Diagnostics) -> Vec<EngineSettings>
         let values = keys.iter().filter_map(value).collect();
         settings.push(EngineSettings { engine, values });
     }
+    settings.sort_unstable_by_key(|section| section.engine);
     settings
 }
 

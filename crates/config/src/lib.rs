@@ -54,7 +54,9 @@ pub use ace::AceConfig;
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::{Diff, Subject};
-pub use engine::{EngineEntry, EngineKind, EngineSettings, Given, Lack, NameTaken, add_engine};
+pub use engine::{
+    EngineEntry, EngineKind, EnginePlace, EngineSettings, Given, Lack, NameTaken, add_engine,
+};
 pub use gateway::{GatewayConfig, OnStop};
 pub use gpu::{GpuConfig, ShareLimits};
 pub use interface::{IfIds, InterfaceConfig};

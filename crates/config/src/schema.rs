@@ -2,7 +2,7 @@
 //! that it does not support yet. It does not parse values.
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
-use super::engine::added_section;
+use super::engine::engine_section;
 use super::reasons;
 use super::tree::SectionNode;
 use super::value::given;
@@ -20,7 +20,7 @@ pub struct Schema {
     pub section_prefixes: &'static [&'static str],
     /// Sections with any other name are accepted too (connections, children).
     pub named_sections: bool,
-    /// Sections with the names of engines that were added are accepted too.
+    /// Sections with the names of engines are accepted too.
     pub engine_sections: bool,
     /// Keys of swanctl.conf that are not supported, or not yet. The listed values change nothing, so they
     /// are accepted.
@@ -465,7 +465,7 @@ pub(crate) fn check(
         if schema.named_sections || is_section(name, schema) {
             continue;
         }
-        if schema.engine_sections && added_section(name).is_some() {
+        if schema.engine_sections && engine_section(name).is_some() {
             continue;
         }
         let later = schema

@@ -33,8 +33,8 @@ pub struct Batch {
     pub buffer: Arena,
     pub jobs: Vec<Job>,
     /// A snapshot of the submitter's keys, so that no job counts a reference. An engine with its own form of each key
-    /// makes it from [`KeyContext::material`] and keeps it under the key's slot ([`KeyContext::slot`]). It cannot use
-    /// the numbers here, because every submitter has its own.
+    /// makes it from [`KeyContext::material`] and keeps it in a table by the key's slot ([`KeyContext::slot`]). It
+    /// cannot use the numbers here, because every submitter has its own.
     pub keys: SlotTable<KeyContext>,
     used: usize,
 }

@@ -36,13 +36,13 @@ pub trait Doors<I: PacketIo> {
         ike: &mut dyn FnMut(IkeDatagram),
     );
 
-    /// Opens the packets that waited for their SA, as soon as the SA is there.
+    /// Opens packets that came before their SA, where the SA is there now.
     fn follow_early(&mut self);
 
     /// Does what is due after a burst.
     fn finish(&mut self);
 
-    /// Tells whether [`Self::finish`] is due soon, whatever comes.
+    /// Tells whether the worker has to call [`Self::finish`] within a millisecond.
     fn is_busy(&self) -> bool;
 
     /// Returns the events for the control thread.

@@ -1,9 +1,10 @@
 //! The packet path of a worker, without sockets, devices and clock. [`PacketIo`] provides what it
 //! needs of them.
 //!
-//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`], or to
-//! the same [`Doors`] of a plane with an accelerator in front. The results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
-//! what [`DataPlane::handle_time`] was told.
+//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]. The
+//! results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
+//! what [`DataPlane::handle_time`] was told. [`Doors`] are the same for a plane with an accelerator
+//! in front.
 
 pub mod accelerator;
 mod auditor;

@@ -35,6 +35,7 @@ const INFO: EngineInfo = EngineInfo {
 const WAITING_MAX: usize = 4;
 /// The longest pause between two looks at keys whose SAs are gone.
 const LOOK: Duration = Duration::from_millis(50);
+
 /// The reason why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AceError {

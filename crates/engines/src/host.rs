@@ -15,7 +15,7 @@ use crate::stats::CoreCounters;
 
 /// An engine of the gateway. It ends when it is dropped.
 ///
-/// The control thread calls the methods, so none of them waits for packets.
+/// The control thread calls the methods, so none of them may take long.
 pub trait EngineHost: Debug + Send + Sync {
     /// The word for it in `engine = NAME`, in commands and in the status.
     fn name(&self) -> &'static str;
@@ -33,38 +33,40 @@ pub trait EngineHost: Debug + Send + Sync {
         None
     }
 
-    /// It refuses nothing and is never late, so it takes what other engines refuse.
+    /// Tells whether the engine refuses nothing and is never late. It takes what other engines refuse.
     fn is_fallback(&self) -> bool {
         false
     }
 
-    /// It works with the processor's instructions, whose tier the status shows.
+    /// Tells whether the engine works with the processor's instructions. `explain` shows their tier then.
     fn has_tiers(&self) -> bool {
         false
     }
 
-    /// Returns why it cannot carry a half of an SA, or `None` if it can.
+    /// Returns why it cannot carry a half of an SA, or `None` if it can. The gateway also asks about halves that the
+    /// engine has. The answer about a half stays the same until [`Self::refusals_version`] changes.
     fn refusal(&self, half: &SaCommon, direction: Direction) -> Option<String> {
         let _ = (half, direction);
         None
     }
 
-    /// A number that changes when [`Self::refusal`] may give other answers than before. SAs are placed anew then.
+    /// Returns a number that changes when [`Self::refusal`] may give other answers than before. SAs are placed anew then.
     fn refusals_version(&self) -> u64 {
         0
     }
 
-    /// A child SA with this transform is with the engine from now on. Its packets come later.
+    /// Tells the engine that it has a child SA with this transform, one half of it or both. Its packets come later.
     fn came(&self, transform: Transform) {
         let _ = transform;
     }
 
-    /// A child SA that came is gone.
+    /// Tells the engine that a child SA which came is gone. The same SA may come again at once.
     fn gone(&self, transform: Transform) {
         let _ = transform;
     }
 
-    /// The figures by which it shares the load with the CPU. `None` means that it does not.
+    /// Returns the engine as one that shares the load with the CPU. Its entry says the same
+    /// ([`EnginePlace::BesideCpu`](esplanade_config::EnginePlace)). One engine of a gateway shares.
     fn sharing(&self) -> Option<&dyn Sharing> {
         None
     }
@@ -105,7 +107,8 @@ pub trait Sharing {
 /// The report of an engine about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostReport {
-    /// Entries of the section `engine` of the status.
+    /// Entries of the section `engine` of the status: numbers, texts, lists of these, and maps. An engine that was added
+    /// has one entry, with its name.
     pub figures: Map<String, Value>,
     /// A few words behind its name, such as its device.
     pub detail: Option<String>,

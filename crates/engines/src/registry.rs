@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use esplanade_config::{EngineEntry, EngineKind, GatewayConfig, NameTaken, add_engine};
+use esplanade_config::{
+    EngineEntry, EngineKind, EnginePlace, GatewayConfig, NameTaken, add_engine,
+};
 use esplanade_dataplane::EngineSource;
 
 use crate::host::{CpuHost, EngineHost, HostReport, Sharing, StartError};
@@ -62,10 +64,20 @@ impl Engines {
         let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for start in BUILT_IN.iter().chain(&added) {
             if let Some(host) = start(config, &trials)? {
+                if host.source().is_none() {
+                    let what = format!("{} has no source of engines for workers", host.title());
+                    return Err(StartError::new(what));
+                }
                 let is_first = host.name() == config.engine.name();
                 let at = if is_first { 0 } else { engines.workers.len() };
                 engines.workers.insert(at, host);
             }
+        }
+        let named = config.engine;
+        let of_workers = matches!(named.place(), EnginePlace::Workers | EnginePlace::BesideCpu);
+        if of_workers && engines.index_of(named.name()).is_none() {
+            let what = format!("the engine {} has not started", named.name());
+            return Err(StartError::new(what));
         }
         Ok(engines)
     }
@@ -85,10 +97,8 @@ impl Engines {
 
     /// Returns the sources of the workers' engines.
     pub fn sources(&self) -> Vec<EngineSource> {
-        let sources = self.workers.iter().map(|host| host.source());
-        sources
-            .map(|own| own.unwrap_or_else(EngineSource::cpu))
-            .collect()
+        let hosts = self.workers.iter();
+        hosts.filter_map(|host| host.source()).collect()
     }
 
     pub fn workers(&self) -> &[Arc<dyn EngineHost>] {
@@ -137,41 +147,48 @@ impl Engines {
             .collect()
     }
 
-    /// Tells what carries the children that no other engine is chosen for, and what else there is.
-    pub fn in_words(&self) -> EngineNames {
-        let described = |host: &dyn EngineHost| match host.report().detail {
-            Some(detail) => format!("{} ({detail})", host.name()),
-            None => host.name().to_owned(),
+    /// Tells what carries the children that no other engine is chosen for, and what else there is. The details are those
+    /// of [`Self::reports`].
+    pub fn in_words(&self, reports: &[(&'static str, HostReport)]) -> EngineNames {
+        let detail = |name: &str| {
+            let mut reports = reports.iter();
+            let found = reports.find(|(engine, _)| *engine == name)?;
+            found.1.detail.as_deref()
         };
-        let cpu = self.fallback();
-        let shared = self.shared().map(|(index, _)| index);
-        let first = self.worker(0);
-        let (name, usual, of_usual) = match (self.device(), shared, first) {
-            (Some(device), ..) => {
-                let text = format!("{}, else cpu", described(device));
-                (device.name(), text, vec![cpu])
-            }
-            (None, Some(index), _) if self.shares_usually => {
-                let host = self.worker(index);
-                let name = EngineKind::ADAPTIVE.name();
-                let with =
-                    host.and_then(|host| host.report().detail.or(Some(host.name().to_owned())));
-                let text = format!("{name} (cpu and {})", with.unwrap_or_default());
-                (name, text, vec![cpu, index])
-            }
-            (None, _, Some(host)) => (host.name(), described(host), vec![0]),
-            (None, _, None) => ("cpu", "cpu".to_owned(), vec![]),
+        let described = |name: &str| match detail(name) {
+            Some(detail) => format!("{name} ({detail})"),
+            None => name.to_owned(),
         };
-        let numbered = (0..).zip(&self.workers);
-        let others = numbered.filter(|(index, _)| !of_usual.contains(index));
+        let names: Vec<_> = self.workers.iter().map(|host| host.name()).collect();
+        let cpu = names.get(usize::from(self.fallback())).copied();
+        let shared = self.shared().and_then(|(index, _)| self.worker(index));
+        let (name, usual, of_usual) = match (self.device(), shared) {
+            (Some(device), _) => {
+                let text = format!("{}, else cpu", described(device.name()));
+                (device.name(), text, [cpu, None])
+            }
+            (None, Some(host)) if self.shares_usually => {
+                let (name, with) = (EngineKind::ADAPTIVE.name(), host.name());
+                let text = format!("{name} (cpu and {})", detail(with).unwrap_or(with));
+                (name, text, [cpu, Some(with)])
+            }
+            _ => {
+                let first = names.first().copied();
+                let name = first.unwrap_or("cpu");
+                (name, described(name), [first, None])
+            }
+        };
+        let others = names
+            .iter()
+            .filter(|name| !of_usual.contains(&Some(**name)));
         EngineNames {
             name,
             usual,
-            others: others.map(|(_, host)| described(host.as_ref())).collect(),
+            others: others.map(|name| described(name)).collect(),
         }
     }
 
-    /// Returns what each engine says of itself, by its name.
+    /// Returns what each engine says of itself, by its name. A device may take a while to answer.
     pub fn reports(&self) -> Vec<(&'static str, HostReport)> {
         let hosts = self.workers.iter().chain(&self.device);
         hosts.map(|host| (host.name(), host.report())).collect()

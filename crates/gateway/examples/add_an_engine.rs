@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esplanade::config::{EngineEntry, Lack};
+use esplanade::config::{EngineEntry, EnginePlace, Lack};
+use esplanade::engines::{self, EngineHost, HostReport};
 use esplanade_crypto::{Batch, Direction, Engine, RejectReason, Rejected, cpu};
 use esplanade_dataplane::EngineSource;
-use esplanade_engines::{EngineHost, HostReport};
 
 static ENTRY: EngineEntry = EngineEntry {
     name: "tally",
-    keys: &["title"],
+    place: EnginePlace::Workers,
+    keys: &["note"],
     lacks: |given| {
         (!given.has_section("tally")).then_some(Lack {
             what: "the gateway has no engine tally",
@@ -23,7 +24,7 @@ static ENTRY: EngineEntry = EngineEntry {
 
 #[derive(Debug)]
 struct Tally {
-    title: String,
+    note: String,
     packets: Arc<[AtomicU64; 2]>,
 }
 
@@ -40,9 +41,13 @@ impl EngineHost for Tally {
         }))
     }
 
+    fn has_tiers(&self) -> bool {
+        true
+    }
+
     fn report(&self) -> HostReport {
         let packets = self.packets.each_ref().map(|of| of.load(Ordering::Relaxed));
-        let detail = Some(self.title.clone());
+        let detail = Some(self.note.clone());
         let figures = serde_json::json!({"sealed": packets[0], "opened": packets[1]});
         HostReport {
             detail,
@@ -77,12 +82,12 @@ impl Engine for Port {
 }
 
 fn main() -> ExitCode {
-    let added = esplanade_engines::add(&ENTRY, |config, _| {
+    let added = engines::add(&ENTRY, |config, _| {
         let section = config.engine_settings(ENTRY.name);
         Ok(section.map(|section| {
-            let title = section.get("title").unwrap_or("counts packets").to_owned();
+            let note = section.get("note").unwrap_or("counts packets").to_owned();
             let packets = Arc::default();
-            Arc::new(Tally { title, packets }) as _
+            Arc::new(Tally { note, packets }) as _
         }))
     });
     added.expect("no other engine has the name");

@@ -22,6 +22,7 @@ pub mod worker;
 pub use esplanade_config as config;
 pub use esplanade_dataplane as dataplane;
 pub use esplanade_demo as demo;
+pub use esplanade_engines as engines;
 pub use esplanade_engines::{gpu, latency, pool, share};
 pub use esplanade_explain as explain;
 pub use esplanade_helpers::{fetch, tokens, updown};

@@ -113,9 +113,11 @@ pub struct EngineStats {
 }
 
 /// The part of the load that the GPU carries beside the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ShareStats {
+    /// The engine that shares the CPU's load, as people call it.
+    pub with: String,
     pub percent: u64,
     /// Halves of SAs that may move, and those of them that are with the GPU.
     pub halves: usize,

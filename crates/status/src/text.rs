@@ -255,7 +255,8 @@ fn share_line(share: &Section) -> String {
         _ => "",
     };
     format!(
-        "the GPU carries {} % of the load, {} of {} halves{lost}; the busiest worker is {} % busy, threshold {} %{}; moves: {}",
+        "{} carries {} % of the load, {} of {} halves{lost}; the busiest worker is {} % busy, threshold {} %{}; moves: {}",
+        text("with"),
         text("percent"),
         text("gpu-halves"),
         text("halves"),
@@ -466,6 +467,7 @@ warning   worker 1 has been busy for 12 s and may lose packets: set more `worker
     #[test]
     fn the_share_has_a_line() {
         let mut share = Section::new();
+        share.set("with", "the GPU");
         for (key, value) in [
             ("percent", 37),
             ("halves", 12),

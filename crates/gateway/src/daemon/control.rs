@@ -170,10 +170,13 @@ impl Daemon {
 
     fn engine_stats(&self) -> EngineStats {
         let engines = self.plane.engines();
-        let limits = engines.shared().map(|(_, host)| host.limits());
-        let share = self.join.share().zip(limits);
+        let shared = engines.shared().and_then(|(index, shared)| {
+            let title = engines.worker(index)?.title();
+            Some((title, shared.limits()))
+        });
+        let share = self.join.share().zip(shared);
         EngineStats {
-            share: share.map(|(share, limits)| report::share(&share, limits)),
+            share: share.map(|(share, (with, limits))| report::share(with, &share, limits)),
             ..tier::report(engines, &self.plane.engine_health())
         }
     }

@@ -231,9 +231,10 @@ pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
 }
 
 /// Reports the GPU's share.
-pub fn share(share: &ShareReport, limits: ShareLimits) -> ShareStats {
+pub fn share(with: String, share: &ShareReport, limits: ShareLimits) -> ShareStats {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     ShareStats {
+        with,
         percent: share.percent,
         halves: share.halves,
         gpu_halves: share.on_gpu,

@@ -43,19 +43,22 @@ pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
 
 /// Reports the engines for `stats`, without their share of the load.
 pub(super) fn report(engines: &Engines, health: &[(&'static str, Health)]) -> EngineStats {
+    let reports = engines.reports();
     let EngineNames {
         name,
         usual,
         others,
-    } = engines.in_words();
+    } = engines.in_words(&reports);
     let mut stats = EngineStats {
         name,
         also: others,
         usual: Some(usual).filter(|usual| usual != name),
         ..EngineStats::default()
     };
-    for (engine, report) in engines.reports() {
-        stats.figures.extend(report.figures);
+    for (engine, report) in reports {
+        for (name, figure) in report.figures {
+            stats.figures.entry(name).or_insert(figure);
+        }
         stats.warnings.extend(report.warnings);
         if !report.lines.is_empty() {
             stats.lines.0.push((engine.to_owned(), report.lines));

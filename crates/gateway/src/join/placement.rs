@@ -440,8 +440,10 @@ impl Placement {
             if let Some(child) = child_sas.get(half.child) {
                 let (spi, index) = (half.of(child).spi, if to_gpu { other } else { cpu });
                 tracing::debug!(child = child.name.1, spi, to_gpu, "a half of an SA moves");
+                let mut engines = child.engines();
+                engines[usize::from(!half.is_outbound)] = index;
+                self.tell(half.child, engines, child);
                 place(database, half.of(child), index);
-                self.tell(half.child, child.engines(), child);
             }
         }
         match (before, after) {
@@ -624,7 +626,11 @@ impl Placement {
             },
         };
         let of = |half: &SaCommon, direction| match child.is_adaptive && is_urgent(half) {
-            true => Some("packets of its class wait for no batch".to_owned()),
+            true => {
+                let host = self.engines.worker(wanted).map(EngineHost::title);
+                let host = host.unwrap_or_default();
+                Some(format!("packets of its class wait for no batch of {host}"))
+            }
             false => self.refusal(wanted, half, direction),
         };
         let sealing = of(&child.outbound.common, Direction::Seal);

@@ -149,7 +149,7 @@ impl Worker {
         let mut run = run::WorkerLoop::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
-        let device = run.device();
+        let device = run.take_device();
         let thread = confine::start_working(name, move || run.run())?;
         Ok(Self {
             io,

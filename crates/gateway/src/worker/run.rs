@@ -117,8 +117,8 @@ impl WorkerLoop {
         })
     }
 
-    /// Returns the device in front of the data plane, if there is one.
-    pub(super) fn device(&mut self) -> Option<Arc<dyn EngineHost>> {
+    /// Takes the device in front of the data plane, if there is one.
+    pub(super) fn take_device(&mut self) -> Option<Arc<dyn EngineHost>> {
         self.device.take()
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esplanade::config::ShareLimits;
-use esplanade::config::{EngineEntry, EngineKind, GpuConfig, Lack, add_engine};
+use esplanade::config::{EngineEntry, EngineKind, EnginePlace, GpuConfig, Lack, add_engine};
 use esplanade_gpu::Tables;
 
 use super::{good, read, refusal};
@@ -175,6 +175,7 @@ fn a_child_has_an_engine_of_the_gateway() {
 
 static EXTRA: EngineEntry = EngineEntry {
     name: "extra",
+    place: EnginePlace::Workers,
     keys: &["size"],
     lacks: |given| {
         (!given.has_section("extra")).then_some(Lack {
@@ -183,6 +184,15 @@ static EXTRA: EngineEntry = EngineEntry {
         })
     },
 };
+
+#[test]
+fn a_section_that_is_wrong_is_told_of_once() {
+    let refused = refusal("gateway {\n engine = ace\n ace {\n library = relative\n }\n}\n");
+    assert!(
+        !refused.contains("the gateway has no engine ace"),
+        "{refused}"
+    );
+}
 
 #[test]
 fn an_added_engine_has_a_section_of_its_own() {
