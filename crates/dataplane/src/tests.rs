@@ -214,6 +214,43 @@ fn ike_is_for_others() {
     assert_eq!(told[0].local.to_string(), "192.0.2.2:500");
 }
 
+/// What is left of such a datagram may be whole packets, if the kernel put several together.
+#[test]
+fn a_truncated_datagram_is_dropped() {
+    for udp_encap in [true, false] {
+        let [mut a, mut b] = pair(PairOptions {
+            udp_encap,
+            ..PairOptions::default()
+        });
+        let there = packets(0, 0..3);
+        a.read(0, &there);
+        let mut received = b.write_down(&a.take_sent());
+        received[1].truncated = true;
+        let receive_socket = b.receive_socket();
+        b.plane.handle_outer(receive_socket, &received, |_| {});
+        assert_eq!(b.take_written(), [there[0].clone(), there[2].clone()]);
+        assert_eq!(count(&b.counters.receive_truncated), 1);
+        assert_eq!(count(&b.counters.receives), 3);
+    }
+    let [_, mut b] = pair(PairOptions::default());
+    let ike = [&[0; 4][..], &[0x11; 28]].concat();
+    for (receive_socket, message) in [
+        (b.receive_socket(), &ike[..]),
+        (
+            ReceiveSocket::Ike("0.0.0.0:500".parse().unwrap()),
+            &ike[4..],
+        ),
+    ] {
+        let mut received = b.write_down(&[message, message]);
+        received[0].truncated = true;
+        let mut told = Vec::new();
+        b.plane
+            .handle_outer(receive_socket, &received, |ike| told.push(ike.payload));
+        assert_eq!(told, [message]);
+    }
+    assert_eq!(count(&b.counters.receive_truncated), 2);
+}
+
 #[test]
 fn long_packets_are_cut_or_their_senders_told() {
     let [mut a, mut b] = pair(PairOptions {
