@@ -155,6 +155,8 @@ pub struct PairOptions {
     pub workers: usize,
     /// The inbound SAs are not there yet.
     pub early: bool,
+    /// The interface of the SAs, by which they find the port of what they open.
+    pub interface: u32,
 }
 
 impl Default for PairOptions {
@@ -167,6 +169,7 @@ impl Default for PairOptions {
             engines: [vec![EngineSource::cpu()], vec![EngineSource::cpu()]],
             workers: 1,
             early: false,
+            interface: 0,
         }
     }
 }
@@ -183,6 +186,7 @@ pub fn pair(options: PairOptions) -> [PairSite; 2] {
         .collect();
     let parameters = |spi, local: usize, remote: usize| SaParameters {
         esn: true,
+        interface: options.interface,
         // A whole burst may arrive in another order.
         replay_window: 8192,
         peer_replay_window: 8192,

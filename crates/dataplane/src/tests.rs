@@ -14,8 +14,8 @@ use super::*;
 use crate::checksum::{fold, length_term, pseudo_header};
 use crate::packet_io::{ReceiveSocket, SendSocket, TunQueue};
 use crate::pair::{
-    CLEAR_PORT, CLOSED_PORT, PairOptions, PairSite, balance, ipv4, packets, pair, seal_header, udp,
-    whole,
+    CLEAR_PORT, CLOSED_PORT, OTHER, PairOptions, PairSite, balance, ipv4, packets, pair,
+    seal_header, udp, whole,
 };
 use crate::virtio::{GsoKind, VnetHeader};
 
@@ -192,6 +192,24 @@ fn ports_are_kept_apart() {
 }
 
 #[test]
+fn an_sa_delivers_to_the_port_of_its_interface() {
+    for (interface, port) in [(0, Some(0)), (OTHER, Some(1)), (OTHER + 1, None)] {
+        let [mut a, mut b] = pair(PairOptions {
+            interface,
+            ..PairOptions::default()
+        });
+        let there = packets(0, 0..3);
+        a.read(0, &there);
+        b.receive(&a.take_sent());
+        let written = b.plane.io.written.iter().map(|written| written.port);
+        let expected = port.iter().flat_map(|port| [*port; 3]);
+        assert_eq!(written.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        let lost = if port.is_none() { 3 } else { 0 };
+        assert_eq!(count(&b.counters.tun_write_errors), lost);
+    }
+}
+
+#[test]
 fn ike_is_for_others() {
     let [_, mut b] = pair(PairOptions::default());
     let ike = [&[0; 4][..], &[0x11; 28]].concat();
@@ -212,6 +230,43 @@ fn ike_is_for_others() {
         .handle_outer(ReceiveSocket::Ike(bound), &received, |ike| told.push(ike));
     assert_eq!(told[0].payload, [0x22; 28]);
     assert_eq!(told[0].local.to_string(), "192.0.2.2:500");
+}
+
+/// The bytes that did fit may look like a whole packet, or like a whole IKE message.
+#[test]
+fn a_truncated_datagram_is_dropped() {
+    for udp_encap in [true, false] {
+        let [mut a, mut b] = pair(PairOptions {
+            udp_encap,
+            ..PairOptions::default()
+        });
+        let there = packets(0, 0..3);
+        a.read(0, &there);
+        let mut received = b.write_down(&a.take_sent());
+        received[1].truncated = true;
+        let receive_socket = b.receive_socket();
+        b.plane.handle_outer(receive_socket, &received, |_| {});
+        assert_eq!(b.take_written(), [there[0].clone(), there[2].clone()]);
+        assert_eq!(count(&b.counters.receive_truncated), 1);
+        assert_eq!(count(&b.counters.receives), 3);
+    }
+    let [_, mut b] = pair(PairOptions::default());
+    let ike = [&[0; 4][..], &[0x11; 28]].concat();
+    for (receive_socket, message) in [
+        (b.receive_socket(), &ike[..]),
+        (
+            ReceiveSocket::Ike("0.0.0.0:500".parse().unwrap()),
+            &ike[4..],
+        ),
+    ] {
+        let mut received = b.write_down(&[message, message]);
+        received[0].truncated = true;
+        let mut told = Vec::new();
+        b.plane
+            .handle_outer(receive_socket, &received, |ike| told.push(ike.payload));
+        assert_eq!(told, [message]);
+    }
+    assert_eq!(count(&b.counters.receive_truncated), 2);
 }
 
 #[test]

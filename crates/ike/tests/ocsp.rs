@@ -38,11 +38,31 @@ fn pem(kind: &str, label: &str) -> Vec<u8> {
     format!("-----BEGIN {word}-----\n{base64}\n-----END {word}-----\n").into_bytes()
 }
 
-fn answer(label: &str) -> Arc<OcspAnswer> {
+fn answer_der(label: &str) -> Vec<u8> {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject;
-    let der = CertificateDer::from_pem_slice(&pem("answers", label)).unwrap();
-    Arc::new(OcspAnswer::from_der(&der).unwrap())
+    let der = CertificateDer::from_pem_slice(&pem("answers", label));
+    der.unwrap().to_vec()
+}
+
+fn answer(label: &str) -> OcspAnswer {
+    OcspAnswer::from_der(&answer_der(label)).unwrap()
+}
+
+/// The time at which a responder made its answer, in another second. The signature does not cover that one.
+fn at_another_second(mut der: Vec<u8>) -> Vec<u8> {
+    // A GeneralizedTime has 15 bytes.
+    let time = der.windows(2).position(|tag| tag == [0x18, 15]).unwrap();
+    let second = &mut der[time + 2 + 13];
+    assert!(second.is_ascii_digit());
+    *second ^= 1;
+    der
+}
+
+/// Its last byte changed. It ends with the signature, or with that of a certificate.
+fn with_another_end(mut der: Vec<u8>) -> Vec<u8> {
+    *der.last_mut().unwrap() ^= 1;
+    der
 }
 
 fn load(labels: &[&str]) -> Vec<Certificate> {
@@ -97,14 +117,14 @@ fn asked(side: &Side) -> Vec<StatusSource> {
 }
 
 /// The responder has been asked on behalf of A, and this came of it.
-fn fetched(pair: &mut Pair, label: Option<&str>) {
+fn fetched(pair: &mut Pair, answer: Option<OcspAnswer>) {
     let mut store = RevocationStore::default();
     store.set_fetches();
     for source in asked(&pair.a) {
         store.note_tried(source);
     }
-    if let Some(label) = label {
-        store.add_answer(answer(label));
+    if let Some(answer) = answer {
+        store.add_answer(Arc::new(answer));
     }
     pair.a.endpoint.set_revocation(pair.now, Arc::new(store));
     pair.flush();
@@ -140,7 +160,7 @@ fn a_responder_sends_what_it_fetches_while_the_peer_waits() {
             .collect();
         assert_eq!(uris, ["http://ocsp.example.org/"]);
         assert!(pair.a.up.is_empty(), "the peer waits");
-        fetched(&mut pair, label);
+        fetched(&mut pair, label.map(answer));
         pair.run(Duration::from_secs(1));
         match up {
             true => pair.assert_agreed(1, 1),
@@ -156,7 +176,7 @@ fn an_initiator_has_an_answer_the_second_time() {
     initiate(&mut pair, true);
     assert!(pair.a.up.is_empty(), "it does not wait");
     assert_eq!(asked(&pair.a).len(), 1);
-    fetched(&mut pair, Some("good"));
+    fetched(&mut pair, Some(answer("good")));
     initiate(&mut pair, true);
     pair.assert_agreed(1, 1);
     pair.assert_clean_end();
@@ -171,10 +191,37 @@ fn answers_go_only_to_peers_that_ask_and_only_if_configured() {
     for (asks, answers) in [(never, OcspInIke::default()), (REQUEST, never)] {
         for by_a in [true, false] {
             let mut pair = pair(asks, answers);
-            fetched(&mut pair, Some("good"));
+            fetched(&mut pair, Some(answer("good")));
             initiate(&mut pair, by_a);
             assert!(pair.b.up.is_empty());
             assert!(asked(&pair.a).is_empty());
+            pair.assert_clean_end();
+        }
+    }
+}
+
+/// RFC 6960 §3.2: the issuer's key has signed the answer, or the key of a responder that the issuer's key has certified.
+#[test]
+fn an_answer_that_another_key_signed_does_not_count() {
+    type Change = fn(Vec<u8>) -> Vec<u8>;
+    let cases: [(&str, Change, bool); 6] = [
+        ("good", |der| der, true),
+        ("good", at_another_second, false),
+        ("good", with_another_end, false),
+        ("delegated", |der| der, true),
+        ("delegated", at_another_second, false),
+        ("delegated", with_another_end, false),
+    ];
+    for (number, (label, change, up)) in cases.into_iter().enumerate() {
+        for by_a in [true, false] {
+            let mut pair = pair(REQUEST, OcspInIke::default());
+            let der = change(answer_der(label));
+            fetched(&mut pair, Some(OcspAnswer::from_der(&der).unwrap()));
+            initiate(&mut pair, by_a);
+            match up {
+                true => pair.assert_agreed(1, 1),
+                false => assert!(pair.b.up.is_empty(), "case {number}"),
+            }
             pair.assert_clean_end();
         }
     }

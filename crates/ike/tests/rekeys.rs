@@ -46,6 +46,96 @@ fn deletes_ike(message: &Message) -> bool {
     message.payloads == [Payload::Delete(expected)]
 }
 
+/// An SPI that one end has offered for a new SA, and the nonce with it.
+struct Offered {
+    spi: u64,
+    nonce: Vec<u8>,
+}
+
+/// What an end offers first among these messages: in its own request to rekey, or in its response.
+fn offered(sent: &[Message], response: bool) -> Offered {
+    let mut found = (None, None);
+    for message in sent {
+        if message.header.response != response || found != (None, None) {
+            continue;
+        }
+        for payload in &message.payloads {
+            match payload {
+                Payload::Sa(proposals) => found.0 = Some(number(&proposals[0].spi)),
+                Payload::Nonce(nonce) => found.1 = Some(nonce.clone()),
+                _ => {}
+            }
+        }
+    }
+    let (Some(spi), Some(nonce)) = found else {
+        panic!("both ends rekey")
+    };
+    Offered { spi, nonce }
+}
+
+fn number(spi: &[u8]) -> u64 {
+    spi.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// Says whether a request deletes the IKE SA or the child SA that its sender has made under this SPI.
+fn deletes_own(message: &Message, spi: u64) -> bool {
+    let of_child = |payload: &Payload| match payload {
+        Payload::Delete(delete) => delete.spis.iter().any(|one| u64::from(*one) == spi),
+        _ => false,
+    };
+    let of_ike = deletes_ike(message) && message.header.initiator_spi == spi;
+    !message.header.response && (of_ike || message.payloads.iter().any(of_child))
+}
+
+/// RFC 7296 §2.8.1, §2.8.2: of the two new SAs the one is redundant that was made with the lowest of the four nonces. The
+/// end that has made it deletes it.
+// RFC 7296 R105, R106
+#[test]
+fn the_lowest_nonce_loses_when_both_ends_rekey() {
+    for child in [None, Some("net")] {
+        let mut pair = tapped(|_, _| {});
+        pair.initiate();
+        pair.run(SECOND);
+        let mut losers = BTreeSet::new();
+        for _ in 0..8 {
+            let before = [pair.a.sent.len(), pair.b.sent.len()];
+            for side in [&mut pair.a, &mut pair.b] {
+                side.endpoint.rekey(pair.now, "site", child).unwrap();
+            }
+            pair.flush();
+            pair.run(60 * SECOND);
+            pair.assert_agreed(1, 1);
+            let mut ends = [(&pair.a, before[0]), (&pair.b, before[1])].map(|(side, before)| {
+                let sent = sent_by(&pair, side).split_off(before);
+                let sent: Vec<_> = sent.into_iter().map(|sent| sent.message).collect();
+                let (request, response) = (offered(&sent, false), offered(&sent, true));
+                (side, sent, request, response)
+            });
+            let lowest_of = |end: usize| Ord::min(&ends[end].2.nonce, &ends[1 - end].3.nonce);
+            losers.insert(lowest_of(0) < lowest_of(1));
+            if lowest_of(0) < lowest_of(1) {
+                ends.reverse();
+            }
+            let [
+                (winner, _, request, _),
+                (_, sent_by_loser, redundant, response),
+            ] = ends;
+            let spis: Vec<_> = match child {
+                None => winner.ike_sas().into_iter().collect(),
+                Some(_) => {
+                    let spis = winner.child_spis().into_iter();
+                    spis.map(|(own, peers)| (own.into(), peers.into()))
+                        .collect()
+                }
+            };
+            assert_eq!(spis, [(request.spi, response.spi)], "{child:?}");
+            let deleted = |message: &Message| deletes_own(message, redundant.spi);
+            assert!(sent_by_loser.iter().any(deleted), "{child:?}");
+        }
+        assert_eq!(losers.len(), 2, "each end has lost once");
+    }
+}
+
 /// An end asks for another child, when its own rekey of the IKE SA is under way, or when it has answered the peer's.
 // RFC 7296 R18, R98
 #[test]

@@ -44,3 +44,48 @@ impl IvPool {
         Ok(std::mem::take(next))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// How often the source was asked.
+        static ASKED: Cell<u8> = const { Cell::new(0) };
+    }
+
+    /// Fails the second time, when it has written one half.
+    fn source(bytes: &mut [u8]) -> Result<(), RandomError> {
+        let asked = ASKED.get() + 1;
+        ASKED.set(asked);
+        let half = bytes.len() / 2;
+        match asked {
+            2 => bytes[..half].fill(asked),
+            _ => bytes.fill(asked),
+        }
+        if asked == 2 { Err(RandomError) } else { Ok(()) }
+    }
+
+    #[test]
+    fn an_iv_leaves_the_pool_when_it_is_handed_out() {
+        let mut pool = IvPool::new(source);
+        for count in 1..=POOL_LEN / IV_LEN {
+            assert!(pool.next().is_ok_and(|iv| iv == [1; IV_LEN]));
+            let (gone, left) = pool.bytes.split_at(count * IV_LEN);
+            assert!(gone.iter().all(|byte| *byte == 0));
+            assert!(left.iter().all(|byte| *byte == 1));
+        }
+    }
+
+    #[test]
+    fn a_failed_refill_gives_no_iv() {
+        let mut pool = IvPool::new(source);
+        while ASKED.get() < 2 {
+            let iv = pool.next();
+            assert_eq!(iv.is_ok(), ASKED.get() == 1);
+        }
+        assert!(pool.next().is_ok_and(|iv| iv == [3; IV_LEN]));
+    }
+}

@@ -4,11 +4,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{ONE, Tunnel, assert_reconciled, inner};
+use common::whole::{ends, frames, open};
+use common::{ONE, Tunnel, assert_reconciled, inner, ipv4, ipv6};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::ReserveRefused;
 use esplanade_ipsec::sa::Mode;
+use esplanade_ipsec::wire::ip::PROTOCOL_NONE as NO_NEXT_HEADER;
 
 // RFC 4303 R16, R17
 #[test]
@@ -50,4 +52,38 @@ fn transport_mode_has_no_header_for_a_dummy() {
         Err(ReserveRefused::Dropped(DropReason::MalformedInner))
     );
     assert_eq!(tunnel.outbound_sa.sequence.next(), 1, "no number is spent");
+}
+
+/// A peer makes dummies in transport mode too. It seals packets whose headers say that nothing is behind them.
+// RFC 4303 R17
+#[test]
+fn dummies_of_transport_mode_vanish_without_an_error() {
+    for transform in [Transform::ESP[0], Transform::AH[0]] {
+        for version in [4, 6] {
+            let mut tunnel = Tunnel::with(transform, false, |p| {
+                (p.mode, p.path) = (Mode::Transport, ends(version, false));
+            });
+            let dummy = match version {
+                4 => ipv4("10.1.0.7", "10.2.0.9", NO_NEXT_HEADER, 0, &[7; 40]),
+                _ => ipv6(
+                    "2001:db8:1::7",
+                    "2001:db8:2::9",
+                    NO_NEXT_HEADER,
+                    0,
+                    &[7; 40],
+                ),
+            };
+            let real = inner(version, b"real");
+            let sent = frames(&mut tunnel, &[dummy, real.clone()]);
+            assert_eq!(sent.len(), 2);
+            assert_eq!(open(&mut tunnel, &sent), [real], "{transform}");
+            let drops = &tunnel.inbound.counters().drops;
+            assert_eq!((drops.get(DropReason::Dummy), drops.total()), (1, 1));
+            assert_eq!(
+                tunnel.inbound_sa.replay.top(),
+                2,
+                "it is a packet of the SA"
+            );
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -371,7 +372,7 @@ fn flow_labels_are_copied_or_hashed() {
 // RFC 4301 R2; RFC 4302 R5; RFC 4303 R4
 #[test]
 fn a_group_has_its_own_sa() {
-    let mut tunnel = Tunnel::new(GCM, false);
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = ends(4, false));
     let group = Path {
         remote: "239.1.2.3:0".parse().expect("an address"),
         ..ends(4, false)
@@ -386,20 +387,30 @@ fn a_group_has_its_own_sa() {
             ..p
         }
     };
-    let sa = InboundSa::new(make(selectors(RIGHT, LEFT))).expect("good keys");
+    let sa = Arc::new(InboundSa::new(make(selectors(RIGHT, LEFT))).expect("good keys"));
     let place = GroupKey {
         spi,
         destination: group.remote.ip(),
         source: None,
     };
     let sad = tunnel.database.sad();
-    sad.insert_group(place, Arc::new(sa)).expect("room");
-    let to_us = frames(&mut tunnel, &[inner(4, b"to one")]);
+    sad.insert_group(place, Arc::clone(&sa)).expect("room");
+    let to_us = frames(&mut tunnel, &vec![inner(4, b"to one"); 2]);
     let sender = OutboundSa::new(make(selectors(LEFT, RIGHT))).expect("good keys");
     tunnel.policy.install(Arc::new(sender));
-    let to_all = frames(&mut tunnel, &[inner(4, b"to all")]);
-    let opened = open(&mut tunnel, &[to_all[0].clone(), to_us[0].clone()]);
-    assert_eq!(opened, [inner(4, b"to all"), inner(4, b"to one")]);
+    let to_all = frames(&mut tunnel, &vec![inner(4, b"to all"); 2]);
+    let burst = [&to_all[0], &to_us[0], &to_all[1]].map(Vec::clone);
+    let opened = open_burst(&mut tunnel, &burst);
+    let expected = [&b"to all"[..], b"to one", b"to all"].map(|payload| inner(4, payload));
+    assert_eq!(opened, expected);
+    // A group's SA gets nothing that is sent to this end alone, whatever address it has.
+    let place = GroupKey {
+        destination: ends(4, false).remote.ip(),
+        ..place
+    };
+    let sad = tunnel.database.sad();
+    sad.insert_group(place, Arc::clone(&sa)).expect("room");
+    assert_eq!(open(&mut tunnel, &to_us[1..]), [inner(4, b"to one")]);
     // No member of the group sent this packet.
     let mut other = to_all[0].clone();
     other[19] ^= 1;
@@ -407,6 +418,27 @@ fn a_group_has_its_own_sa() {
     let sum = checksum::fold(checksum::sum(0, &other[..20]));
     other[10..12].copy_from_slice(&sum.to_be_bytes());
     assert!(open(&mut tunnel, &[other]).is_empty());
+}
+
+/// Opens packets that come in one burst.
+fn open_burst(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let facts: Vec<_> = frames.iter().map(|frame| facts_of(frame)).collect();
+    let buffer = tunnel.inbound.receive_buffer().expect("a batch");
+    let (mut places, mut end) = (Vec::new(), 0);
+    for ((number, frame), facts) in (0..).zip(frames).zip(&facts) {
+        buffer.bytes[end..end + frame.len()].copy_from_slice(frame);
+        let header_len = usize::from(facts.header_len);
+        places.push(ReceivedPacket {
+            offset: (buffer.offset + end + header_len) as u32,
+            len: (frame.len() - header_len) as u32,
+            facts: number,
+        });
+        end += frame.len();
+    }
+    assert!(tunnel.inbound.commit_received(end));
+    let sad = tunnel.database.sad();
+    tunnel.inbound.push_burst(sad, &facts, &places);
+    tunnel.open(&[])
 }
 
 /// RFC 4301 §4.1: SPI and protocol identify an SA. The packets of both protocols come in one burst.
@@ -425,23 +457,7 @@ fn an_sa_takes_no_packet_of_the_other_protocol() {
         for place in [0, 2] {
             all.insert(place, foreign.clone());
         }
-        let facts: Vec<_> = all.iter().map(|frame| facts_of(frame)).collect();
-        let buffer = tunnel.inbound.receive_buffer().expect("a batch");
-        let (mut places, mut end) = (Vec::new(), 0);
-        for ((number, frame), facts) in (0..).zip(&all).zip(&facts) {
-            buffer.bytes[end..end + frame.len()].copy_from_slice(frame);
-            let header_len = usize::from(facts.header_len);
-            places.push(ReceivedPacket {
-                offset: (buffer.offset + end + header_len) as u32,
-                len: (frame.len() - header_len) as u32,
-                facts: number,
-            });
-            end += frame.len();
-        }
-        assert!(tunnel.inbound.commit_received(end));
-        let sad = tunnel.database.sad();
-        tunnel.inbound.push_burst(sad, &facts, &places);
-        assert_eq!(tunnel.open(&[]), trimmed(&packets));
+        assert_eq!(open_burst(&mut tunnel, &all), trimmed(&packets));
         let drops = &tunnel.inbound.counters().drops;
         assert_eq!((drops.get(DropReason::UnknownSpi), drops.total()), (2, 2));
         assert_eq!(tunnel.inbound_sa.common.drops.total(), 0);
@@ -495,6 +511,28 @@ fn ah_numbers_what_nobody_has() {
     }
     let drops = &tunnel.inbound.counters().drops;
     assert_eq!(drops.get(DropReason::AuthenticationFailed), 0);
+}
+
+/// Routers may fragment these packets, so each has a number of its own (RFC 6864 §4.3). It is never 0, which raw sockets
+/// replace. AH covers the number.
+// RFC 4302 R17
+#[test]
+fn ah_in_tunnel_mode_numbers_its_packets() {
+    let mut tunnel = Tunnel::with(AH, false, |p| p.path = ends(4, false));
+    let packets = vec![inner(4, b"the same"); 3];
+    let sent = frames(&mut tunnel, &packets);
+    let numbers: BTreeSet<_> = sent.iter().map(|frame| [frame[4], frame[5]]).collect();
+    assert_eq!(numbers.len(), 3);
+    assert!(!numbers.contains(&[0, 0]));
+    let mut other = sent[0].clone();
+    other[4] ^= 1;
+    other[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &other[..20]));
+    other[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert!(open(&mut tunnel, &[other]).is_empty());
+    let drops = &tunnel.inbound.counters().drops;
+    assert_eq!(drops.get(DropReason::AuthenticationFailed), 1);
+    assert_eq!(open(&mut tunnel, &sent), packets);
 }
 
 #[test]

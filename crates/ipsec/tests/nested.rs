@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::whole::{ends, facts_of, frames, open};
 use common::{
-    SlowEngine, Tunnel, assert_reconciled, inner, ipv4, key_material, parameters, prefix,
+    SlowEngine, Tunnel, assert_reconciled, inner, ipv4, ipv6, key_material, parameters, prefix,
 };
 use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::DropReason;
@@ -133,6 +133,23 @@ fn a_fragment_of_an_ipsec_packet_is_not_nested() {
     first[10..12].copy_from_slice(&sum.to_be_bytes());
     let sent = frames(&mut tunnel, std::slice::from_ref(&first));
     assert_eq!(open_nested(&mut tunnel, &sent[0]), [first]);
+}
+
+/// Only what is addressed to this end is opened again (RFC 4301 §5.2). The host's packet is authentic for the SA, so
+/// that nothing but its address tells that it is the host's.
+#[test]
+fn an_esp_packet_to_a_host_behind_this_end_is_delivered() {
+    for version in [4, 6] {
+        let mut tunnel = Tunnel::new(GCM, false);
+        let esp = tunnel.seal(&[inner(version, b"the host's own")]).remove(0);
+        let packet = match version {
+            4 => ipv4("10.1.0.7", "10.2.0.9", 50, 0, &esp),
+            _ => ipv6("2001:db8:1::7", "2001:db8:2::9", 50, 0, &esp),
+        };
+        let sent = frames(&mut tunnel, std::slice::from_ref(&packet));
+        assert_eq!(open_nested(&mut tunnel, &sent[0]), [packet]);
+        assert_eq!(tunnel.inbound.counters().drops.total(), 0);
+    }
 }
 
 /// A slow engine holds every batch while packets come back that need another batch.
