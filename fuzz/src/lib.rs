@@ -4,11 +4,13 @@
 mod ace;
 mod attributes;
 pub mod auth;
+pub mod corpus;
 pub mod cost;
 mod endpoint;
 mod esp;
 mod gateway;
 mod packets;
+pub mod peers;
 mod revocation;
 mod steps;
 mod walks;
@@ -31,6 +33,7 @@ pub use cost::cost;
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
+pub use peers::ike_peers;
 pub use packets::{fragments, inbound_frames, ip_packet, transforms};
 pub use revocation::{ocsp, revocation};
 pub use walks::walks;
@@ -52,6 +55,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("identity", identity),
     ("ike_endpoint", ike_endpoint),
     ("ike_message", ike_message),
+    ("ike_peers", ike_peers),
     ("ike_sk_open", ike_sk_open),
     ("inbound_frames", inbound_frames),
     ("ip_packet", ip_packet),
