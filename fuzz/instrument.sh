@@ -11,4 +11,4 @@ case " $* " in
     set -- "$@" "$steps" ;;
   *) exec "$@" ;;
 esac
-exec "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3
+exec "$@" "-Cpasses=function(lower-invoke,unreachableblockelim) sancov-module" -Cllvm-args=-sanitizer-coverage-level=3

@@ -7,14 +7,12 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
 use esplanade_fuzz::{TARGETS, Target, corpus};
-
-/// An input that is added reaches at least this many regions more. Hash tables reach some few by chance.
-const NEW_MIN: usize = 3;
 
 /// Start and end of each array of counters. Object files of one program share an array, and each reports it.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
@@ -53,6 +51,9 @@ extern "C" fn __sanitizer_cov_pcs_init(start: *const Place, end: *const Place) {
     }
 }
 
+/// Counters that are looked at together. Most are zero after an input.
+const BLOCK: usize = 64;
+
 /// For each region, whether an input has reached it.
 #[derive(Default)]
 struct Reached(Vec<bool>);
@@ -63,22 +64,24 @@ impl Reached {
     fn run(&mut self, target: Target, input: &[u8]) -> usize {
         target(input);
         let counters = COUNTERS.lock().expect("no thread has panicked");
-        let all = counters.iter().flat_map(|&(start, end)| start..end);
-        let (mut new, mut len) = (0, 0);
-        for at in all {
-            let counter = at as *mut u8;
-            // SAFETY: LLVM gave this array of bytes, which lives as long as the program. Other threads may write to it.
-            let passed = unsafe { counter.read_volatile() } != 0;
-            if self.0.len() == len {
-                self.0.push(false);
+        let (mut new, mut base) = (0, 0);
+        for &(start, end) in counters.iter() {
+            // SAFETY: LLVM gave this array of bytes, which lives as long as the program. No other thread runs
+            // instrumented code.
+            let array = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
+            self.0.resize(self.0.len().max(base + array.len()), false);
+            for (at, block) in array.chunks_mut(BLOCK).enumerate() {
+                if *block == [0; BLOCK][..block.len()] {
+                    continue;
+                }
+                for (within, counter) in block.iter_mut().enumerate() {
+                    let reached = &mut self.0[base + at * BLOCK + within];
+                    new += usize::from(*counter != 0 && !*reached);
+                    *reached |= *counter != 0;
+                    *counter = 0;
+                }
             }
-            if passed {
-                // SAFETY: as above.
-                unsafe { counter.write_volatile(0) };
-                new += usize::from(!self.0[len]);
-                self.0[len] = true;
-            }
-            len += 1;
+            base += array.len();
         }
         new
     }
@@ -134,15 +137,20 @@ fn add(
     candidates.retain(|input| input.len() <= usize::from(u16::MAX));
     candidates.sort_by_key(Vec::len);
     let path = corpus::folder(name).join("found.pack");
-    let mut found = if path.exists() { corpus::inputs(&path)? } else { Vec::new() };
-    let before = found.len();
+    let mut out = fs::OpenOptions::new().create(true).append(true).open(path)?;
+    let mut added = 0;
     for candidate in candidates {
-        if reached.run(target, &candidate) >= NEW_MIN {
-            found.push(candidate);
+        match std::panic::catch_unwind(AssertUnwindSafe(|| reached.run(target, &candidate))) {
+            Ok(new) if new > 0 => {
+                out.write_all(&corpus::pack(&[candidate]))?;
+                added += 1;
+            }
+            Ok(_) => {}
+            Err(_) => println!("{name}: a finding: {}", candidate.escape_ascii()),
         }
     }
-    println!("{name}: {} inputs added", found.len() - before);
-    fs::write(path, corpus::pack(&found))
+    println!("{name}: {added} inputs added");
+    Ok(())
 }
 
 /// The number in the line `uncovered_max = NUMBER`.

@@ -21,6 +21,7 @@ use esplanade_testkit::net::{Conditions, Datagram, Network};
 use crate::endpoint::Script;
 use crate::endpoint::common::{A, B, Pair, SharedSpis, Side};
 use crate::endpoint::ephemeral::Repeatable;
+pub(crate) use material::der_of;
 use material::Material;
 use setup::Setup;
 
