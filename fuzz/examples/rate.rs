@@ -30,5 +30,7 @@ fn main() {
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let files = corpus::files(&corpus::folder(target)).expect("a corpus");
     let inputs = files.iter().map(|path| corpus::inputs(path));
-    inputs.flat_map(|inputs| inputs.expect("a corpus file")).collect()
+    inputs
+        .flat_map(|inputs| inputs.expect("a corpus file"))
+        .collect()
 }

@@ -432,7 +432,9 @@ impl Path {
     /// Verifies the path with another certificate in the first place, under each policy.
     fn verify(&self, first: &[u8]) {
         let chain = std::iter::once(first).chain(self.chain[1..].iter().map(Vec::as_slice));
-        let mut sent: Vec<Cert> = chain.map(|der| cert(CertEncoding::X509_SIGNATURE, der)).collect();
+        let mut sent: Vec<Cert> = chain
+            .map(|der| cert(CertEncoding::X509_SIGNATURE, der))
+            .collect();
         sent.extend(self.answers.iter().map(|der| cert(CertEncoding::OCSP, der)));
         let subject = Certificate::from_der(first).map(|one| Identity::Dn(one.subject().clone()));
         let Ok(identity) = subject else {
@@ -441,7 +443,10 @@ impl Path {
         };
         let crls = self.crls.iter().filter_map(|der| Crl::from_der(der).ok());
         let mut store = RevocationStore::new(crls.map(Arc::new).collect());
-        let answers = self.answers.iter().filter_map(|der| OcspAnswer::from_der(der).ok());
+        let answers = self
+            .answers
+            .iter()
+            .filter_map(|der| OcspAnswer::from_der(der).ok());
         answers.for_each(|answer| store.add_answer(Arc::new(answer)));
         let mut accepted = Vec::new();
         for policy in [RevocationPolicy::Strict, RevocationPolicy::Relaxed] {
@@ -461,7 +466,10 @@ impl Path {
             accepted.push(verified.is_ok());
             drop(verified.map_err(|error| format!("{error} {error:?}")));
         }
-        assert!(!accepted[0] || accepted[1], "a stricter policy accepts more");
+        assert!(
+            !accepted[0] || accepted[1],
+            "a stricter policy accepts more"
+        );
     }
 }
 

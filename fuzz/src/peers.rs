@@ -5,6 +5,7 @@
 
 mod insider;
 mod material;
+mod scripts;
 pub mod setup;
 
 use std::collections::BTreeSet;
@@ -21,8 +22,9 @@ use esplanade_testkit::net::{Conditions, Datagram, Network};
 use crate::endpoint::Script;
 use crate::endpoint::common::{A, B, Pair, SharedSpis, Side};
 use crate::endpoint::ephemeral::Repeatable;
-pub(crate) use material::der_of;
 use material::Material;
+pub(crate) use material::der_of;
+pub use scripts::scripts;
 use setup::Setup;
 
 /// 2026-06-01, when the certificates are valid.
@@ -270,10 +272,17 @@ impl Run {
         let now = self.pair.now;
         let peer = self.side(1 - end).address;
         let side = self.side(end);
-        let newest = side.installed.len().checked_sub(1 + usize::from(value >> 6));
+        let newest = side
+            .installed
+            .len()
+            .checked_sub(1 + usize::from(value >> 6));
         let Some(at) = newest else { return };
         let (ike_sa, child) = (side.installed[at].ike_sa, side.installed[at].child);
-        let child = if value & 32 == 0 { child } else { ChildSaId(9999) };
+        let child = if value & 32 == 0 {
+            child
+        } else {
+            ChildSaId(9999)
+        };
         let local = SocketAddr::new(side.address, 4500);
         let remote = SocketAddr::new(peer, 4500 + if end == 0 { 0 } else { SHIFT });
         let endpoint = &mut side.endpoint;
@@ -332,8 +341,7 @@ impl Run {
     /// The places that were to be asked have been asked.
     fn status_is_there(&mut self, end: usize, value: u8) {
         let stores = &Material::get().stores;
-        let mut store: RevocationStore =
-            (*stores[usize::from(value >> 1) % stores.len()]).clone();
+        let mut store: RevocationStore = (*stores[usize::from(value >> 1) % stores.len()]).clone();
         store.set_fetches();
         for source in std::mem::take(&mut self.wanted[end]) {
             if value & 1 == 0 {
@@ -558,4 +566,63 @@ fn side(setup: &Setup, end: usize, now: Instant, seed: u64) -> Side {
     };
     side.endpoint.set_wall_clock(now, clock);
     side
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pair after the script of this name, before everything is ended.
+    fn play(name: &str) -> Run {
+        let mut scripts = scripts().into_iter();
+        let (_, script) = scripts.find(|(one, _)| *one == name).expect("a name");
+        Run::play(&script)
+    }
+
+    #[test]
+    fn scripts_come_as_far_as_their_names_say() {
+        for name in [
+            "up",
+            "certificate",
+            "raw-key",
+            "member",
+            "external-key",
+            "rekeys",
+            "late-jobs",
+            "by-name",
+            "another-address",
+        ] {
+            let mut run = play(name);
+            assert_eq!(run.pair.a.ike_sas().len(), 1, "{name}");
+            assert_eq!(run.pair.a.children.len(), 1, "{name}");
+            run.pair.assert_same();
+            run.finish();
+        }
+        for name in ["down", "insider"] {
+            let mut run = play(name);
+            assert!(
+                run.pair.a.up.is_empty() && run.pair.b.up.is_empty(),
+                "{name}"
+            );
+            run.finish();
+        }
+        assert_eq!(play("down").pair.b.installed.len(), 1);
+        assert!(play("insider").pair.b.installed.is_empty());
+    }
+
+    #[test]
+    fn scripts_take_the_ways_that_their_names_say() {
+        let status = play("status-is-fetched");
+        let asked = |event: &Event| matches!(event, Event::StatusNeeded(_));
+        assert!(status.pair.b.events.iter().any(asked));
+        let restarted = play("restart");
+        assert!(restarted.pair.a.installed.len() > 1);
+        restarted.pair.assert_same();
+        let moved = play("another-address");
+        assert_eq!(
+            moved.pair.a.endpoint.status()[0].local.ip().to_string(),
+            OTHER
+        );
+        assert!(play("rekeys").pair.a.endpoint.counters().ike_rekeys > 0);
+    }
 }

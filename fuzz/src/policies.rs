@@ -44,7 +44,12 @@ pub fn policies(data: &[u8]) {
     let entries: Vec<SpdEntry> = (0..count).map(|at| world.entry(at)).collect();
     let flows: Vec<Flow> = (0..FLOWS).map(|_| world.flow()).collect();
     let analysis = analysis::analyse(&entries);
-    assert!(analysis.findings.iter().all(|finding| finding.entry < entries.len()));
+    assert!(
+        analysis
+            .findings
+            .iter()
+            .all(|finding| finding.entry < entries.len())
+    );
     let spd = Spd::new(entries.clone());
     for flow in &flows {
         compare(&spd, &spd, flow);
@@ -190,7 +195,9 @@ impl World {
 
 fn host(v6: bool, at: u64) -> IpAddr {
     match v6 {
-        true => IpAddr::V6((0xfd00 << 112 | u128::from(at / 3) << 66 | u128::from(at % 3) << 20).into()),
+        true => {
+            IpAddr::V6((0xfd00 << 112 | u128::from(at / 3) << 66 | u128::from(at % 3) << 20).into())
+        }
         false => IpAddr::V4((0x0a00_0000 + at as u32).into()),
     }
 }

@@ -101,10 +101,13 @@ fn open(events: [&[Event]; 2], datagram: &[u8]) -> Option<Opened> {
     match PayloadType(*datagram.get(16)?) {
         PayloadType::SK => {
             let spis = (header.initiator_spi, header.responder_spi);
-            let mut logs = events.into_iter().flatten().filter_map(|event| match event {
-                Event::KeyLog(log) => Some(log),
-                _ => None,
-            });
+            let mut logs = events
+                .into_iter()
+                .flatten()
+                .filter_map(|event| match event {
+                    Event::KeyLog(log) => Some(log),
+                    _ => None,
+                });
             let log = logs.find(|log| (log.spi_i, log.spi_r) == spis)?;
             let key = key_of(log, header.from_initiator)?;
             let mut message = datagram.to_vec();

@@ -255,7 +255,10 @@ fn attribute_stores() -> Vec<Arc<AttributeStore>> {
     let authority = |pem| AttributeAuthority::new(load(pem).remove(0)).expect("no CA");
     let known: [&[&[u8]]; 3] = [
         &[],
-        &[file!("attributes/research.pem"), file!("attributes/sun.pem")],
+        &[
+            file!("attributes/research.pem"),
+            file!("attributes/sun.pem"),
+        ],
         &[
             file!("attributes/expired.pem"),
             file!("attributes/not-yet.pem"),
@@ -271,11 +274,8 @@ fn attribute_stores() -> Vec<Arc<AttributeStore>> {
                 file!("attributes/aa-expired.pem"),
             ];
             let roots = load(file!("attributes/root.pem"));
-            let store = AttributeStore::new(
-                authorities.map(authority).into(),
-                &roots,
-                attributes(known),
-            );
+            let store =
+                AttributeStore::new(authorities.map(authority).into(), &roots, attributes(known));
             Arc::new(store.expect("good roots"))
         })
         .into()

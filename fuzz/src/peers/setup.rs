@@ -447,7 +447,8 @@ fn change(connection: &mut Connection, is_a: bool, knob: u8, value: u8) {
         knob::TRANSPORT => {
             connection.encap = has(2);
             connection.dscp = if has(3) { 46 } else { 0 };
-            connection.local_port = [None, Some(500), Some(4500), None][usize::from(value >> 4 & 3)];
+            connection.local_port =
+                [None, Some(500), Some(4500), None][usize::from(value >> 4 & 3)];
             connection.remote_port = if has(6) { 4500 } else { 500 };
         }
         knob::ADDRESSES => addresses(connection, is_a, value),
@@ -616,7 +617,11 @@ fn change_child(child: &mut Child, is_a: bool, knob: u8, value: u8) {
             child.esp_proposals = vec![esp_proposal(value)];
         }
         knob::CHILD => {
-            child.mode = if has(0) { Mode::Transport } else { Mode::Tunnel };
+            child.mode = if has(0) {
+                Mode::Transport
+            } else {
+                Mode::Tunnel
+            };
             child.from_packet = has(1);
             child.non_first_fragments = has(2);
             child.overlap = has(3);
