@@ -126,7 +126,7 @@ impl Run {
 
     fn play(data: &[u8]) -> Self {
         let mut script = Script(data);
-        let mut setup = Setup::new();
+        let mut setup = Setup::default();
         for _ in 0..KNOBS_MAX {
             match script.next() {
                 0 => break,

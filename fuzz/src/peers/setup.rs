@@ -73,8 +73,8 @@ pub struct Setup {
     pub key: Arc<SlowKey>,
 }
 
-impl Setup {
-    pub fn new() -> Self {
+impl Default for Setup {
+    fn default() -> Self {
         let (a, b) = default_configs();
         let logging = |connection| Config {
             key_log: true,
@@ -98,7 +98,9 @@ impl Setup {
             key: SlowKey::new(),
         }
     }
+}
 
+impl Setup {
     /// Turns a knob. The high bits say which end it is for.
     pub fn turn(&mut self, knob: u8, value: u8) {
         for (end, bit) in [(0, knob::OF_A), (1, knob::OF_B)] {
