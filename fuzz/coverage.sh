@@ -38,7 +38,7 @@ case ${1-} in
       } END { for (file in all) if (missed[file]) print missed[file], all[file], file }' | sort -rn
     exit ;;
   --add)
-    # Packs the inputs of a folder that reach more, for example what libFuzzer has found.
+    # --add FOLDER packs the inputs of a folder that reach more, for example what libFuzzer has found.
     run coverage -- coverage.txt --add "$2"
     exit ;;
 esac
