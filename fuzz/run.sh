@@ -58,6 +58,20 @@ fi
 export ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=1:detect_stack_use_after_return=0}
 options=(-entropic=0 -max_total_time="${SECONDS_EACH:-60}" -print_final_stats=1)
 
+# Each input of a packed file becomes a file of its own.
+python3 - "${targets[@]}" <<'END' || exit 1
+import pathlib, sys
+for target in sys.argv[1:]:
+    folder = pathlib.Path("target/unpacked") / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for packed in pathlib.Path("corpus", target).glob("*.pack"):
+        rest, number = packed.read_bytes(), 0
+        while rest:
+            end = 2 + int.from_bytes(rest[:2], "big")
+            (folder / f"{packed.stem}-{number}").write_bytes(rest[2:end])
+            rest, number = rest[end:], number + 1
+END
+
 failed=()
 for target in "${targets[@]}"; do
   echo "=== $target"
@@ -65,13 +79,14 @@ for target in "${targets[@]}"; do
   case $target in
     ike_endpoint) len=(-max_len=24) ;;
     walks) len=(-max_len=400) ;;
+    ike_peers) len=(-max_len=128) ;;
     # Growth shows in long inputs.
     cost) len=(-max_len=16384) ;;
     *) len=() ;;
   esac
   # New inputs go to the first folder, so that the seeds stay as they are.
   mkdir -p "target/corpus/$target" "artifacts/$target"
-  "target/$host/release/$target" "target/corpus/$target" "corpus/$target" \
+  "target/$host/release/$target" "target/corpus/$target" "corpus/$target" "target/unpacked/$target" \
     -artifact_prefix="artifacts/$target/" "${options[@]}" "${len[@]+"${len[@]}"}" || failed+=("$target")
 done
 [ ${#failed[@]} = 0 ] || { echo "fuzz/run.sh: findings in fuzz/artifacts: ${failed[*]}" >&2; exit 1; }

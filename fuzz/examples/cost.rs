@@ -18,6 +18,11 @@ const GROWTH_MAX: f64 = 2.5;
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(_start: *mut u8, _end: *mut u8) {}
 
+/// The compiler calls it with the places of the regions.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_pcs_init(_start: *const usize, _end: *const usize) {}
+
 fn main() -> ExitCode {
     let (mut failed, mut total) = (false, 0);
     println!(

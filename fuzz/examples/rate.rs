@@ -2,10 +2,9 @@
 //!
 //! Run `cargo run --manifest-path fuzz/Cargo.toml --release --example rate [TARGET...]`.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use esplanade_fuzz::TARGETS;
+use esplanade_fuzz::{TARGETS, corpus};
 
 const TIME: Duration = Duration::from_secs(5);
 
@@ -24,21 +23,14 @@ fn main() {
             }
         }
         let rate = f64::from(runs) / begin.elapsed().as_secs_f64();
-        println!("{name}: {rate:.0} inputs/s over {} files", inputs.len());
+        println!("{name}: {rate:.0} inputs/s over {} inputs", inputs.len());
     }
 }
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(target);
-    let mut files: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        .map(|entry| entry.expect("a folder that stays").path())
-        .collect();
-    files.sort();
-    files
-        .iter()
-        .map(|path| std::fs::read(path).expect("a corpus file"))
+    let files = corpus::files(&corpus::folder(target)).expect("a corpus");
+    let inputs = files.iter().map(|path| corpus::inputs(path));
+    inputs
+        .flat_map(|inputs| inputs.expect("a corpus file"))
         .collect()
 }

@@ -12,6 +12,8 @@ mod cost;
 mod others;
 #[path = "seeds/revocation.rs"]
 mod revocation;
+#[path = "seeds/structured.rs"]
+mod structured;
 #[path = "seeds/walks.rs"]
 mod walks;
 
@@ -57,6 +59,7 @@ fn main() -> std::io::Result<()> {
     others::write(&corpus)?;
     revocation::write(&corpus)?;
     revocation::write_ocsp(&corpus)?;
+    structured::write(&corpus)?;
     walks::write(&corpus)
 }
 

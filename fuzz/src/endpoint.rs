@@ -13,7 +13,7 @@ use esplanade_testkit::net::{Conditions, Network};
 // This module's model of the data plane checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
 pub(crate) mod common;
-mod ephemeral;
+pub(crate) mod ephemeral;
 use common::{A, B, Pair, Side, change_connection, config, default_configs};
 use ephemeral::Repeatable;
 
@@ -42,20 +42,20 @@ pub fn ike_endpoint(data: &[u8]) {
 }
 
 /// The rest of the input. It continues with zeros.
-struct Script<'a>(&'a [u8]);
+pub(crate) struct Script<'a>(pub &'a [u8]);
 
 impl Script<'_> {
-    fn byte(&mut self) -> Option<u8> {
+    pub fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
     }
 
-    fn next(&mut self) -> u8 {
+    pub fn next(&mut self) -> u8 {
         self.byte().unwrap_or(0)
     }
 
-    fn bytes(&mut self, len: usize) -> &[u8] {
+    pub fn bytes(&mut self, len: usize) -> &[u8] {
         let (head, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         head

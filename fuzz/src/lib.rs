@@ -4,13 +4,19 @@
 mod ace;
 mod attributes;
 pub mod auth;
+pub mod corpus;
 pub mod cost;
+mod der_edits;
 mod endpoint;
 mod esp;
 mod gateway;
+pub mod limit;
 mod packets;
+pub mod peers;
+mod policies;
 mod revocation;
 mod steps;
+mod tunnels;
 mod walks;
 
 use std::sync::OnceLock;
@@ -28,11 +34,15 @@ pub use ace::{ace_bitstream, ace_packed};
 pub use attributes::attributes;
 pub use auth::{auth_signature, certificates, identity};
 pub use cost::cost;
+pub use der_edits::der_edits;
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
 pub use packets::{fragments, inbound_frames, ip_packet, transforms};
+pub use peers::ike_peers;
+pub use policies::policies;
 pub use revocation::{ocsp, revocation};
+pub use tunnels::tunnels;
 pub use walks::walks;
 
 /// A fuzz target. Only its input decides what it does.
@@ -47,17 +57,21 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("certificates", certificates),
     ("config_parse", config_parse),
     ("cost", cost),
+    ("der_edits", der_edits),
     ("esp_inbound", esp_inbound),
     ("fragments", fragments),
     ("identity", identity),
     ("ike_endpoint", ike_endpoint),
     ("ike_message", ike_message),
+    ("ike_peers", ike_peers),
     ("ike_sk_open", ike_sk_open),
     ("inbound_frames", inbound_frames),
     ("ip_packet", ip_packet),
     ("ocsp", ocsp),
+    ("policies", policies),
     ("revocation", revocation),
     ("tun_gso", tun_gso),
+    ("tunnels", tunnels),
     ("vici_packet", vici_packet),
     ("walks", walks),
 ];

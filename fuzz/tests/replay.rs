@@ -1,9 +1,8 @@
 //! Replays every corpus file through its target, and variations of it that are the same in every run.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use esplanade_fuzz::TARGETS;
+use esplanade_fuzz::{TARGETS, corpus};
 
 const FILES_MAX: usize = 300;
 const VARIATIONS: u64 = 300;
@@ -11,22 +10,6 @@ const VARIATIONS: u64 = 300;
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
 /// The time for the variations of a target. The files themselves are always replayed.
 const TARGET_TIME_MAX: Duration = Duration::from_secs(3);
-
-fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(target)
-}
-
-fn files(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files: Vec<_> = std::fs::read_dir(corpus(target))
-        .unwrap_or_else(|error| panic!("corpus of {target}: {error}"))
-        .map(|entry| entry.unwrap().path())
-        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
-        .collect();
-    files.sort();
-    files
-}
 
 /// The SplitMix64 generator: small, and the same on every machine.
 struct Generator(u64);
@@ -66,11 +49,16 @@ impl Generator {
 fn every_target_survives_its_corpus() {
     let mut total = 0;
     for (name, target) in TARGETS {
-        let files = files(name);
-        assert!(!files.is_empty(), "{name} has no corpus");
+        let files = corpus::files(&corpus::folder(name)).unwrap();
         total += files.len();
+        let mut inputs = Vec::new();
+        for path in &files {
+            let inside = corpus::inputs(path).unwrap().into_iter();
+            inputs.extend(inside.map(|input| (path, input)));
+        }
+        assert!(!inputs.is_empty(), "{name} has no corpus");
         let begin = Instant::now();
-        for (path, input) in &files {
+        for (path, input) in &inputs {
             let one = Instant::now();
             target(input);
             assert!(one.elapsed() < INPUT_TIME_MAX, "{} hangs", path.display());
@@ -78,7 +66,7 @@ fn every_target_survives_its_corpus() {
         let mut generator = Generator(1);
         let mut variations = 0;
         'variations: for _ in 0..VARIATIONS {
-            for (_, input) in &files {
+            for (_, input) in &inputs {
                 if begin.elapsed() > TARGET_TIME_MAX {
                     break 'variations;
                 }
@@ -87,7 +75,8 @@ fn every_target_survives_its_corpus() {
             }
         }
         println!(
-            "{name}: {} files, {variations} variations, {:?}",
+            "{name}: {} inputs in {} files, {variations} variations, {:?}",
+            inputs.len(),
             files.len(),
             begin.elapsed()
         );
@@ -97,7 +86,7 @@ fn every_target_survives_its_corpus() {
 
 #[test]
 fn every_corpus_folder_has_a_target() {
-    for entry in std::fs::read_dir(corpus("")).unwrap() {
+    for entry in std::fs::read_dir(corpus::folder("")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(TARGETS.iter().any(|(target, _)| *target == name), "{name}");
     }

@@ -232,6 +232,8 @@ fn random(seed: u64) -> Box<dyn Random> {
 pub struct Side {
     pub name: &'static str,
     pub address: IpAddr,
+    /// Addresses that it had before.
+    pub formerly: Vec<IpAddr>,
     pub endpoint: Endpoint,
     pub spis: SharedSpis,
     pub routes: SharedRoutes,
@@ -273,6 +275,7 @@ impl Side {
         Self {
             name,
             address: own,
+            formerly: Vec::new(),
             endpoint: Endpoint::new(config, host, now),
             spis,
             routes,
@@ -472,7 +475,7 @@ impl Pair {
             while let Some(transmit) = side.endpoint.poll_transmit() {
                 side.sent.push(transmit.clone());
                 let mut from = transmit.local;
-                assert_eq!(from.ip(), side.address);
+                assert!(from.ip() == side.address || side.formerly.contains(&from.ip()));
                 let mut to = transmit.remote;
                 let (own, (peers, inside)) = match side.name {
                     "a" => (nats[0], (nats[1], B)),
