@@ -1,4 +1,4 @@
-//! The engines of a gateway. Each is an [`EngineHost`](host::EngineHost): `docs/add-an-engine.md` adds one. [`registry`]
+//! The engines of a gateway. Each is an [`EngineHost`]: `docs/add-an-engine.md` adds one. [`registry`]
 //! starts those that a configuration names.
 //!
 //! An engine beside the CPU is a thread or several that take batches from ports, and give workers a source of ports.
