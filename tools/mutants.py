@@ -281,6 +281,15 @@ def owners(binary: str, files: list[str]) -> set[str]:
     return {path.split("/")[1] for path in files if re.fullmatch(rf"crates/[^/]+/tests/{binary}(/main)?\.rs", path)}
 
 
+def has_unit_test(crate: str, words: str, files: list[str]) -> bool:
+    """Tells whether the library of a crate can have a unit test with these words in its path."""
+    name = words.strip(":").rpartition("::")[2]
+    sources = [path for path in files if path.startswith(f"crates/{crate}/src/") and path.endswith(".rs")]
+    if any(name in path.removeprefix(f"crates/{crate}/src/") for path in sources):
+        return True
+    return any(re.search(rf"\bfn \w*{name}", (ROOT / path).read_text()) for path in sources)
+
+
 def named(mutant: Mutant, files: list[str]) -> list[Test]:
     """The tests of a mutant: `lib FILTER`, `TEST FILTER`, each with `CRATE:` before it if it is another crate's."""
     tests = []
@@ -298,6 +307,8 @@ def named(mutant: Mutant, files: list[str]) -> list[Test]:
                 if crate not in found and len(found) != 1:
                     raise Refused(f"{mutant.name}: {len(found)} crates have a test {binary}")
                 crate = crate if crate in found else found.pop()
+        if binary == "lib" and not has_unit_test(crate, words, files):
+            raise Refused(f"{mutant.name}: {crate} has no unit test {words}")
         tests.append(Test(crate, binary, words))
     return tests
 

@@ -57,6 +57,11 @@ fn a_mutant_that_does_not_fit_is_refused() {
         );
         assert!(said.contains(&expected), "{said}");
     }
+    let said = refusal(&mutant("a", file, once, "b", "'lib no_such_module'"));
+    assert!(
+        said.contains("made/a: ipsec has no unit test no_such_module"),
+        "{said}"
+    );
     let twice = mutant("a", file, once, "b", "'replay'")
         + &mutant("c", file, "WINDOW_MIN: u32", "d", "'replay'");
     assert!(refusal(&twice).contains("made/c and made/a are in one place"));
