@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
 import shutil
 import signal
 from pathlib import Path
@@ -121,7 +122,17 @@ class Esplanade(Control):
         return self._process.stop(signal.SIGTERM) if self._process else None
 
     def key_lines(self) -> list[str]:
-        return self.keys.read_text().splitlines()
+        """The exported keys. A thread of the gateway writes them, so those of SAs that have just come up may be late."""
+        end = time.monotonic() + 5
+        while True:
+            text = self.keys.read_text()
+            try:
+                spis = [child[spi] for child in self.installed() for spi in ("spi-in", "spi-out")]
+            except Exception:  # The gateway has ended, and has written all.
+                return text.splitlines()
+            if all(spi in text for spi in spis) or time.monotonic() > end:
+                return text.splitlines()
+            time.sleep(0.01)
 
     def logs(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
