@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-import time
 import shutil
 import signal
+import time
 from pathlib import Path
 
 from .control import Control
