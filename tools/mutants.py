@@ -175,7 +175,7 @@ def mutated(path: str, mutants: list[Mutant]) -> str:
 
 def put(path: Path, text: str) -> None:
     """Writes a file, but not one that is there with this text: cargo looks at times."""
-    if path.is_file() and path.read_text() == text:
+    if path.is_file() and not path.is_symlink() and path.read_text() == text:
         return
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,17 +184,18 @@ def put(path: Path, text: str) -> None:
 
 def copy_file(source: Path, path: Path) -> None:
     """Copies a file with its time: cargo looks at times. A second name for it would not do: a test may write to it."""
-    if path.is_file():
+    if path.is_file() and not path.is_symlink():
         old, new = path.stat(), source.stat()
         if (old.st_size, old.st_mtime_ns, old.st_mode) == (new.st_size, new.st_mtime_ns, new.st_mode):
             return
-        path.unlink()
+    path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, path)
 
 
 def symlink(path: Path, to: Path) -> None:
     if not path.is_symlink():
+        path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(to)
 
@@ -204,7 +205,8 @@ def copy(files: list[str], mutants: list[Mutant]) -> set[str]:
 
     Cargo names what it builds by the crate's path within its workspace. Crates with faults are therefore in another
     folder, `mutated`: what is built of them is never taken for what is built of the sources. The others stay where they
-    are, and what was built of them in the same target folder serves here too.
+    are, and what was built of them in the same target folder serves here too. It serves the sources as well afterwards:
+    so their Rust files are links, by which cargo sees a later change of the source.
     """
     faulty = {mutant.crate for mutant in mutants}
     crates = faulty - {"rtl"}
@@ -228,6 +230,8 @@ def copy(files: list[str], mutants: list[Mutant]) -> set[str]:
                 put(target, mutated(name, own))
             elif "mutated" in target.parts and name == f"crates/{parts[1]}/src/lib.rs":
                 put(target, (ROOT / name).read_text() + "\n#[doc(hidden)]\npub mod mutants;\n")
+            elif "mutated" not in target.parts and re.fullmatch(r"crates/[^/]+/(src/.+|build)\.rs", name):
+                symlink(target, ROOT / name)
             else:
                 copy_file(ROOT / name, target)
     for crate in crates:
@@ -240,7 +244,7 @@ def copy(files: list[str], mutants: list[Mutant]) -> set[str]:
     for folder, _, names in os.walk(TREE):
         for name in names:
             path = Path(folder) / name
-            if path not in wanted and not path.is_symlink():
+            if path not in wanted and (not path.is_symlink() or not path.exists()):
                 path.unlink()
     for venv in (".venv", "rtl/.venv"):
         symlink(TREE / venv, ROOT / venv)
