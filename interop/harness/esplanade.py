@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 from .control import Control
@@ -122,17 +121,10 @@ class Esplanade(Control):
         return self._process.stop(signal.SIGTERM) if self._process else None
 
     def key_lines(self) -> list[str]:
-        """The exported keys. A thread of the gateway writes them, so those of SAs that have just come up may be late."""
-        end = time.monotonic() + 5
-        while True:
-            text = self.keys.read_text()
-            try:
-                spis = [child[spi] for child in self.installed() for spi in ("spi-in", "spi-out")]
-            except Exception:  # The gateway has ended, and has written all.
-                return text.splitlines()
-            if all(spi in text for spi in spis) or time.monotonic() > end:
-                return text.splitlines()
-            time.sleep(0.01)
+        """The exported keys. A thread of the gateway writes them, a little after their SAs have come up."""
+        if self._process and self._process.returncode is None:
+            wait_until("the keys are written", lambda: self.counter("key-export.waiting") == 0)
+        return self.keys.read_text().splitlines()
 
     def logs(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
