@@ -62,9 +62,7 @@ impl EngineSettings {
         let found = self.values.iter().find(|(name, _)| *name == key);
         found.map(|(_, value)| value.as_str())
     }
-}
 
-impl EngineSettings {
     pub(super) fn can_share(&self) -> bool {
         let kind = EngineKind::named(self.engine);
         kind.is_some_and(|kind| kind.place() == EnginePlace::BesideCpu)
@@ -84,6 +82,13 @@ pub struct Lack {
     pub what: &'static str,
     /// The remedy.
     pub help: &'static str,
+}
+
+impl Lack {
+    /// Returns the reason unless the gateway has what it takes.
+    pub fn unless(has: bool, what: &'static str, help: &'static str) -> Option<Self> {
+        (!has).then_some(Self { what, help })
+    }
 }
 
 /// The name is taken.
@@ -108,10 +113,11 @@ static POOL: EngineEntry = EngineEntry {
     place: EnginePlace::Workers,
     keys: &[],
     lacks: |given| {
-        (!given.has_pool).then_some(Lack {
-            what: "the gateway has no pool",
-            help: "set `pool_threads`, or `engine = pool`, in the gateway section",
-        })
+        Lack::unless(
+            given.has_pool,
+            "the gateway has no pool",
+            "set `pool_threads`, or `engine = pool`, in the gateway section",
+        )
     },
 };
 /// The FPGA core. The CPU carries the SAs that the core cannot.
@@ -119,13 +125,13 @@ static FPGA: EngineEntry = EngineEntry {
     name: "fpga",
     place: EnginePlace::Front,
     keys: &[],
-    lacks: |given| match given.engine == EngineKind::FPGA {
-        _ if !esplanade_fpga::simulated::BUILT => Some(NO_DEVICE),
-        true => None,
-        false => Some(Lack {
-            what: "the gateway has no FPGA core",
-            help: "set `engine = fpga` in the gateway section",
-        }),
+    lacks: |given| match esplanade_fpga::simulated::BUILT {
+        false => Some(NO_DEVICE),
+        true => Lack::unless(
+            given.engine == EngineKind::FPGA,
+            "the gateway has no FPGA core",
+            "set `engine = fpga` in the gateway section",
+        ),
     },
 };
 /// A GPU. The CPU carries the SAs whose transforms the kernels lack.
@@ -134,10 +140,11 @@ static GPU: EngineEntry = EngineEntry {
     place: EnginePlace::BesideCpu,
     keys: &[],
     lacks: |given| {
-        (!given.has_gpu).then_some(Lack {
-            what: "the gateway has no GPU",
-            help: "add a section `gpu`, or `engine = gpu`, to the gateway section",
-        })
+        Lack::unless(
+            given.has_gpu,
+            "the gateway has no GPU",
+            "add a section `gpu`, or `engine = gpu`, to the gateway section",
+        )
     },
 };
 /// The CPU, and with much load also the GPU.
@@ -146,10 +153,11 @@ static ADAPTIVE: EngineEntry = EngineEntry {
     place: EnginePlace::Policy,
     keys: &[],
     lacks: |given| {
-        (!given.can_share).then_some(Lack {
-            what: "the gateway has no GPU to share the load with",
-            help: "add a section `gpu` to the gateway section",
-        })
+        Lack::unless(
+            given.can_share,
+            "the gateway has no GPU to share the load with",
+            "add a section `gpu` to the gateway section",
+        )
     },
 };
 /// Fabrics whose configuration follows the SAs. The CPU carries the SAs for which the library has no lane.
@@ -157,13 +165,13 @@ static ACE: EngineEntry = EngineEntry {
     name: "ace",
     place: EnginePlace::Workers,
     keys: &[],
-    lacks: |given| match given.has_ace {
-        _ if !esplanade_ace::simulated::BUILT => Some(NO_DEVICE),
-        true => None,
-        false => Some(Lack {
-            what: "the gateway has no engine ace, which takes bitstreams from a library",
-            help: "add a section `ace` to the gateway section",
-        }),
+    lacks: |given| match esplanade_ace::simulated::BUILT {
+        false => Some(NO_DEVICE),
+        true => Lack::unless(
+            given.has_ace,
+            "the gateway has no engine ace, which takes bitstreams from a library",
+            "add a section `ace` to the gateway section",
+        ),
     },
 };
 
@@ -309,12 +317,7 @@ mod tests {
         name: "other",
         place: EnginePlace::Workers,
         keys: &["size"],
-        lacks: |given| {
-            (!given.has_section("other")).then_some(Lack {
-                what: "no other",
-                help: "add it",
-            })
-        },
+        lacks: |given| Lack::unless(given.has_section("other"), "no other", "add it"),
     };
 
     #[test]

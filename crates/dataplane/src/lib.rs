@@ -226,6 +226,10 @@ impl<I: PacketIo> DataPlane<I> {
         ]
     }
 
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
     pub fn engines(&self) -> Vec<EngineHealth> {
         self.engines.clone()
     }

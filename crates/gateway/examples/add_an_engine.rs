@@ -15,10 +15,11 @@ static ENTRY: EngineEntry = EngineEntry {
     place: EnginePlace::Workers,
     keys: &["note"],
     lacks: |given| {
-        (!given.has_section("tally")).then_some(Lack {
-            what: "the gateway has no engine tally",
-            help: "add a section `tally` to the gateway section",
-        })
+        Lack::unless(
+            given.has_section("tally"),
+            "the gateway has no engine tally",
+            "add a section `tally` to the gateway section",
+        )
     },
 };
 

@@ -16,6 +16,7 @@ use esplanade_ike::Config;
 use esplanade_ike::config::{Connection, Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::jobs::{Job, JobDone};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::{Conditions, Rng};
 
 const ROUNDS: u64 = 5;
@@ -33,11 +34,6 @@ enum Proof {
 }
 
 fn certificate(a: &mut Connection, b: &mut Connection) {
-    macro_rules! file {
-        ($name:expr) => {
-            include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-        };
-    }
     let load = |pem| Certificate::from_file_content(pem).unwrap();
     let own = load(file!("moon-ecdsa256.pem"));
     let credential = Credential::new(file!("moon-ecdsa256.key"), own).unwrap();

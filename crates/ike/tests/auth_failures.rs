@@ -23,17 +23,12 @@ use esplanade_ike::wire::{
 };
 use esplanade_ike::{ChildFailure, DownReason, Event, Refusal};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 const KEY: &[u8] = b"a shared secret";
 const OF_CHILD: [PayloadType; 3] = [PayloadType::SA, PayloadType::TSI, PayloadType::TSR];
-
-macro_rules! file {
-    ($name:literal) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 fn name(text: &str) -> Id {
     id(text).to_payload().unwrap()

@@ -18,15 +18,10 @@ use esplanade_pki::{
     Authorities, Certificate, Crl, CrlError, PathError, Revocation, RevocationPolicy,
     RevocationStore, StatusSource, UnixTime,
 };
+use esplanade_testkit::certificate_file as file;
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 fn load(pem: &[u8]) -> Vec<Certificate> {
     Certificate::from_file_content(pem).unwrap()

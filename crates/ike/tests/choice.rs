@@ -13,6 +13,7 @@ use esplanade_ike::config::{
 use esplanade_ike::wire::{ExchangeType, NotifyType};
 use esplanade_ike::{DownReason, Event, Refusal};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::Conditions;
 
 fn host(text: &str) -> AddressMatch {
@@ -183,12 +184,6 @@ fn secret(key: &str, owners: &[&str]) -> Secret {
 
 fn name_of_b(pair: &Pair) -> Option<String> {
     pair.b.endpoint.status().first()?.connection.clone()
-}
-
-macro_rules! file {
-    ($name:literal) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
 }
 
 fn load(pem: &[u8]) -> Vec<Certificate> {

@@ -17,16 +17,11 @@ use esplanade_ike::suite::Role;
 use esplanade_ike::wire::{Cert, CertEncoding, ExchangeType, Id, IdType, NotifyType, Payload};
 use esplanade_ike::{Config, Event};
 use esplanade_pki::{Authorities, Certificate, FileError, PathError, PublicKey, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::Conditions;
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 fn load(pem: &[u8]) -> Vec<Certificate> {
     Certificate::from_file_content(pem).unwrap()

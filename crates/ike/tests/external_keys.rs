@@ -13,17 +13,12 @@ use esplanade_ike::config::{Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::wire::HashAlgorithm;
 use esplanade_ike::{DownReason, Event};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 /// A key that signs when it is told to.
 #[derive(Debug)]

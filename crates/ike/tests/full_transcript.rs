@@ -18,6 +18,7 @@ use esplanade_ike::wire::{
 };
 use esplanade_ike::{Config, DownReason, Event, Refusal};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::{Conditions, Datagram};
 
 const NOTIFY: NotifyType = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH;
@@ -451,12 +452,6 @@ impl Impostor {
         let mut sealer = keys.sealer(Role::Initiator);
         Some(sealer.seal(&message.header, &message.payloads).unwrap())
     }
-}
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
 }
 
 fn credential_of_a() -> Credential {

@@ -17,17 +17,12 @@ use esplanade_ike::wire::{
 };
 use esplanade_ike::{Config, DownReason, Event, Refusal};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 use esplanade_testkit::net::{Conditions, Rng};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// 2026-06-01.
 const NOW: Duration = Duration::from_secs(1_780_272_000);
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 fn load(pem: &[u8]) -> Vec<Certificate> {
     Certificate::from_file_content(pem).unwrap()

@@ -17,14 +17,9 @@ use esplanade_ike::wire::{
     ExchangeType, Message, NotifyType, Payload, PayloadType, Proposal, TransformType,
 };
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
+use esplanade_testkit::certificate_file as file;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-macro_rules! file {
-    ($name:expr) => {
-        include_bytes!(concat!("../../../vectors/ike/certs/", $name)).as_slice()
-    };
-}
 
 /// Both ends have moon's certificate, and use different names of it.
 fn with_certificates(connection: &mut Connection) {

@@ -4,17 +4,7 @@ use crate::certificate::Certificate;
 use crate::error::FileError;
 use crate::public_key::PublicKey;
 use crate::testing::load;
-
-macro_rules! file {
-    ($name:literal) => {
-        include_bytes!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../vectors/ike/certs/",
-            $name
-        ))
-        .as_slice()
-    };
-}
+use esplanade_testkit::certificate_file as file;
 
 mod sets;
 

@@ -6,3 +6,16 @@ pub mod guard;
 pub mod model;
 pub mod net;
 pub mod vectors;
+
+/// Includes a file with certificates or keys of `vectors/ike/certs`, as bytes.
+#[macro_export]
+macro_rules! certificate_file {
+    ($name:expr) => {
+        include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../vectors/ike/certs/",
+            $name
+        ))
+        .as_slice()
+    };
+}

@@ -115,7 +115,7 @@ impl Plane {
         let made = devices.indices();
         let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
 
-        let mut front = open_front(config, &database)?;
+        let mut front = open_front(config)?;
         let engines = Engines::start(config)?;
 
         let (ike, from_ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -520,12 +520,12 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
 
 /// Opens the device that is to stand in front of the first worker, if the configuration has one.
 #[cfg(esp_core_simulated)]
-fn open_front(config: &GatewayConfig, database: &Arc<Database>) -> Result<Option<Front>, Failure> {
+fn open_front(config: &GatewayConfig) -> Result<Option<Front>, Failure> {
     if config.engine != crate::config::EngineKind::FPGA {
         return Ok(None);
     }
     let device = esplanade_fpga::simulated::Simulated::new().map_err(Failure::runtime)?;
-    let front = crate::worker::core_front(Box::new(device), Arc::clone(database));
+    let front = crate::worker::core_front(Box::new(device));
     let front = front.map_err(Failure::runtime)?;
     tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
     Ok(Some(front))
@@ -533,7 +533,7 @@ fn open_front(config: &GatewayConfig, database: &Arc<Database>) -> Result<Option
 
 /// Does nothing: no device is part of this build, and no configuration can have one.
 #[cfg(not(esp_core_simulated))]
-fn open_front(_: &GatewayConfig, _: &Arc<Database>) -> Result<Option<Front>, Failure> {
+fn open_front(_: &GatewayConfig) -> Result<Option<Front>, Failure> {
     Ok(None)
 }
 

@@ -177,10 +177,10 @@ fn unfit(options: &SaOptions) -> Option<&'static str> {
 }
 
 /// Puts a core in front of a worker. Its tables are empty, so it discards everything.
-pub fn core_front(device: Box<dyn Device>, database: Arc<Database>) -> Result<Front, CoreError> {
+pub fn core_front(device: Box<dyn Device>) -> Result<Front, CoreError> {
     let core = InLine::new(device)?;
     Ok(Front::new(move |plane, FrontParts { control, paths }| {
-        let walks = plane.walk_counters();
+        let (database, walks) = (Arc::clone(plane.database()), plane.walk_counters());
         let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
         (Box::new(FrontPlane::new(plane, driver)), Arc::new(handle))
     }))

@@ -178,10 +178,11 @@ static EXTRA: EngineEntry = EngineEntry {
     place: EnginePlace::Workers,
     keys: &["size"],
     lacks: |given| {
-        (!given.has_section("extra")).then_some(Lack {
-            what: "the gateway has no extra engine",
-            help: "add a section `extra`",
-        })
+        Lack::unless(
+            given.has_section("extra"),
+            "the gateway has no extra engine",
+            "add a section `extra`",
+        )
     },
 };
 

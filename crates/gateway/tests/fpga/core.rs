@@ -1,7 +1,6 @@
 //! A worker with the simulated core in front. Its peer has no core.
 
 use std::net::{IpAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use esplanade_fpga::memory::Memory;
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, ring};
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::{Database, DropReason, Event};
+use esplanade_ipsec::{DropReason, Event};
 
 use crate::pair::{Extras, INNER_V4, INNER_V6, Pair, PairOptions, inside};
 use crate::permitted;
@@ -24,12 +23,12 @@ fn device() -> Simulated {
     Simulated::new().expect("it is part of this build")
 }
 
-fn front(device: impl Device + 'static, database: Arc<Database>) -> Front {
-    core_front(Box::new(device), database).expect("the core answers")
+fn front(device: impl Device + 'static) -> Front {
+    core_front(Box::new(device)).expect("the core answers")
 }
 
-fn simulated_core(database: Arc<Database>) -> Front {
-    front(device(), database)
+fn simulated_core() -> Front {
+    front(device())
 }
 
 /// Returns an entry of what the core says of itself.
@@ -96,7 +95,7 @@ impl Device for Stalling {
     }
 }
 
-fn pair(udp_encap: bool, outer_v6: bool, front: fn(Arc<Database>) -> Front) -> Pair {
+fn pair(udp_encap: bool, outer_v6: bool, front: fn() -> Front) -> Pair {
     let options = PairOptions {
         transform: GCM,
         udp_encap,
@@ -183,7 +182,7 @@ fn a_core_that_fails_lets_nothing_out() {
     if !permitted("fpga_fails") {
         return;
     }
-    let mut pair = pair(true, false, |database| front(Breaking(device()), database));
+    let mut pair = pair(true, false, || front(Breaking(device())));
     let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
     left.send(b"before").expect("it leaves");
     let mut buffer = [0; 100];
@@ -229,7 +228,7 @@ fn a_core_that_stalls_is_given_up() {
     if !permitted("fpga_stalls") {
         return;
     }
-    let mut pair = pair(true, false, |database| front(Stalling(device()), database));
+    let mut pair = pair(true, false, || front(Stalling(device())));
     let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
     left.send(b"before").expect("it leaves");
     let mut buffer = [0; 100];

@@ -55,7 +55,7 @@ pub struct Extras {
     /// The remote ports of outbound policies and SAs.
     pub remote_ports: PortRange,
     /// Makes a device in front of the first site, which has the SAs of the site.
-    pub front: Option<fn(Arc<Database>) -> Front>,
+    pub front: Option<fn() -> Front>,
 }
 
 impl Default for Extras {
@@ -167,10 +167,7 @@ fn site(
                 reports: reports.clone(),
                 flows: 4096,
                 processing: extras.processing[site],
-                front: extras
-                    .front
-                    .filter(|_| site == 0)
-                    .map(|front| front(Arc::clone(&database))),
+                front: extras.front.filter(|_| site == 0).map(|front| front()),
                 dummies: None,
                 engines: vec![EngineSource::cpu()],
             };

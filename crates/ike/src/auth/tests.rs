@@ -9,20 +9,10 @@ use esplanade_pki::{
     Authorities, Certificate, FileError, KeyPurposes, PathError, PublicKey, Revocation,
     RevocationPolicy, RevocationStore, Scheme, UnixTime,
 };
+use esplanade_testkit::certificate_file as file;
 
 use super::*;
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm, Id, IdType};
-
-macro_rules! file {
-    ($name:literal) => {
-        include_bytes!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../vectors/ike/certs/",
-            $name
-        ))
-        .as_slice()
-    };
-}
 
 mod attributes;
 mod hash_and_url;

@@ -1,5 +1,7 @@
 //! Bounds of the SETs in names.
 
+use esplanade_testkit::certificate_file as file;
+
 use super::*;
 use crate::name::DistinguishedName;
 use crate::path::Anchors;

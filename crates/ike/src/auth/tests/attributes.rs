@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use esplanade_pki::attributes::AttributeCertificate;
 
+use esplanade_testkit::certificate_file as file;
+
 use super::*;
 
 macro_rules! attributes_file {

@@ -1,5 +1,7 @@
 //! Certificates by hash and URL (RFC 7296 §3.6).
 
+use esplanade_testkit::certificate_file as file;
+
 use super::*;
 
 fn base(authority: &[u8], base: &str) -> CertificateUriBase {

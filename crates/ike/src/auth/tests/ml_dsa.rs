@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use esplanade_testkit::certificate_file as file;
+
 use super::*;
 
 const KEYS: &[(&str, &[u8], &[u8])] = &[
