@@ -1,8 +1,8 @@
 #!/bin/sh
 # Replays the corpora and counts the regions of `ike`, `pki` and `ipsec` that no input reaches. There may be no more of
-# them than fuzz/coverage.txt says. Then it counts the steps that the longest messages take, which grow with their length alone.
-# Needs no fuzzer: the stable compiler counts. With --by-file it prints where the regions are, those of the most first:
-# not reached, all, file. Regions of generic code count where the code is written.
+# them than fuzz/coverage.txt says. Then it counts the steps that the longest messages take, which grow with their
+# length alone. Needs no fuzzer: the stable compiler counts. With --by-file it prints where the regions are, those of
+# the most first: not reached, all, file. Regions of generic code count where the code is written.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-target}

@@ -2,8 +2,8 @@
 //! without its flags there is nothing to count.
 //!
 //! The argument is a file with the number that was measured. A change that adds code without inputs for it raises the
-//! number, and fails where it is more than one percent of the regions. With `--places` a line for each region follows: its address in the program, and 0 or 1 for whether
-//! an input reaches it.
+//! number, and fails where it is more than one percent of the regions. With `--places` a line for each region follows:
+//! its address in the program, and 0 or 1 for whether an input reaches it.
 
 use std::fs;
 use std::io::Write as _;

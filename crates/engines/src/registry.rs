@@ -32,7 +32,7 @@ pub fn add(entry: &'static EngineEntry, start: StartEngine) -> Result<(), NameTa
 }
 
 /// The engines of a gateway. The workers' engines are known by their indices.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Engines {
     workers: Vec<Arc<dyn EngineHost>>,
     device: Option<Arc<dyn EngineHost>>,
@@ -49,8 +49,7 @@ impl Engines {
     pub fn of(workers: Vec<Arc<dyn EngineHost>>) -> Self {
         Self {
             workers,
-            device: None,
-            shares_usually: false,
+            ..Self::default()
         }
     }
 

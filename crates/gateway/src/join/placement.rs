@@ -113,7 +113,7 @@ pub struct DeviceFailed {
 }
 
 /// The engines of the gateway, and what was ordered beside the configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Placement {
     engines: Engines,
     /// The versions of the refusals of the workers' engines, as they were seen last.
@@ -126,19 +126,6 @@ pub(super) struct Placement {
     renewals: Vec<ChildSaId>,
     /// Decides about the halves of adaptive children. `None` means that no engine shares the CPU's load.
     balancer: Option<Balancer<HalfId>>,
-}
-
-impl Default for Placement {
-    fn default() -> Self {
-        Self {
-            engines: Engines::of(Vec::new()),
-            versions: Vec::new(),
-            told: HashMap::new(),
-            ordered: HashMap::new(),
-            renewals: Vec::new(),
-            balancer: None,
-        }
-    }
 }
 
 impl Placement {
