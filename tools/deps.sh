@@ -8,6 +8,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 # package                          reason
+# Names behind | are those of older releases; the first that the machine's package sources have is taken.
 packages() {
   cat <<'LIST'
 strongswan-charon                  the peer IKE daemon, with its ESP in user space (kernel-libipsec)
@@ -16,11 +17,11 @@ strongswan-swanctl                 loads the peer's configuration; also a stock 
 libcharon-extra-plugins            charon plugins
 libstrongswan-extra-plugins        Curve25519 and kernel-libipsec
 libstrongswan-standard-plugins     openssl plugin: ECDSA, elliptic curve groups, AES-GCM
-libldns3                           library that libreswan's pluto links
-libevent-pthreads-2.1-7            library that libreswan's pluto links
-libevent-core-2.1-7                library that libreswan's pluto links
+libldns3t64|libldns3               library that libreswan's pluto links
+libevent-pthreads-2.1-7t64|libevent-pthreads-2.1-7 library that libreswan's pluto links
+libevent-core-2.1-7t64|libevent-core-2.1-7 library that libreswan's pluto links
 libnss3-tools                      certutil and pk12util: libreswan keeps its keys in an NSS database
-libcurl3-nss                       library that libreswan's pluto links
+libcurl3t64-gnutls|libcurl3-nss    library that libreswan's pluto links
 libunbound8                        library that libreswan's pluto links
 tshark                             dissects captures, and decrypts them with the exported keys
 ethtool                            turns off the segmentation offload that would hide packets from a capture
@@ -65,11 +66,35 @@ libpython() {
   printf '%-34s %s\n' "$name" "the simulations of the RTL load the interpreter as a library (cocotb)"
 }
 
+# Which of these names have a version in the package sources. There are none before the first `apt-get update`.
+available() {
+  LC_ALL=C apt-cache policy "$@" 2>/dev/null |
+    awk '/^[^ ]/ { sub(/:$/, ""); name = $0 } $1 == "Candidate:" && $2 != "(none)" { print name }'
+}
+
+# Puts the name that this machine's release has in place of the names of each line. A line with no such name stays.
+for_this_release() {
+  local names rest name known
+  # Each word is a name of its own.
+  # shellcheck disable=SC2046
+  known=$'\n'$(available $(awk '{ gsub(/\|/, " ", $1); print $1 }' <<<"$1"))$'\n'
+  while read -r names rest; do
+    for name in ${names//|/ }; do
+      if [[ $known == *$'\n'$name$'\n'* ]]; then names=$name; break; fi
+    done
+    if [[ $known == *$'\n'$names$'\n'* ]]; then
+      printf '%-34s %s\n' "$names" "$rest"
+    else
+      printf '%-34s %s\n' "$names" "$rest (no package source of this machine has it)"
+    fi
+  done <<<"$1"
+}
+
 want=$(packages)
 for arg in "$@"; do
   case $arg in
     --bench) want+=$'\n'$(bench_packages) ;;
-    --list) packages; libpython; bench_packages; exit 0 ;;
+    --list) for_this_release "$(packages; libpython; bench_packages)"; exit 0 ;;
     *) echo "usage: tools/deps.sh [--bench] [--list]" >&2; exit 2 ;;
   esac
 done
@@ -81,23 +106,35 @@ if [ "$(id -u)" != 0 ]; then
   if sudo -n true 2>/dev/null; then root=(sudo -n); else root=(false); fi
 fi
 
+# The packages of a list that are not installed.
+missing() {
+  local name
+  while read -r name _; do installed "$name" || echo "$name"; done < <(for_this_release "$1")
+}
+
+as_root() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive "$@"; }
+
 # Installs what is missing of a list of packages and reasons.
 install() {
-  local missing=() package log
-  while read -r package _; do
-    [ -n "$package" ] && ! installed "$package" && missing+=("$package")
-  done <<<"$1"
-  [ ${#missing[@]} -gt 0 ] || return 0
-  echo "deps: installing ${missing[*]}"
+  local found name log
+  [ -n "$(missing "$1")" ] || return 0
   log=$(mktemp)
   # The lists may be absent or old on a fresh machine.
-  if ! "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
-      sh -c 'apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' sh "${missing[@]}" >"$log" 2>&1; then
-    tail -n 5 "$log" >&2
-    echo "deps: could not install (no root, or no package source): ${missing[*]}" >&2
-    echo "deps: the tests that need them will be reported as skipped" >&2
+  as_root apt-get update -q >"$log" 2>&1 || tail -n 5 "$log" >&2
+  # One name that apt does not know would keep it from all others.
+  # shellcheck disable=SC2046
+  mapfile -t found < <(available $(missing "$1"))
+  if [ ${#found[@]} -gt 0 ]; then
+    echo "deps: installing ${found[*]}"
+    if ! as_root apt-get install -q -y --no-install-recommends "${found[@]}" >"$log" 2>&1; then
+      tail -n 5 "$log" >&2
+      for name in "${found[@]}"; do as_root apt-get install -q -y --no-install-recommends "$name" >"$log" 2>&1; done
+    fi
   fi
   rm -f "$log"
+  for name in $(missing "$1"); do
+    echo "deps: could not install $name (no root, or no package source has it): its tests will be reported as skipped" >&2
+  done
 }
 
 if command -v dpkg-query >/dev/null; then
