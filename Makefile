@@ -21,6 +21,7 @@ sbindir = $(PREFIX)/sbin
 mandir = $(PREFIX)/share/man/man1
 unitdir = $(PREFIX)/lib/systemd/system
 sysusersdir = $(PREFIX)/lib/sysusers.d
+conf = $(SYSCONFDIR)/esplanade/esplanade.conf
 # The signed library of FPGA configurations (docs/ace.md).
 acedir = $(PREFIX)/share/esplanade/ace
 ace = crates/ace/library
@@ -76,8 +77,12 @@ install:
 	$(INSTALL) -m 644 $(ace)/manifest "$(DESTDIR)$(acedir)"
 	for file in "$(DESTDIR)$(acedir)"/*.ace; do test -e "$(ace)/$${file##*/}" || rm -f "$$file"; done
 
-# The configuration in /etc/esplanade is the administrator's and stays.
+# The configuration in /etc/esplanade is the administrator's and stays. What a stopped gateway holds back is let out: no
+# tool is left for that later. OPEN=no keeps it held.
 uninstall:
+	@if [ -z "$(DESTDIR)" ] && [ "$(OPEN)" != no ] && [ -x "$(sbindir)/esplanade" ] && [ -e "$(conf)" ]; then \
+	  "$(sbindir)/esplanade" guard clear --config "$(conf)" || { echo "make uninstall: the gateway still holds traffic \
+	back: stop it and run \`esplanade guard clear\`, or say OPEN=no" >&2; exit 1; }; fi
 	rm -f "$(DESTDIR)$(sbindir)/esplanade" "$(DESTDIR)$(mandir)/esplanade.1" \
 	  $(foreach command,$(commands),"$(DESTDIR)$(mandir)/esplanade-$(command).1") \
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/esplanade" \

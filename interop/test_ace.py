@@ -57,7 +57,7 @@ def assert_clean(*ends):
         for reason in ("engine-failed", "before-window", "replayed", "authentication-failed"):
             assert end.counter(f"drops.{reason}") == 0, reason
         stats = ace(end)
-        assert (stats["failed-loads"], "failed" in fabric(end)) == ("0", False), stats
+        assert (stats["failed-loads"], "failed" in fabric(end)) == (0, False), stats
 
 
 @pytest.mark.parametrize("esp, algorithm", LANES, ids=[esp for esp, _ in LANES])
@@ -70,8 +70,8 @@ def test_lanes(esp, algorithm, topology, daemon):
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=50_000)
     for end in (a, b):
         stats = ace(end)
-        assert int(stats["fabric-packets"]) > 40 and stats["loads"] == "1", stats
-        assert int(stats["checked"]) > 0, stats
+        assert stats["fabric-packets"] > 40 and stats["loads"] == 1, stats
+        assert stats["checked"] > 0, stats
         status = end.command("status").stdout
         keys = "all keys" if "256ctr" in esp else "keys of 128 bits"
         assert f"fabric 0 (LFE5U-25F): {algorithm} with {keys}" in status, status
@@ -84,9 +84,9 @@ def test_the_cpu_carries_packets_until_the_lane_is_there(topology, daemon):
     flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=RATE)
     for end in (a, b):
         wait_lane(end, "serpent")
-        wait_until("packets by the lane", lambda: int(ace(end)["fabric-packets"]) > 20, timeout=30)
+        wait_until("packets by the lane", lambda: ace(end)["fabric-packets"] > 20, timeout=30)
         stats = ace(end)
-        assert int(stats["while-loading"]) > 20 and stats["hidden-loads"] == "0", stats
+        assert stats["while-loading"] > 20 and stats["hidden-loads"] == 0, stats
         assert "a lane is loaded" in end.logs()
     assert_whole(topology, flow.stop())
     assert_clean(a, b)
@@ -103,7 +103,7 @@ def test_lanes_change_under_traffic(topology, daemon):
         (a, b)[swap % 2].command("engine", "net", ("cpu", "ace")[swap // 2 % 2])
     for end in (a, b):
         end.command("engine", "net", "ace")
-    wait_until("packets by the lane", lambda: int(ace(a)["fabric-packets"]) > 100, timeout=30)
+    wait_until("packets by the lane", lambda: ace(a)["fabric-packets"] > 100, timeout=30)
     assert_whole(topology, flow.stop())
     assert_whole(topology, back.stop())
     assert_clean(a, b)
@@ -136,9 +136,9 @@ def test_two_ciphers_share_a_fabric(topology, daemon):
         if fabric(a).get("lane", "").startswith("mars"):
             break
     wait_lane(a, "mars")
-    before = int(ace(a)["fabric-packets"])
+    before = ace(a)["fabric-packets"]
     assert_ping(topology.host_a, topology.b.host6, count=5, interval=0.05)
-    assert int(ace(a)["fabric-packets"]) >= before + 5
+    assert ace(a)["fabric-packets"] >= before + 5
     assert_whole(topology, flow.stop())
     assert_clean(a, b)
 
@@ -149,7 +149,7 @@ def test_what_no_lane_has(topology, daemon):
     for end in (a, b):
         (sa,) = end.status()["sas"]
         (child,) = sa["site"]["child-sas"].values()
-        assert (child["engine"], ace(end)["loads"]) == ("cpu", "0")
+        assert (child["engine"], ace(end)["loads"]) == ("cpu", 0)
 
 
 @pytest.mark.parametrize("broken, told", [
@@ -177,10 +177,10 @@ def test_proposals_by_cost(topology, daemon):
     settings = pair(topology, esp="adaptive, aes256-sha512, chacha20poly1305, aes128gcm16")
     a, b = establish(daemon, esplanade_pair, settings)
     for end in (a, b):
-        costs = {name: int(cost) for name, cost in end.status()["engine"]["costs"].items()}
+        costs = end.status()["engine"]["costs"]
         assert set(costs) == {"AES_CBC_256/HMAC_SHA2_512_256", "CHACHA20_POLY1305", "AES_GCM_16_128"}
     (child,) = a.installed()
-    chosen = child["encr-alg"].removeprefix("ENCR_")
+    chosen = child["encr-alg"]
     chosen_cost = next(cost for name, cost in costs.items() if name.startswith(chosen))
     # Costs within a step of the scale are about equal.
     assert chosen_cost <= 1.1 * min(costs.values()), costs

@@ -42,7 +42,7 @@ def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     a, b = establish(daemon, esplanade_pair, settings)
     found = threads(pid_of(a))
     assert {"worker-0", "log", "keys", "ike-0", "spd"} <= found.keys(), found.keys()
-    assert a.status()["confinement"] == {"landlock": str(min(landlock(), 6)), "seccomp": "yes"}
+    assert a.status()["confinement"] == {"landlock": min(landlock(), 6), "seccomp": True}
     for name, thread in found.items():
         rights = {key: int(value, 16) for key, value in thread.items() if key.startswith("Cap")}
         allowed = 0 if name in ("log", "keys", "spd") or name.startswith("ike-") else NET_ADMIN | NET_RAW

@@ -132,4 +132,4 @@ def test_an_engine_from_outside(topology, daemon, monkeypatch):
 
 
 def tallied(end):
-    return {direction: int(packets) for direction, packets in end.status()["engine"]["tally"].items()}
+    return end.status()["engine"]["tally"]

@@ -95,7 +95,7 @@ def test_it_sees_what_rules_and_routes_look_at(version, topology, daemon, needs_
     for rule, past, still in [
         (["iif", "lan"], [web, ssh], [ours]),
         (["from", host], [web, ssh], [ours]),
-        (["ipproto", "tcp", "dport", "443"], [web, ours], [ssh]),
+        (["ipproto", "6", "dport", "443"], [web, ours], [ssh]),
     ]:
         gateway.run([*ip, "rule", "add", "priority", "100", *rule, "lookup", "main"])
         for packet in past:

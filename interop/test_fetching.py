@@ -115,6 +115,18 @@ def test_places_of_the_configuration_are_asked(topology, daemon, folder, authori
     wait_until("the failure is in the log", lambda: "the status of a certificate was not to be had" in a.logs())
 
 
+def test_a_crl_comes_past_the_tunnel_that_waits_for_it(topology, daemon, folder, authority, web):
+    """All traffic of A's network is to go into the tunnel. The gateway's own question does not wait for that."""
+    publish(folder / "web", authority.crl())
+    identities = of(authority, NAMES_CRL)
+    settings = with_policy(pair(topology, inner=4, identities=identities, authority=authority.certificate), "ifuri")
+    settings[0].child().update(local_ts=topology.a.lan4, remote_ts="0.0.0.0/0")
+    settings[1].child().update(local_ts="0.0.0.0/0", remote_ts=topology.a.lan4)
+    establish(daemon, esplanade_pair, settings)
+    assert_ping(topology.host_a, topology.b.host4)
+    assert web.requests("GET /ca.crl") == 2
+
+
 @pytest.mark.parametrize("policy", ["strict", "ifuri", "relaxed"])
 def test_nobody_answers(policy, topology, daemon, folder, authority):
     """The second tunnel's traffic does not wait."""

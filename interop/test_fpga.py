@@ -45,9 +45,9 @@ def lanes(gateway):
     """Packets that each lane of the core let out, and everything that it dropped."""
     counters = gateway.status()["counters"]
     core = counters["core"]
-    dropped = {(lane, reason): int(count) for lane, section in core.items() for reason, count in section.items()
-               if reason not in ("packets", "bytes") and int(count)}
-    return int(core["outbound"]["packets"]), int(core["inbound"]["packets"]), dropped, counters
+    dropped = {(lane, reason): count for lane, section in core.items() for reason, count in section.items()
+               if reason not in ("packets", "bytes") and count}
+    return core["outbound"]["packets"], core["inbound"]["packets"], dropped, counters
 
 
 def assert_carried(gateway):
@@ -57,12 +57,12 @@ def assert_carried(gateway):
 
     def agree():
         now = lanes(gateway)
-        return now if now[1] == int(now[3]["inbound"]["packets-out"]) else None
+        return now if now[1] == now[3]["inbound"]["packets-out"] else None
 
     # The last packets of a connection may come between the two.
     outbound, inbound, dropped, counters = wait_until("the core's count of opened packets is the software's", agree)
     assert not dropped
-    assert outbound >= int(counters["outbound"]["packets-out"])
+    assert outbound >= counters["outbound"]["packets-out"]
     assert min(outbound, inbound) > SIZE // 1400
     return outbound, inbound
 
@@ -81,7 +81,7 @@ def test_the_core_carries_a_tunnel(ends, esp, topology, daemon):
         exercise(topology, version)
     outbound, inbound = assert_carried(gateway)
     status = gateway.status()
-    assert status["engine"]["name"] == "fpga" and status["engine"]["installed-out"] == "1"
+    assert status["engine"]["name"] == "fpga" and status["engine"]["installed-out"] == 1
     text = gateway.command("status").stdout
     assert "engine  fpga" in text and "fpga (simulated)" in text, text
     old = {child["spi-in"] for child in a.children()}
@@ -179,7 +179,7 @@ def test_a_child_goes_into_the_core_and_out_of_it(topology, daemon):
         for flow in flows:
             flow.go_on(25)
     assert gateway.command("engine", "net", "fpga").stdout == "net: engine fpga, its SAs go on there\n"
-    assert gateway.status()["engine"]["installed-out"] == "1"
+    assert gateway.status()["engine"]["installed-out"] == 1
     assert_whole(topology, *(flow.stop() for flow in flows))
     for end in (a, b):
         for reason in ("engine-failed", "before-window", "replayed", "authentication-failed", "unknown-spi"):

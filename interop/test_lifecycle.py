@@ -34,6 +34,21 @@ def one_new_child(end, old):
     return len(children) == 1 and children[0]["state"] == "INSTALLED" and children[0]["spi-in"] not in old
 
 
+@pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
+# RFC 4301 R12
+def test_a_second_gateway_to_the_same_networks(ends, topology, daemon):
+    """Nobody answers at the address of the first."""
+    settings = pair(topology, inner=4)
+    site = settings[0].connections.pop("site")
+    site["children"]["net"]["start_action"] = "start"
+    settings[0].connections = {"first": site | {"remote_addrs": "172.16.2.99"}, "site": site}
+    a, _ = start(daemon, ends, settings)
+    a.wait_installed("site")
+    assert_ping(topology.host_a, topology.b.host4)
+    packet = f"icmp {topology.a.host4} -> {topology.b.host4}"
+    assert "protect: site/net says so" in a.command("explain", packet).stdout
+
+
 def carries(end):
     """Its child SAs have carried packets both ways."""
     return all(int(child["packets-in"]) and int(child["packets-out"]) for child in end.children())
@@ -342,7 +357,7 @@ def test_status_shows_what_is_down(topology, daemon):
     a.start(settings[0])
     wait_until("it waits for its next attempt", lambda: child()["state"] == "WAITING")
     assert child()["last-error"] == "the peer does not answer"
-    assert int(child()["next-attempt"]) <= 10
+    assert child()["next-attempt"] <= 10
     said = a.command("status").stdout
     assert "down      site/net, next attempt in " in said and ": the peer does not answer (" in said, said
     assert "net" in a.swanctl("--list-conns").stdout

@@ -237,7 +237,7 @@ def test_a_reload_follows_the_marks(topology, daemon, folder, needs_capture):
     load()
     assert_ping(topology.host_a, HOST)
     wait_until("nothing is left", lambda: devices(gw_a) == set() and mark_rules(gw_a) == [])
-    assert "espm" not in gw_a.run(["nft", "list", "table", "inet", "esplanade-220"]).stdout
+    wait_until("no name is left", lambda: "espm" not in gw_a.run(["nft", "list", "table", "inet", "esplanade-220"]).stdout)
 
 
 @pytest.mark.esplanade_only

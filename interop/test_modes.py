@@ -155,6 +155,8 @@ def test_strongswan_agrees_to_transport_mode(ends, topology, daemon):
     wait_until("charon refuses the mode", lambda: "unsupported mode" in charon.logs(), timeout=15)
     negotiated = [line for line in charon.logs().splitlines() if f"IKE_AUTH {direction} 1 [" in line]
     assert negotiated and all("N(USE_TRANSP)" in line for line in negotiated), negotiated
+    # strongSwan 6 takes AUTH out of a response that refuses the child: without AUTH the initiator has no IKE SA.
+    refused = "IKE_AUTH response 1 [ N(NO_PROP) ]" in charon.logs()
     for one in daemons:
         wait_until(f"no child at {one.name}", lambda: not one.children(), timeout=15)
-        assert len(one.sas()["site"]) == 1
+        assert len(one.sas().get("site", [])) == (0 if refused and one is not charon else 1)

@@ -57,7 +57,7 @@ def test_both_ends_have_names(ends, outer, topology, daemon, names):
         if kind == "esplanade":
             site = topology.b if name == NAME_B else topology.a
             assert listed_name(end, name) == {"addresses": [site.wan(outer)]}
-            assert listed(end)["remote_addrs"] == [name]
+            assert listed(end)["remote-addrs"] == [name]
             shown = end.swanctl("--list-conns").stdout
             assert f"remote: {name}" in shown and "net: TUNNEL" in shown, shown
 

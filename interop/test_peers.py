@@ -107,6 +107,8 @@ def test_hub_and_spoke(ends, topology, daemon):
     assert_ping(topology.host_a, topology.b.host4, count=5)
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
+    told = topology.host_a.run(["nstat", "-asz", "IcmpInRedirects"]).stdout
+    assert [line.split()[1] for line in told.splitlines() if "IcmpInRedirects" in line] == ["0"], told
     hub.down("to-b")
     b.wait_gone()
     assert a.installed(), "the other tunnel is up"

@@ -36,7 +36,7 @@ def test_a_late_engine(encap, delay_ms, workers, topology, daemon):
     assert_nothing_lost(a, b)
     for end in (a, b):
         engine = end.status()["engine"]
-        assert (engine["name"], engine["threads"]) == ("pool", "2")
+        assert (engine["name"], engine["threads"]) == ("pool", 2)
     assert "engine    pool (threads: 2), tier " in a.command("status").stdout
 
 

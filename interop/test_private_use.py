@@ -37,8 +37,8 @@ def carry(topology):
 
 def cipher_of(end):
     child = end.installed()[0]
-    assert child["integ-alg"].removeprefix("AUTH_") == "HMAC_SHA2_256_128"
-    return child["encr-alg"].removeprefix("ENCR_"), int(child["encr-keysize"])
+    assert child["integ-alg"] == "HMAC_SHA2_256_128"
+    return child["encr-alg"], int(child["encr-keysize"])
 
 
 def bits(esp):
@@ -106,5 +106,5 @@ def test_an_offer_without_consent_is_refused(topology, daemon):
     offers[0].child()["esp_proposals"] = "serpent256-sha256, aes128gcm16"
     a.load(offers[0])
     a.up()
-    assert b.wait_installed()["encr-alg"].removeprefix("ENCR_") == "AES_GCM_16"
+    assert b.wait_installed()["encr-alg"] == "AES_GCM_16"
     carry(topology)

@@ -146,3 +146,35 @@ def test_the_peer_breaks_before_it_makes(topology, daemon, folder):
     assert_ping(topology.host_a, topology.b.host4)
     wait_until("the scripts hear of the break", lambda: [call["PLUTO_VERB"] for call in read(calls)]
                == ["up-client", "down-client", "up-client"])
+
+
+@pytest.mark.esplanade_only
+# RFC 7296 R263
+def test_commands_wait_for_fresh_sas_and_tell_a_refusal(topology, daemon):
+    """A secret that was changed at one end only is found by the command, not by the next `reauth_time`."""
+    settings = pair(topology, inner=4)
+    a, b = establish(daemon, esplanade_pair, settings)
+    old = ike_spi(a)
+    assert sorted(a.command("rekey").stdout.splitlines()) == ["site/net: rekeyed", "site: rekeyed"]
+    assert ike_spi(a) != old
+    assert a.command("rekey", "net", "--no-wait").stdout == "site/net: rekeying\n"
+    changed = settings[1].copy()
+    changed.secrets["ike-1"]["secret"] = "another secret than before"
+    b.load(changed)
+    refused = a.command("rekey", "site", "--reauth", check=False)
+    assert refused.returncode == 1 and "AUTHENTICATION_FAILED" in refused.stderr, refused
+    assert "AUTHENTICATION_FAILED" in a.sas()["site"][0]["reauth-error"]
+    assert "reauth  failed: the peer refuses" in a.command("status").stdout
+    b.load(settings[1])
+    assert a.command("rekey", "site", "--reauth").stdout == "site: reauthenticated\n"
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_a_wait_for_a_silent_peer_does_not_blame_the_gateway(topology, daemon):
+    a = daemon("esplanade", "a")
+    a.start(pair(topology, inner=4)[0])
+    late = a.command("up", "net", "--timeout", "1", check=False)
+    assert late.returncode == 1, late
+    assert f"the peer at {topology.b.wan(4)}:500 has not answered" in late.stderr, late.stderr
+    assert "gateway did not answer" not in late.stderr, late.stderr

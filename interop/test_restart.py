@@ -47,6 +47,20 @@ def test_a_peer_that_is_killed_and_started_again_is_back(ends, topology, daemon,
         assert "crash token" in a.logs()
 
 
+@pytest.mark.parametrize("peer", ["charon", "esplanade"])
+def test_a_child_that_starts_comes_back_from_a_peer_that_stopped_in_good_order(peer, topology, daemon):
+    """The peer deletes its SAs when it stops. Nothing but `start_action` brings the tunnel back."""
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "start"
+    a, b = start(daemon, ("esplanade", peer), settings, retransmit_timeout=0.5)
+    a.wait_installed()
+    b.stop()
+    assert not a.installed()
+    b.start(settings[1])
+    a.wait_installed()
+    assert a.command("status", "--check", check=False).returncode == 0
+
+
 @pytest.mark.esplanade_only
 def test_without_tokens_a_hint_lets_the_peer_be_asked(topology, daemon, folder):
     a, b, settings = survivor_and_victim(topology, daemon, esplanade_pair, folder)

@@ -98,8 +98,11 @@ def test_reload_of_a_wrong_configuration_changes_nothing(topology, daemon):
     broken.connections["site"]["proposals"] = "nonsense"
     a.write(broken)
     refused = a.command("reload", check=False)
-    assert refused.returncode != 0
-    assert "nonsense" in refused.stderr + a.logs()
+    assert refused.returncode == CONFIGURATION
+    assert "nonsense" in refused.stderr and "error: error" not in refused.stderr, refused.stderr
+    stays = "1 error in .*; configuration 1 stays in force, read .* ago"
+    assert re.search(stays, refused.stderr) and re.search(f"ERROR.* not reloaded: {stays}", a.logs()), a.logs()
+    assert re.search("ERROR.* configuration: .*:[0-9]+: .*nonsense", a.logs()), a.logs()
     assert_ping(topology.host_a, topology.b.host4)
 
 
@@ -204,6 +207,7 @@ def test_one_packet_does_not_log(topology, daemon):
         for port in (500, 4500):
             send(topology.wan, topology.a.wan4, port, [b"\x5a" * size for size in (0, 1, 27, 28, 100, 1400)])
     assert a.ready()
+    wait_until("an auditable event", lambda: " INFO audit: " in a.logs()[len(before):])
     # Control requests may log; the datagrams may not.
     new, took = a.logs()[len(before):], time.monotonic() - begun
     lines = [line for line in new.splitlines() if "control" not in line and "vici" not in line]
@@ -272,7 +276,7 @@ def test_status_is_json(topology, daemon):
     a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
     status = a.status()
     assert "site" in json.dumps(status["sas"])
-    assert status["counters"]["ike"]["child-sas-installed"] == "1"
+    assert status["counters"]["ike"]["child-sas-installed"] == 1
     assert "site" in a.command("status").stdout
     # Counters that are zero are there; others, and names that two of them have, are errors.
     assert a.counter("drops.no-sa") == a.counter("no-sa") == 0
@@ -309,6 +313,31 @@ def test_starts_again_after_a_crash(topology, daemon):
     a.start(settings[0])
     a.up()
     assert_ping(topology.host_a, topology.b.host4)
+
+
+def test_uninstalling_leaves_nothing_that_holds_traffic_back(topology, daemon, folder):
+    """No tool is left that could let it out."""
+    settings = pair(topology)
+    settings[0].gateway["on_stop"] = "closed"
+    a = daemon("esplanade", "a")
+    a.start(settings[0])
+    program, conf = folder / "usr/sbin/esplanade", folder / "etc/esplanade/esplanade.conf"
+    for path, target in ((program, binary()), (conf, a.config)):
+        path.parent.mkdir(parents=True)
+        path.symlink_to(target)
+    command = ["make", "-s", "-C", Path(__file__).parents[1], "uninstall", f"PREFIX={folder}/usr", f"SYSCONFDIR={folder}/etc"]
+
+    def held():
+        return "lookup 220" in topology.gw_a.run(["ip", "rule"]).stdout
+
+    refused = topology.gw_a.run(command, check=False)
+    assert refused.returncode != 0 and "a gateway runs" in refused.stderr and "OPEN=no" in refused.stderr, refused.stderr
+    assert program.exists() and held()
+    a.stop()
+    assert held()
+    topology.gw_a.run(command)
+    assert not program.is_symlink() and not held()
+    assert "esplanade" not in topology.gw_a.run(["nft", "list", "tables"]).stdout
 
 
 def test_an_administrators_swanctl_conf_works(topology, daemon, folder):

@@ -19,6 +19,8 @@ from harness.traffic import Flow, assert_ping, ping
 pytestmark = [pytest.mark.esplanade_only, pytest.mark.usefixtures("needs_capture")]
 
 INNER = f"net {B.lan4} or net {B.lan6}"
+# An administrator's rule may give the gateway's own packets another source, which no policy takes.
+OF_POLICIES = f"({INNER}) and not src host {A.wan4} and not src host {A.wan6}"
 
 
 @pytest.fixture
@@ -91,7 +93,8 @@ def test_what_is_taken_is_put_back(taken, site, topology, folder):
     assert "put back" not in a.logs()
     spis = {sa["spi-in"] for sa in a.installed()}
     assert "table inet esplanade-220" in before
-    with Traffic(topology, folder) as traffic:
+    expression = OF_POLICIES if taken == "a-rule-in-front" else INNER
+    with Traffic(topology, folder, expression) as traffic:
         for _ in range(3):
             for command in TAKEN[taken]:
                 topology.gw_a.run(["sh", "-c", command.format(lan4=B.lan4, lan6=B.lan6, other=other)])
@@ -120,6 +123,24 @@ def test_an_address_comes_and_goes(site, topology, folder):
             time.sleep(0.3)
         wait_until("all is as before", lambda: state(topology.gw_a) == before)
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
+
+
+def test_the_link_of_the_source_goes_and_comes(site, topology):
+    """IPv6 loses its address with the link, and the routes their source. A reload without the policy leaves no route."""
+    def routes() -> str:
+        return topology.gw_a.run(["ip", "-6", "route", "show", "table", "all", "proto", "static"]).stdout
+
+    before, (a, _, settings) = routes(), site
+    assert "metric 32768" in before, before
+    topology.gw_a.run(["ip", "link", "set", "lan", "down"])
+    wait_until("the source is gone", lambda: topology.a.gw6 not in routes())
+    assert f"unreachable {topology.b.lan6}" in routes()
+    topology.gw_a.run(["ip", "link", "set", "lan", "up"])
+    topology.gw_a.run(["ip", "address", "add", topology.a.gw6 + "/64", "dev", "lan", "nodad"])
+    wait_until("all is as before", lambda: routes() == before)
+    settings[0].connections["site"]["children"] = {}
+    a.load(settings[0])
+    wait_until("no route is left", lambda: not routes().strip())
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -289,7 +310,7 @@ def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology
     rules, _ = shield(topology.gw_a)
     for number in range(16):
         b.up(f"net-{number}")
-    wait_until("all are shielded", lambda: int(a.status()["shield"]["elements"]) >= 4000)
+    wait_until("all are shielded", lambda: a.status()["shield"]["elements"] >= 4000)
     after, elements = shield(topology.gw_a)
     assert after == rules < 60
     assert elements >= 4000
@@ -299,7 +320,7 @@ def test_a_peer_with_thousands_of_selectors_leaves_the_shield_to_others(topology
     assert arrived(topology, other, A.host4) == 0
     assert arrived(topology, B.wan4, A.host4) == 10
     b.down("site")
-    wait_until("the elements go", lambda: int(a.status()["shield"]["elements"]) < 100)
+    wait_until("the elements go", lambda: a.status()["shield"]["elements"] < 100)
     assert arrived(topology, other, A.host4) == 0
     assert shield(topology.gw_a)[0] == rules
     a.command("status", "--check")
@@ -363,3 +384,13 @@ def test_what_a_route_leads_into_an_interface_comes_out_of_it(version, topology,
     assert arrived(topology, stranger, target) == 10
     topology.gw_a.run(["ip", "route", "del", B.lan(version), "dev", "ipsec0"])
     assert arrived(topology, claimed, target) == 10, "routes decide"
+
+
+def test_settings_of_others_ahead_of_ours_are_named(topology, daemon):
+    """They may be meant so, and stay. Packets of policies go their way, or nowhere."""
+    topology.gw_a.run(["ip", "rule", "add", "priority", "100", "lookup", "main"])
+    a = daemon("esplanade", "a")
+    a.start(pair(topology, inner=4)[0])
+    wait_until("the rule is named", lambda: "the IPv4 rule 100 for table 254" in a.logs())
+    topology.gw_a.run(["ip", "rule", "del", "priority", "100"])
+    wait_until("its end is told", lambda: "no longer come before the gateway's" in a.logs())

@@ -115,7 +115,20 @@ def test_a_link_goes_down_and_up(topology, daemon):
         for end in (a, b):
             wait_until("a file goes past the stack again", lambda: grew(end), timeout=30)
     for end in (a, b):
-        assert "goes through the kernel's stack again" not in end.logs()
+        assert "goes through the kernel's stack until" not in end.logs()
+
+
+def test_a_link_that_is_gone_is_told(topology, daemon):
+    """The gateway has given up the right to load programs. So a link that is made anew stays with the kernel's stack."""
+    a, _ = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    topology.gw_a.run(["ip", "link", "delete", "wan"])
+
+    def told():
+        # The worker looks when it has packets.
+        ping(topology.host_a, topology.b.host4, count=1, timeout=1)
+        return "goes through the kernel's stack until the gateway starts" in a.logs()
+
+    wait_until("the loss is told", told)
 
 
 def test_the_link_is_given_back(topology, daemon):

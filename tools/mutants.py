@@ -285,6 +285,12 @@ def owners(binary: str, files: list[str]) -> set[str]:
     return {path.split("/")[1] for path in files if re.fullmatch(rf"crates/[^/]+/tests/{binary}(/main)?\.rs", path)}
 
 
+def is_module(crate: str, binary: str) -> bool:
+    """Tells whether a file in the folder of tests is a module of the binary of all of them."""
+    path = ROOT / f"crates/{crate}/tests/all.rs"
+    return path.exists() and re.search(rf"^mod {binary};", path.read_text(), re.MULTILINE) is not None
+
+
 def has_unit_test(crate: str, words: str, files: list[str]) -> bool:
     """Tells whether the library of a crate can have a unit test with these words in its path."""
     name = words.strip(":").rpartition("::")[2]
@@ -313,7 +319,10 @@ def named(mutant: Mutant, files: list[str]) -> list[Test]:
                 crate = crate if crate in found else found.pop()
         if binary == "lib" and not has_unit_test(crate, words, files):
             raise Refused(f"{mutant.name}: {crate} has no unit test {words}")
-        tests.append(Test(crate, binary, words))
+        if crate != "rtl" and is_module(crate, binary):
+            tests.append(Test(crate, "all", f"{binary}::{words}"))
+        else:
+            tests.append(Test(crate, binary, words))
     return tests
 
 

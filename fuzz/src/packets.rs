@@ -1,8 +1,8 @@
 //! Fuzzes packets from both sides, and the small parsers around them.
 
+use esplanade::dataplane::mss;
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
 use esplanade_ipsec::fragment::{Fragment, Pieces, Pushed, Reassembler, ReassemblyLimits};
-use esplanade_ipsec::mss;
 use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::ah::{self, AhHeader, Insertion};

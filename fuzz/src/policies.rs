@@ -163,7 +163,7 @@ impl World {
     fn one_by_one(&mut self, entries: Vec<SpdEntry>, flows: &[Flow]) {
         let (mut book, mut left) = (SpdBook::default(), Vec::new());
         for (at, entry) in entries.into_iter().enumerate() {
-            let place = EntryPlace((at as u64 * 37) % 256);
+            let place = EntryPlace((at as u128 * 37) % 256);
             book.add(place, entry.clone());
             left.push((place, entry));
             if self.below(4) == 0 {

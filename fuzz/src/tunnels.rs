@@ -5,7 +5,9 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use esplanade::dataplane::mss;
 use esplanade_crypto::Transform;
+use esplanade_ipsec::Event;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::lifetime::LifetimeLimits;
 use esplanade_ipsec::outbound::{
@@ -18,7 +20,6 @@ use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpView, ah};
-use esplanade_ipsec::{Event, mss};
 
 use crate::endpoint::Script;
 use crate::esp::common::whole::{ends, facts_of, flush};

@@ -1,5 +1,8 @@
 //! Replays every corpus file through its target, and variations of it that are the same in every run.
 
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use esplanade_fuzz::{TARGETS, corpus};
@@ -45,42 +48,63 @@ impl Generator {
     }
 }
 
+/// Replays a target's corpus, and returns the number of its files.
+fn replay(name: &str, target: fn(&[u8])) -> usize {
+    let files = corpus::files(&corpus::folder(name)).unwrap();
+    let mut inputs = Vec::new();
+    for path in &files {
+        let inside = corpus::inputs(path).unwrap().into_iter();
+        inputs.extend(inside.map(|input| (path, input)));
+    }
+    assert!(!inputs.is_empty(), "{name} has no corpus");
+    let begin = Instant::now();
+    for (path, input) in &inputs {
+        let one = Instant::now();
+        target(input);
+        assert!(one.elapsed() < INPUT_TIME_MAX, "{} hangs", path.display());
+    }
+    let mut generator = Generator(1);
+    let mut variations = 0;
+    'variations: for _ in 0..VARIATIONS {
+        for (_, input) in &inputs {
+            if begin.elapsed() > TARGET_TIME_MAX {
+                break 'variations;
+            }
+            target(&generator.vary(input));
+            variations += 1;
+        }
+    }
+    println!(
+        "{name}: {} inputs in {} files, {variations} variations, {:?}",
+        inputs.len(),
+        files.len(),
+        begin.elapsed()
+    );
+    files.len()
+}
+
 #[test]
 fn every_target_survives_its_corpus() {
-    let mut total = 0;
-    for (name, target) in TARGETS {
-        let files = corpus::files(&corpus::folder(name)).unwrap();
-        total += files.len();
-        let mut inputs = Vec::new();
-        for path in &files {
-            let inside = corpus::inputs(path).unwrap().into_iter();
-            inputs.extend(inside.map(|input| (path, input)));
-        }
-        assert!(!inputs.is_empty(), "{name} has no corpus");
-        let begin = Instant::now();
-        for (path, input) in &inputs {
-            let one = Instant::now();
-            target(input);
-            assert!(one.elapsed() < INPUT_TIME_MAX, "{} hangs", path.display());
-        }
-        let mut generator = Generator(1);
-        let mut variations = 0;
-        'variations: for _ in 0..VARIATIONS {
-            for (_, input) in &inputs {
-                if begin.elapsed() > TARGET_TIME_MAX {
-                    break 'variations;
-                }
-                target(&generator.vary(input));
-                variations += 1;
+    let targets = Mutex::new(TARGETS.iter());
+    let some = || {
+        let mut files = 0;
+        loop {
+            // The lock ends with the statement.
+            let next = targets.lock().unwrap().next();
+            match next {
+                Some((name, target)) => files += replay(name, *target),
+                None => return files,
             }
         }
-        println!(
-            "{name}: {} inputs in {} files, {variations} variations, {:?}",
-            inputs.len(),
-            files.len(),
-            begin.elapsed()
-        );
-    }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let total: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
     assert!(total <= FILES_MAX, "{total} corpus files: minimise them");
 }
 

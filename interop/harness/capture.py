@@ -171,6 +171,11 @@ def tshark_version() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def true(field: str) -> bool:
+    """Whether the first value of a boolean field is true. tshark before 4.2 prints 1, later ones True."""
+    return field.split(",")[0] in ("1", "True")
+
+
 def dissect(file: Path, key_lines: list[str] = ()) -> list[Packet]:
     """Dissects a capture. `key_lines` are the lines of an exported key file, each `TABLE:RECORD`."""
     argv = ["tshark", "-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=a"]
@@ -192,7 +197,7 @@ def dissect(file: Path, key_lines: list[str] = ()) -> list[Packet]:
         protocols = raw["frame.protocols"].split(":")
         icv = None
         if raw["esp.icv_good"] or raw["esp.icv_bad"]:
-            icv = raw["esp.icv_good"].split(",")[0] in ("1", "True")
+            icv = true(raw["esp.icv_good"])
         packets.append(Packet(int(raw["frame.number"]), protocols, "esp" in protocols, icv,
                               bool(raw["_ws.malformed"]) or "_ws.malformed" in protocols,
                               int(raw["isakmp.exchangetype"].split(",")[0]) if raw["isakmp.exchangetype"] else None,

@@ -146,5 +146,5 @@ def _places(section: dict, prefix: str = ""):
     for key, value in section.items():
         if isinstance(value, dict):
             yield from _places(value, f"{prefix}{key}.")
-        elif isinstance(value, str) and value.isdecimal():
-            yield prefix + key, int(value)
+        elif isinstance(value, int):
+            yield prefix + key, value

@@ -96,6 +96,20 @@ class Authority:
             self._identities[name, extensions] = Identity(name, certificate, key)
         return self._identities[name, extensions]
 
+    def reissue(self, identity: Identity, begin: str, end: str) -> Identity:
+        """The same key with a certificate of another validity, as `YYMMDDHHMMSSZ`."""
+        stem = self.folder / f"reissued-{begin}-{end}"
+        certificate, request, config, index = (stem.with_suffix(s) for s in (".crt", ".csr", ".conf", ".index"))
+        index.write_text("")
+        config.write_text(f"[ca]\ndefault_ca = d\n[d]\ndatabase = {index}\nnew_certs_dir = {self.folder}\n"
+                          "default_md = default\nrand_serial = yes\npolicy = p\nx509_extensions = e\n"
+                          f"[p]\ncommonName = supplied\n[e]\nsubjectAltName = DNS:{identity.name}\n"
+                          "basicConstraints = critical,CA:FALSE\n")
+        run(["openssl", "req", "-new", "-key", identity.key, "-subj", f"/CN={identity.name}", "-out", request])
+        run(["openssl", "ca", "-batch", "-notext", "-config", config, "-cert", self.certificate, "-keyfile", self._key,
+             "-in", request, "-startdate", begin, "-enddate", end, "-out", certificate])
+        return Identity(identity.name, certificate, identity.key)
+
     def attribute_authority(self, name: str) -> Identity:
         """One that issues attribute certificates. It is no authority for certificates (RFC 5755 §4.5)."""
         key, certificate = self.folder / f"{name}.key", self.folder / f"{name}.crt"

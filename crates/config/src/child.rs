@@ -101,6 +101,8 @@ pub(crate) struct ParentConnection<'a> {
     pub connection: &'a str,
     /// At least one remote address is a single host, so that we can initiate.
     pub reachable: bool,
+    /// The place of the remote addresses, or where they are missing.
+    pub remote_addrs_at: Location,
     pub consent: Consent,
     pub if_ids: IfIds,
     pub gateway: &'a GatewayConfig,
@@ -139,7 +141,7 @@ pub(crate) fn child(
         sa: sa_options(node, parent, d),
         updown: updown(node, d),
         host_access: read(node, "hostaccess", d, switch).unwrap_or_default(),
-        at: node.name.at,
+        at: node.place(),
     };
     check_mode(node, &policy, d);
     check_sides(node, &policy, d);
@@ -171,6 +173,7 @@ pub(crate) fn child(
         non_first_fragments: read(node, "non_first_fragments", d, switch).unwrap_or_default(),
         spd: policy.sa.if_ids.outbound,
         overlap: read(node, "overlap", d, switch).unwrap_or_default(),
+        sends_dummies: policy.sa.dummies > 0,
     };
     check_start(node, &child, start, d);
     if policy.action != PolicyAction::Protect {
@@ -183,7 +186,12 @@ pub(crate) fn child(
             "the peer has no single address to connect to",
             "put an address into remote_addrs, or set start_action to none",
         );
-        report("start_action", bad, place(node, "start_action"), d);
+        // A template that others share is right; the connection lacks the address.
+        let at = match given(node, "start_action").filter(|entry| !entry.inherited) {
+            Some(own) => own.value.at,
+            None => parent.remote_addrs_at,
+        };
+        report("start_action", bad, at, d);
     }
     policies.push(policy);
     Some(child)
@@ -191,10 +199,10 @@ pub(crate) fn child(
 
 /// Warns of a child that is to be up, and that silence ends nevertheless.
 fn check_start(node: &SectionNode, child: &Child, start: StartActions, d: &mut Diagnostics) {
-    if start.start && !child.inactivity.is_zero() && child.close_action != EndAction::Start {
+    if start.start && !start.trap && !child.inactivity.is_zero() {
         let what = "`inactivity` ends the child although `start_action` wants it up";
-        let help =
-            "add `close_action = start` to have it up again at once, or leave one of the two out";
+        let help = "the next packet establishes it again: say so with `start_action = trap|start`, or leave \
+                    `inactivity` out";
         let warning = Diagnostic::warning(what).at(place(node, "inactivity"));
         d.push(warning.help(help));
     }

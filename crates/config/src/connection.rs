@@ -93,6 +93,7 @@ pub(crate) fn connection(
     let parent = ParentConnection {
         connection: &name,
         reachable,
+        remote_addrs_at: place(node, "remote_addrs"),
         consent,
         if_ids,
         gateway: context.gateway,
@@ -145,10 +146,10 @@ pub(crate) fn connection(
         retransmission: context.gateway.retransmission,
         local,
         remote,
-        peers,
+        peers: peers.into(),
         children,
     };
-    Some((connection, Fingerprint::new(node, files.into_der())))
+    Some((connection, Fingerprint::new(node, &files.into_der())))
 }
 
 /// Refuses own addresses of which the gateway receives at none.
@@ -436,7 +437,7 @@ fn remote_auth(
                 quoted(&node.name.value)
             );
             let help = "add `cacerts = …`, put the authority's certificate into x509ca/, or set `auth = psk`";
-            d.push(Diagnostic::error(what).at(section.name.at).help(help));
+            d.push(Diagnostic::error(what).at(section.place()).help(help));
         }
         return None;
     }
@@ -478,7 +479,7 @@ fn remote_keys(
     let help = "remove one of the two, or make two connections";
     let keys = ["certs", "cacerts", "ca_id", "cert_policy", "eku"];
     refuse(section, &keys, why, help, d);
-    if *id != Identity::Any && id.precision() < 2 {
+    if *id != Identity::Any && id.is_pattern() {
         let bad = ValueError::new(
             format!("{id} is a pattern, and a key of `pubkeys` belongs to one identity"),
             "write the whole identity, or leave `id` out: then the peer is called by its key",

@@ -129,6 +129,27 @@ impl Diagnostics {
         out
     }
 
+    /// The errors, each in one line with its place.
+    pub fn error_lines(&self) -> impl Iterator<Item = String> {
+        let errors = self.list.iter();
+        let errors = errors.filter(|diagnostic| diagnostic.severity == Severity::Error);
+        errors.map(|error| match &error.at {
+            Some(at) => {
+                let path = printable(&self.sources.path(at).display().to_string());
+                format!("{path}:{}: {}", at.line, error.what)
+            }
+            None => error.what.clone(),
+        })
+    }
+
+    /// The number of errors, in words.
+    pub fn count(&self) -> String {
+        match self.errors() {
+            1 => "1 error".to_owned(),
+            count => format!("{count} errors"),
+        }
+    }
+
     fn render_one(&self, out: &mut String, diagnostic: &Diagnostic, colour: bool) -> fmt::Result {
         let paint = |code: &'static str| if colour { code } else { "" };
         let (bold, dim, reset) = (paint("\x1b[1m"), paint("\x1b[2m"), paint("\x1b[0m"));
@@ -180,10 +201,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// Returns the candidate that is most like `word`, if one is similar enough to be meant.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     if word.len() > 64 {
         return None;

@@ -1,39 +1,38 @@
 //! Compares two configurations for a reload: which connections and children were added, changed or
 //! removed. It does not apply the change.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use aws_lc_rs::digest::{Context, SHA256};
 
 use super::Loaded;
 use super::tree::SectionNode;
 
-/// Everything that a connection was read from. A private key is represented by its certificate.
-#[derive(Clone, PartialEq, Eq)]
+/// Hashes of everything that a connection was read from. A private key is represented by its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
-    name: String,
-    /// The settings of the connection without those of its children.
-    settings: Vec<Setting>,
-    children: BTreeMap<String, Vec<Setting>>,
-    /// Every certificate that the connection refers to, in DER.
-    certificates: Vec<Vec<u8>>,
+    name: Box<str>,
+    /// Stands for the connection without its children.
+    head: Hash,
+    /// In the order of their names.
+    children: Box<[(Box<str>, Hash)]>,
 }
 
+/// The SHA-256 of settings: gateways with many connections would otherwise keep the text of each.
+type Hash = [u8; 32];
 type Setting = (String, String);
 
-impl std::fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Fingerprint").field(&self.name).finish()
-    }
-}
-
 impl Fingerprint {
-    pub fn new(node: &SectionNode, certificates: Vec<Vec<u8>>) -> Self {
-        let mut children = BTreeMap::new();
+    /// The certificates are all that the connection refers to, in DER.
+    pub fn new(node: &SectionNode, certificates: &[Vec<u8>]) -> Self {
+        let mut children = Vec::new();
         let mut settings = values(node, "");
         for section in node.sections() {
             match section.name.value.as_str() {
                 "children" => {
                     for child in section.sections() {
-                        children.insert(child.name.value.clone(), flatten(child));
+                        let name = child.name.value.as_str().into();
+                        children.push((name, hash(&flatten(child), &[])));
                     }
                 }
                 name => {
@@ -43,18 +42,39 @@ impl Fingerprint {
             }
         }
         settings.sort();
+        children.sort();
         Self {
-            name: node.name.value.clone(),
-            settings,
-            children,
-            certificates,
+            name: node.name.value.as_str().into(),
+            head: hash(&settings, certificates),
+            children: children.into(),
         }
     }
 
-    /// Returns true if the two connections differ in their children at most.
-    fn has_same_head(&self, other: &Self) -> bool {
-        (&self.settings, &self.certificates) == (&other.settings, &other.certificates)
+    fn child(&self, name: &str) -> Option<&Hash> {
+        let children = &self.children;
+        let found = children.binary_search_by(|(child, _)| (**child).cmp(name));
+        found.ok().and_then(|at| Some(&children.get(at)?.1))
     }
+}
+
+/// Each part goes in behind its length, so that no other parts have the same hash.
+fn hash(settings: &[Setting], certificates: &[Vec<u8>]) -> Hash {
+    let mut context = Context::new(&SHA256);
+    let mut part = |bytes: &[u8]| {
+        context.update(&(bytes.len() as u64).to_be_bytes());
+        context.update(bytes);
+    };
+    part(&(settings.len() as u64).to_be_bytes());
+    for (key, value) in settings {
+        part(key.as_bytes());
+        part(value.as_bytes());
+    }
+    certificates
+        .iter()
+        .for_each(|certificate| part(certificate));
+    let mut hash = Hash::default();
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
 fn values(node: &SectionNode, path: &str) -> Vec<Setting> {
@@ -130,22 +150,25 @@ impl Diff {
 
     fn compare(&mut self, old: &Fingerprint, new: &Fingerprint) {
         let subject = |child: &str| Subject {
-            connection: new.name.clone(),
+            connection: new.name.to_string(),
             child: Some(child.to_owned()),
         };
-        if !old.has_same_head(new) {
-            let (connection, child) = (new.name.clone(), None);
+        if old.head != new.head {
+            let (connection, child) = (new.name.to_string(), None);
             return self.changed.push(Subject { connection, child });
         }
         for (name, child) in &new.children {
-            match old.children.get(name) {
+            match old.child(name) {
                 None => self.added.push(subject(name)),
                 Some(before) if before != child => self.changed.push(subject(name)),
                 Some(_) => {}
             }
         }
-        let gone = (old.children.keys()).filter(|name| !new.children.contains_key(*name));
-        self.removed.extend(gone.map(|name| subject(name)));
+        let gone = old
+            .children
+            .iter()
+            .filter(|(name, _)| new.child(name).is_none());
+        self.removed.extend(gone.map(|(name, _)| subject(name)));
     }
 
     /// Marks a child as changed because other children changed. Its own settings are the same, but
@@ -190,14 +213,14 @@ impl Loaded {
         let mut gone: HashMap<&str, &Fingerprint> = self
             .fingerprints
             .iter()
-            .map(|one| (one.name.as_str(), one))
+            .map(|one| (&*one.name, one))
             .collect();
         let whole = |name: &str| Subject {
             connection: name.to_owned(),
             child: None,
         };
         for one in &new.fingerprints {
-            match gone.remove(one.name.as_str()) {
+            match gone.remove(&*one.name) {
                 None => diff.added.push(whole(&one.name)),
                 Some(old) => diff.compare(old, one),
             }

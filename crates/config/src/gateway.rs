@@ -13,7 +13,7 @@ use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
 use super::engine::{EngineKind, EngineSettings, Given, engine, engine_section};
 use super::gpu::{self, GpuConfig};
-use super::interface::{self, InterfaceConfig, interface_name};
+use super::interface::{self, InterfaceConfig, device_name, interface_name};
 use super::mark::InterfaceMarks;
 use super::tokens::{self, Pkcs11Module};
 use super::tree::SectionNode;
@@ -203,6 +203,11 @@ impl GatewayConfig {
         self.interfaces.iter().find(|one| one.marks == marks)
     }
 
+    /// The mark of ICMP errors about packets of policies.
+    pub fn error_mark(&self) -> u32 {
+        self.mark ^ ERROR_BIT
+    }
+
     /// The devices that were made for marks.
     pub fn marked_interfaces(&self) -> impl Iterator<Item = &InterfaceConfig> {
         let interfaces = self.interfaces.iter();
@@ -244,7 +249,7 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         },
         raw_esp: read(node, "raw_esp", d, switch).unwrap_or(standard.raw_esp),
         xdp: read_list(node, "xdp", d, interface_name).unwrap_or_default(),
-        tun: read(node, "tun", d, interface_name).unwrap_or(standard.tun),
+        tun: read(node, "tun", d, device_name).unwrap_or(standard.tun),
         // IPv6 needs an MTU of at least 1280 bytes (RFC 8200 §5).
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
@@ -484,12 +489,20 @@ fn readable(text: &str) -> ValueResult<PathBuf> {
     }
 }
 
+/// The bit by which the mark of ICMP errors differs from that of the gateway's own packets.
+const ERROR_BIT: u32 = 1 << 31;
+
 /// The mark of the gateway's own packets.
 fn own_mark(text: &str) -> ValueResult<u32> {
+    const OTHER: &str = "write another 32-bit number, such as 0x20";
     match mark(text)? {
         0 => Err(ValueError::new(
             "all packets that nobody has marked have the mark 0",
-            "write another 32-bit number, such as 0x20",
+            OTHER,
+        )),
+        ERROR_BIT => Err(ValueError::new(
+            "ICMP errors about protected packets would get the mark 0, which all packets have that nobody has marked",
+            OTHER,
         )),
         mark => Ok(mark),
     }

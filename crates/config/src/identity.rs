@@ -35,7 +35,7 @@ pub(crate) fn identity(text: &str) -> ValueResult<Identity> {
 /// Parses our own identity. It must be a whole identity, or `%any`, which is resolved later.
 pub(crate) fn own_identity(text: &str) -> ValueResult<Identity> {
     match identity(text)? {
-        pattern if pattern != Identity::Any && pattern.precision() < 2 => Err(ValueError::new(
+        pattern if pattern != Identity::Any && pattern.is_pattern() => Err(ValueError::new(
             format!("{} is a pattern", quoted(text)),
             "write the whole identity",
         )),

@@ -31,6 +31,15 @@ pub struct IfIds {
     pub outbound: u32,
 }
 
+/// Reads the name of a device that the gateway makes.
+pub(crate) fn device_name(text: &str) -> ValueResult<String> {
+    if text == "lo" {
+        let help = "write a name that no link has, such as esp0";
+        return Err(ValueError::new("`lo` is the loopback link", help));
+    }
+    interface_name(text)
+}
+
 /// Parses the name of an interface by the rules of the kernel.
 pub(crate) fn interface_name(text: &str) -> ValueResult<String> {
     // The kernel's IFNAMSIZ is 16 bytes with the final zero.
@@ -63,7 +72,7 @@ pub(crate) fn interfaces(
         schema::check(section, &schema::INTERFACE, false, d);
         let (name, at) = (section.name.value.as_str(), section.name.at);
         let refuse = |what: String, help: String| Diagnostic::error(what).at(at).help(help);
-        if let Err(bad) = interface_name(name) {
+        if let Err(bad) = device_name(name) {
             d.push(refuse(bad.what, bad.help));
         } else if name == tun {
             let what = format!("{} is the common TUN device already", quoted(name));

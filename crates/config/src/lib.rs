@@ -52,7 +52,7 @@ use esplanade_pki::attributes::AttributeStore;
 
 pub use ace::AceConfig;
 pub use child::{Policy, PolicyAction, SaOptions};
-pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use diagnostics::{Diagnostic, Diagnostics, Severity, nearest};
 pub use diff::{Diff, Subject};
 pub use engine::{
     EngineEntry, EngineKind, EnginePlace, EngineSettings, Given, Lack, NameTaken, add_engine,
@@ -318,5 +318,9 @@ fn check_top(root: &SectionNode, resolved: &SectionNode, d: &mut Diagnostics) {
             rest.open(section.name.clone());
         }
     }
-    schema::check(&rest, &schema::TOP, false, d);
+    let is_empty = |section: &SectionNode| {
+        let full = resolved.section(&section.name.value);
+        full.is_none_or(SectionNode::is_empty)
+    };
+    schema::check_with(&rest, &schema::TOP, false, d, is_empty);
 }

@@ -81,6 +81,7 @@ fn add_interfaces_of(
         node.set(KeyValue {
             key: entry.key,
             value: Spanned { value: text, at },
+            inherited: false,
         });
         if if_id == 0 || gateway.interfaces.iter().any(|one| one.if_id == if_id) {
             continue;

@@ -89,7 +89,7 @@ fn settle_unique(
         let met = |marks: InterfaceMarks| {
             marks.inbound == Some(number) || marks.outbound.is_some_and(|one| one.matches(number))
         };
-        number == gateway.mark || all.any(met)
+        [gateway.mark, gateway.error_mark()].contains(&number) || all.any(met)
     };
     // `%unique` stands for one number in both directions.
     let mut shared = None;
@@ -111,6 +111,7 @@ fn settle_unique(
                 value: GivenValue::new(Zeroizing::new(number.to_string())),
                 at,
             },
+            inherited: false,
         });
         settled.push((key, at));
     }
@@ -193,25 +194,27 @@ pub(crate) fn marks(node: &SectionNode, gateway: &GatewayConfig, d: &mut Diagnos
         let bad = ValueError::new(what, help);
         report("set_mark_in", bad, place(node, "set_mark_in"), d);
     }
-    let own = |key: &str, d: &mut Diagnostics| {
-        let bad = ValueError::new(
-            format!("the gateway's own packets have the mark {}", gateway.mark),
-            "choose another mark, or another `mark` in the gateway section",
-        );
-        report(key, bad, place(node, key), d);
+    let inward = match set {
+        Some(_) => "set_mark_in",
+        None => "mark_in",
     };
-    if outbound.is_some_and(|mark| mark.matches(gateway.mark)) {
-        own("mark_out", d);
-    }
-    if after == gateway.mark {
-        own(
-            if set.is_some() {
-                "set_mark_in"
-            } else {
-                "mark_in"
-            },
-            d,
-        );
+    for (taken, whose) in [
+        (gateway.mark, "the gateway's own packets"),
+        (gateway.error_mark(), "ICMP errors about protected packets"),
+    ] {
+        let mut refuse = |key: &str| {
+            let bad = ValueError::new(
+                format!("{whose} have the mark {taken}"),
+                "choose another mark, or another `mark` in the gateway section",
+            );
+            report(key, bad, place(node, key), d);
+        };
+        if outbound.is_some_and(|mark| mark.matches(taken)) {
+            refuse("mark_out");
+        }
+        if after == taken {
+            refuse(inward);
+        }
     }
     let sent = read(node, "set_mark_out", d, or_same(outbound));
     if sent.is_some_and(|sent| sent.value != 0 && sent.value != gateway.mark) {

@@ -41,7 +41,7 @@ pub(crate) fn peers(
         let Some(id) = read(node, "id", d, identity) else {
             continue;
         };
-        let exact = id.precision() == 2;
+        let exact = !id.is_pattern();
         let bad = if exact && !whom.accepts(&id) {
             Some(ValueError::new(
                 format!("{id} is no peer of this connection, which is for {whom}"),

@@ -7,7 +7,7 @@ use esplanade_ike::config::{EspProposal, IkeProposal};
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::keywords::{Algorithm, keyword};
 use super::tree::SectionNode;
-use super::value::{ValueError, ValueResult, given, read_list, report};
+use super::value::{ValueError, ValueResult, given, parts, report};
 
 use Encryption::*;
 
@@ -18,6 +18,51 @@ pub(crate) struct Consent {
     pub legacy: bool,
     /// Ciphers whose numbers are for private use.
     pub private_use: bool,
+}
+
+/// The reason why a proposal is not taken.
+enum Refusal {
+    Wrong(ValueError),
+    /// Only legacy peers need its algorithms, and the connection is for none.
+    Weak(Vec<ValueError>),
+}
+
+impl From<ValueError> for Refusal {
+    fn from(wrong: ValueError) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+/// Reads a list of proposals. Weak ones are left out with a warning if others remain: public configurations offer both,
+/// and the peer takes what is left. If none remains, the weak ones are errors.
+fn read<T>(
+    node: &SectionNode,
+    key: &str,
+    d: &mut Diagnostics,
+    mut parse: impl FnMut(&str) -> Result<Vec<T>, Refusal>,
+) -> Option<Vec<T>> {
+    let entry = given(node, key)?;
+    let (mut taken, mut left_out) = (Vec::new(), Vec::new());
+    for part in parts(key, entry, d) {
+        match parse(part) {
+            Ok(proposals) => taken.extend(proposals),
+            Err(Refusal::Wrong(bad)) => report(key, bad, entry.value.at, d),
+            Err(Refusal::Weak(bad)) => left_out.push((part, bad)),
+        }
+    }
+    let mut told = Vec::new();
+    for (part, bad) in left_out {
+        for bad in bad {
+            if !taken.is_empty() {
+                let what = format!("`{key}`: {} is left out: {}", quoted(part), bad.what);
+                d.push(Diagnostic::warning(what).at(entry.value.at).help(bad.help));
+            } else if !told.contains(&bad.what) {
+                told.push(bad.what.clone());
+                report(key, bad, entry.value.at, d);
+            }
+        }
+    }
+    Some(taken)
 }
 
 /// The algorithms of one proposal, by type. The order within a type is the order of preference.
@@ -101,7 +146,7 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
 
 /// Parses one IKE proposal, or `default`. `legacy` means that the connection permits weak
 /// algorithms.
-fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
+fn ike(text: &str, legacy: bool) -> Result<Vec<IkeProposal>, Refusal> {
     if text == "default" {
         return Ok(ike_default());
     }
@@ -127,30 +172,26 @@ fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
                 quoted(text)
             ),
         };
-        return Err(ValueError::new(
+        return Err(Refusal::Weak(vec![ValueError::new(
             what,
             "name a PRF such as prfsha256; if the peer knows only SHA-1, write `legacy = yes` into the connection",
-        ));
+        )]));
     }
     if listed.prf.is_empty() {
-        return Err(ValueError::new(
-            format!("{} has no PRF", quoted(text)),
-            "add prfsha256, prfsha384 or prfsha512",
-        ));
+        let what = format!("{} has no PRF", quoted(text));
+        return Err(ValueError::new(what, "add prfsha256, prfsha384 or prfsha512").into());
     }
     if listed.groups.is_empty() {
         let what = format!("{} has no key exchange", quoted(text));
-        return Err(ValueError::new(
-            what,
-            "add x25519, ecp256, ecp384, modp2048, modp3072 or modp4096",
-        ));
+        let help = "add x25519, ecp256, ecp384, modp2048, modp3072 or modp4096";
+        return Err(ValueError::new(what, help).into());
     }
     if let Some(weak) = listed.groups.iter().find(|group| group.legacy() && !legacy) {
-        return Err(group_refusal(*weak));
+        return Err(Refusal::Weak(vec![group_refusal(*weak)]));
     }
     if !listed.sequence_numbers.is_empty() {
         let what = format!("{}: sequence numbers belong to ESP", quoted(text));
-        return Err(ValueError::new(what, "move esn or noesn to esp_proposals"));
+        return Err(ValueError::new(what, "move esn or noesn to esp_proposals").into());
     }
     if listed
         .encryption
@@ -219,8 +260,7 @@ pub(crate) fn connection(
     legacy: bool,
     d: &mut Diagnostics,
 ) -> Vec<IkeProposal> {
-    let proposals = read_list(node, "proposals", d, |text| ike(text, legacy))
-        .map(|proposals| proposals.concat())
+    let proposals = read(node, "proposals", d, |text| ike(text, legacy))
         .filter(|proposals| !proposals.is_empty())
         .unwrap_or_else(ike_default);
     let groups = proposals.iter().flat_map(|proposal| &proposal.groups);
@@ -229,36 +269,33 @@ pub(crate) fn connection(
 }
 
 /// Refuses algorithms that the IKE SA must not use: those that do not encrypt, and weak ones.
-fn check_for_ike(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
-    let cipher = listed.encryption.iter().map(|(cipher, _)| *cipher);
-    let cipher = cipher
-        .filter(|cipher| !cipher.for_ike())
-        .map(Encryption::name);
-    let integrity = listed
-        .integrity
-        .iter()
-        .filter(|integrity| !integrity.for_ike());
-    let gmac = listed.gmac.iter().map(|_| NullAuthAesGmac.name());
-    let mut refused = cipher
-        .chain(integrity.map(|integrity| integrity.name()))
-        .chain(gmac);
-    match refused.next() {
-        None => Ok(()),
-        Some(name) => {
-            let private_use = listed
-                .encryption
-                .iter()
-                .any(|(cipher, _)| cipher.private_use());
-            let why = match private_use {
-                true => ": ciphers for private use are for children only",
-                false => "",
-            };
-            Err(ValueError::new(
-                format!("{}: {name} is not for IKE SAs{why}", quoted(text)),
-                "use aes256gcm16, or aes256 with sha256",
-            ))
-        }
-    }
+fn check_for_ike(text: &str, listed: &ListedAlgorithms) -> Result<(), Refusal> {
+    let ciphers = listed.encryption.iter().map(|(cipher, _)| *cipher);
+    let ciphers = ciphers.filter(|cipher| !cipher.for_ike());
+    let integrity = listed.integrity.iter().filter(|one| !one.for_ike());
+    let gmac = listed.gmac.iter().map(|_| (NullAuthAesGmac.name(), false));
+    let refused: Vec<_> = ciphers
+        .clone()
+        .map(|cipher| (cipher.name(), cipher.legacy()))
+        .chain(integrity.map(|one| (one.name(), one.legacy())))
+        .chain(gmac)
+        .collect();
+    // An algorithm that is wrong is told before a weak one.
+    let Some((name, weak)) = refused.iter().min_by_key(|(_, weak)| *weak) else {
+        return Ok(());
+    };
+    let why = match ciphers.into_iter().any(Encryption::private_use) {
+        true => ": ciphers for private use are for children only",
+        false => "",
+    };
+    let bad = ValueError::new(
+        format!("{}: {name} is not for IKE SAs{why}", quoted(text)),
+        "use aes256gcm16, or aes256 with sha256",
+    );
+    Err(match weak {
+        true => Refusal::Weak(vec![bad]),
+        false => Refusal::Wrong(bad),
+    })
 }
 
 /// Parses one ESP proposal, or `default`.
@@ -364,12 +401,22 @@ pub(crate) fn child(node: &SectionNode, consent: Consent, d: &mut Diagnostics) -
 fn of_key(
     node: &SectionNode,
     key: &str,
-    parse: impl FnMut(&str) -> ValueResult<Vec<EspProposal>>,
+    mut parse: impl FnMut(&str) -> ValueResult<Vec<EspProposal>>,
     consent: Consent,
     d: &mut Diagnostics,
 ) -> Option<Vec<EspProposal>> {
-    let proposals = read_list(node, key, d, parse)?.concat();
-    push_findings(node, key, findings(&proposals, consent.legacy), d);
+    let proposals = read(node, key, d, |text| {
+        let proposals = parse(text)?;
+        let weak = match consent.legacy {
+            true => Vec::new(),
+            false => weaknesses(&proposals),
+        };
+        match weak.is_empty() {
+            true => Ok(proposals),
+            false => Err(Refusal::Weak(weak)),
+        }
+    })?;
+    push_findings(node, key, doubts(&proposals), d);
     push_findings(node, key, private_use(&proposals, consent), d);
     Some(proposals)
 }
@@ -400,9 +447,11 @@ enum AlgorithmFinding {
     Doubtful(String, &'static str),
 }
 
-/// Lists what RFC 8221 and RFC 8247 say against the algorithms of these proposals, one finding for
-/// each algorithm.
-fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
+/// An algorithm's name, what RFC 8221 says of it, and whether only legacy peers need it.
+type Named = (&'static str, Requirement, bool);
+
+/// Returns the ciphers and integrity algorithms of these proposals, each once.
+fn algorithms(proposals: &[EspProposal]) -> Vec<Named> {
     let mut seen = Vec::new();
     for proposal in proposals {
         for &(cipher, bits) in &proposal.encryption {
@@ -422,14 +471,36 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
             );
         }
     }
-    let mut findings = Vec::new();
-    for (name, requirement, is_legacy) in seen {
-        if is_legacy && !legacy {
-            findings.push(AlgorithmFinding::Refused(ValueError::new(
+    seen
+}
+
+/// Lists the algorithms that only legacy peers need (RFC 8221, RFC 8247).
+fn weaknesses(proposals: &[EspProposal]) -> Vec<ValueError> {
+    let legacy = algorithms(proposals)
+        .into_iter()
+        .filter(|(.., legacy)| *legacy);
+    let mut weak: Vec<_> = legacy
+        .map(|(name, requirement, _)| {
+            ValueError::new(
                 format!("{name} {requirement} be used (RFC 8221): {}", weakness(name)),
                 "use aes256gcm16 or aes256-sha256; `legacy = yes` in the connection permits it for an old peer",
-            )));
-        } else if requirement <= Requirement::ShouldNot {
+            )
+        })
+        .collect();
+    let mut groups = proposals.iter().flat_map(|proposal| &proposal.groups);
+    weak.extend(
+        groups
+            .find(|group| group.legacy())
+            .map(|group| group_refusal(*group)),
+    );
+    weak
+}
+
+/// Lists what RFC 8221 and RFC 8247 say against the algorithms of these proposals, one finding for each algorithm.
+fn doubts(proposals: &[EspProposal]) -> Vec<AlgorithmFinding> {
+    let mut findings = Vec::new();
+    for (name, requirement, _) in algorithms(proposals) {
+        if requirement <= Requirement::ShouldNot {
             findings.push(AlgorithmFinding::Doubtful(
                 format!(
                     "{name} {requirement} be used (RFC 8221): {}",
@@ -444,11 +515,8 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
             ));
         }
     }
-    let groups = || proposals.iter().flat_map(|proposal| &proposal.groups);
-    match groups().find(|group| group.legacy() && !legacy) {
-        Some(group) => findings.push(AlgorithmFinding::Refused(group_refusal(*group))),
-        None => findings.extend(doubtful_groups(groups())),
-    }
+    let groups = proposals.iter().flat_map(|proposal| &proposal.groups);
+    findings.extend(doubtful_groups(groups));
     findings
 }
 
@@ -511,14 +579,18 @@ fn ike_default() -> Vec<IkeProposal> {
         },
         IkeProposal {
             encryption: vec![(AesCbc, 128), (AesCbc, 256)],
-            integrity: vec![
-                Integrity::HmacSha2_256_128,
-                Integrity::HmacSha2_384_192,
-                Integrity::HmacSha2_512_256,
-            ],
+            integrity: integrity_default(),
             prf,
             groups,
         },
+    ]
+}
+
+fn integrity_default() -> Vec<Integrity> {
+    vec![
+        Integrity::HmacSha2_256_128,
+        Integrity::HmacSha2_384_192,
+        Integrity::HmacSha2_512_256,
     ]
 }
 
@@ -533,7 +605,8 @@ fn esp_default() -> Vec<EspProposal> {
         },
         EspProposal {
             encryption: vec![(AesCbc, 128), (AesCbc, 256)],
-            integrity: vec![Integrity::HmacSha2_256_128],
+            // OpenIKED on Linux offers neither AES-GCM nor SHA-256 for ESP by default.
+            integrity: integrity_default(),
             groups: Vec::new(),
             sequence_numbers,
         },
@@ -541,248 +614,4 @@ fn esp_default() -> Vec<EspProposal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn combined_mode_needs_a_prf_and_drops_integrity() {
-        let one = ike("aes128gcm16-prfsha256-x25519", false).unwrap();
-        assert_eq!(one[0].encryption, [(AesGcm16, 128)]);
-        assert!(one[0].integrity.is_empty());
-        assert_eq!(one[0].prf, [Prf::HmacSha2_256]);
-        let two = ike("aes256gcm16-sha384-ecp384", false).unwrap();
-        assert!(two[0].integrity.is_empty());
-        assert_eq!(two[0].prf, [Prf::HmacSha2_384]);
-        assert!(ike("aes256gcm16-x25519", false).is_err_and(|bad| bad.what.contains("no PRF")));
-    }
-
-    #[test]
-    fn plain_ciphers_take_the_prf_from_the_integrity() {
-        let one = ike("aes128-aes256-sha256-modp2048-x25519", false).unwrap();
-        assert_eq!(one[0].encryption, [(AesCbc, 128), (AesCbc, 256)]);
-        assert_eq!(one[0].prf, [Prf::HmacSha2_256]);
-        assert_eq!(one[0].groups, [Group::Modp2048, Group::Curve25519]);
-        assert!(esp("aes128").is_err_and(|bad| bad.what.contains("integrity")));
-        assert!(ike("aes128-sha256", false).is_err_and(|bad| bad.what.contains("key exchange")));
-        assert!(
-            ike("aes128gcm16-aes128-sha256-x25519", false)
-                .is_err_and(|bad| bad.what.contains("mixes"))
-        );
-    }
-
-    #[test]
-    fn esn_is_on_only_where_asked_for() {
-        assert_eq!(
-            esp("aes128gcm16").unwrap()[0].sequence_numbers,
-            [SequenceNumbers::Bits32]
-        );
-        assert_eq!(
-            esp("aes128gcm16-esn").unwrap()[0].sequence_numbers,
-            [SequenceNumbers::Bits64]
-        );
-        assert_eq!(
-            esp("aes128gcm16-esn-noesn").unwrap()[0]
-                .sequence_numbers
-                .len(),
-            2
-        );
-    }
-
-    #[test]
-    fn refusals_say_why() {
-        for (text, part) in [
-            ("3des-sha256-x25519", "ENCR_3DES is not for IKE"),
-            (
-                "aes128-md5-prfsha256-x25519",
-                "AUTH_HMAC_MD5_96 is not for IKE",
-            ),
-            ("aes128gmac-prfsha256-x25519", "GMAC is not for IKE"),
-            ("null-sha256-x25519", "ENCR_NULL is not for IKE"),
-            ("blowfish-sha256-x25519", "Sweet32"),
-            (
-                "aes256-sha1-modp2048",
-                "names no PRF, which makes it PRF_HMAC_SHA1",
-            ),
-            ("aes256-sha256-prfsha1-modp2048", "PRF_HMAC_SHA1 is weak"),
-            ("aes128-sha256-modp1024", "1024-bit"),
-            ("aes128-sha256-modp2048s256", "small subgroups"),
-            ("camellia128-sha256-x25519", "no library"),
-            (
-                "serpent256-sha256-x25519",
-                "ENCR_SERPENT_CBC is not for IKE SAs: ciphers for private use",
-            ),
-            (
-                "aes256-mars128ctr-sha256-x25519",
-                "ENCR_MARS_CTR is not for IKE SAs",
-            ),
-            ("aes256-sha256-ecp256bp", "no library"),
-            ("aes256-sha256-x25519-ke1_mlkem768", "RFC 9370"),
-            ("aes128-sha265-x25519", "not a known algorithm"),
-        ] {
-            assert!(
-                ike(text, false).is_err_and(|bad| bad.what.contains(part)),
-                "{text}"
-            );
-        }
-        let of = |text, legacy| ike(text, legacy).unwrap()[0].prf.clone();
-        assert_eq!(of("aes128-aesxcbc-x25519", false), [Prf::Aes128Xcbc]);
-        assert_eq!(of("aes128-aescmac-x25519", false), [Prf::Aes128Cmac]);
-        assert_eq!(of("aes256-sha1-modp2048", true), [Prf::HmacSha1]);
-        assert_eq!(
-            of("aes256-sha1-sha256-modp2048", false),
-            [Prf::HmacSha2_256]
-        );
-        assert_eq!(
-            of("aes256-sha1-prfsha256-modp2048", false),
-            [Prf::HmacSha2_256]
-        );
-        assert!(ike("aes128-sha265-x25519", false).is_err_and(|bad| bad.help.contains("`sha256`")));
-    }
-
-    /// Reads one child section. Returns the transforms of each proposal, and the findings.
-    fn read_child(lines: &str, legacy: bool) -> (Vec<String>, Vec<String>) {
-        read_child_with(if legacy { "legacy = yes\n" } else { "" }, lines)
-    }
-
-    /// The same with switches of the connection.
-    fn read_child_with(switches: &str, lines: &str) -> (Vec<String>, Vec<String>) {
-        let text = format!(
-            "connections {{ net {{ {switches} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \
-             local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ c {{ {lines}\n }} }} }} }}\n\
-             secrets {{ ike {{ secret = 0123456789abcdef }} }}\n",
-        );
-        let loaded = super::super::load_text(std::path::Path::new("/proposal.conf"), &text);
-        let found = |list: &Diagnostics| list.iter().map(|d| d.what.clone()).collect();
-        match loaded {
-            Ok(loaded) => {
-                let child = &loaded.ike.connections[0].children[0];
-                let of_proposal = |proposal: &EspProposal| {
-                    let ciphers = proposal
-                        .encryption
-                        .iter()
-                        .map(|(c, bits)| format!("{c} {bits}"));
-                    let integrity = proposal.integrity.iter().map(|i| i.name().to_owned());
-                    ciphers.chain(integrity).collect::<Vec<_>>().join(" ")
-                };
-                let proposals = child.esp_proposals.iter().map(of_proposal).collect();
-                (proposals, found(&loaded.warnings))
-            }
-            Err(diagnostics) => (Vec::new(), found(&diagnostics)),
-        }
-    }
-
-    #[test]
-    fn keywords_of_strongswan_name_the_algorithms() {
-        for (text, expected) in [
-            ("aes128gcm8", "ENCR_AES_GCM_8 128"),
-            ("aes256gcm96", "ENCR_AES_GCM_12 256"),
-            ("aes192ccm16", "ENCR_AES_CCM_16 192"),
-            ("aes128ccm64", "ENCR_AES_CCM_8 128"),
-            ("chacha20poly1305", "ENCR_CHACHA20_POLY1305 0"),
-            ("aes256ctr-aesxcbc", "ENCR_AES_CTR 256 AUTH_AES_XCBC_96"),
-            ("aes128-sha1-esn", "ENCR_AES_CBC 128 AUTH_HMAC_SHA1_96"),
-            ("aes192-aescmac", "ENCR_AES_CBC 192 AUTH_AES_CMAC_96"),
-            ("aes256gcm16iiv-esn", "ENCR_AES_GCM_16_IIV 256"),
-        ] {
-            let (proposals, findings) = read_child(&format!("esp_proposals = {text}"), false);
-            assert_eq!(proposals, [expected]);
-            assert_eq!(findings, [""; 0]);
-        }
-    }
-
-    #[test]
-    fn gmac_is_a_cipher_of_esp_and_an_integrity_algorithm_of_ah() {
-        let (esp, findings) = read_child("esp_proposals = aes128gmac", false);
-        assert_eq!(esp, ["ENCR_NULL_AUTH_AES_GMAC 128"]);
-        assert!(findings[0].contains("does not encrypt"), "{findings:?}");
-        let (ah, findings) = read_child("ah_proposals = aes128gmac-sha256, sha512", false);
-        assert_eq!(
-            ah,
-            [
-                "AUTH_HMAC_SHA2_256_128 AUTH_AES_128_GMAC",
-                "AUTH_HMAC_SHA2_512_256"
-            ]
-        );
-        assert_eq!(findings, [""; 0]);
-        let (_, findings) = read_child("ah_proposals = aes128-sha256", false);
-        assert!(findings[0].contains("AH does not encrypt"), "{findings:?}");
-        let both = "ah_proposals = sha256\n esp_proposals = aes128gcm16";
-        let (_, findings) = read_child(both, false);
-        assert!(findings[0].contains("not both"), "{findings:?}");
-    }
-
-    #[test]
-    fn ciphers_for_private_use_need_consent() {
-        for (text, name) in [
-            ("serpent-sha256", "ENCR_SERPENT_CBC 128"),
-            ("serpent192-sha256", "ENCR_SERPENT_CBC 192"),
-            ("twofish256-sha256", "ENCR_TWOFISH_CBC 256"),
-            ("mars128ctr-sha256", "ENCR_MARS_CTR 128"),
-            ("rc6_192ctr-sha256", "ENCR_RC6_CTR 192"),
-            ("serpent256ctr-sha256", "ENCR_SERPENT_CTR 256"),
-            ("twofish256ctr-sha256", "ENCR_TWOFISH_CTR 256"),
-        ] {
-            let line = format!("esp_proposals = {text}");
-            for switches in ["", "private_use = no\n", "legacy = yes\n"] {
-                let (refused, findings) = read_child_with(switches, &line);
-                let named = name.split_once(' ').unwrap().0;
-                assert!(refused.is_empty() && findings.len() == 1, "{findings:?}");
-                let expected = [named, "private use"];
-                assert!(
-                    expected.iter().all(|part| findings[0].contains(part)),
-                    "{findings:?}"
-                );
-            }
-            let (taken, findings) = read_child_with("private_use = yes\n", &line);
-            assert_eq!(taken, [format!("{name} AUTH_HMAC_SHA2_256_128")]);
-            assert_eq!(findings, [""; 0]);
-        }
-        let (refused, findings) =
-            read_child_with("private_use = yes\n", "esp_proposals = 3des-sha256");
-        assert!(
-            refused.is_empty() && findings[0].contains("ENCR_3DES"),
-            "{findings:?}"
-        );
-    }
-
-    #[test]
-    fn ciphers_for_private_use_have_one_partner() {
-        for text in [
-            "aes256-mars256ctr-sha256-sha512",
-            "serpent256-sha1",
-            "aes128-sha256, rc6_128ctr-sha384",
-        ] {
-            let line = format!("esp_proposals = {text}");
-            let (refused, findings) = read_child_with("private_use = yes\n", &line);
-            assert!(refused.is_empty(), "{refused:?}");
-            assert!(
-                findings[0].contains("does not go with ENCR_"),
-                "{findings:?}"
-            );
-        }
-        let line = "esp_proposals = aes256-twofish256-sha256, aes256-sha512";
-        let (taken, findings) = read_child_with("private_use = yes\n", line);
-        assert_eq!((taken.len(), findings.len()), (2, 0), "{findings:?}");
-    }
-
-    #[test]
-    fn weak_algorithms_need_consent_and_are_warned_about() {
-        for (key, text, name) in [
-            ("esp_proposals", "3des-sha256", "ENCR_3DES SHOULD NOT"),
-            ("esp_proposals", "des-sha256", "ENCR_DES MUST NOT"),
-            ("esp_proposals", "aes128-md5", "AUTH_HMAC_MD5_96 MUST NOT"),
-            ("ah_proposals", "md5", "AUTH_HMAC_MD5_96 MUST NOT"),
-            ("esp_proposals", "aes128-sha256-modp1536", "MODP_1536"),
-        ] {
-            let line = format!("{key} = {text}");
-            let (refused, findings) = read_child(&line, false);
-            assert!(
-                refused.is_empty() && findings[0].contains(name),
-                "{findings:?}"
-            );
-            let (taken, findings) = read_child(&line, true);
-            assert_eq!(taken.len(), 1, "{findings:?}");
-            assert!(findings[0].contains(name), "{findings:?}");
-        }
-    }
-}
+mod tests;

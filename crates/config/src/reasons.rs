@@ -28,9 +28,15 @@ const REASONS: &[Reason] = &[
     ("mediated_by", NO_MEDIATION, INSTEAD_OF_MEDIATION),
     ("mediation_peer", NO_MEDIATION, INSTEAD_OF_MEDIATION),
     (
-        "ipcomp",
-        "packets are not compressed (RFC 3173)",
-        "set it to `no`; a peer that offers compression does without",
+        "policies",
+        "what no policy names enters no SA here",
+        "give the child an interface by `if_id_in` and `if_id_out`, lead packets into it by routes, and remove \
+         `policies` and `reqid`",
+    ),
+    (
+        "hw_offload",
+        "the data plane is not in the kernel, which would offload it",
+        "set it to `auto` or `no`; `engine` chooses a device",
     ),
     (
         "per_cpu_sas",
@@ -48,4 +54,18 @@ const REASONS: &[Reason] = &[
 pub(crate) fn reason(key: &str) -> Option<(&'static str, &'static str)> {
     let found = REASONS.iter().find(|(name, ..)| *name == key);
     found.map(|(_, why, instead)| (*why, *instead))
+}
+
+/// The reason why a value of a key that is not supported changes nothing all the same. Such a value is taken.
+pub(crate) fn idle(key: &str, value: &str) -> Option<&'static str> {
+    match key {
+        "reqid" if value.parse::<u32>().is_ok() => {
+            Some("the gateway itself ties each policy to its SAs, and numbers neither")
+        }
+        // RFC 7296 §2.22: a responder may decline, and the child comes up without.
+        "ipcomp" if ["yes", "true", "enabled", "1"].contains(&value) => {
+            Some("packets are not compressed (RFC 3173), and the peer is not asked to")
+        }
+        _ => None,
+    }
 }

@@ -46,6 +46,7 @@ const NO: &[&str] = &["no", "false", "disabled", "0"];
 const EITHER: &[&str] = &[
     "yes", "true", "enabled", "1", "no", "false", "disabled", "0",
 ];
+const NO_OR_AUTO: &[&str] = &["no", "false", "disabled", "0", "auto"];
 const ZERO: &[&str] = &["0", "0s", "0m", "0h", "0d"];
 const NONE: &[&str] = &[];
 
@@ -332,7 +333,8 @@ pub const CHILD: Schema = Schema {
         ("mark_in_sa", NO),
         ("label", NONE),
         ("label_mode", &["system"]),
-        ("hw_offload", NO),
+        // Automatic means "if there is any", and there is none outside of the kernel.
+        ("hw_offload", NO_OR_AUTO),
         ("per_cpu_sas", NO),
     ],
     ..EMPTY
@@ -411,6 +413,17 @@ pub(crate) fn check(
     secret: bool,
     diagnostics: &mut Diagnostics,
 ) {
+    check_with(node, schema, secret, diagnostics, SectionNode::is_empty);
+}
+
+/// The same for a node whose sections lack their contents. `is_empty` tells which of them have none.
+pub(crate) fn check_with(
+    node: &SectionNode,
+    schema: &Schema,
+    secret: bool,
+    diagnostics: &mut Diagnostics,
+    is_empty: impl Fn(&SectionNode) -> bool,
+) {
     node.set_known();
     let mut push = |diagnostic: Diagnostic| {
         diagnostics.push(if secret {
@@ -435,6 +448,11 @@ pub(crate) fn check(
         match later {
             Some((_, taken)) if taken.contains(&entry.value.value.obey()) => {}
             Some((_, taken)) => {
+                if let Some(why) = reasons::idle(key, entry.value.value.obey()) {
+                    let warning = Diagnostic::warning(format!("`{key}`: {why}")).at(entry.value.at);
+                    push(warning.help("leave it out: it changes nothing"));
+                    continue;
+                }
                 let help = match taken.first() {
                     Some(value) => format!("remove it, or set it to `{value}`"),
                     None => "remove it".to_owned(),
@@ -460,6 +478,16 @@ pub(crate) fn check(
             }
         }
     }
+    check_sections(node, schema, is_empty, &mut push);
+}
+
+/// Reports every section of `node` that `schema` does not contain.
+fn check_sections(
+    node: &SectionNode,
+    schema: &Schema,
+    is_empty: impl Fn(&SectionNode) -> bool,
+    push: &mut impl FnMut(Diagnostic),
+) {
     for section in node.sections() {
         let name = section.name.value.as_str();
         if schema.named_sections || is_section(name, schema) {
@@ -472,6 +500,11 @@ pub(crate) fn check(
             .later_sections
             .iter()
             .any(|prefix| name.starts_with(prefix));
+        // Templates write sections that they have nothing for.
+        if later && is_empty(section) {
+            section.set_known();
+            continue;
+        }
         let (what, help) = if later {
             (
                 format!("the section `{name}` is not supported yet"),

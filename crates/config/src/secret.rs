@@ -73,7 +73,7 @@ impl<'a> KeyOwners<'a> {
     pub fn fit(&self, local: &Identity, remote: &Identity) -> bool {
         // An end without a configured identity identifies itself by its address, which is unknown
         // here.
-        let unknown = remote.precision() < 2 || *local == Identity::Any;
+        let unknown = remote.is_pattern() || *local == Identity::Any;
         self.everybody
             || unknown && self.any_key
             || self.named.contains(remote)

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esplanade_pki::text::steers;
 use zeroize::Zeroizing;
 
 /// The place of a name or a value.
@@ -137,7 +138,7 @@ pub(crate) struct Excerpt {
     pub more: bool,
 }
 
-/// Makes `text` safe for a terminal: a tab becomes a space, and a control character becomes U+FFFD.
+/// Makes `text` safe for a terminal: a tab becomes a space, and what steers becomes U+FFFD.
 /// The result is also shortened.
 pub(crate) fn printable(text: &str) -> String {
     const SHOWN_MAX: usize = 120;
@@ -146,7 +147,7 @@ pub(crate) fn printable(text: &str) -> String {
         .take(SHOWN_MAX)
         .map(|c| match c {
             '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
+            c if steers(c) => '\u{fffd}',
             c => c,
         })
         .collect();
@@ -154,4 +155,15 @@ pub(crate) fn printable(text: &str) -> String {
         out.push('…');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_file_steers_nothing() {
+        let shown = printable("a\tb\u{1b}[2J\u{202e}\u{e9}");
+        assert_eq!(shown, "a b\u{fffd}[2J\u{fffd}\u{e9}");
+    }
 }

@@ -225,7 +225,12 @@ impl Parser<'_, '_, '_> {
                 return;
             }
             let value = self.value(&name.value);
-            self.set(KeyValue { key: name, value }, into, block);
+            let entry = KeyValue {
+                key: name,
+                value,
+                inherited: false,
+            };
+            self.set(entry, into, block);
             return;
         }
         let quotable =

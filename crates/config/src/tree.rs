@@ -16,6 +16,8 @@ pub(crate) struct SectionNode {
     pub references: Vec<Spanned<String>>,
     values: Vec<KeyValue>,
     sections: Vec<SectionNode>,
+    /// The section that has inherited this one as a whole. What is missing here is missing there.
+    inherited_by: Option<Location>,
     /// Somebody has looked for keys that do not belong here, and so knows this section.
     known: Cell<bool>,
     value_index: HashMap<String, usize>,
@@ -27,6 +29,8 @@ pub(crate) struct SectionNode {
 pub(crate) struct KeyValue {
     pub key: Spanned<String>,
     pub value: Spanned<GivenValue>,
+    /// It comes from a section that is referred to.
+    pub inherited: bool,
 }
 
 /// The text of a value, which remembers whether anybody has obeyed it.
@@ -74,6 +78,7 @@ impl SectionNode {
             references: Vec::new(),
             values: Vec::new(),
             sections: Vec::new(),
+            inherited_by: None,
             known: Cell::new(false),
             value_index: HashMap::new(),
             section_index: HashMap::new(),
@@ -111,6 +116,21 @@ impl SectionNode {
         &mut self.sections[at]
     }
 
+    /// The place of what this section lacks: its own, or that of the section that inherits it.
+    pub fn place(&self) -> Location {
+        self.inherited_by.unwrap_or(self.name.at)
+    }
+
+    fn set_inherited_by(&mut self, heir: Location) {
+        self.inherited_by = Some(heir);
+        for entry in &mut self.values {
+            entry.inherited = true;
+        }
+        for section in &mut self.sections {
+            section.set_inherited_by(heir);
+        }
+    }
+
     pub fn value(&self, key: &str) -> Option<&KeyValue> {
         self.value_index
             .get(key)
@@ -129,6 +149,10 @@ impl SectionNode {
 
     pub fn sections(&self) -> &[SectionNode] {
         &self.sections
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.sections.is_empty()
     }
 
     pub fn set_known(&self) {
@@ -155,7 +179,10 @@ impl SectionNode {
     fn inherit(&mut self, other: &SectionNode) {
         for entry in &other.values {
             if self.value(&entry.key.value).is_none() {
-                self.set(entry.clone());
+                self.set(KeyValue {
+                    inherited: true,
+                    ..entry.clone()
+                });
             }
         }
         for section in &other.sections {
@@ -164,7 +191,9 @@ impl SectionNode {
                 None => {
                     self.section_index
                         .insert(section.name.value.clone(), self.sections.len());
-                    self.sections.push(section.clone());
+                    let mut section = section.clone();
+                    section.set_inherited_by(self.name.at);
+                    self.sections.push(section);
                 }
             }
         }

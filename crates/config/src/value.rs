@@ -38,7 +38,7 @@ pub(crate) fn given<'a>(node: &'a SectionNode, key: &str) -> Option<&'a KeyValue
 
 /// Returns the place of `key`, or the place of the section if the key is absent.
 pub(crate) fn place(node: &SectionNode, key: &str) -> Location {
-    given(node, key).map_or(node.name.at, |entry| entry.value.at)
+    given(node, key).map_or_else(|| node.place(), |entry| entry.value.at)
 }
 
 /// Warns of keys that have no effect here.

@@ -4,10 +4,12 @@ use std::fmt;
 
 use esplanade_ipsec::audit::{Audit, AuditEvent, AuditReport};
 
-/// Most events of one kind at once, and per second in the long run. This shows an attack and does
-/// not fill a disk.
+/// Most events of one kind at once, and per second at first. This shows an attack and does not fill a
+/// disk.
 const BURST: u64 = 10;
 const PER_SECOND: u64 = 1;
+/// The longest time between two events of a kind that goes on. Other lines of the log must not drown.
+const PAUSE_MAX_MS: u64 = 60_000;
 
 #[derive(Debug)]
 pub(crate) struct Auditor {
@@ -19,7 +21,7 @@ pub(crate) struct Auditor {
 impl Auditor {
     pub fn new() -> Self {
         Self {
-            audit: Audit::new(BURST, PER_SECOND),
+            audit: Audit::new(BURST, PER_SECOND).slowing_to(PAUSE_MAX_MS),
             pending: false,
         }
     }

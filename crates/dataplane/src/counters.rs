@@ -2,21 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esplanade_counters::Counter;
+
 macro_rules! counters {
-    ($($(#[doc = $help:literal])+ $name:ident,)*) => {
+    ($($(#[doc = $help:literal])+ $name:ident: $unit:ident,)*) => {
         /// I/O counters of one worker, on cache lines that no other worker writes.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct IoCounters { $($(#[doc = $help])+ pub $name: AtomicU64,)* }
 
         impl IoCounters {
-            /// The name of every counter, and its meaning.
-            pub const TABLE: &[(&str, &str)] = &[$((stringify!($name), concat!($($help),+)),)*];
+            pub const COUNTERS: &[Counter] =
+                esplanade_counters::table!($($(#[doc = $help])+ $name: $unit,)*);
 
-            /// Returns every counter with its name, which has hyphens as all counters' names have.
-            pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
-                let fields = [$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*];
-                fields.into_iter().map(|(name, count)| (name.replace('_', "-"), count))
+            /// Returns the counts, in the order of [`Self::COUNTERS`].
+            pub fn iter(&self) -> impl Iterator<Item = u64> {
+                [$(self.$name.load(Ordering::Relaxed),)*].into_iter()
             }
         }
     };
@@ -24,65 +25,65 @@ macro_rules! counters {
 
 counters! {
     /// Reads from the TUN device: packets and super-segments.
-    tun_reads,
+    tun_reads: Reads,
     /// Writes to the TUN device: packets and super-segments.
-    tun_writes,
+    tun_writes: Writes,
     /// Packets in writes that the TUN device refused.
-    tun_write_errors,
+    tun_write_errors: Packets,
     /// Reads with an invalid virtio header.
-    tun_malformed,
+    tun_malformed: Reads,
     /// Received datagrams. Coalesced datagrams count as one.
-    receives,
+    receives: Datagrams,
     /// Received datagrams that were truncated or had no usable source.
-    receive_truncated,
+    receive_truncated: Datagrams,
     /// Errors of the sockets themselves.
-    receive_errors,
+    receive_errors: Errors,
     /// NAT keepalives (RFC 3948 §2.3).
-    keepalives,
+    keepalives: Datagrams,
     /// Datagrams too short for ESP and IKE.
-    runts,
+    runts: Datagrams,
     /// IKE messages passed to the control thread.
-    ike_messages,
+    ike_messages: Messages,
     /// IKE messages dropped because the control thread was behind.
-    ike_dropped,
+    ike_dropped: Messages,
     /// Packets sent.
-    sent,
+    sent: Packets,
     /// Packets sent past the kernel's stack. They are part of `sent`.
-    link_sent,
+    link_sent: Packets,
     /// ESP packets received past the kernel's stack.
-    link_received,
+    link_received: Packets,
     /// Frames of an AF_XDP link that arrived faster than the worker took them.
-    link_dropped,
+    link_dropped: Frames,
     /// Packets with DF that exceeded the MTU.
-    send_too_big,
+    send_too_big: Packets,
     /// Packets that no socket would send.
-    send_errors,
+    send_errors: Packets,
     /// Packets that a bypass policy let pass and that could not be sent.
-    bypass_errors,
+    bypass_errors: Packets,
     /// ICMP errors created for inner senders.
-    icmp_sent,
+    icmp_sent: Errors,
     /// ICMP errors suppressed by the rate limit.
-    icmp_suppressed,
+    icmp_suppressed: Errors,
     /// ICMP errors from the network that match none of our packets.
-    icmp_disbelieved,
+    icmp_disbelieved: Errors,
     /// Times that a path turned out to be narrower than known.
-    path_mtus_learned,
+    path_mtus_learned: Paths,
     /// TCP connections whose segment size was lowered.
-    mss_clamped,
+    mss_clamped: Connections,
     /// Fragments held until the rest of their datagram arrived. The walk counts the whole datagram.
-    fragments_held,
+    fragments_held: Fragments,
     /// Packets that came before the response which makes their SA, and waited for it.
-    early_packets,
+    early_packets: Packets,
     /// Datagrams reassembled from fragments.
-    reassembled,
+    reassembled: Datagrams,
     /// Datagrams whose fragments did not all arrive in time.
-    reassembly_timeouts,
+    reassembly_timeouts: Datagrams,
     /// Packets cut into fragments for a narrow path.
-    fragmented,
+    fragmented: Packets,
     /// Events dropped because the control thread was far behind.
-    events_dropped,
+    events_dropped: Events,
     /// Engines that returned nothing for a second, or took no more batches.
-    engines_lost,
+    engines_lost: Engines,
 }
 
 /// The time for which a worker was busy and not waiting for packets. It has its own cache line.

@@ -28,7 +28,14 @@ pub trait Doors<I: PacketIo> {
     /// Ends a burst of reads from a port.
     fn finish_inner(&mut self, spd: &Spd, port: usize);
 
-    /// Takes the datagrams of one receive. IKE's go to `ike`.
+    /// Returns the buffer for the next datagrams, as [`DataPlane::room`] does. Packets that wait for an SA go first if it
+    /// has come: those that come now must not overtake them.
+    fn room(&mut self) -> Option<(&mut I, &mut [u8])> {
+        self.follow_early();
+        self.plane().room()
+    }
+
+    /// Takes the datagrams of one receive, which stand in [`Self::room`]. IKE's go to `ike`.
     fn handle_outer(
         &mut self,
         receive_socket: ReceiveSocket,

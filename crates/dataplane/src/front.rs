@@ -24,8 +24,8 @@ const ROUNDS_MAX: usize = 4;
 #[derive(Debug)]
 pub struct AcceleratorFront<A> {
     device: A,
-    /// Datagrams that wait to go into the device.
-    kept: Vec<(Vec<u8>, OuterFacts)>,
+    /// Datagrams that wait to go into the device, with their SPIs.
+    kept: Vec<(u32, Vec<u8>, OuterFacts)>,
 }
 
 /// Decides whether a packet that the device returned goes into the device once more.
@@ -115,15 +115,17 @@ impl<A: Accelerator> AcceleratorFront<A> {
             let is_its = device.opens(spi);
             first.get_or_insert(is_its);
             if is_its {
-                kept.push((esp.to_vec(), *facts));
+                kept.push((spi, esp.to_vec(), *facts));
             }
             is_its
         });
         // When a new SA takes over within a burst, the packets of the old SA go first.
         if first == Some(true) {
             self.open_kept(plane);
+            self.finish_opening(plane);
             plane.open_sorted();
         } else {
+            self.finish_opening(plane);
             plane.open_sorted();
             if !self.kept.is_empty() {
                 plane.drain_inbound();
@@ -134,11 +136,15 @@ impl<A: Accelerator> AcceleratorFront<A> {
 
     /// Like [`DataPlane::follow_early`].
     pub fn follow_early<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        if !plane.has_early() {
+            return;
+        }
+        self.finish_opening(plane);
         let Self { device, kept } = self;
         plane.follow_early(|spi, esp, facts| {
             let is_its = device.opens(spi);
             if is_its {
-                kept.push((esp.to_vec(), *facts));
+                kept.push((spi, esp.to_vec(), *facts));
             }
             is_its
         });
@@ -229,6 +235,8 @@ impl<A: Accelerator> AcceleratorFront<A> {
                         continue;
                     }
                     Retry::May => {
+                        // The engines took earlier packets of the flow.
+                        plane.drain();
                         self.device.update_tables();
                         *again = Retry::Yes;
                     }
@@ -275,8 +283,11 @@ impl<A: Accelerator> AcceleratorFront<A> {
 
     /// Gives the waiting datagrams to the device and delivers what it opens.
     fn open_kept<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        let mut spis: Vec<_> = self.kept.iter().map(|(spi, ..)| *spi).collect();
+        spis.dedup();
+        plane.make_way(&spis);
         let mut refused = 0;
-        for (esp, facts) in std::mem::take(&mut self.kept) {
+        for (_, esp, facts) in std::mem::take(&mut self.kept) {
             let opened = self.device.open(&esp, &facts) || {
                 self.work(plane);
                 self.device.open(&esp, &facts)
@@ -284,6 +295,20 @@ impl<A: Accelerator> AcceleratorFront<A> {
             refused += u64::from(!opened);
         }
         plane.drop_outer(DropReason::EngineFailed, refused);
+        self.deliver_opened(plane);
+    }
+
+    /// Delivers what the device still has, before software opens packets that may be of the same flows.
+    fn finish_opening<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.device.is_busy() {
+                return;
+            }
+            self.deliver_opened(plane);
+        }
+    }
+
+    fn deliver_opened<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
         self.work(plane);
         let opened = self.device.take_opened();
         if !opened.is_empty() {

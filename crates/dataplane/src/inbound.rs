@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use esplanade_crypto::Protocol;
+use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::{EarlyPacket, Inbound, OpenedBatch, ReceivedPacket};
-use esplanade_ipsec::placement::{Placement, Settled};
+use esplanade_ipsec::placement::{Placed, Placement, Settled};
 use esplanade_ipsec::sa::InboundSa;
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
 use esplanade_ipsec::wire::{FixedHeader, IpView};
-use esplanade_ipsec::{DropReason, mss};
 
 use super::DataPlane;
 use super::pipelines::InboundPipeline;
@@ -21,6 +21,7 @@ use crate::counters::{IoCounters, add};
 use crate::datagram::IkeDatagram;
 use crate::datagram::ReceivedDatagram;
 use crate::gro::Packets;
+use crate::mss;
 use crate::packet_io::{PacketIo, ReceiveSocket, TunQueue};
 use crate::{datagram, slots};
 
@@ -88,9 +89,10 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Offers the sorted ESP packets, with their SPIs, to a device in front. A packet that the
-    /// device takes is counted here and opened there.
+    /// device takes is counted here and opened there. A packet behind others that wait for their SA is not offered.
     pub fn offer_sorted(&mut self, mut takes: impl FnMut(u32, &[u8], &OuterFacts) -> bool) {
         let walk = &mut self.open[0].walk;
+        let early = walk.early_spis();
         let Some(buffer) = walk.receive_buffer() else {
             return;
         };
@@ -105,7 +107,7 @@ impl<I: PacketIo> DataPlane<I> {
             };
             let spi = esp.first_chunk().map(|spi| u32::from_be_bytes(*spi));
             let spi = spi.filter(|_| facts.protocol == Protocol::Esp);
-            let is_its = spi.is_some_and(|spi| takes(spi, esp, facts));
+            let is_its = spi.is_some_and(|spi| !early.contains(&spi) && takes(spi, esp, facts));
             if is_its {
                 taken += 1;
                 len += esp.len() as u64;
@@ -137,7 +139,10 @@ impl<I: PacketIo> DataPlane<I> {
                 } = &early;
                 let sa = sad.lookup(*spi);
                 add(&self.counters.early_packets, u64::from(sa.is_some()));
-                if facts.protocol == Protocol::Esp && takes(*spi, packet, facts) {
+                // A nested packet begins with its IP header.
+                let esp = packet.get(usize::from(facts.header_len)..);
+                if facts.protocol == Protocol::Esp && esp.is_some_and(|esp| takes(*spi, esp, facts))
+                {
                     continue;
                 }
                 // The walk counts a drop.
@@ -145,6 +150,18 @@ impl<I: PacketIo> DataPlane<I> {
             }
         }
         self.open_and_deliver();
+    }
+
+    /// Lets the engines finish what they have, if a device in front is about to open packets of SAs that take over from
+    /// others.
+    pub fn make_way(&mut self, spis: &[u32]) {
+        for spi in spis {
+            match self.database.sad().lookup(*spi) {
+                Some(sa) => drop(self.meet(&sa.common.placement, |_| None)),
+                // The device knows a new SA before the database does.
+                None => self.drain_inbound(),
+            }
+        }
     }
 
     /// Counts dropped packets from outside.
@@ -174,12 +191,12 @@ impl<I: PacketIo> DataPlane<I> {
             return;
         };
         let sad = self.database.sad();
-        if !others.is_empty()
-            && self.database.placements().any()
-            && let Some(buffer) = first.walk.receive_buffer()
-        {
-            let arena = (&*buffer.bytes, buffer.offset);
-            self.found.place(arena, sad, &self.opened, others);
+        if !others.is_empty() && self.database.placements().any() {
+            let early = first.walk.early_spis();
+            if let Some(buffer) = first.walk.receive_buffer() {
+                let arena = (&*buffer.bytes, buffer.offset);
+                self.found.place(arena, (sad, &early), &self.opened, others);
+            }
         }
         first.walk.commit_received(self.found.used);
         first
@@ -222,13 +239,21 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     fn inbound_index(&mut self, placement: &Placement, last: usize) -> usize {
+        let index = |engine: u8| usize::from(engine).min(last);
+        let placed = self.meet(placement, |engine| Some(index(engine)));
+        index(placed.engine)
+    }
+
+    /// Returns where an SA is. Before that, the engines deliver earlier packets of its flows: all but the one that `spared`
+    /// gives for the SA's engine.
+    fn meet(&mut self, placement: &Placement, spared: impl Fn(u8) -> Option<usize>) -> Placed {
         loop {
             let placed = placement.get();
             if self.opened.knows(placed) {
-                return usize::from(placed.engine).min(last);
+                return placed;
             }
             let meeting = self.database.placements().meet(placement);
-            self.drain_inbound_all_but(Some(usize::from(meeting.engine()).min(last)));
+            self.drain_inbound_all_but(spared(meeting.engine()));
             self.opened.settle(meeting);
         }
     }
@@ -347,11 +372,11 @@ impl FoundPackets {
     }
 
     /// Moves packets whose SAs belong to other engines from this list to those engines. The bytes
-    /// of the arena begin at offset `base`.
+    /// of the arena begin at offset `base`. Packets with the SPIs of early packets stay and wait behind them.
     fn place(
         &mut self,
         (bytes, base): (&[u8], usize),
-        sad: &Sad,
+        (sad, early): (&Sad, &[u32]),
         opened: &Settled,
         others: &mut [InboundPipeline],
     ) {
@@ -376,8 +401,9 @@ impl FoundPackets {
                 Protocol::Ah => headers + 4,
             };
             let spi = packet.get(spi_at..).and_then(|packet| packet.first_chunk());
-            let sa = spi.and_then(|spi| sad.lookup(u32::from_be_bytes(*spi)));
-            let Some(sa) = sa else {
+            let spi = spi.map(|spi| u32::from_be_bytes(*spi));
+            let spi = spi.filter(|spi| !early.contains(spi));
+            let Some(sa) = spi.and_then(|spi| sad.lookup(spi)) else {
                 return true;
             };
             let placed = sa.common.placement.get();

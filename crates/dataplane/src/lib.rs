@@ -9,6 +9,7 @@
 pub mod accelerator;
 mod auditor;
 pub mod checksum;
+pub mod class;
 pub mod counters;
 pub mod datagram;
 pub mod doors;
@@ -22,6 +23,7 @@ pub mod gate;
 pub mod gro;
 pub mod gso;
 mod inbound;
+pub mod mss;
 mod outbound;
 pub mod packet_io;
 #[cfg(any(test, feature = "pair"))]

@@ -16,7 +16,7 @@ use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::icmp::IcmpProblem;
 use esplanade_ipsec::wire::ip::PROTOCOL_UDP;
 use esplanade_ipsec::wire::{IpVersion, IpView, Malformed, ah, esp};
-use esplanade_ipsec::{DropReason, mss, pmtu};
+use esplanade_ipsec::{DropReason, pmtu};
 
 use super::DataPlane;
 use super::fragments::Admitted;
@@ -24,6 +24,7 @@ use super::pipelines::OutboundPipeline;
 use super::turns::WAIT_NS;
 use crate::counters::add;
 use crate::gso::GsoSegments;
+use crate::mss;
 use crate::packet_io::PacketIo;
 use crate::virtio::{HEADER_LEN, VnetHeader};
 

@@ -305,6 +305,27 @@ impl PairSite {
         self.plane.handle_time(now_ns);
     }
 
+    /// Sends with a new SA from now on, and returns it. The other site has no such SA.
+    pub fn take_next_outbound(&mut self) -> Arc<OutboundSa> {
+        let former = &self.outbound.common;
+        let (transform, path) = (former.transform(), former.path());
+        let key = vec![7; transform.key_material_len()];
+        let selectors = selectors(self.index, 1 - self.index);
+        let next = SaParameters::new(
+            former.spi + 1,
+            PolicyId(1),
+            transform,
+            &key,
+            selectors,
+            path,
+        );
+        self.outbound = Arc::new(OutboundSa::new(next).unwrap());
+        let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
+        policy.install(Arc::clone(&self.outbound));
+        self.database.publish_spd(spd(self.index, policy));
+        Arc::clone(&self.outbound)
+    }
+
     /// Reads packets from a port as one burst.
     pub fn read<'a>(&mut self, port: usize, packets: impl IntoIterator<Item = &'a Vec<u8>>) {
         for packet in packets {

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::class::{Class, ClassQueue};
 use esplanade_crypto::Protocol;
-use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::outbound::{SealedBatch, Train, TrainLimits};
 use esplanade_ipsec::wire::ah;
 

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::checksum::{fold, length_term, pseudo_header};
+use crate::doors::Doors;
 use crate::packet_io::{ReceiveSocket, SendSocket, TunQueue};
 use crate::pair::{
     CLEAR_PORT, CLOSED_PORT, OTHER, PairOptions, PairSite, balance, ipv4, packets, pair,
@@ -88,28 +89,38 @@ fn packets_come_out_as_they_went_in() {
     }
 }
 
-/// The peer sends as soon as its IKE response is on the way. Here the SA has another engine than
-/// packets without an SA have.
-#[test]
-fn packets_wait_for_an_sa_that_ike_has_offered() {
-    let [mut a, mut b] = pair(PairOptions {
+/// Two sites of which the second has two engines, and no inbound SA yet.
+fn early_pair() -> [PairSite; 2] {
+    pair(PairOptions {
         engines: [
             vec![EngineSource::cpu()],
             vec![EngineSource::cpu(), EngineSource::cpu()],
         ],
         early: true,
         ..PairOptions::default()
-    });
+    })
+}
+
+/// The SA comes, with another engine than packets without an SA have.
+fn install_elsewhere(site: &PairSite) {
+    let placement = &site.inbound.common.placement;
+    site.database.placements().place(placement, 1);
+    let sa = Arc::clone(&site.inbound);
+    site.database.sad().insert(sa).unwrap();
+}
+
+/// The peer sends as soon as its IKE response is on the way. Here the SA has another engine than
+/// packets without an SA have.
+#[test]
+fn packets_wait_for_an_sa_that_ike_has_offered() {
+    let [mut a, mut b] = early_pair();
     let there = packets(0, 0..20);
     a.read(0, &there);
     assert!(carry([&mut a, &mut b]).is_empty());
     assert!(b.plane.timeout() <= Duration::from_millis(EARLY_MS));
     b.plane.follow_early(|_, _, _| false);
     assert!(b.take_written().is_empty());
-    b.database
-        .placements()
-        .place(&b.inbound.common.placement, 1);
-    b.database.sad().insert(Arc::clone(&b.inbound)).unwrap();
+    install_elsewhere(&b);
     b.plane.follow_early(|_, _, _| false);
     assert_eq!(b.take_written(), there);
     assert!(b.plane.timeout() > Duration::from_millis(EARLY_MS));
@@ -120,6 +131,36 @@ fn packets_wait_for_an_sa_that_ike_has_offered() {
     a.read(0, &there);
     carry([&mut a, &mut b]);
     assert!(!b.plane.has_early());
+}
+
+/// A worker may get the SA and the next datagrams at one time.
+#[test]
+fn datagrams_do_not_overtake_packets_that_wait_for_their_sa() {
+    let [mut a, mut b] = pair(PairOptions {
+        early: true,
+        ..PairOptions::default()
+    });
+    let there = packets(0, 0..20);
+    a.read(0, &there[..10]);
+    assert!(carry([&mut a, &mut b]).is_empty());
+    b.database.sad().insert(Arc::clone(&b.inbound)).unwrap();
+    assert!(Doors::room(&mut b.plane).is_some());
+    a.read(0, &there[10..]);
+    assert_eq!(carry([&mut a, &mut b]), there);
+}
+
+/// The SA may come after the look at the packets that wait, and to another engine than theirs.
+#[test]
+fn datagrams_wait_behind_packets_that_wait_for_their_sa() {
+    let [mut a, mut b] = early_pair();
+    let there = packets(0, 0..20);
+    a.read(0, &there[..10]);
+    assert!(carry([&mut a, &mut b]).is_empty());
+    install_elsewhere(&b);
+    a.read(0, &there[10..]);
+    assert!(carry([&mut a, &mut b]).is_empty());
+    b.plane.follow_early(|_, _, _| false);
+    assert_eq!(b.take_written(), there);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub trait Gateway {
     fn place(&self, policy: &str) -> String;
     /// Returns the unique name and the state of an SA, if IKE knows it.
     fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
+    /// Returns what is known of an SA whose traffic goes one way: packets go out, and none comes in.
+    fn one_way(&self, sa: &SaCommon, inbound: bool) -> Option<String>;
     /// Returns the engine that carries the SA, if there are several, and why it is not the one that was wanted. Also
     /// returns it if the SA's tier is not the process's.
     fn engine(&self, sa: &SaCommon, inbound: bool) -> Option<String>;
@@ -42,6 +44,13 @@ pub trait Gateway {
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
     /// Tells whether a policy's packets ask for an SA while there is none.
     fn asks(&self, policy: PolicyId) -> bool;
+    /// Returns why packets of this DSCP ask for nothing now, and until when: the peer has refused an SA, or a command has
+    /// closed the child.
+    fn refusal(&self, policy: PolicyId, dscp: u8) -> Option<String>;
+    /// Returns what the log has of the last time that the peer of this policy was refused.
+    fn last_refusal(&self, policy: &str) -> Option<String>;
+    /// Returns how the attempt goes that is to bring up an SA for packets of this DSCP.
+    fn attempt(&self, policy: PolicyId, dscp: u8) -> Option<String>;
     /// Returns the MTU of the interface that packets come from.
     fn interface_mtu(&self, interface: u32) -> u16;
     fn reassembles(&self) -> bool;
@@ -161,7 +170,7 @@ fn outbound(
     report.step("decision", format!("protect: {decider} says so"));
     match gateway.spd().outbound(&packet.flow(false)) {
         Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
-        Decision::Acquire(acquire) => wanting(report, gateway, &acquire),
+        Decision::Acquire(acquire) => wanting(report, gateway, packet, &acquire),
         // The entry says Protect, so only the SAs can have refused the packet.
         Decision::Bypass | Decision::Discard(_) => {
             let up = policy.outbound_sas();
@@ -178,18 +187,30 @@ fn outbound(
     }
 }
 
-fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
+fn wanting(
+    report: &mut Report,
+    gateway: &impl Gateway,
+    packet: &PacketSpec,
+    acquire: &Acquire<'_>,
+) {
     let wanted = describe(&acquire.selector);
+    let refused = gateway.last_refusal(&acquire.policy.name);
     if !gateway.asks(acquire.policy.id) {
         let text = format!(
             "none is up: the packet is dropped ({}), and asks for none (start_action = none); one would be for {wanted}",
             DropReason::NoSa
         );
-        return report.step("sa", text);
+        report.step("sa", text);
+        refused
+            .into_iter()
+            .for_each(|why| report.step("refused", why));
+        return;
     }
-    let asks = match acquire.policy.acquire_is_raised() {
-        true => "one has been asked for",
-        false => "it asks for one",
+    let refusal = gateway.refusal(acquire.policy.id, packet.dscp);
+    let asks = match (&refusal, acquire.policy.acquire_is_raised()) {
+        (Some(_), _) => "it asks for none now",
+        (None, true) => "one has been asked for",
+        (None, false) => "it asks for one",
     };
     report.step(
         "sa",
@@ -198,6 +219,15 @@ fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
             DropReason::NoSa
         ),
     );
+    if let Some(why) = refusal {
+        report.step("refusal", why);
+    }
+    refused
+        .into_iter()
+        .for_each(|why| report.step("refused", why));
+    if let Some(attempt) = gateway.attempt(acquire.policy.id, packet.dscp) {
+        report.step("attempt", attempt);
+    }
 }
 
 /// Follows the packet from SA to SA, as a bundle is applied (RFC 4301 appendix E).
@@ -428,6 +458,9 @@ fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound
             selectors(common)
         ),
     );
+    if let Some(one_way) = gateway.one_way(common, inbound) {
+        report.step("one-way", one_way);
+    }
     if let Some(engine) = gateway.engine(common, inbound) {
         report.step("engine", engine);
     }

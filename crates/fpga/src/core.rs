@@ -1,6 +1,7 @@
 //! The driver of the core: tables, lanes, rings and counters. It does not know the software's SPD and SAD.
 
 use crate::device_key::{DeviceKey, Suite};
+use esplanade_counters::{Counter, Unit};
 use esplanade_ipsec::DropReason;
 
 use crate::device::{BusError, Device};
@@ -105,12 +106,41 @@ pub struct LaneCounters {
 /// 128 bytes more.
 pub const FRAME_MAX: usize = 2048;
 
+/// The counters of a lane besides the drops that the software path counts, too.
+pub const COUNTERS: &[Counter] = &[
+    Counter::new(
+        "packets",
+        Unit::Packets,
+        "Packets that left the lane, also those for the host.",
+    ),
+    Counter::new("bytes", Unit::Bytes, "Their bytes."),
+    Counter::new(
+        MALFORMED_OUTER,
+        Unit::Packets,
+        "Inbound: the outer header is malformed.",
+    ),
+    Counter::new(
+        TTL,
+        Unit::Packets,
+        "Always 0: software checks the hop limit.",
+    ),
+    Counter::new(
+        OUTER_MISMATCH,
+        Unit::Packets,
+        "Always 0: software checks the addresses of the outer header.",
+    ),
+];
+
+const MALFORMED_OUTER: &str = "malformed-outer";
+const TTL: &str = "ttl";
+const OUTER_MISMATCH: &str = "outer-mismatch";
+
 /// The names of a lane's drop reasons, in the order of its counters. A reason that the software path has too has the
 /// same name there.
 pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
     let (malformed, no_sa) = match lane {
         Lane::Outbound => (DropReason::MalformedInner.name(), DropReason::NoSa),
-        Lane::Inbound => ("malformed-outer", DropReason::UnknownSpi),
+        Lane::Inbound => (MALFORMED_OUTER, DropReason::UnknownSpi),
     };
     [
         malformed,
@@ -122,13 +152,13 @@ pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
         DropReason::SequenceExhausted.name(),
         DropReason::LifetimeExpired.name(),
         DropReason::TooBig.name(),
-        "ttl",
+        TTL,
         DropReason::MalformedEsp.name(),
         DropReason::Replayed.name(),
         DropReason::AuthenticationFailed.name(),
         DropReason::BadPadding.name(),
         DropReason::SelectorMismatch.name(),
-        "outer-mismatch",
+        OUTER_MISMATCH,
         DropReason::BadNextHeader.name(),
         DropReason::Dummy.name(),
         DropReason::MalformedInner.name(),

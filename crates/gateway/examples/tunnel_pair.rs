@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use esplanade::worker::Worker;
+use esplanade::worker::{IoCounters, Worker};
 use esplanade_crypto::Transform;
 
 use pair::{Error, INNER_V4, Pair, PairOptions, inside};
@@ -71,6 +71,10 @@ fn report(name: &str, worker: &Worker) {
         let drops: Vec<_> = walk.drops.iter().filter(|(_, count)| *count > 0).collect();
         println!("  {direction}: {packets} packets, drops {drops:?}");
     }
-    let counters: Vec<_> = worker.io.iter().filter(|(_, count)| *count > 0).collect();
+    let counts = IoCounters::COUNTERS.iter().zip(worker.io.iter());
+    let counters: Vec<_> = counts
+        .filter(|(_, count)| *count > 0)
+        .map(|(counter, count)| (counter.name(), count))
+        .collect();
     println!("  {counters:?}");
 }

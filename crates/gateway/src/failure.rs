@@ -23,6 +23,15 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// The code with this number. A number of another version counts as [`Self::Failure`].
+    pub fn numbered(number: &str) -> Self {
+        let mut all = [Self::Usage, Self::Configuration, Self::Forbidden].into_iter();
+        let found = all.find(|exit| (*exit as u8).to_string() == number);
+        found.unwrap_or(Self::Failure)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

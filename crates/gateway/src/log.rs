@@ -5,16 +5,21 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::output::{LineOutput, Observer, OutputReport};
 
@@ -49,6 +54,67 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
+/// Tells whether standard error goes to the journal of systemd, which sets this variable to the numbers of the stream.
+fn to_journal() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        let file = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+        let found = file.and_then(|file| file.metadata());
+        found.is_ok_and(|found| stream == format!("{}:{}", found.dev(), found.ino()))
+    })
+}
+
+/// Begins lines for the journal: with their priority, as sd-daemon(3) has it, and without the time, which the journal
+/// has itself.
+#[derive(Debug)]
+struct Prioritized<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritized<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0
+            .format_event(context, Writer::new(&mut line), event)?;
+        writer.write_str(&prioritized(&line, priority(*event.metadata().level())))
+    }
+}
+
+/// Returns the form of text lines for the journal.
+fn timeless() -> format::Format<format::Full, ()> {
+    format::format().with_ansi(false).without_time()
+}
+
+/// Returns the form of JSON lines for the journal.
+fn objects() -> format::Format<format::Json> {
+    format::format().json().flatten_event(true)
+}
+
+/// Puts a priority in front of each line of a text. The journal reads every line by itself.
+fn prioritized(text: &str, priority: u8) -> String {
+    let lines = text.split_inclusive('\n');
+    lines.map(|line| format!("<{priority}>{line}")).collect()
+}
+
+/// Returns the priority of syslog(3).
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
 /// Installs the subscriber of the whole process. A second call in the same process changes nothing.
 pub fn init(format: Format, filter: EnvFilter) {
     let builder = tracing_subscriber::fmt()
@@ -59,6 +125,11 @@ pub fn init(format: Format, filter: EnvFilter) {
         .with_writer(EventWriter);
     // A test that embeds the gateway may have installed its own subscriber, which stays.
     let _ = match format {
+        Format::Text if to_journal() => builder.event_format(Prioritized(timeless())).try_init(),
+        Format::Json if to_journal() => builder
+            .fmt_fields(JsonFields::new())
+            .event_format(Prioritized(objects()))
+            .try_init(),
         Format::Text => builder
             .with_ansi(std::io::stderr().is_terminal())
             .try_init(),
@@ -70,10 +141,22 @@ pub fn init(format: Format, filter: EnvFilter) {
     };
 }
 
-/// Writes text unchanged to standard error, in order with the log. A failure is ignored: there is
-/// no place to report it.
-pub fn write_text(text: &str) {
-    put(text.as_bytes());
+/// Joins the first names of a list, and says how many more there are.
+pub fn first_names(all: &[String], most: usize) -> String {
+    let some = all.get(..most).unwrap_or(all).join(", ");
+    match all.len().saturating_sub(most) {
+        0 => some,
+        more => format!("{some} and {more} more"),
+    }
+}
+
+/// Writes text to standard error, in order with the log, and unchanged unless the journal reads it.
+/// A failure is ignored: there is no place to report it.
+pub fn write_text(level: Level, text: &str) {
+    match to_journal() {
+        true => put(prioritized(text, priority(level)).as_bytes()),
+        false => put(text.as_bytes()),
+    }
 }
 
 fn put(text: &[u8]) {
@@ -171,6 +254,44 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_for_the_journal_have_a_priority_and_no_time() {
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::TRACE)
+            .with_writer(EventWriter)
+            .event_format(Prioritized(timeless()))
+            .finish();
+        NOTE.set(Some(Vec::new()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(target: "t", "one\ntwo");
+            tracing::warn!(target: "t", count = 3, "three");
+            tracing::info!(target: "t", "four");
+            tracing::debug!(target: "t", "five");
+        });
+        let text = String::from_utf8(NOTE.take().unwrap()).unwrap();
+        let expected = "<3>ERROR t: one\n<3>two\n<4> WARN t: three count=3\n<6> INFO t: four\n<7>DEBUG t: five\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn objects_for_the_journal_have_a_priority() {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(EventWriter)
+            .fmt_fields(JsonFields::new())
+            .event_format(Prioritized(objects()))
+            .finish();
+        NOTE.set(Some(Vec::new()));
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(count = 3, "three"));
+        let text = String::from_utf8(NOTE.take().unwrap()).unwrap();
+        let object = text.strip_prefix("<4>").unwrap();
+        let object: serde_json::Value = serde_json::from_str(object).unwrap();
+        assert_eq!(
+            (&object["count"], &object["message"]),
+            (&3.into(), &"three".into())
+        );
+        assert_eq!(object["level"], "WARN");
+    }
 
     #[test]
     fn losses_are_told_in_the_format_of_the_log_at_every_filter() {

@@ -3,7 +3,8 @@
 mod program;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -25,7 +26,7 @@ fn fixture(name: &str) -> String {
 fn check_says_valid_or_all_that_is_wrong() {
     let good = esplanade(&["check", &fixture("good/site-to-site.conf")]);
     assert_eq!(code(&good), 0, "{}", text(&good.stderr));
-    assert!(text(&good.stdout).contains("valid, 1 connections, 1 policies"));
+    assert!(text(&good.stdout).contains("valid, 1 connection, 1 policy"));
 
     let bad = esplanade(&["check", &fixture("bad/many.conf")]);
     assert_eq!(code(&bad), 3);
@@ -220,4 +221,33 @@ fn help_manual_and_completions_come_from_one_definition() {
         assert!(text(&esplanade(&["completions", shell]).stdout).contains("esplanade"));
     }
     assert!(text(&esplanade(&["--version"]).stdout).starts_with("esplanade 0."));
+}
+
+/// The journal of systemd sets the variable to the numbers of the stream that it reads.
+#[test]
+fn the_journal_gets_priorities() {
+    let told = |stream: fn(u64, u64) -> String| {
+        let mut stderr = tempfile::tempfile().unwrap();
+        let found = stderr.metadata().unwrap();
+        let status = Command::new(env!("CARGO_BIN_EXE_esplanade"))
+            .args(["check", &fixture("bad/many.conf")])
+            .env("JOURNAL_STREAM", stream(found.dev(), found.ino()))
+            .stderr(stderr.try_clone().unwrap())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(3));
+        let mut text = String::new();
+        stderr.seek(SeekFrom::Start(0)).unwrap();
+        stderr.read_to_string(&mut text).unwrap();
+        text
+    };
+    let journal = told(|device, inode| format!("{device}:{inode}"));
+    assert!(journal.lines().count() > 3);
+    assert!(
+        journal.lines().all(|line| line.starts_with("<3>")),
+        "{journal}"
+    );
+    // A parent's journal is not this one.
+    let other = told(|device, inode| format!("{device}:{}", inode + 1));
+    assert_eq!(journal.replace("<3>", ""), other);
 }

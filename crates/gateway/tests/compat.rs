@@ -23,7 +23,7 @@ use esplanade::config::{Diagnostic, Diagnostics, Loaded, Severity, load, load_te
 const FILES_MIN: u32 = 100;
 
 /// Keys that change nothing because that is what they mean here.
-const NOTHING_TO_DO: [&str; 1] = ["policies_fwd_out"];
+const NOTHING_TO_DO: [&str; 2] = ["policies_fwd_out", "hw_offload"];
 
 /// The first lines of a file.
 #[derive(Debug, Default)]

@@ -307,8 +307,8 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     let warnings = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{warnings}");
     for line in [
-        "`site/shadowed` gets no packet: `site/net`",
-        "policies.conf:24) comes before it and takes them all",
+        "`site/shadowed` gets packets only while `site/net`",
+        "policies.conf:24) has no SA: that comes before it and takes them all",
         "`site/dead` gets no packet: `site/crossing`",
         "`site/crossing` and `site/net`",
         "do different things with packets that match both; site/net comes first",
@@ -327,6 +327,84 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
         .replace("forward IPv4 packets", "")
         .replace("forward IPv6 packets", "");
     assert!(!of_policies.contains("packet"), "{quiet}");
+}
+
+/// Returns the warnings of `check` about connections `p` and `q`, each with a child of its name for these networks of the
+/// peer.
+fn of_two(first: (&str, &str), second: (&str, &str)) -> String {
+    let connection = |name: &str, (id, child): (&str, &str)| {
+        format!(
+            "{name} {{ remote_addrs = 192.0.2.2
+                local {{ auth = psk\n id = a.example }}
+                remote {{ auth = psk\n id = {id} }}
+                children {{ {name} {{ local_ts = 10.1.0.0/16\n {child} }} }} }}\n"
+        )
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("test.conf");
+    let (p, q) = (connection("p", first), connection("q", second));
+    let content = format!("connections {{ {p} {q} }}\nsecrets {{ ike {{ secret = s }} }}\n");
+    std::fs::write(&file, content).unwrap();
+    let output = esplanade(&["check", file.to_str().unwrap()]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let of_machine = |line: &&str| line.contains("`p/p`") || line.contains("`q/q`");
+    let lines: Vec<&str> = errors.lines().filter(of_machine).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn check_tells_whose_sa_carries_traffic_of_two_children() {
+    let (net, part) = ("remote_ts = 10.2.0.0/16", "remote_ts = 10.2.7.0/24");
+    let same = of_two(("b.example", net), ("c.example", net));
+    let only = "`q/q` gets packets only while `p/p`";
+    assert!(same.contains(only) && same.contains("has no SA"), "{same}");
+
+    // The narrower one comes first, wherever it stands.
+    let narrower = of_two(("b.example", net), ("c.example", part));
+    let carries = "`p/p` carries packets of `q/q`";
+    assert!(narrower.contains(carries), "{narrower}");
+    assert_eq!(narrower.lines().count(), 1, "{narrower}");
+    let trap = format!("{part}\n start_action = trap");
+    assert_eq!(of_two(("b.example", net), ("c.example", &trap)), "");
+    let apart = "remote_ts = 10.3.0.0/16";
+    assert_eq!(of_two(("b.example", net), ("c.example", apart)), "");
+
+    // What is bound to one peer is for nobody else.
+    let bound = of_two(("b.example", net), ("*.example", net));
+    assert!(bound.contains("`q/q` gets no packet: `p/p`"), "{bound}");
+    assert_eq!(of_two(("*.example", net), ("c.example", part)), "");
+    let overlap = format!("{net}\n overlap = yes");
+    let both = of_two(("b.example", &overlap), ("*.example", &overlap));
+    assert!(both.contains(only), "{both}");
+}
+
+#[test]
+fn check_knows_a_peer_that_is_the_gateway_itself() {
+    let own = "in `remote_addrs` is an address of this gateway";
+    for (local, remote, is_own) in [
+        ("%any", "127.0.0.1", true),
+        ("192.0.2.1, 192.0.2.2", "192.0.2.9, 192.0.2.2", true),
+        ("203.0.113.76", "203.0.113.77", false),
+        ("%any", "%any", false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("test.conf");
+        let content = format!(
+            "connections {{ site {{
+                local_addrs = {local}
+                remote_addrs = {remote}
+                local {{ auth = psk\n id = a.example }}
+                remote {{ auth = psk\n id = b.example }}
+                children {{ net {{ remote_ts = 10.2.0.0/16 }} }} }} }}
+             secrets {{ ike {{ secret = s }} }}"
+        );
+        std::fs::write(&file, content).unwrap();
+        let output = esplanade(&["check", file.to_str().unwrap()]);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        assert_eq!(errors.contains(own), is_own, "{errors}");
+    }
 }
 
 /// Transport mode carries only packets of the two gateways, and AH is never inside UDP.

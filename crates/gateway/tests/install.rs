@@ -101,6 +101,8 @@ fn what_is_installed_works_and_goes_again() {
     let user = read("usr/lib/sysusers.d/esplanade.conf");
     assert!(unit.contains("\nUser=esplanade\n") && user.starts_with("u esplanade "));
     assert!(at("etc/esplanade").is_dir());
+    // docs/cli.md takes the rights of all others away.
+    assert!(unit.contains("\nConfigurationDirectoryMode=0750\n"));
 
     check_library(root);
 

@@ -19,6 +19,8 @@ mod ledger;
 mod operations;
 #[path = "simulation/seen.rs"]
 mod seen;
+#[path = "simulation/site.rs"]
+mod site;
 #[path = "simulation/world.rs"]
 mod world;
 

@@ -1,9 +1,12 @@
 //! Tests the control protocol: our client and stock swanctl, against the server with a fake
 //! gateway.
 
+#[path = "vici/answers.rs"]
+mod answers;
 mod program;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -12,6 +15,7 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use answers::{connection, down, explanation, sa};
 use esplanade::status::text::render_sa;
 use esplanade::vici::client::{Client, Error};
 use esplanade::vici::server::{BindError, Events, Request, Socket, serve};
@@ -84,6 +88,25 @@ thread_local! {
     static HELD: RefCell<Vec<Request>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Sends what one message does not hold: seven lists. With `long` a list alone does not fit.
+fn list_long(request: &Request) -> bool {
+    let lists = if request.message.text("long").is_some() {
+        20
+    } else {
+        4
+    };
+    let text = vec!["x".repeat(50_000); lists];
+    let numbers = (0..7).map(|number| (number.to_string(), text.clone()));
+    let content: BTreeMap<_, _> = numbers.collect();
+    let halves = |content: &BTreeMap<String, Vec<String>>| {
+        let middle = content.keys().nth(content.len() / 2)?.clone();
+        let mut first = content.clone();
+        let second = first.split_off(&middle);
+        (!first.is_empty()).then_some([first, second])
+    };
+    request.emit_divided("list-policy", "all", &content, &halves)
+}
+
 fn answer(request: Request, events: &Events) {
     let mut reply = Section::new();
     HEARD.set(HEARD.get() + 1);
@@ -131,7 +154,15 @@ fn answer(request: Request, events: &Events) {
             reply.section("drops", drops);
         }
         "list-sas" => request.emit("list-sa", sa()),
-        "list-conns" => request.emit("list-conn", connection()),
+        "list-policies" => {
+            if !list_long(&request) {
+                return request.fail("not complete");
+            }
+        }
+        "list-conns" => {
+            request.emit("list-conn", connection());
+            request.emit("list-conn", down());
+        }
         "initiate" => {
             let mut line = Section::new();
             line.set("group", "IKE")
@@ -168,132 +199,6 @@ fn answer(request: Request, events: &Events) {
         _ => return request.unknown(),
     }
     request.reply(reply);
-}
-
-/// Returns an explanation that repeats the question.
-fn explanation(question: &Section) -> Section {
-    let asked: Vec<String> = ["direction", "fragment", "length", "dont-fragment", "dscp"]
-        .iter()
-        .map(|key| format!("{key}={}", question.text(key).unwrap_or("-")))
-        .collect();
-    let mut step = Section::new();
-    step.set("step", "decision").set("text", asked.join(" "));
-    let mut steps = Section::new();
-    steps.section("1", step);
-    let mut hop = Section::new();
-    for key in [
-        "policy",
-        "spi",
-        "state",
-        "protocol",
-        "algorithms",
-        "mode",
-        "local",
-        "remote",
-    ] {
-        hop.set(key, key);
-    }
-    hop.set("dscp", 46)
-        .set("outcome", "sent")
-        .set("path-mtu", 1500);
-    let mut hops = Section::new();
-    hops.section("1", hop);
-    let mut message = Section::new();
-    message
-        .set("packet", "udp 10.0.0.5:1 -> 10.1.0.9:2")
-        .set("direction", "outbound")
-        .set("dscp", 46)
-        .set("policies", 3)
-        .set("decision", "protect")
-        .section("compared", Section::new())
-        .section("steps", steps)
-        .section("hops", hops);
-    message
-}
-
-fn connection() -> Section {
-    let mut child = Section::new();
-    child
-        .set("mode", "TUNNEL")
-        .set("rekey_time", 3600)
-        .set("rekey_bytes", 0)
-        .set("rekey_packets", 0)
-        .set("dpd_action", "none")
-        .set("close_action", "none")
-        .list("local-ts", ["10.0.0.0/16"])
-        .list("remote-ts", ["10.1.0.0/16"]);
-    let mut children = Section::new();
-    children.section("net", child);
-    let mut auth = Section::new();
-    auth.set("class", "pre-shared key")
-        .set("id", "gw-a.example.org");
-    let mut content = Section::new();
-    content
-        .list("local_addrs", ["192.0.2.1"])
-        .list("remote_addrs", ["198.51.100.1"])
-        .set("version", "IKEv2")
-        .set("reauth_time", 0)
-        .set("rekey_time", 14400)
-        .section("local-1", auth.clone())
-        .section("remote-1", auth)
-        .section("children", children);
-    let mut message = Section::new();
-    message.section("office", content);
-    message
-}
-
-fn sa() -> Section {
-    let mut child = Section::new();
-    child
-        .set("name", "net")
-        .set("uniqueid", 1)
-        .set("reqid", 1)
-        .set("state", "INSTALLED")
-        .set("mode", "TUNNEL")
-        .set("protocol", "ESP")
-        .set("encap", "yes")
-        .set("spi-in", "c1234567")
-        .set("spi-out", "c7654321")
-        .set("encr-alg", "AES_GCM_16")
-        .set("encr-keysize", 128)
-        .set("esn", 1)
-        .set("bytes-in", 1_572_864)
-        .set("packets-in", 1200)
-        .set("use-in", 3)
-        .set("bytes-out", 100)
-        .set("packets-out", 1)
-        .set("install-time", 65)
-        .set("rekey-time", 3300)
-        .set("life-time", 3895)
-        .list("local-ts", ["10.0.0.0/16"])
-        .list("remote-ts", ["10.1.0.0/16"]);
-    let mut children = Section::new();
-    children.section("net-1", child);
-    let mut content = Section::new();
-    content
-        .set("uniqueid", 1)
-        .set("version", 2)
-        .set("state", "ESTABLISHED")
-        .set("local-host", "192.0.2.1")
-        .set("local-port", 4500)
-        .set("local-id", "gw-a.example.org")
-        .set("remote-host", "198.51.100.1")
-        .set("remote-port", 4500)
-        .set("remote-id", "gw-b\x1b[31m.example.org")
-        .set("initiator", "yes")
-        .set("initiator-spi", "0011223344556677")
-        .set("responder-spi", "8899aabbccddeeff")
-        .set("encr-alg", "AES_GCM_16")
-        .set("encr-keysize", 128)
-        .set("prf-alg", "PRF_HMAC_SHA2_256")
-        .set("full-transcript", "yes")
-        .set("dh-group", "CURVE_25519")
-        .set("established", 65)
-        .set("rekey-time", 13000)
-        .section("child-sas", children);
-    let mut message = Section::new();
-    message.section("office", content);
-    message
 }
 
 #[test]
@@ -339,6 +244,29 @@ fn answers_that_do_not_fit_or_never_come_are_failures() {
         assert_eq!(answer.text("success"), Some("no"), "{command}");
     }
     assert!(client.command("version", Section::new()).is_ok());
+}
+
+#[test]
+fn what_one_message_does_not_hold_comes_in_several_or_is_told() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    let mut keys = Vec::new();
+    let mut events = 0;
+    let mut list = |message: Section| {
+        client
+            .streamed("list-policies", message, Some("list-policy"), |event| {
+                events += 1;
+                let all = event.sub("all").unwrap();
+                keys.extend(all.entries().map(|(key, _)| key.to_owned()));
+            })
+            .unwrap()
+    };
+    assert_eq!(list(Section::new()).text("success"), None);
+    let mut long = Section::new();
+    long.set("long", "yes");
+    assert_eq!(list(long).text("success"), Some("no"));
+    assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6"]);
+    assert_eq!(events, 4);
 }
 
 #[test]
@@ -547,7 +475,7 @@ office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
     traffic 10.0.0.0/16 <-> 10.1.0.0/16
     suite   ESP AES_GCM_16-128/ESN
     in      c1234567    1.5 MiB         1200 packets, last 3s ago
-    out     c7654321      100 B            1 packets
+    out     c7654321      100 B            1 packet
 ";
     assert_eq!(render_sa(name, content), expected);
 }
@@ -619,6 +547,81 @@ fn status_names_the_engine() {
     assert_eq!(report["counters"]["drops"]["no-sa"], "7");
 }
 
+#[test]
+fn status_shows_what_is_asked_for() {
+    let gateway = Gateway::start();
+    let socket = gateway.socket.to_str().unwrap();
+    let status = |arguments: &[&str]| {
+        let output = esplanade(&[&["status", "--socket", socket], arguments].concat());
+        let told = (text(&output.stdout), text(&output.stderr));
+        (output.status.code(), told.0, told.1)
+    };
+    let (code, brief, _) = status(&["--brief"]);
+    let lines: Vec<&str> = brief.lines().collect();
+    assert_eq!((code, lines.len()), (Some(0), 8));
+    let first = "branch/lan1  waiting  198.51.100.2      4s  reason 1; next attempt in 6s";
+    assert_eq!(lines[0], first);
+    assert_eq!(
+        lines[7],
+        "office/net   up       198.51.100.1  1m 05s  1200 packets in, 1 out"
+    );
+
+    let (_, shown, _) = status(&["office"]);
+    assert!(shown.starts_with("office: ESTABLISHED"), "{shown}");
+    assert!(
+        !shown.contains("branch") && !shown.contains("engine"),
+        "{shown}"
+    );
+    let (_, shown, _) = status(&["lan2", "branch/lan3", "--brief"]);
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let (_, shown, _) = status(&["--down"]);
+    assert!(
+        shown.contains("down      branch/lan7") && !shown.contains("office"),
+        "{shown}"
+    );
+    let (_, shown, _) = status(&["--down", "--brief", "office"]);
+    assert_eq!(shown, "");
+
+    for (name, help) in [
+        ("ofice", "did you mean `office`?"),
+        ("branch/lan0", "did you mean `branch/lan"),
+        ("zebra", "the connections are branch, office"),
+    ] {
+        let (code, shown, errors) = status(&[name]);
+        assert_eq!((code, shown.as_str()), (Some(2), ""), "{errors}");
+        assert!(errors.contains(&format!("is called `{name}`")), "{errors}");
+        assert!(errors.contains(help), "{errors}");
+    }
+}
+
+#[test]
+fn the_verdict_for_monitors_has_the_first_reasons() {
+    let gateway = Gateway::start();
+    let socket = gateway.socket.to_str().unwrap();
+    let check = |arguments: &[&str]| {
+        let output = esplanade(&[&["status", "--socket", socket, "--check"], arguments].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, errors) = check(&["--down", "--json"]);
+    assert_eq!(code, Some(1));
+    let expected = "error: 7 of 7 children are not up
+  branch/lan1: reason 1; next attempt in 6s
+  branch/lan2: reason 2; next attempt in 6s
+  branch/lan3: reason 3; next attempt in 6s
+  branch/lan4: reason 4; next attempt in 6s
+  branch/lan5: reason 5; next attempt in 6s
+  and 2 more
+";
+    assert!(errors.starts_with(expected), "{errors}");
+    let (code, errors) = check(&["lan7", "--brief"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.starts_with("error: 1 of 1 child is not up\n  branch/lan7: reason 7;"),
+        "{errors}"
+    );
+    assert_eq!(check(&["office"]), (Some(0), String::new()));
+}
+
 fn swanctl(gateway: &Gateway, arguments: &[&str]) -> Option<(bool, String)> {
     let output = Command::new("swanctl")
         .args(arguments)
@@ -662,4 +665,58 @@ fn stock_swanctl_understands_us() {
         !success && text.contains("no child is called that"),
         "{text}"
     );
+}
+
+/// Nothing can be loaded over the socket. Whoever tries hears so, command by command.
+#[test]
+fn what_strongswan_loads_is_refused_with_the_reason() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for command in [
+        "load-conn",
+        "unload-conn",
+        "load-cert",
+        "load-key",
+        "unload-key",
+        "load-token",
+        "load-shared",
+        "unload-shared",
+        "load-authority",
+        "unload-authority",
+        "load-pool",
+        "unload-pool",
+        "install",
+        "uninstall",
+        "redirect",
+        "reload-settings",
+        "reset-counters",
+    ] {
+        let answer = client.command(command, Section::new()).unwrap();
+        assert_eq!(answer.text("success"), Some("no"), "{command}");
+        assert!(!answer.text("errmsg").unwrap().is_empty(), "{command}");
+    }
+    // swanctl takes any answer to this one for success.
+    let unknown = client.command("clear-creds", Section::new());
+    assert!(matches!(unknown, Err(Error::UnknownCommand(_))));
+    let file = gateway._directory.path().join("swanctl.conf");
+    let secret =
+        "secrets { ike-1 { secret = abc } }\nconnections { site { children { net { } } } }";
+    std::fs::write(&file, secret).unwrap();
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["--load-all", "--file", file][..],
+        &["--load-conns", "--file", file],
+    ] {
+        let Some((success, text)) = swanctl(&gateway, arguments) else {
+            println!("SKIP what_strongswan_loads_is_refused: swanctl is not installed");
+            return;
+        };
+        let told = text.contains("configuration file alone");
+        assert!(!success && told, "{arguments:?}: {text}");
+    }
+    // Its exit code is always 0. What it prints is ours.
+    let (_, text) = swanctl(&gateway, &["--load-creds", "--file", file]).unwrap();
+    assert!(text.contains("configuration file alone"), "{text}");
+    let (success, _) = swanctl(&gateway, &["--load-creds", "--clear", "--file", file]).unwrap();
+    assert!(!success);
 }

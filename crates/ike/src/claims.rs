@@ -175,15 +175,14 @@ impl Claim {
         // A child whose selectors come from a packet is a copy of a configured child with the same name.
         let known = |child: &&Arc<Child>| child.name == config.name;
         let child = connection.children.iter().find(known).unwrap_or(config);
-        let entry = connection.entry_of(peer.remote());
+        let entry = connection.peers.of(peer.remote());
         let policy = SelectorPair {
             local: ts::resolve(&child.local_ts, local),
             remote: ts::resolve(&child.remote_ts, remote),
         };
         Self {
             owner: ClaimOwner::Peer(peer.clone()),
-            bound: connection.names_one_peer()
-                || entry.is_some_and(|entry| entry.id.precision() == 2),
+            bound: connection.names_one_peer() || entry.is_some_and(|entry| !entry.id.is_pattern()),
             policy,
             selectors,
             connection: connection.clone(),
@@ -212,7 +211,7 @@ impl Claim {
     /// Tells whether the peer, at the address `outer`, may have this much traffic. A peer without an entry in `peers`
     /// may.
     pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
-        let Some(entry) = self.connection.entry_of(self.owner()) else {
+        let Some(entry) = self.connection.peers.of(self.owner()) else {
             return true;
         };
         let own = ts::resolve(&entry.remote_ts, outer);
@@ -451,7 +450,7 @@ fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     if connection.names_one_peer() {
         return vec![claim(&connection.remote.id, whole.clone())];
     }
-    let exact = (connection.peers.iter()).filter(|entry| entry.id.precision() == 2);
+    let exact = (connection.peers.iter()).filter(|entry| !entry.id.is_pattern());
     exact
         .map(|entry| {
             let own = known(&entry.remote_ts, remote_host);

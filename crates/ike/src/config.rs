@@ -18,9 +18,11 @@ use crate::wire::{MESSAGE_LEN_MAX, TrafficSelector};
 
 #[cfg(feature = "generators")]
 pub mod generators;
+mod peer_entries;
 
 pub use crate::auth::{CertificateRules, CertificateUriBase, Credential, Identity, SchemeRules};
 pub use crate::ts::{Selector, SelectorAddresses};
+pub use peer_entries::{PeerEntries, PeerEntry};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
@@ -257,9 +259,8 @@ pub struct Connection {
     pub retransmission: Retransmission,
     pub local: LocalAuth,
     pub remote: RemoteAuth,
-    /// Selectors of single peers, for a connection with many peers. The entry that names a peer most exactly counts;
-    /// of equal ones, the first.
-    pub peers: Vec<PeerEntry>,
+    /// Selectors of single peers, for a connection with many peers.
+    pub peers: PeerEntries,
     pub children: Vec<Arc<Child>>,
 }
 
@@ -272,13 +273,19 @@ impl Connection {
 
     /// The connection is for one identity only.
     pub fn names_one_peer(&self) -> bool {
-        self.remote.id.precision() == 2
+        !self.remote.id.is_pattern()
     }
 
-    /// The entry that is configured for this peer.
-    pub(crate) fn entry_of(&self, peer: &Identity) -> Option<&PeerEntry> {
-        let entries = self.peers.iter().filter(|entry| entry.id.accepts(peer));
-        entries.rev().max_by_key(|entry| entry.id.precision())
+    /// The identity that we claim from an address.
+    pub(crate) fn local_id(&self, local: IpAddr) -> Identity {
+        let proved = match &self.local.method {
+            LocalMethod::Signature(credentials) => credentials.first().map(|own| own.identity()),
+            LocalMethod::Psk => None,
+        };
+        match &self.local.id {
+            Identity::Any => proved.unwrap_or(Identity::Ip(local)),
+            id => id.clone(),
+        }
     }
 
     /// The child's remote selectors that a peer with this identity, at the address `outer`, may have.
@@ -289,20 +296,11 @@ impl Connection {
         outer: IpAddr,
     ) -> Vec<TrafficSelector> {
         let remote = ts::resolve(&child.remote_ts, outer);
-        match self.entry_of(peer) {
+        match self.peers.of(peer) {
             Some(entry) => ts::narrow(&ts::resolve(&entry.remote_ts, outer), &remote),
             None => remote,
         }
     }
-}
-
-/// The traffic that peers with a certain identity may have (RFC 4301 §4.4.3.3).
-#[derive(Clone, Debug)]
-pub struct PeerEntry {
-    /// An identity or a pattern.
-    pub id: Identity,
-    /// The remote selectors of every child are narrowed to these. No other peer gets what one identity has here.
-    pub remote_ts: Vec<Selector>,
 }
 
 /// The treatment of a second IKE SA that a peer establishes.
@@ -398,17 +396,29 @@ impl Retransmission {
         }
     }
 
+    /// The time for which a peer may repeat a request: ours, or the default, which charon has too, if that is longer.
+    pub(crate) fn patience(&self) -> Duration {
+        const PATIENCE_MAX: Duration = Duration::from_secs(900);
+        let whole = self.whole().max(Self::default().whole());
+        Duration::try_from_secs_f64(whole).map_or(PATIENCE_MAX, |whole| whole.min(PATIENCE_MAX))
+    }
+
     fn ends_within(&self, limit: Duration) -> bool {
+        self.whole() <= limit.as_secs_f64()
+    }
+
+    /// The seconds until the peer is given up, without chance.
+    fn whole(&self) -> f64 {
         const TRIES_COUNTED: u32 = 100;
         if self.tries > TRIES_COUNTED {
-            return false;
+            return f64::INFINITY;
         }
         let (mut pause, mut sum) = (self.timeout.as_secs_f64(), 0.0);
         for _ in 0..=self.tries {
             sum += pause;
             pause *= self.base.max(1.0);
         }
-        sum <= limit.as_secs_f64()
+        sum
     }
 }
 
@@ -476,7 +486,7 @@ pub struct Secret {
 }
 
 /// An address, or a set of addresses, of a gateway.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AddressMatch {
     /// `%any`.
     Any,
@@ -521,7 +531,7 @@ impl AddressMatch {
 }
 
 /// A host name, and the addresses that it has. The endpoint looks up no name: its embedder does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostName {
     pub name: String,
     /// The addresses in the order in which they are tried, or the reason why there is none.
@@ -598,6 +608,8 @@ pub struct Child {
     pub spd: u32,
     /// Several peers may have the same traffic, if the child of each one says so. The newest SA carries the traffic.
     pub overlap: bool,
+    /// The data plane sends dummy packets on the SAs (RFC 4303 §2.6), which no peer answers.
+    pub sends_dummies: bool,
 }
 
 impl Default for Child {
@@ -619,6 +631,7 @@ impl Default for Child {
             non_first_fragments: false,
             spd: 0,
             overlap: false,
+            sends_dummies: false,
         }
     }
 }

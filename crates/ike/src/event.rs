@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use esplanade_crypto::Protocol;
 use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
@@ -17,6 +18,8 @@ use esplanade_pki::attributes::GroupName;
 
 pub use crate::failure::{ChildFailure, DownReason};
 pub use crate::id::{ChildSaId, IkeSaId};
+pub use crate::nat::UdpTrial;
+pub use crate::silence::{Attempt, OneWay, Silence};
 
 /// A UDP payload to send.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,6 +66,12 @@ pub enum Event {
         new: IkeSaId,
         connection: String,
     },
+    /// Both ends have authenticated again: `new` has the children. An `IkeSaDown` for `old` follows.
+    IkeSaReauthenticated {
+        old: IkeSaId,
+        new: IkeSaId,
+        connection: String,
+    },
     /// An established IKE SA has ended. Its children were deleted before.
     IkeSaDown {
         ike_sa: IkeSaId,
@@ -81,8 +90,8 @@ pub enum Event {
     ChildSaIdle {
         child: ChildSaId,
     },
-    /// The peer's address or port behind its NAT has changed (RFC 7296 §2.23). All children of the IKE SA send to the
-    /// new one.
+    /// The peer's address or port behind its NAT has changed (RFC 7296 §2.23). These children send to the new one: all
+    /// of the IKE SA, or none if IKE alone has moved.
     PeerMoved {
         ike_sa: IkeSaId,
         children: Vec<ChildSaId>,
@@ -101,6 +110,12 @@ pub enum Event {
     NatKeepalive {
         local: SocketAddr,
         remote: SocketAddr,
+    },
+    /// An attempt towards one address of a peer has failed, and the next address is tried.
+    AddressFailed {
+        connection: String,
+        remote: IpAddr,
+        reason: DownReason,
     },
     /// Our attempt to establish an IKE SA has failed.
     ConnectFailed {
@@ -121,6 +136,13 @@ pub enum Event {
         connection: String,
         reason: ChildFailure,
     },
+    /// The peers could not authenticate again. The IKE SA stays until its hard end.
+    ReauthenticationFailed {
+        ike_sa: IkeSaId,
+        connection: String,
+        reason: DownReason,
+        retry_in: Option<Duration>,
+    },
     /// The status of a peer's certificates is not known. The embedder asks these places and calls
     /// [`crate::Endpoint::set_revocation`], with the outcome of each in the store. Until then the peer is neither accepted nor
     /// refused. A place can be named again while it is asked.
@@ -136,6 +158,11 @@ pub enum Event {
         used: usize,
         most: usize,
     },
+    /// The traffic of a child SA has begun or ceased to go one way.
+    OneWay(Box<OneWayTold>),
+    /// The peer has not answered the request of our attempt to establish an IKE SA, nor the first retransmissions. There
+    /// is one event for each attempt.
+    Unanswered(Box<Attempt>),
     /// A peer was refused. Limits apply to this event, because anybody can cause it.
     Refused(Box<RefusedPeer>),
     /// A message was sent or accepted. These events make a readable trace of the negotiation.
@@ -143,12 +170,37 @@ pub enum Event {
     KeyLog(KeyLog),
 }
 
+/// A child SA whose traffic has begun or ceased to go one way: it sends, nothing comes in, and its peer answers IKE.
+#[derive(Clone, Debug)]
+pub struct OneWayTold {
+    pub ike_sa: IkeSaId,
+    pub connection: String,
+    pub child: ChildSaId,
+    /// The name of the child.
+    pub name: String,
+    pub udp_encap: bool,
+    pub protocol: Protocol,
+    pub change: OneWayChange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneWayChange {
+    /// If the trial of UDP encapsulation is [`UdpTrial::Wanted`], it begins now.
+    Began(OneWay),
+    /// Nothing has come in UDP either: a new IKE SA goes on without it.
+    UdpInVain,
+    /// A packet has come in. `by_udp`: it is the first since ESP goes in UDP.
+    Ended { lasted: Duration, by_udp: bool },
+    /// Nothing was sent for long, so that nothing can be said any more.
+    Paused,
+}
+
 /// The peer that was refused, and the reason. The texts are bounded and escaped, whatever the peer has sent.
 #[derive(Clone, Debug)]
 pub struct RefusedPeer {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// The name of the connection. It is `None` if no connection was chosen yet.
+    /// The name of the connection. It is `None` if no connection was chosen yet and the peer can mean several, or none.
     pub connection: Option<String>,
     /// The identity that the peer wants to talk to. If the peer names none, this is our own identity.
     pub local_id: Option<String>,

@@ -31,6 +31,8 @@ pub enum DownReason {
     NoAddress { name: String, why: String },
     #[error("the peer is behind a NAT, so that only the peer can reauthenticate")]
     BehindNat,
+    #[error("no child SA came up over the new IKE SA")]
+    NoChildTakenOver,
     #[error("our address is gone")]
     AddressGone,
     #[error("replaced by a rekey")]
@@ -51,7 +53,10 @@ pub enum DownReason {
         "the peer does not announce IKE SAs without a child, which `childless = force` demands"
     )]
     NotChildless,
-    #[error("no proposal of ours was chosen; we offered {offered}")]
+    /// Peers answer alike if they know nobody at our address: no connection, no proposal.
+    #[error(
+        "the peer chooses no proposal of ours, or has no connection for our address; we offered {offered}"
+    )]
     NoProposalChosen { offered: String },
     #[error("authentication failed: {0}")]
     AuthenticationFailed(AuthFailure),
@@ -274,6 +279,8 @@ pub enum ChildFailure {
     TrafficHeld(Box<HeldTraffic>),
     #[error("the peer wants more than `peers` gives it")]
     NotItsTraffic,
+    #[error("the peer narrows the selectors and leaves out the packet that asks")]
+    PacketLeftOut,
     #[error("the peer refuses: {0}")]
     PeerRefused(NotifyType),
     #[error("protocol error of the peer: {0}")]

@@ -13,8 +13,38 @@ pub(crate) struct Nat {
     pub(crate) local: bool,
     /// The peer is behind a NAT.
     pub(crate) remote: bool,
-    /// The configuration asks for UDP encapsulation in any case.
+    /// UDP encapsulation is wanted in any case.
     pub(crate) forced: bool,
+    /// Both ends support NAT traversal.
+    pub(crate) supported: bool,
+}
+
+/// The trial of UDP encapsulation where ESP does not pass and no NAT was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UdpTrial {
+    #[default]
+    Untried,
+    /// The IKE SA that replaces this one is to try it.
+    Wanted,
+    UnderWay,
+    Helped,
+    /// Nothing has come in UDP either, so that the next IKE SA leaves it again.
+    Failed,
+}
+
+impl UdpTrial {
+    /// Returns the state of an IKE SA that replaces one with this state.
+    pub(crate) fn of_successor(self) -> Self {
+        match self {
+            Self::Wanted => Self::UnderWay,
+            other => other,
+        }
+    }
+
+    /// Says whether ESP goes in UDP because of a trial.
+    pub(crate) fn is_in_udp(self) -> bool {
+        matches!(self, Self::UnderWay | Self::Helped)
+    }
 }
 
 impl Nat {
@@ -81,6 +111,7 @@ pub(crate) fn detect<'a>(
         local: supported && !destination_matches,
         remote: supported && !source_matches,
         forced: supported && forced,
+        supported,
     }
 }
 

@@ -27,10 +27,30 @@ impl SourceNetwork {
         }
     }
 
+    /// The smallest network with both addresses. Those of two IP versions have none, and get all of the first one's.
+    pub(crate) fn around(one: IpAddr, other: IpAddr) -> Self {
+        let common = match (one, other) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => {
+                (one.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => {
+                (one.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            _ => 0,
+        };
+        // It is 128 at most.
+        Self::of(one, common as u8)
+    }
+
     /// The network that counts as one source. An IPv6 host has a whole /64 to send from.
     pub(crate) fn of_source(address: IpAddr) -> Self {
         Self::of(address, prefix_lens(address)[0])
     }
+}
+
+/// The part of an address that one sender surely has: an IPv6 host may use all addresses of its /64.
+pub fn source_of(address: IpAddr) -> IpAddr {
+    SourceNetwork::of_source(address).address
 }
 
 /// Prefix lengths of the networks that one site can have to itself, from long to short. IPv6 providers give a

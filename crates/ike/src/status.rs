@@ -3,9 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use esplanade_counters::Counter;
+use esplanade_crypto::iana::Group;
+
 use crate::config::{Identity, Mode};
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
+pub use crate::nat::UdpTrial;
 pub use crate::refusal::Refusal;
+pub use crate::silence::{Attempt, OneWay, Silence};
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 use esplanade_pki::attributes::GroupName;
@@ -39,6 +44,10 @@ pub struct IkeSaStatus {
     pub expires_at: Option<Instant>,
     /// The time at which the peers are to authenticate again.
     pub reauth_at: Option<Instant>,
+    /// The last attempt to authenticate again has failed.
+    pub reauth_failure: Option<GoalFailure>,
+    /// The last attempt to rekey the SA has failed.
+    pub rekey_failure: Option<GoalFailure>,
     /// The exchange of ours that waits for its response.
     pub task_active: Option<&'static str>,
     pub tasks_queued: Vec<&'static str>,
@@ -80,9 +89,13 @@ pub struct ChildSaStatus {
     pub spi_in: u32,
     pub spi_out: u32,
     pub esp: EspSuite,
+    /// The method of its own key exchange. It is `None` if the child's keys come from the IKE SA's keys alone.
+    pub key_exchange: Option<Group>,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
     pub udp_encap: bool,
+    /// The SA sends and receives nothing, although its peer answers IKE.
+    pub one_way: Option<OneWay>,
     pub installed: Instant,
     pub rekey_at: Option<Instant>,
     pub expires_at: Option<Instant>,
@@ -114,10 +127,14 @@ pub struct ConfiguredChild {
     pub connection: String,
     pub child: String,
     pub state: ConfiguredState,
+    /// The endpoint is to have the child up by itself.
+    pub wanted: bool,
     /// The time at which the endpoint next tries to establish the child.
     pub next_at: Option<Instant>,
     /// The reason why the child is not up, if an attempt has failed.
     pub failure: Option<GoalFailure>,
+    /// The attempt under way, if a request of it waits for an answer.
+    pub attempt: Option<Attempt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +163,7 @@ impl ConfiguredState {
     }
 }
 
-/// The failure of a child, and its time.
+/// The failure to bring up a child, or to authenticate again, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoalFailure {
     pub at: Instant,
@@ -155,7 +172,7 @@ pub struct GoalFailure {
 
 /// Declares the counters once: their fields, and their names and meanings for those who show them.
 macro_rules! counters {
-    ($($(#[doc = $help:literal])+ $name:ident,)*) => {
+    ($($(#[doc = $help:literal])+ $name:ident: $unit:ident,)*) => {
         /// The counts of the endpoint since its start.
         #[derive(Clone, Debug)]
         pub struct IkeCounters {
@@ -173,12 +190,13 @@ macro_rules! counters {
         }
 
         impl IkeCounters {
-            /// The name of every counter besides the refusals, and its meaning.
-            pub const TABLE: &[(&str, &str)] = &[$((stringify!($name), concat!($($help),+)),)*];
+            /// Every counter besides the refusals.
+            pub const COUNTERS: &[Counter] =
+                esplanade_counters::table!($($(#[doc = $help])+ $name: $unit,)*);
 
-            /// Returns every counter besides the refusals with its name, as [`Self::TABLE`] has it.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+            /// Returns the counts, in the order of [`Self::COUNTERS`].
+            pub fn iter(&self) -> impl Iterator<Item = u64> {
+                [$(self.$name,)*].into_iter()
             }
         }
     };
@@ -186,33 +204,33 @@ macro_rules! counters {
 
 counters! {
     /// IKE messages received.
-    messages_received,
+    messages_received: Messages,
     /// IKE messages sent.
-    messages_sent,
+    messages_sent: Messages,
     /// Fragments among the messages received. Only those are counted that authenticate.
-    fragments_received,
+    fragments_received: Fragments,
     /// Fragments among the messages sent.
-    fragments_sent,
+    fragments_sent: Fragments,
     /// Messages that were put together from fragments.
-    messages_reassembled,
+    messages_reassembled: Messages,
     /// Requests sent again, because no answer came.
-    retransmissions_sent,
+    retransmissions_sent: Messages,
     /// IKE SAs that came up, those of rekeys too.
-    ike_sas_established,
+    ike_sas_established: Sas,
     /// Child SAs that came up, those of rekeys too.
-    child_sas_installed,
+    child_sas_installed: Sas,
     /// IKE SAs replaced by rekeying.
-    ike_rekeys,
+    ike_rekeys: Sas,
     /// IKE SAs replaced by a reauthentication that we began (RFC 7296 §2.8.3).
-    ike_reauthentications,
+    ike_reauthentications: Sas,
     /// Child SAs replaced by rekeying.
-    child_rekeys,
+    child_rekeys: Sas,
     /// Attempts to establish an IKE SA that failed.
-    connect_failures,
+    connect_failures: Attempts,
     /// IKE SAs whose peer has not answered.
-    peers_timed_out,
+    peers_timed_out: Sas,
     /// Half-open SAs that were dropped to make room for others.
-    half_open_dropped,
+    half_open_dropped: Sas,
 }
 
 impl IkeCounters {

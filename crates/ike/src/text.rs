@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
+use esplanade_pki::text::steers;
 
 use crate::config::{AddressMatch, Connection, Selector, SelectorAddresses};
 use crate::wire::{Proposal, ProtocolId, TrafficSelector, Transform, TransformType};
@@ -11,7 +12,7 @@ use crate::wire::{Proposal, ProtocolId, TrafficSelector, Transform, TransformTyp
 /// Bytes of one text. Peers choose how much they send.
 const LEN_MAX: usize = 600;
 /// Members of one list. The rest is left out.
-const MEMBERS_MAX: usize = 16;
+pub(crate) const MEMBERS_MAX: usize = 16;
 
 /// Makes a text fit for logs and terminals, whatever a peer or a file has put into it.
 pub fn clean(text: &str) -> String {
@@ -21,10 +22,7 @@ pub fn clean(text: &str) -> String {
             out.push('…');
             break;
         }
-        // Characters that turn the direction of text or end a line are escaped too. They are no control characters.
-        let steers = c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        match steers {
+        match steers(c) {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }

@@ -233,6 +233,15 @@ pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficS
     }
 }
 
+/// Puts the selector of a packet in front, and then the one that contains it: strongSwan chooses a child by the selectors
+/// that come first.
+pub(crate) fn put_packet_first(selectors: &mut Vec<TrafficSelector>, packet: TrafficSelector) {
+    if let Some(at) = selectors.iter().position(|own| contains(own, &packet)) {
+        selectors[..=at].rotate_right(1);
+    }
+    put_first(selectors, packet);
+}
+
 /// Puts those of the selectors in front that others here contain, in their order.
 pub(crate) fn put_all_first(selectors: &mut Vec<TrafficSelector>, specific: &[TrafficSelector]) {
     for one in specific.iter().rev() {
@@ -353,6 +362,11 @@ mod tests {
         assert_eq!(list, [packet, wide]);
         put_first(&mut list, ts("10.1.0.0", "10.1.0.0"));
         assert_eq!(list.len(), 2, "what is not ours is not proposed");
+        let (other, around) = (ts("10.9.0.0", "10.9.0.255"), ts("10.0.0.0", "10.0.0.255"));
+        let mut list = vec![other, around, wide];
+        put_packet_first(&mut list, packet);
+        put_packet_first(&mut list, packet);
+        assert_eq!(list, [packet, around, other, wide]);
         let mut full = vec![wide; SELECTORS_MAX];
         put_first(&mut full, packet);
         assert_eq!((full.len(), full[0]), (SELECTORS_MAX, packet));

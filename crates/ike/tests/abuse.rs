@@ -1,13 +1,11 @@
 //! Abuse by strangers, and by malicious peers that are authenticated. The tests show what neither can get out of an
 //! endpoint.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{AddressMatch, Secret};

@@ -1,10 +1,8 @@
 //! Every algorithm is negotiated end to end, for IKE SAs and for children.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_crypto::Transform;
 use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_ike::config::{Connection, EspProposal, IkeProposal};

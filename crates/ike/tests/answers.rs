@@ -1,10 +1,8 @@
 //! Responses that cannot be used are reported by their cause, and end nothing that the right response would save.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::EndAction;
 use esplanade_ike::failure::UnusableResponse;
@@ -270,7 +268,7 @@ fn an_established_sa_tells_why_it_was_given_up() {
 // RFC 7296 R148
 #[test]
 fn a_protected_answer_that_is_malformed_is_named() {
-    use common::script::Script;
+    use crate::common::script::Script;
     let (_, b) = default_configs();
     let now = std::time::Instant::now();
     let mut side = Side::new("b", B, config(b), now, 7);

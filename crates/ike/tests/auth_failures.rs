@@ -1,13 +1,11 @@
 //! Every reason for which IKE_AUTH fails, at both ends, and what the administrator is told.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_ike::auth::{CredentialError, IdentityError, PeerAuthError};
 use esplanade_ike::config::{
@@ -18,8 +16,8 @@ use esplanade_ike::suite::{
     DiffieHellman, IkeSaKeys, KeyExchange, KeyExchangeMethods, Nonces, Role, Suite,
 };
 use esplanade_ike::wire::{
-    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KePayload, Message, NotifyType, Payload,
-    PayloadType,
+    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KePayload, Message, Notify, NotifyType,
+    Payload, PayloadType,
 };
 use esplanade_ike::{ChildFailure, DownReason, Event, Refusal};
 use esplanade_pki::{Authorities, Certificate, RevocationPolicy};
@@ -451,6 +449,24 @@ fn a_responder_that_answers_nothing_about_the_child_is_told_of() {
     assert_eq!(failed, Some(ChildFailure::PeerMisbehaved(silent)));
     assert_eq!((side.ike_sas().len(), failures(&side)), (1, vec![]));
     assert!(side.spis.0.lock().unwrap().used.is_empty());
+}
+
+/// The responder can end the IKE SA when that time is over (RFC 4478 §2).
+#[test]
+fn a_responder_says_for_how_long_the_authentication_holds() {
+    let (mut side, now) = a_with(|_| {});
+    let responder = Responder::meet(&mut side, now);
+    let mut payloads = responder.proof(name("b.example"));
+    let data = 600_u32.to_be_bytes().to_vec();
+    payloads.push(Payload::Notify(Notify::new(
+        NotifyType::AUTH_LIFETIME,
+        data,
+    )));
+    responder.answer(&mut side, now, &payloads);
+    let status = side.endpoint.status();
+    let (again, end) = (status[0].reauth_at.unwrap(), status[0].expires_at.unwrap());
+    assert_eq!(end - now, 600 * SECOND);
+    assert!(again > now + 500 * SECOND && again <= now + 540 * SECOND);
 }
 
 /// A cannot begin IKE_AUTH, or cannot propose. It sends nothing more.

@@ -1,12 +1,10 @@
 //! One end authenticates with a certificate, the other with a pre-shared key.
 
-mod common;
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::auth::{PeerAuthError, PeerCertificates};
 use esplanade_ike::config::{
     AddressMatch, CertificateRules, Connection, Credential, LocalMethod, RemoteMethod,
@@ -230,7 +228,9 @@ fn revocable_leaf(leaf: &str, crls: &[&str], policy: RevocationPolicy) -> Pair {
 fn refusal_of(pair: &Pair) -> Option<String> {
     pair.b.events.iter().find_map(|event| match event {
         Event::Refused(refused) => Some(refused.why.clone()),
-        Event::ConnectFailed { reason, .. } => Some(reason.to_string()),
+        Event::ConnectFailed { reason, .. } | Event::ReauthenticationFailed { reason, .. } => {
+            Some(reason.to_string())
+        }
         _ => None,
     })
 }

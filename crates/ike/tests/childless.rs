@@ -1,11 +1,9 @@
 //! IKE SAs that begin without a child SA (RFC 6023).
 
-mod common;
-
 use std::time::Duration;
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_ike::config::{Child, Childless};
 use esplanade_ike::wire::{
     ExchangeType, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId,

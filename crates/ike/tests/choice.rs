@@ -1,12 +1,10 @@
 //! A responder takes the connection that names a peer most exactly, and not the first one.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_ike::config::{
     AddressMatch, Child, Connection, Credential, LocalMethod, RemoteMethod, Secret,
 };

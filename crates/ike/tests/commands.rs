@@ -1,12 +1,10 @@
 //! Commands and attempts that come to nothing, each with its reason: nothing to do it with, or no room.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::{AddressMatch, Config, Connection, Demand, StartAction, Unique};
 use esplanade_ike::failure::{ConfigurationFault, Shortage};
@@ -40,7 +38,9 @@ fn initiate(pair: &mut Pair, child: Option<&str>) -> Result<(), CommandError> {
 
 fn connect_failures(side: &Side) -> Vec<DownReason> {
     let failed = side.events.iter().filter_map(|event| match event {
-        Event::ConnectFailed { reason, .. } => Some(reason.clone()),
+        Event::ConnectFailed { reason, .. } | Event::ReauthenticationFailed { reason, .. } => {
+            Some(reason.clone())
+        }
         _ => None,
     });
     failed.collect()
@@ -104,7 +104,9 @@ fn traffic_does_not_open_what_a_command_has_closed() {
     let (now, packet) = (pair.now, packet());
     let endpoint = &mut pair.a.endpoint;
     assert_eq!(endpoint.acquire(now, "site", "net", &packet), Ok(()));
+    assert!(!endpoint.is_closed_to_traffic("site", "net"));
     assert_eq!(endpoint.terminate(now, "site", Some("net")), Ok(1));
+    assert!(endpoint.is_closed_to_traffic("site", "net"));
     let closed = Err(CommandError::Closed("net".to_owned()));
     assert_eq!(endpoint.acquire(now, "site", "net", &packet), closed);
     pair.flush();

@@ -1,13 +1,11 @@
 //! CERT and CERTREQ payloads: who asks, who sends, which of several credentials signs, and keys without certificates.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use common::script::{Script, error_of};
-use common::wiretap::sent_by;
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::wiretap::sent_by;
+use crate::common::*;
 use esplanade_ike::auth::{CredentialError, PeerAuthError};
 use esplanade_ike::config::{
     Connection, Credential, Fragmentation, Identity, LocalMethod, RemoteMethod, SendCert,

@@ -1,13 +1,11 @@
 //! Many IKE SAs at once: a responder takes few half-open ones of one address, and still all of them are established.
 
-mod common;
-
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Config, Connection};
 use esplanade_ike::wire::{ExchangeType, Header};
 use esplanade_ike::{Event, Refusal};

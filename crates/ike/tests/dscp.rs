@@ -1,11 +1,9 @@
 //! The DSCP of IKE messages (`dscp` of a connection).
 
-mod common;
-
 use std::time::Duration;
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_ike::wire::NotifyType;
 use esplanade_testkit::net::Conditions;
 

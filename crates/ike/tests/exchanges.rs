@@ -1,11 +1,9 @@
 //! Each exchange on a perfect network.
 
-mod common;
-
 use std::time::Duration;
 
-use common::script::Script;
-use common::*;
+use crate::common::script::Script;
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
 use esplanade_ike::config::{IkeProposal, Lifetime, Ports, SelectorAddresses, Unique};
 use esplanade_ike::wire::ExchangeType;

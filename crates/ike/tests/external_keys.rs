@@ -1,13 +1,11 @@
 //! A private key that is kept elsewhere signs later, or not at all.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use crate::common::*;
 use aws_lc_rs::signature::Ed25519KeyPair;
-use common::*;
 use esplanade_ike::auth::{CredentialError, ExternalKey, SigningMechanism, SigningRequest};
 use esplanade_ike::config::{Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::wire::HashAlgorithm;

@@ -1,15 +1,13 @@
 //! The first messages: what stands in a response outside an IKE SA, whose first message is whose, and when one comes
 //! again.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of, seemingly_sealed};
-use common::wiretap::{sent_by, tapped};
-use common::*;
+use crate::common::script::{SPI, Script, error_of, seemingly_sealed};
+use crate::common::wiretap::{sent_by, tapped};
+use crate::common::*;
 use esplanade_crypto::iana::{Group, Prf};
 use esplanade_ike::config::AddressMatch;
 use esplanade_ike::failure::UnusableResponse;

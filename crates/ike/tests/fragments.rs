@@ -1,12 +1,10 @@
 //! IKE messages in fragments (RFC 7383): agreed upon, cut, put together, lost, forged and repeated.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use common::script::Script;
-use common::*;
+use crate::common::script::Script;
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Integrity};
 use esplanade_ike::config::{AddressMatch, Fragmentation, IkeProposal, Selector};
 use esplanade_ike::failure::{RequestFault, UnusableResponse};

@@ -1,13 +1,11 @@
 //! AUTH over both messages of IKE_SA_INIT (draft-ietf-ipsecme-ikev2-downgrade-prevention).
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::script::{Script, error_of};
-use common::wiretap::Broken;
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::wiretap::Broken;
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::{AddressMatch, Credential, Identity, LocalMethod, RemoteMethod};

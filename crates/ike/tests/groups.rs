@@ -1,11 +1,9 @@
 //! A peer proves that it is in a group by an attribute certificate, and connections may differ by their groups alone.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::auth::PeerAuthError;
 use esplanade_ike::config::{
     CertificateRules, Connection, Credential, LocalMethod, RemoteMethod, SendCert,

@@ -1,11 +1,9 @@
 //! Strangers get few half-open IKE SAs, and keep out neither configured peers nor those peers' neighbours.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_ike::Refusal;
 use esplanade_ike::config::{AddressMatch, Config, Connection};
 use esplanade_ike::wire::{ExchangeType, NotifyType, Payload};

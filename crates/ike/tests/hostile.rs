@@ -1,11 +1,9 @@
 //! Whatever arrives, an endpoint neither panics nor loses its SAs.
 
-mod common;
-
 use std::time::Duration;
 
-use common::script::Script;
-use common::*;
+use crate::common::script::Script;
+use crate::common::*;
 use esplanade_ike::wire::{ExchangeType, Header, PayloadType, generators};
 use esplanade_testkit::net::{Conditions, Rng};
 use proptest::prelude::*;

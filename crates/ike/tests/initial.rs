@@ -1,12 +1,10 @@
 //! IKE_SA_INIT and IKE_AUTH of peers that do them in another order, get them wrong, or put in what nobody knows.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::AddressMatch;
 use esplanade_ike::failure::UnusableResponse;

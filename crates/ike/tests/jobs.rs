@@ -1,12 +1,10 @@
 //! Jobs that are run late, in any order, never, or for an SA or a configuration that is gone.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::{AddressMatch, Connection, Credential, LocalMethod, RemoteMethod};
 use esplanade_ike::failure::{AuthFailure, Shortage};

@@ -1,11 +1,9 @@
 //! A message is negotiated if its fields can hold it. A limit of ours would end the exchange (RFC 7296 §2.21.1).
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::Event;
 use esplanade_ike::config::{Connection, Selector};

@@ -1,13 +1,11 @@
 //! The form of what is sent: the order of payloads, reserved fields, and the transforms of each exchange.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use common::wiretap::{Overheard, sent_by, tapped};
-use common::*;
+use crate::common::wiretap::{Overheard, sent_by, tapped};
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 use esplanade_ike::config::{
     Connection, Credential, Fragmentation, Identity, IkeProposal, LocalMethod, RemoteMethod,

@@ -1,12 +1,10 @@
 //! The life of children: late networks, silent and restarted peers, and commands.
 
-mod common;
-
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Child, Connection, EndAction, StartAction, Unique};
 use esplanade_ike::status::{ConfiguredState, IkeSaState};
 use esplanade_ike::wire::{Delete, ExchangeType, Id, IdType, Payload, ProtocolId};
@@ -353,25 +351,16 @@ fn the_end_of_another_peers_sa_is_no_end_of_the_goal() {
 }
 
 #[test]
-fn the_peer_may_close_what_starts_here() {
-    let mut pair = starting(|a, _| a.keyingtries = 0);
-    start(&mut pair);
-    pair.run(SECOND);
-    pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
-    pair.flush();
-    pair.run(900 * SECOND);
-    assert!(pair.a.children.is_empty(), "`close_action` says so");
-    start(&mut pair);
-    pair.run(SECOND);
-    pair.assert_agreed(1, 1);
-    pair.assert_clean_end();
+fn what_does_not_last_is_tried_more_and_more_seldom() {
+    for close_action in [EndAction::Clear, EndAction::Start] {
+        deleted_again_and_again(close_action);
+    }
 }
 
-#[test]
-fn what_does_not_last_is_tried_more_and_more_seldom() {
+fn deleted_again_and_again(close_action: EndAction) {
     let mut pair = starting(|a, _| {
         a.keyingtries = 0;
-        change_children(a, |child| child.close_action = EndAction::Start);
+        change_children(a, |child| child.close_action = close_action);
     });
     start(&mut pair);
     for _ in 0..3600 {
@@ -676,6 +665,12 @@ fn a_child_that_is_down_tells_why_and_what_comes_next() {
     pair.flush();
     pair.run(SECOND);
     let why = Some("deleted by the peer".to_owned());
+    let (state, _, _) = look(&pair);
+    assert_eq!(state, ConfiguredState::Up, "it is to be up");
+    pair.a.endpoint.set_config(config(default_configs().0));
+    pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(SECOND);
     assert_eq!(look(&pair), (ConfiguredState::Down, None, why));
     pair.initiate();
     pair.run(SECOND);
@@ -744,4 +739,30 @@ fn a_request_that_comes_late_ends_with_one_ike_sa_too() {
     pair.initiate();
     pair.run(20 * SECOND);
     pair.assert_agreed(1, 1);
+}
+
+/// The IKE SA that stays is rekeyed before the other one is deleted.
+#[test]
+fn a_rekey_of_the_ike_sa_that_stays_leaves_one_too() {
+    for seed in 0..4 {
+        let (mut a, mut b) = default_configs();
+        (a.unique, b.unique) = (Unique::Replace, Unique::Replace);
+        let mut pair = Pair::new(config(a), config(b), Conditions::PERFECT, seed);
+        pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.network.clear();
+        pair.initiate();
+        let sas = |pair: &Pair| [&pair.a, &pair.b].map(|side| side.endpoint.status().len());
+        while sas(&pair) != [2, 2] {
+            pair.run(SECOND / 10);
+        }
+        let rekeying = match seed % 2 == 0 {
+            true => &mut pair.a,
+            false => &mut pair.b,
+        };
+        rekeying.endpoint.rekey(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.run(20 * SECOND);
+        pair.assert_agreed(1, 1);
+    }
 }

@@ -1,13 +1,12 @@
 //! Peers that are gone: traffic that is not answered, hints that nobody has authenticated, and crash tokens.
 
-mod common;
-
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_crypto::dh::DhError;
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret;
@@ -64,6 +63,16 @@ fn down(side: &Side) -> Vec<&DownReason> {
     reasons.collect()
 }
 
+/// The IKE_SA_INIT messages that the end has sent.
+fn inits(side: &Side) -> usize {
+    let of_init = |payload: &[u8]| {
+        let header = Header::decode(payload).unwrap();
+        header.exchange == ExchangeType::IKE_SA_INIT
+    };
+    let sent = side.sent.iter();
+    sent.filter(|sent| of_init(&sent.payload)).count()
+}
+
 // RFC 7296 R46, R64, R67
 #[test]
 fn traffic_that_is_not_answered_finds_a_dead_peer_within_forty_seconds() {
@@ -83,7 +92,8 @@ fn traffic_that_is_not_answered_finds_a_dead_peer_within_forty_seconds() {
 
 #[test]
 fn a_living_peer_of_one_way_traffic_is_asked_now_and_then() {
-    let mut pair = established(|_, _| {});
+    // In UDP already: there is nothing to try.
+    let mut pair = established(|a, _| a.encap = true);
     let before = pair.a.sent.len();
     for _ in 0..300 {
         traffic(&mut pair, false, true);
@@ -321,7 +331,7 @@ fn a_restarted_peer_that_says_nothing_is_back_within_fifteen_seconds() {
 /// The peer answers the message that tried a new IKE SA when the path is back. That does no harm.
 #[test]
 fn a_new_ike_sa_that_was_tried_in_vain_does_no_harm() {
-    for seconds in [8, 12, 30, 38, 60] {
+    for seconds in [8, 14, 30, 38, 60] {
         let mut pair = with_tokens(None, |_, _| {});
         pair.b.dead = true;
         for _ in 0..seconds {
@@ -346,21 +356,86 @@ fn a_new_ike_sa_that_was_tried_in_vain_does_no_harm() {
 fn no_new_ike_sa_is_tried_for_a_child_that_would_not_come_back() {
     let mut pair = established(|_, _| {});
     pair.b.dead = true;
-    let init = |side: &Side| {
-        let headers = side
-            .sent
-            .iter()
-            .map(|sent| Header::decode(&sent.payload).unwrap());
-        headers
-            .filter(|header| header.exchange == ExchangeType::IKE_SA_INIT)
-            .count()
-    };
-    let before = init(&pair.a);
+    let before = inits(&pair.a);
     for _ in 0..30 {
         traffic(&mut pair, false, true);
         pair.run(SECOND);
     }
-    assert_eq!(init(&pair.a), before);
+    assert_eq!(inits(&pair.a), before);
+}
+
+/// Sends for ten minutes: packets for some half seconds, then none for some. The peer sends as many back, or none.
+fn sends_in_bursts(pair: &mut Pair, burst: u32, pause: u32, answered: bool) {
+    let half_trips = (2 * pair.network.conditions.delay.start)
+        .as_millis()
+        .div_ceil(500) as u32;
+    for at in 0..1200 {
+        let sends = |at: u32| at % (burst + pause) < burst;
+        let back = answered && at >= half_trips && sends(at - half_trips);
+        traffic(pair, back, sends(at));
+        pair.run(SECOND / 2);
+    }
+}
+
+#[test]
+fn a_peer_that_answers_keeps_its_ike_sa_whatever_the_traffic_and_the_round_trip() {
+    let patterns = [(1, 0), (1, 11), (1, 62), (4, 36), (20, 30), (70, 3)];
+    for trip in [0, 30, 300, 1000, 2000].map(Duration::from_millis) {
+        for (burst, pause) in patterns {
+            for answered in [false, true] {
+                // Other traffic without any answer has one trial of UDP encapsulation.
+                let mut pair = with_tokens(None, |a, b| {
+                    if !answered {
+                        change_connection(a, udp_alone);
+                        change_connection(b, udp_alone);
+                    }
+                });
+                let spis = pair.a.child_spis();
+                pair.network.conditions.delay = trip / 2..trip / 2;
+                sends_in_bursts(&mut pair, burst, pause, answered);
+                let case = format!("{trip:?}, {burst}, {pause}, {answered}");
+                assert_eq!(inits(&pair.a), 1, "{case}");
+                assert_eq!(pair.a.child_spis(), spis, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_question_that_is_lost_once_is_asked_again_before_a_new_ike_sa_is_tried() {
+    let mut pair = with_tokens(None, |a, b| {
+        change_connection(a, udp_alone);
+        change_connection(b, udp_alone);
+    });
+    let mut seen = HashSet::new();
+    pair.network.conditions.delay = SECOND..SECOND;
+    pair.attacker = Some(Box::new(move |datagram: &mut Datagram| {
+        if seen.insert(datagram.payload.clone()) {
+            datagram.payload.clear();
+        }
+    }));
+    sends_in_bursts(&mut pair, 1, 0, false);
+    assert_eq!(inits(&pair.a), 1);
+    assert!(down(&pair.a).is_empty());
+}
+
+#[test]
+fn an_attempt_ends_when_the_silent_peer_is_heard_again() {
+    let mut pair = with_tokens(None, |_, _| {});
+    let spis = pair.a.child_spis();
+    pair.b.dead = true;
+    for _ in 0..14 {
+        traffic(&mut pair, false, true);
+        pair.run(SECOND);
+    }
+    assert_eq!(inits(&pair.a), 2);
+    traffic(&mut pair, true, false);
+    pair.b.dead = false;
+    pair.run(60 * SECOND);
+    assert_eq!((inits(&pair.a), pair.a.child_spis()), (2, spis));
+    let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+    assert!(!pair.a.events.iter().any(failed));
+    pair.assert_agreed(1, 1);
 }
 
 #[test]

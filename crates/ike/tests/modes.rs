@@ -1,14 +1,12 @@
 //! Child SAs other than one ESP tunnel: transport mode, AH, selectors of packets, several SAs with the same
 //! selectors, TFC padding, closing of idle SAs.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::script::{Script, error_of};
-use common::wiretap::{sent_by, tapped};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::wiretap::{sent_by, tapped};
+use crate::common::*;
 use esplanade_crypto::iana::Integrity;
 use esplanade_ike::config::{Child, Childless, Config, Connection, Demand, Mode, Selector};
 use esplanade_ike::failure::{ConfigurationFault, Shortage, TransportFault};

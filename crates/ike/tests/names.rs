@@ -1,13 +1,11 @@
 //! Host names in place of addresses. The endpoint asks for them, and never waits for the answer.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::script::Script;
-use common::*;
+use crate::common::script::Script;
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Connection, Demand, EndAction, HostName, StartAction};
 use esplanade_ike::status::ConfiguredState;
 use esplanade_ike::{CommandError, DownReason, Event, Refusal, TrafficSelector};
@@ -379,4 +377,22 @@ fn a_name_that_is_not_looked_up_stands_for_nobody() {
 
 fn host(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+/// A command waits for the outcome.
+#[test]
+fn an_attempt_that_ends_before_its_name_is_looked_up_is_told() {
+    for (reload, child) in [(false, None), (false, Some("net")), (true, None)] {
+        let mut pair = by_name(|_| {});
+        pair.initiate();
+        match reload {
+            false => {
+                let ended = pair.a.endpoint.terminate(pair.now, "site", child);
+                assert_eq!(ended, Ok(1));
+            }
+            true => pair.a.endpoint.withdraw(pair.now, "site", child),
+        }
+        pair.flush();
+        assert_eq!(failures(&pair.a), [(DownReason::Terminated, None)]);
+    }
 }

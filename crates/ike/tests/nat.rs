@@ -1,11 +1,9 @@
 //! NATs in front of both ends, or of one, and ports that are not the usual ones.
 
-mod common;
-
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Config, Connection, EndAction, Ports};
 use esplanade_ike::{DownReason, Event};
 use esplanade_testkit::net::Conditions;
@@ -205,6 +203,72 @@ fn a_peer_that_the_outer_end_has_given_up_comes_back_through_a_new_mapping() {
     pair.run(300 * SECOND);
     pair.assert_agreed(1, 1);
     assert_eq!(remotes(&pair.b), [SocketAddr::new(outside(9), 6500)]);
+    pair.assert_clean_end();
+}
+
+/// Where the end sends the ESP of its newest child SA.
+fn esp_remote(side: &Side) -> SocketAddr {
+    let newest = *side.children.keys().next_back().unwrap();
+    let mut told = side.events.iter().rev().filter_map(|event| match event {
+        Event::ChildSaInstalled(sa) if sa.child == newest => Some(sa.remote),
+        Event::PeerMoved {
+            children, remote, ..
+        } if children.contains(&newest) => Some(*remote),
+        _ => None,
+    });
+    told.next().unwrap()
+}
+
+/// ESP of A has come to B from this port of A's NAT.
+fn esp_comes_from(pair: &mut Pair, port: u16) {
+    let child = *pair.b.children.keys().next_back().unwrap();
+    let local = SocketAddr::new(B.parse().unwrap(), 4500);
+    let remote = SocketAddr::new(outside(9), port);
+    let (now, endpoint) = (pair.now, &mut pair.b.endpoint);
+    endpoint.note_peer_address(now, child, local, remote);
+    pair.flush();
+}
+
+/// The NAT maps ESP of A to another port than its IKE.
+#[test]
+fn esp_keeps_its_port_while_ike_uses_another() {
+    let mut pair = silent_inside(|_, _| {});
+    esp_comes_from(&mut pair, 4600);
+    for child in [None, Some("net"), None, None] {
+        for of_a in [true, false] {
+            let side = if of_a { &mut pair.a } else { &mut pair.b };
+            side.endpoint.rekey(pair.now, "site", child).unwrap();
+            pair.flush();
+            pair.run(20 * SECOND);
+            assert_eq!(remotes(&pair.b), [SocketAddr::new(outside(9), 5500)]);
+            assert_eq!(esp_remote(&pair.b).port(), 4600);
+        }
+    }
+    // The mapping of both is gone.
+    pair.nat = Some((outside(8), 2000));
+    pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    assert_eq!(esp_remote(&pair.b), SocketAddr::new(outside(8), 6500));
+    assert!(downs(&pair.a).is_empty() && downs(&pair.b).is_empty());
+    pair.assert_clean_end();
+}
+
+/// A message that left before the mapping changed comes after ESP from the new one.
+#[test]
+fn a_late_message_of_an_old_mapping_moves_no_esp_and_costs_no_tunnel() {
+    let mut pair = silent_inside(|_, _| {});
+    pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.nat = Some((outside(9), 2000));
+    esp_comes_from(&mut pair, 6500);
+    pair.run(SECOND / 2);
+    assert_eq!(remotes(&pair.b)[0].port(), 5500);
+    assert_eq!(esp_remote(&pair.b).port(), 6500);
+    pair.run(300 * SECOND);
+    assert_eq!(esp_remote(&pair.b).port(), 6500);
+    pair.assert_agreed(1, 1);
+    assert!(downs(&pair.a).is_empty() && downs(&pair.b).is_empty());
     pair.assert_clean_end();
 }
 

@@ -1,11 +1,9 @@
 //! Answers of OCSP responders in CERT payloads (RFC 4806).
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::config::{Credential, LocalMethod, OcspInIke, RemoteMethod};
 use esplanade_ike::{Config, Event};
 use esplanade_pki::{

@@ -1,11 +1,9 @@
 //! Our own address changes: the tunnel goes on from another one.
 
-mod common;
-
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Connection, EndAction, StartAction};
 use esplanade_ike::event::{DownReason, Event};
 

@@ -1,13 +1,11 @@
 //! What single payloads must contain, what is ignored, and what is taken from whom (RFC 7296 §2.21 to §2.23, and §3).
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of, seemingly_sealed};
-use common::*;
+use crate::common::script::{SPI, Script, error_of, seemingly_sealed};
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group};
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{Connection, EspProposal, IkeProposal};

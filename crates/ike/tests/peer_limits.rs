@@ -1,13 +1,11 @@
 //! Limits on what one identity may have: each is warned of, refused by its notify, and leaves others alone.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::{Config, EspProposal, Selector};
 use esplanade_ike::event::PeerLimit;

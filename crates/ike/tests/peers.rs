@@ -1,11 +1,9 @@
 //! Peers that share a connection, and what must tell them apart.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_ike::config::{AddressMatch, Child, Config, Connection, PeerEntry, Unique};
 use esplanade_ike::event::RefusedPeer;
 use esplanade_ike::failure::AuthFailure;
@@ -471,7 +469,8 @@ fn selectors_are_bound_to_identities() {
             entry("a.rw.example", "10.5.0.7-10.5.0.7"),
             entry("b.rw.example", "10.5.1.0-10.5.1.255"),
             entry("out.rw.example", "10.6.0.0-10.6.0.255"),
-        ];
+        ]
+        .into();
     };
     let mut gateway = Gateway::new(change, |_| {});
     // The selectors are narrowed to the peer's own.
@@ -639,7 +638,8 @@ fn an_initiator_does_not_take_more_than_an_entry_gives() {
         a.peers = vec![PeerEntry {
             id: id("b.example"),
             remote_ts: vec![subnet("10.2.0.0-10.2.0.255")],
-        }];
+        }]
+        .into();
     });
     pair.initiate();
     pair.run(Duration::from_secs(1));

@@ -1,11 +1,9 @@
 //! An IKE SA outlives what goes wrong in its exchanges, and repeated connections follow `unique`.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::Refusal;
 use esplanade_ike::config::{Childless, Unique};

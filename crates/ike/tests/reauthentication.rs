@@ -1,10 +1,9 @@
 //! Reauthentication: a new IKE SA with the same children replaces an old one without a gap (RFC 7296 §2.8.3).
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
+use esplanade_ike::CommandError;
 use esplanade_ike::config::{AddressMatch, Config, Connection, EndAction, Unique};
 use esplanade_ike::event::{DownReason, Event};
 
@@ -198,11 +197,25 @@ fn an_ike_sa_that_cannot_be_reauthenticated_ends_at_its_hard_lifetime() {
     pair.b.endpoint.set_config(refusing);
     run_without_gap(&mut pair, Duration::from_secs(240));
     pair.assert_agreed(1, 3);
-    let failed = |event: &&Event| matches!(event, Event::ConnectFailed { .. });
+    let failed = |event: &&Event| matches!(event, Event::ReauthenticationFailed { .. });
     assert!(
         pair.a.events.iter().filter(failed).count() >= 2,
         "it is tried again"
     );
+    // It stays visible as long as the SA does, and a rekey does not hide it.
+    let failure = |pair: &Pair| pair.a.endpoint.status()[0].reauth_failure.clone();
+    let before = failure(&pair).expect("a failed reauthentication");
+    assert!(
+        before.why.contains("no connection for our address"),
+        "{}",
+        before.why
+    );
+    let id = pair.a.endpoint.status()[0].id;
+    pair.a.endpoint.rekey_ike_sa(pair.now, id).unwrap();
+    pair.flush();
+    pair.run(Duration::from_secs(1));
+    assert_ne!(pair.a.endpoint.status()[0].id, id);
+    assert_eq!(failure(&pair), Some(before));
     pair.run(Duration::from_secs(30));
     let expired = |event: &&Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::Expired);
     assert_eq!(pair.a.events.iter().filter(expired).count(), 1);
@@ -218,6 +231,30 @@ fn a_child_that_the_peer_refuses_now_does_not_stop_the_others() {
     pair.b.endpoint.set_config(config(narrower));
     pair.run(REAUTH + Duration::from_secs(5));
     pair.assert_agreed(1, 2);
+    assert_eq!(reauthenticated(&pair.a), 1);
+}
+
+fn reauthenticated(side: &Side) -> usize {
+    let done = |event: &&Event| matches!(event, Event::IkeSaReauthenticated { .. });
+    side.events.iter().filter(done).count()
+}
+
+/// The new IKE SA has no child, so the old one goes on, and that is no success.
+#[test]
+fn a_reauthentication_without_a_child_has_failed() {
+    let mut pair = established(|a, _| a.reauth_time = REAUTH);
+    let mut other = default_configs().1;
+    three((&mut default_configs().0, &mut other));
+    change_children(&mut other, |child| child.local_ts = child.remote_ts.clone());
+    pair.b.endpoint.set_config(config(other));
+    pair.run(REAUTH + Duration::from_secs(5));
+    pair.assert_agreed(1, 3);
+    assert_eq!(reauthenticated(&pair.a), 0);
+    let failure = pair.a.endpoint.status()[0].reauth_failure.clone();
+    assert_eq!(
+        failure.unwrap().why,
+        DownReason::NoChildTakenOver.to_string()
+    );
 }
 
 #[test]
@@ -339,4 +376,23 @@ fn a_command_does_not_wait_for_the_packets_of_the_old_children() {
     pair.flush();
     pair.run(Duration::from_millis(300));
     pair.assert_agreed(0, 0);
+}
+
+#[test]
+fn a_command_does_not_end_an_ike_sa_without_children() {
+    let mut pair = Pair::established();
+    let ended = pair.a.endpoint.terminate(pair.now, "site", Some("net"));
+    assert_eq!(ended, Ok(1));
+    pair.flush();
+    pair.run(Duration::from_secs(10));
+    pair.assert_agreed(1, 0);
+    let id = *pair.a.up.last().unwrap();
+    let refused = pair.a.endpoint.reauthenticate_ike_sa(pair.now, id);
+    assert_eq!(
+        refused,
+        Err(CommandError::WithoutChildren("site".to_owned()))
+    );
+    pair.flush();
+    pair.run(Duration::from_secs(10));
+    pair.assert_agreed(1, 0);
 }

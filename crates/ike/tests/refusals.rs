@@ -1,13 +1,11 @@
 //! Every reason to refuse a message is produced once, and the peer's answer is checked.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::{Script, error_of, seemingly_sealed};
-use common::*;
+use crate::common::script::{Script, error_of, seemingly_sealed};
+use crate::common::*;
 use esplanade_crypto::iana::{Encryption, Group};
 use esplanade_ike::config::{AddressMatch, Config, HostName, Unique};
 use esplanade_ike::wire::{

@@ -1,11 +1,9 @@
 //! Errors and collisions of the exchanges on an established IKE SA (RFC 7296 §2.18, §2.21.3 and §2.25).
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of};
-use common::*;
+use crate::common::script::{SPI, Script, error_of};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::failure::{ChildResponseFault, RequestFault, UnusableResponse};
 use esplanade_ike::status::IkeSaState;
@@ -550,7 +548,7 @@ fn a_response_that_makes_no_child_is_named() {
 #[test]
 fn an_unknown_error_in_a_response_is_a_failure() {
     let unknown = [notify(UNKNOWN)];
-    for request in [CREATE, REKEY_CHILD, REKEY_IKE] {
+    for (request, is_shown) in [(CREATE, false), (REKEY_CHILD, false), (REKEY_IKE, true)] {
         let (mut side, now, mut script) = established();
         let request = begin(&mut side, now, request);
         // The other payloads do not make it a success.
@@ -567,6 +565,8 @@ fn an_unknown_error_in_a_response_is_a_failure() {
         assert_eq!(side.events.iter().filter(failed).count(), 1);
         let status = side.endpoint.status();
         assert_eq!((status.len(), status[0].children.len()), (1, 1));
+        let shown = status[0].rekey_failure.as_ref().map(|failure| failure.at);
+        assert_eq!(shown, is_shown.then_some(now));
     }
     let mut pair = Pair::with(|_, _| {});
     pair.attacker = Some(Box::new(move |datagram: &mut Datagram| {

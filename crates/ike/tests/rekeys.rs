@@ -1,14 +1,14 @@
 //! Rekeys, and the deletes that end what they replace: the requests on an old IKE SA, crossing deletes, what a new child
 //! SA keeps of the old one.
 
-mod common;
-
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::script::{Script, error_of};
-use common::wiretap::{sent_by, tapped};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::wiretap::{sent_by, tapped};
+use crate::common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{Connection, Lifetime};
 use esplanade_ike::failure::{ChildResponseFault, Shortage};
@@ -17,7 +17,7 @@ use esplanade_ike::wire::{
     Delete, ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
     TrafficSelector,
 };
-use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
+use esplanade_ike::{ChildFailure, CommandError, DownReason, Event, Refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -601,4 +601,74 @@ fn chance_makes_every_rekey_earlier() {
         let expected = if rand.is_zero() { 1 } else { times.len() };
         assert_eq!(different.len(), expected, "{times:?}");
     }
+}
+
+/// A peer keeps no more replaced IKE SAs here than it has IKE SAs.
+#[test]
+fn what_a_rekey_has_replaced_ends_with_its_successor() {
+    let (mut side, now) = b_with(|_| {});
+    let mut script = Script::established(&mut side, now);
+    script.rekey_ike(&mut side, now);
+    assert_eq!(side.endpoint.status().len(), 2);
+    let delete = Delete {
+        protocol: ProtocolId::IKE,
+        spis: vec![],
+    };
+    let exchange = ExchangeType::INFORMATIONAL;
+    script.exchange(&mut side, now, exchange, &[Payload::Delete(delete)]);
+    assert!(side.endpoint.status().is_empty());
+}
+
+/// If our answer to its rekey is lost, the peer repeats the request on the old IKE SA.
+#[test]
+fn a_replaced_ike_sa_is_kept_for_as_long_as_requests_are_repeated() {
+    for (tries, seconds) in [(1, 165), (6, 301)] {
+        let (mut side, start) = b_with(|b| {
+            change_connection(b, |b| b.retransmission.tries = tries);
+        });
+        let mut script = Script::established(&mut side, start);
+        script.rekey_ike(&mut side, start);
+        let mut now = start;
+        while Script::take(&mut side).is_empty() {
+            now = side.endpoint.poll_timeout().unwrap();
+            side.endpoint.handle_timeout(now);
+        }
+        assert_eq!((now - start).as_secs(), seconds, "our own delete");
+    }
+}
+
+/// B's answers to the rekey are lost. A says that it does not know the new IKE SA, on which B asks for something.
+#[test]
+fn a_peer_that_cannot_know_the_new_ike_sa_yet_is_not_doubted() {
+    let mut pair = Pair::with(|_, b| {
+        (b.dpd_delay, b.dpd_timeout) = (300 * SECOND, 10 * SECOND);
+        b.dpd_by_traffic = true;
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    let lossy = Arc::new(AtomicBool::new(true));
+    let loses = Arc::clone(&lossy);
+    let b = pair.b.address;
+    pair.attacker = Some(Box::new(move |datagram| {
+        let header = Header::decode(&datagram.payload).unwrap();
+        if header.response && datagram.from.ip() == b && loses.load(Ordering::Relaxed) {
+            datagram.payload.clear();
+        }
+    }));
+    pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    let (now, endpoint) = (pair.now, &mut pair.b.endpoint);
+    endpoint.rekey(now, "site", Some("net")).unwrap();
+    pair.flush();
+    pair.run(14 * SECOND);
+    assert!(pair.b.endpoint.counters().refused(Refusal::Integrity) > 0);
+    lossy.store(false, Ordering::Relaxed);
+    pair.run(60 * SECOND);
+    pair.assert_agreed(1, 1);
+    for side in [&pair.a, &pair.b] {
+        let down = |event: &Event| matches!(event, Event::IkeSaDown { .. });
+        assert!(!side.events.iter().any(down), "{}", side.name);
+    }
+    pair.assert_clean_end();
 }

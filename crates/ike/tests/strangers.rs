@@ -1,12 +1,10 @@
 //! Messages whose source address may be false are answered within limits.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::script::{SPI, Script, error_of, seemingly_sealed};
-use common::*;
+use crate::common::script::{SPI, Script, error_of, seemingly_sealed};
+use crate::common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::config::AddressMatch;
 use esplanade_ike::wire::{ExchangeType, Header, Message, NotifyType, Payload};

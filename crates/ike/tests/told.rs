@@ -1,12 +1,10 @@
 //! The administrator's reports of refused peers.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::script::Script;
-use common::*;
+use crate::common::script::Script;
+use crate::common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{AddressMatch, Connection, Identity};
 use esplanade_ike::event::RefusedPeer;
@@ -128,6 +126,7 @@ fn no_proposal_in_common() {
         refused.configured,
         "site: AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519"
     );
+    assert_eq!(refused.connection.as_deref(), Some("site"));
 }
 
 #[test]
@@ -137,6 +136,26 @@ fn a_wrong_secret() {
     assert_eq!(refused.remote_id.as_deref(), Some("a.example"));
     assert_eq!(refused.local_id.as_deref(), Some("b.example"));
     assert!(!refused.why.is_empty() && !refused.why.contains("another"));
+    assert_eq!(refused.connection.as_deref(), Some("site"));
+}
+
+#[test]
+fn the_connection_is_named_if_the_peer_can_mean_only_one() {
+    let refused = |second: Option<&str>| {
+        let refused = refused_by_b(|_, b| {
+            b.secrets[0].key = Arc::new(b"another".as_slice().into());
+            let mut more = (*b.connections[0]).clone();
+            more.name = "second".into();
+            if let Some(remote) = second {
+                more.remote.id = id(remote);
+            }
+            b.connections.push(more.into());
+        });
+        assert_eq!(refused.refusal, Refusal::AuthenticationFailed);
+        refused.connection
+    };
+    assert_eq!(refused(Some("c.example")).as_deref(), Some("site"));
+    assert_eq!(refused(None), None);
 }
 
 #[test]
@@ -145,6 +164,7 @@ fn an_identity_that_no_connection_is_for() {
     assert_eq!(refused.refusal, Refusal::NoConnection);
     assert_eq!(refused.remote_id.as_deref(), Some("mallory.example"));
     assert_eq!(refused.configured, "site: b.example === a.example");
+    assert_eq!(refused.connection.as_deref(), Some("site"));
 }
 
 // RFC 7296 R110

@@ -1,12 +1,10 @@
 //! Connections that the configuration loses while peers of theirs, or of others, are on their way.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::script::{Script, error_of};
-use common::*;
+use crate::common::script::{Script, error_of};
+use crate::common::*;
 use esplanade_ike::config::AddressMatch;
 use esplanade_ike::wire::ExchangeType;
 

@@ -20,7 +20,7 @@ const COUNTS: [u32; 6] = [1, 10, 100, 1000, 10_000, 64_000];
 const BATCH: u32 = 64;
 const LOOKUPS: u32 = 1 << 16;
 /// The place of the configured policy, behind all others.
-const LAST: EntryPlace = EntryPlace(u64::MAX);
+const LAST: EntryPlace = EntryPlace(u128::MAX);
 
 /// The network of a child: 10.0.0.0/8 in networks of 16 addresses, in no order.
 fn network(child: u32) -> u32 {
@@ -123,7 +123,7 @@ fn main() {
         let going: Duration = (0..count)
             .map(|n| {
                 // 7919 is a prime, so that each child goes once.
-                let place = EntryPlace(u64::from(n) * 7919 % u64::from(count));
+                let place = EntryPlace((u64::from(n) * 7919 % u64::from(count)).into());
                 timed.change(|book| assert!(book.remove(place)))
             })
             .sum();

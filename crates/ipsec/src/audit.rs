@@ -121,7 +121,9 @@ pub struct AuditReport {
 #[derive(Debug)]
 pub struct Audit {
     burst: u64,
-    per_second: u64,
+    /// The time for one event, and the longest that it becomes.
+    pause_ms: u64,
+    pause_max_ms: u64,
     buckets: [Bucket; AuditKind::ALL.len()],
 }
 
@@ -130,6 +132,8 @@ struct Bucket {
     /// Tokens, in thousandths of an event.
     tokens: u64,
     filled_ms: u64,
+    /// The time for one event at present.
+    pause_ms: u64,
     suppressed: u64,
 }
 
@@ -139,16 +143,27 @@ const ONE: u64 = 1000;
 impl Audit {
     /// Reports at most `burst` events of a kind at once, and at most `per_second` in the long run.
     pub fn new(burst: u64, per_second: u64) -> Self {
+        let pause_ms = ONE / per_second.clamp(1, ONE);
         let bucket = Bucket {
             tokens: burst * ONE,
             filled_ms: 0,
+            pause_ms,
             suppressed: 0,
         };
         Self {
             burst,
-            per_second,
+            pause_ms,
+            pause_max_ms: pause_ms,
             buckets: [bucket; AuditKind::ALL.len()],
         }
+    }
+
+    /// Waits twice as long after each event that empties a bucket, up to this time: what goes on and on is reported
+    /// ever more seldom. A full bucket ends that.
+    #[must_use]
+    pub fn slowing_to(mut self, pause_max_ms: u64) -> Self {
+        self.pause_max_ms = pause_max_ms.max(self.pause_ms);
+        self
     }
 
     /// Returns the report if the event is to be reported now. Otherwise the event is counted as suppressed.
@@ -164,17 +179,15 @@ impl Audit {
         count: u64,
         now_ms: u64,
     ) -> Option<AuditReport> {
-        let (burst, per_second) = (self.burst, self.per_second);
+        let limits = (self.burst, self.pause_ms, self.pause_max_ms);
         let bucket = self.buckets.get_mut(event.kind as usize)?;
         if count == 0 {
             return None;
         }
-        bucket.fill(burst, per_second, now_ms);
-        if bucket.tokens < ONE {
+        if !bucket.take(limits, now_ms) {
             bucket.suppressed += count;
             return None;
         }
-        bucket.tokens -= ONE;
         let suppressed = std::mem::take(&mut bucket.suppressed) + count - 1;
         Some(AuditReport { event, suppressed })
     }
@@ -187,25 +200,42 @@ impl Audit {
     /// Yields the kinds that have suppressed events and a token again, with the number of those events. The caller
     /// calls `flush` once in a while, so that the last events of a flood are reported too.
     pub fn flush(&mut self, now_ms: u64) -> impl Iterator<Item = (AuditKind, u64)> + '_ {
-        let (burst, per_second) = (self.burst, self.per_second);
+        let limits = (self.burst, self.pause_ms, self.pause_max_ms);
         let buckets = AuditKind::ALL.into_iter().zip(&mut self.buckets);
         buckets.filter_map(move |(kind, bucket)| {
-            bucket.fill(burst, per_second, now_ms);
-            if bucket.suppressed == 0 || bucket.tokens < ONE {
+            if bucket.suppressed == 0 || !bucket.take(limits, now_ms) {
                 return None;
             }
-            bucket.tokens -= ONE;
             Some((kind, std::mem::take(&mut bucket.suppressed)))
         })
     }
 }
 
 impl Bucket {
-    fn fill(&mut self, burst: u64, per_second: u64, now_ms: u64) {
+    /// Takes the token for one event, if there is one. `limits` are the burst, and the shortest and the longest pause.
+    fn take(&mut self, limits: (u64, u64, u64), now_ms: u64) -> bool {
+        let (burst, pause_ms, pause_max_ms) = limits;
+        self.fill(burst * ONE, pause_ms, now_ms);
+        if self.tokens < ONE {
+            return false;
+        }
+        self.tokens -= ONE;
+        if self.tokens < ONE {
+            self.pause_ms = self.pause_ms.saturating_mul(2).min(pause_max_ms);
+        }
+        true
+    }
+
+    fn fill(&mut self, full: u64, pause_ms: u64, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.filled_ms);
-        self.filled_ms = self.filled_ms.max(now_ms);
-        // A rate of one event per second is a thousandth of an event per millisecond.
-        let gained = passed_ms.saturating_mul(per_second);
-        self.tokens = self.tokens.saturating_add(gained).min(burst * ONE);
+        let gained = passed_ms.saturating_mul(ONE) / self.pause_ms.max(1);
+        self.tokens = self.tokens.saturating_add(gained).min(full);
+        if self.tokens == full {
+            self.pause_ms = pause_ms;
+            self.filled_ms = self.filled_ms.max(now_ms);
+        } else {
+            // The rest of the time counts at the next look.
+            self.filled_ms += gained * self.pause_ms / ONE;
+        }
     }
 }

@@ -48,7 +48,6 @@
 mod atomic;
 pub mod audit;
 mod circulation;
-pub mod class;
 pub mod database;
 pub mod drop_reason;
 pub mod event;
@@ -58,7 +57,6 @@ pub mod inbound;
 pub mod iv;
 mod layout;
 pub mod lifetime;
-pub mod mss;
 mod numbers;
 mod options;
 pub mod outbound;

@@ -452,7 +452,8 @@ pub struct InboundSa {
     pub(crate) shared: bool,
     pub replay: ReplayWindow,
     pub common: SaCommon,
-    /// The address from which authenticated packets come, as last reported.
+    /// The address from which authenticated packets come, as last reported. It is that of the path again when the path
+    /// changes.
     observed: Mutex<SocketAddr>,
     /// The fragments that arrived, present only with `non_first_fragments`.
     pub(crate) arrivals: Option<Box<Arrivals>>,
@@ -545,6 +546,19 @@ impl InboundSa {
         })
     }
 
+    /// Follows the peer to another address. A packet from anywhere else is reported then, also from where packets came
+    /// before.
+    pub fn set_path(&self, path: Path) {
+        self.common.set_path(path);
+        self.note(path.remote);
+    }
+
+    fn note(&self, remote: SocketAddr) -> SocketAddr {
+        let mut place = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.observed_short.store(short(remote), Ordering::Relaxed);
+        std::mem::replace(&mut *place, remote)
+    }
+
     /// Remembers the address that the newest packet came from. Returns the former address if the new one differs.
     #[inline]
     pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
@@ -552,9 +566,7 @@ impl InboundSa {
         if short != 0 && short == self.observed_short.load(Ordering::Relaxed) {
             return None;
         }
-        let mut place = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = std::mem::replace(&mut *place, remote);
-        self.observed_short.store(short, Ordering::Relaxed);
+        let former = self.note(remote);
         (former != remote).then_some(former)
     }
 }

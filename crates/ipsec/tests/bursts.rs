@@ -1,11 +1,9 @@
 //! Tests bursts in the arena of which not all packets can be sealed: for the usual kind of SA, which has code of its
 //! own, and for another kind.
 
-mod common;
-
 use std::num::NonZeroU8;
 
-use common::{ONE, Tunnel, assert_reconciled, inner};
+use crate::common::{ONE, Tunnel, assert_reconciled, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};

@@ -1,10 +1,10 @@
 //! Tests inbound SAs that are replaced and removed while their packets are under way.
 
-mod common;
-
 use std::sync::{Arc, Weak};
 
-use common::{POLICY, RIGHT, SlowEngine, Tunnel, address, facts, inner, key_material, parameters};
+use crate::common::{
+    POLICY, RIGHT, SlowEngine, Tunnel, address, facts, inner, key_material, parameters,
+};
 use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform, cpu};
 use esplanade_ipsec::inbound::{Inbound, OpenedBatch};
 use esplanade_ipsec::sa::{InboundSa, SaParameters};
@@ -22,7 +22,7 @@ fn key(n: u8) -> Vec<u8> {
 fn inbound_sa(spi: u32, generation: u8) -> Arc<InboundSa> {
     let key = key(generation);
     let parameters = SaParameters {
-        selectors: common::selectors(RIGHT, common::LEFT),
+        selectors: crate::common::selectors(RIGHT, crate::common::LEFT),
         ..parameters(GCM, false, spi, &key)
     };
     Arc::new(InboundSa::new(parameters).expect("good keys"))
@@ -111,7 +111,7 @@ fn packets_in_the_engine_stay_with_the_sa_that_they_came_for() {
     assert_eq!(passed, [1, 2, 1]);
     let refused = second.common.drops.get(DropReason::AuthenticationFailed);
     assert_eq!(refused, 1, "the packet of the first, after it was replaced");
-    common::assert_reconciled(end.inbound.counters());
+    crate::common::assert_reconciled(end.inbound.counters());
 }
 
 /// An engine that notes the keys of its batches.
@@ -241,7 +241,7 @@ fn an_sa_of_a_group_stays_for_its_packets() {
     };
     let sad = end.database.sad();
     sad.insert_group(group, Arc::clone(&sa)).expect("room");
-    let outer = common::ipv4("192.0.2.7", "233.252.0.5", 50, 0, &[]);
+    let outer = crate::common::ipv4("192.0.2.7", "233.252.0.5", 50, 0, &[]);
     let facts = OuterFacts {
         header_len: 20,
         ..OuterFacts::new(facts().remote, false, 0)

@@ -377,12 +377,12 @@ fn work_of_coming_and_going(count: u64) -> (u64, usize) {
     for n in 0..count {
         let selector = Selector::between(everything, host(n));
         let set = SelectorSet::new(vec![selector]).expect("one");
-        book.add(EntryPlace(n), SpdEntry::new(set, Action::Discard));
+        book.add(EntryPlace(n.into()), SpdEntry::new(set, Action::Discard));
         settle(&mut book);
     }
     for n in 0..count {
         // 7919 is a prime, so that each entry goes once.
-        assert!(book.remove(EntryPlace(n * 7919 % count)));
+        assert!(book.remove(EntryPlace((n * 7919 % count).into())));
         settle(&mut book);
     }
     (book.compiled_rules(), levels)

@@ -1,10 +1,8 @@
 //! Every drop reason is produced once, counted once, and leaves the counters reconciled.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     LEFT, ONE, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, key_material, parameters,
     prefix, selectors,
 };
@@ -46,7 +44,7 @@ fn receive(mut tunnel: Tunnel, packets: &[Vec<u8>]) -> Walk {
 
 /// An authentic packet with a body that no honest sender makes.
 fn forge(tunnel: &Tunnel, body: &[u8]) -> Vec<u8> {
-    let key = common::key_material(GCM);
+    let key = crate::common::key_material(GCM);
     let key = KeyContext::new(GCM, false, &key).expect("good keys");
     let mut packet = tunnel.inbound_sa.common.spi.to_be_bytes().to_vec();
     packet.extend(9u32.to_be_bytes());
@@ -194,9 +192,9 @@ fn hello() -> Vec<u8> {
 
 fn sequence_exhausted() -> Walk {
     let tunnel = Tunnel::new(GCM, false);
-    let key = common::key_material(GCM);
+    let key = crate::common::key_material(GCM);
     let spi = tunnel.outbound_sa.common.spi;
-    let parameters = common::parameters(GCM, false, spi, &key);
+    let parameters = crate::common::parameters(GCM, false, spi, &key);
     let last = SequenceAllocator::starting_at(1 << 32, false);
     let sa = OutboundSa::with_sequence(parameters, last).expect("good keys");
     tunnel.policy.install(Arc::new(sa));
@@ -485,7 +483,7 @@ fn a_place_that_nobody_fills_is_sealed_as_zeros() {
     };
     drop(tunnel.outbound.reserve(&sa, &view, &segments));
     let mut sealed = tunnel.seal(&[]).remove(0);
-    let key = common::key_material(GCM);
+    let key = crate::common::key_material(GCM);
     let key = KeyContext::new(GCM, false, &key).expect("good keys");
     assert_eq!(cpu::open(&key, 2, &mut sealed), JobStatus::Done);
     assert_eq!(sealed[16..16 + secret.len()], vec![0; secret.len()]);

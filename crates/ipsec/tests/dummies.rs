@@ -1,11 +1,9 @@
 //! Tests dummy packets in both directions (RFC 4303 §2.6).
 
-mod common;
-
 use std::sync::Arc;
 
-use common::whole::{ends, frames, open};
-use common::{ONE, Tunnel, assert_reconciled, inner, ipv4, ipv6};
+use crate::common::whole::{ends, frames, open};
+use crate::common::{ONE, Tunnel, assert_reconciled, inner, ipv4, ipv6};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::ReserveRefused;

@@ -1,10 +1,8 @@
 //! Packets that are here before the IKE message which makes their SA.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Tunnel, inner};
+use crate::common::{Tunnel, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
@@ -18,12 +16,12 @@ struct EarlyTunnel {
 
 fn early_tunnel() -> EarlyTunnel {
     let tunnel = Tunnel::new(Transform::ESP[0], true);
-    let key = common::key_material(Transform::ESP[0]);
+    let key = crate::common::key_material(Transform::ESP[0]);
     let spi = tunnel.database.sad().allocate_spi().expect("room");
-    let mut right = common::parameters(Transform::ESP[0], true, spi, &key);
-    right.selectors = common::selectors(common::RIGHT, common::LEFT);
+    let mut right = crate::common::parameters(Transform::ESP[0], true, spi, &key);
+    right.selectors = crate::common::selectors(crate::common::RIGHT, crate::common::LEFT);
     let sa = Arc::new(InboundSa::new(right).expect("good keys"));
-    let left = common::parameters(Transform::ESP[0], true, spi, &key);
+    let left = crate::common::parameters(Transform::ESP[0], true, spi, &key);
     let left = Arc::new(OutboundSa::new(left).expect("good keys"));
     tunnel.policy.install(left);
     EarlyTunnel { tunnel, sa }
@@ -88,6 +86,20 @@ fn packets_wait_for_the_sa_whose_spi_was_offered() {
             .load(std::sync::atomic::Ordering::Relaxed),
         6
     );
+}
+
+/// The SA may come between a look at the packets that wait and the next datagrams.
+#[test]
+fn packets_wait_behind_those_that_wait() {
+    let mut early = early_tunnel();
+    let there = packets(3, 100);
+    let sealed = early.tunnel.seal(&there);
+    early.tunnel.open(&sealed[..1]);
+    early.install();
+    assert!(early.tunnel.open(&sealed[1..]).is_empty());
+    assert_eq!(early.tunnel.inbound.early_spis(), [early.sa.common.spi]);
+    assert_eq!(early.follow(), (3, there));
+    assert_eq!(early.unknown(), 0);
 }
 
 #[test]
@@ -156,7 +168,7 @@ fn no_sender_keeps_the_packets_of_others_out() {
     let packet = early.tunnel.seal(&packets(1, 100)).remove(0);
     let from = |address: &str| OuterFacts {
         remote: format!("{address}:4500").parse().expect("an address"),
-        ..common::facts()
+        ..crate::common::facts()
     };
     let send = |early: &mut EarlyTunnel, sender: &str, count: usize| {
         for _ in 0..count {

@@ -1,11 +1,9 @@
 //! Tests which events the control plane gets, and how often.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{POLICY, Tunnel, address, facts, inner};
+use crate::common::{POLICY, Tunnel, address, facts, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::Event;
 use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
@@ -78,9 +76,9 @@ fn limits_are_reported_in_both_directions() {
 #[test]
 fn the_end_of_the_sequence_space_is_announced() {
     let mut tunnel = Tunnel::new(GCM, false);
-    let key = common::key_material(GCM);
+    let key = crate::common::key_material(GCM);
     let spi = tunnel.outbound_sa.common.spi;
-    let parameters = common::parameters(GCM, false, spi, &key);
+    let parameters = crate::common::parameters(GCM, false, spi, &key);
     let near_end = SequenceAllocator::starting_at(u64::from(u32::MAX) - 1, false);
     let sa = OutboundSa::with_sequence(parameters, near_end).expect("good keys");
     tunnel.policy.install(Arc::new(sa));
@@ -129,6 +127,28 @@ fn only_a_new_authentic_packet_moves_the_peer() {
     assert_eq!(events, [expected]);
 }
 
+/// IKE moves the peer back, for a message that came late. ESP still comes from elsewhere.
+#[test]
+fn a_peer_that_ike_moves_back_is_reported_again() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let sealed = tunnel.seal(&vec![inner(4, b"x"); 4]);
+    let elsewhere = OuterFacts {
+        remote: SocketAddr::new(facts().remote.ip(), 4600),
+        ..facts()
+    };
+    let path = tunnel.inbound_sa.common.path();
+    for packet in &sealed {
+        tunnel.open_from(std::slice::from_ref(packet), &elsewhere);
+        let moves = tunnel.inbound.drain_events();
+        let to = moves.map(|event| match event {
+            Event::PeerMoved { to, .. } => to,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(to.collect::<Vec<_>>(), [elsewhere.remote]);
+        tunnel.inbound_sa.set_path(path);
+    }
+}
+
 #[test]
 fn paths_and_times_follow() {
     let mut tunnel = Tunnel::new(GCM, false);
@@ -150,7 +170,10 @@ fn paths_and_times_follow() {
         .outbound
         .poll(&mut tunnel.seal_engine, &tunnel.spd)
         .expect("one batch");
-    let train = sealed.trains(common::ONE).next().expect("one packet");
+    let train = sealed
+        .trains(crate::common::ONE)
+        .next()
+        .expect("one packet");
     assert_eq!(train.meta.path(), path);
     assert_eq!(tunnel.outbound_sa.common.last_used_ms(), 1234);
 }

@@ -1,12 +1,10 @@
 //! Asserts that the flow cache gives the SPD's answers, whatever changes meanwhile.
 
-mod common;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::key_material;
+use crate::common::key_material;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{DscpSet, OutboundSa, Path, SaParameters};

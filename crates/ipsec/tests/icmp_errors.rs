@@ -1,11 +1,9 @@
 //! Tests ICMP errors through SAs for certain ports only (RFC 4301 §6.2). The quoted packet decides about them.
 
-mod common;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     LEFT, RIGHT, Tunnel, address, assert_reconciled, ipv4, ipv6, key_material, parameters, prefix,
 };
 use esplanade_crypto::Transform;
@@ -243,7 +241,7 @@ fn a_child_can_be_strict_where_the_header_would_do() {
         (IcmpErrors::Strict, Err(DropReason::IcmpErrorMismatch)),
     ] {
         let mut tunnel = default_tunnel();
-        receive_with(&mut tunnel, common::selectors(RIGHT, LEFT), mode);
+        receive_with(&mut tunnel, crate::common::selectors(RIGHT, LEFT), mode);
         let others = ip(HOSTS[0][1], "192.0.2.99", [UDP, UDP], &[0; 16]);
         let mut error = ip(
             "10.1.0.1",
@@ -254,7 +252,7 @@ fn a_child_can_be_strict_where_the_header_would_do() {
         fill_checksum(&mut error);
         assert_eq!(arrives(&mut tunnel, &error), expected, "{mode:?}");
         let mut tunnel = default_tunnel();
-        receive_with(&mut tunnel, common::selectors(RIGHT, LEFT), mode);
+        receive_with(&mut tunnel, crate::common::selectors(RIGHT, LEFT), mode);
         // The right host sent this packet into the tunnel.
         let sent = ip(HOSTS[0][1], HOSTS[0][0], [UDP, UDP], &[0; 16]);
         let good = error_of(0, [3, 1, 0, 0, 0, 0, 0, 0], HOSTS[0][1], &sent);
@@ -263,7 +261,7 @@ fn a_child_can_be_strict_where_the_header_would_do() {
             _ => Ok(()),
         };
         assert_eq!(arrives(&mut tunnel, &good), expected, "{mode:?}");
-        assert_eq!(arrives(&mut tunnel, &common::inner(4, b"x")), Ok(()));
+        assert_eq!(arrives(&mut tunnel, &crate::common::inner(4, b"x")), Ok(()));
     }
 }
 

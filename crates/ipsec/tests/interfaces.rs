@@ -1,10 +1,8 @@
 //! Tests route-based use: several interfaces have the same selectors, and each has its own SAs.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::OpenedBatch;

@@ -1,14 +1,12 @@
 //! Tests transport mode, AH, nested SAs, padding and dummies: both walks against each other, on whole packets.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::whole::{ends, facts_of, flush, frames, open};
-use common::{
+use crate::common::whole::{ends, facts_of, flush, frames, open};
+use crate::common::{
     LEFT, RIGHT, SlowEngine, Tunnel, address, assert_reconciled, inner, ipv4, ipv6, key_material,
     parameters, prefix, selectors,
 };

@@ -1,14 +1,12 @@
 //! Tests SAs in SAs (RFC 4301 §4.3, appendix E): bundles on the way out, and packets that are IPsec again on the way
 //! in.
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use common::whole::{ends, facts_of, frames, open};
-use common::{
+use crate::common::whole::{ends, facts_of, frames, open};
+use crate::common::{
     SlowEngine, Tunnel, assert_reconciled, inner, ipv4, ipv6, key_material, parameters, prefix,
 };
 use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected, Transform, cpu};

@@ -1,12 +1,10 @@
 //! Asserts that no sequence number, and so no nonce, is used twice with one key. The tests run every script of engine
 //! behaviour up to a length, with two workers that share the SA.
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use common::{
+use crate::common::{
     LEFT, POLICY, RIGHT, Tunnel, assert_reconciled, inner, key_material, parameters, selectors,
 };
 use esplanade_crypto::iana::Encryption;
@@ -200,7 +198,7 @@ fn run(script: &[Behaviour]) {
     let seen = seen.lock().expect("no panic before");
     assert!(
         sent.iter()
-            .all(|&n| seen.plaintexts.keys().any(|(m, _)| *m == n.into()))
+            .all(|&n| seen.plaintexts.keys().any(|(m, _)| *m == u64::from(n)))
     );
 }
 

@@ -4,11 +4,9 @@ use std::net::IpAddr;
 
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
-use esplanade_ipsec::class::{Class, ClassQueue, Full};
-use esplanade_ipsec::mss;
 use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, PathMtus};
 use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
-use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
+use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::vectors;
 use proptest::prelude::*;
 
@@ -113,37 +111,6 @@ fn no_error_about_what_must_not_have_one() {
             "{source:x} {destination:x} {kind}"
         );
     }
-}
-
-#[test]
-fn mss_is_lowered_as_scapy_would_have_written_it() {
-    let cases = vectors::primitives("mss.json").cases;
-    assert!(cases.len() > 300);
-    let mut clamped = 0;
-    for case in cases {
-        let mut packet = case.input.clone();
-        let view = IpView::parse(&packet).unwrap();
-        let changed = mss::clamp(&mut packet, &view, 1200, false);
-        assert_eq!(packet, case.output, "{}", case.name);
-        assert_eq!(changed, case.input != case.output, "{}", case.name);
-        clamped += usize::from(changed);
-    }
-    assert!(clamped > 50);
-    assert_eq!(mss::mss_for(IpVersion::V4, 1400), 1360);
-    assert_eq!(mss::mss_for(IpVersion::V6, 1400), 1340);
-}
-
-/// A checksum that the hardware completes covers only the pseudo header so far.
-#[test]
-fn a_partial_checksum_is_left_alone() {
-    let cases = vectors::primitives("mss.json").cases;
-    let case = cases.iter().find(|case| case.input != case.output).unwrap();
-    let mut packet = case.input.clone();
-    let view = IpView::parse(&packet).unwrap();
-    assert!(mss::clamp(&mut packet, &view, 1200, true));
-    let checksum = view.upper + 16..view.upper + 18;
-    assert_eq!(packet[checksum.clone()], case.input[checksum.clone()]);
-    assert_ne!(packet[checksum.clone()], case.output[checksum]);
 }
 
 const PEER: [u8; 4] = [192, 0, 2, 1];
@@ -399,71 +366,7 @@ fn claims_are_read_from_the_quoted_packet() {
     );
 }
 
-#[test]
-fn classes_come_from_the_dscp() {
-    for (tos, class) in [(0, 0), (0xb8, 5), (0x28, 1), (0xe0, 7), (0xff, 7)] {
-        assert_eq!(Class::from_tos(tos).get(), class);
-    }
-    assert_eq!(Class::new(8), None);
-    assert_eq!(Class::new(7), Some(Class::HIGHEST));
-}
-
-#[test]
-fn higher_classes_go_first_and_lower_ones_do_not_starve() {
-    let class = |c| Class::new(c).unwrap();
-    let mut queue = ClassQueue::new(100, 4);
-    for n in 0..10 {
-        for c in [0, 3, 7] {
-            queue.push(class(c), n).unwrap();
-        }
-    }
-    let order: Vec<u8> = std::iter::from_fn(|| queue.pop())
-        .map(|(c, _)| c.get())
-        .collect();
-    assert_eq!(order[..4], [7; 4]);
-    // Two items have waited for four others and take their turns. Then the highest class is next again.
-    assert_eq!(order[4..8], [0, 3, 7, 7]);
-    assert_eq!(order.len(), 30);
-    assert!(order.iter().rposition(|c| *c == 7) < Some(20));
-}
-
-#[test]
-fn lanes_are_bounded_by_themselves() {
-    let mut queue = ClassQueue::new(2, 4);
-    let (low, high) = (Class::LOWEST, Class::HIGHEST);
-    assert_eq!(queue.push(low, 1), Ok(()));
-    assert_eq!(queue.push(low, 2), Ok(()));
-    assert_eq!(queue.push(low, 3), Err(Full(3)));
-    assert_eq!(queue.push(high, 4), Ok(()));
-    assert_eq!(queue.pop(), Some((high, 4)));
-    assert_eq!((queue.pop(), queue.len()), (Some((low, 1)), 1));
-}
-
 proptest! {
-    /// The order within a class is kept and nothing is lost. An item waits for at most `patience` + 7 others, for
-    /// itself and for each item before it in its lane.
-    #[test]
-    fn waiting_is_bounded(pushes in prop::collection::vec(0u8..8, 1..300), patience in 0u64..20) {
-        let mut queue = ClassQueue::new(300, patience);
-        let mut lens = [0usize; 8];
-        let mut bound = Vec::new();
-        for (n, c) in pushes.iter().enumerate() {
-            lens[usize::from(*c)] += 1;
-            bound.push(lens[usize::from(*c)] * (patience as usize + 8));
-            queue.push(Class::new(*c).unwrap(), n).unwrap();
-        }
-        let mut last = [None; 8];
-        let mut served = 0;
-        while let Some((class, n)) = queue.pop() {
-            served += 1;
-            prop_assert!(served <= bound[n], "{n} served as number {served}");
-            prop_assert!(last[usize::from(class.get())] < Some(n));
-            last[usize::from(class.get())] = Some(n);
-        }
-        prop_assert_eq!(served, pushes.len());
-        prop_assert!(queue.is_empty());
-    }
-
     #[test]
     fn hostile_packets_never_panic(mut packet in prop::collection::vec(any::<u8>(), 20..200), v6: bool, protocol in prop::sample::select(vec![1u8, 6, 58, 44, 0, 60])) {
         let len = packet.len();
@@ -486,7 +389,6 @@ proptest! {
                 prop_assert!(IpView::parse(&error).is_ok());
                 prop_assert!(error.len() <= 1280);
             }
-            mss::clamp(&mut packet, &view, 500, false);
         }
     }
 }
@@ -500,6 +402,29 @@ fn event(kind: AuditKind, spi: u32) -> AuditEvent {
         destination: None,
         flow_label: None,
     }
+}
+
+#[test]
+fn what_goes_on_is_audited_ever_more_seldom() {
+    let event = event(AuditKind::NoSa, 1);
+    let mut audit = Audit::new(3, 1).slowing_to(4000);
+    // Events every 10 ms. A look comes more often than a thousandth of a token.
+    let mut reported = |from_s: u64, to_s: u64| -> Vec<u64> {
+        let times = (from_s * 100..to_s * 100).map(|tick| tick * 10);
+        times
+            .filter(|now| audit.record(event, *now).is_some())
+            .collect()
+    };
+    let times = reported(0, 20);
+    assert_eq!(times[..3], [0, 10, 20]);
+    let gaps: Vec<u64> = times[3..]
+        .windows(2)
+        .map(|two| (two[1] - two[0]) / 1000)
+        .collect();
+    assert_eq!(gaps, [4, 4, 4, 4]);
+    assert!((1000..=3000).contains(&times[3]), "{times:?}");
+    // After a quiet time everything is as at first.
+    assert_eq!(reported(40, 41).len(), 3);
 }
 
 // RFC 4301 R66; RFC 4302 R35; RFC 4303 R31, R40, R48

@@ -1,13 +1,11 @@
 //! Asserts that every packet is accounted for, per SA and in total: in = out + bypassed + drops + in flight. It must
 //! hold at every moment, whatever the traffic is and whatever the engine does.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{DeadEngine, SlowEngine};
+use crate::common::{DeadEngine, SlowEngine};
 use esplanade_crypto::{Engine, JobStatus, KeyContext, RejectReason, Transform, cpu};
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
@@ -37,7 +35,7 @@ fn transform(index: usize) -> Transform {
 }
 
 fn selectors(local: &str, remote: &str) -> SelectorSet {
-    let pair = Selector::between(common::prefix(local), common::prefix(remote));
+    let pair = Selector::between(crate::common::prefix(local), crate::common::prefix(remote));
     SelectorSet::new(vec![pair]).expect("one")
 }
 
@@ -104,12 +102,12 @@ fn inbound(rng: &mut Rng) {
     let mut keys = Vec::new();
     for index in 0..SAS {
         let spi = database.sad().allocate_spi().expect("an empty SAD");
-        let key = common::key_material(transform(index));
+        let key = crate::common::key_material(transform(index));
         let remote = format!("10.2.{index}.0/24");
         let sa = InboundSa::new(SaParameters {
             selectors: selectors("10.1.0.0/16", &remote),
             lifetime: limits(index),
-            ..common::parameters(transform(index), false, spi, &key)
+            ..crate::common::parameters(transform(index), false, spi, &key)
         });
         let sa = Arc::new(sa.expect("good keys"));
         database.sad().insert(Arc::clone(&sa)).expect("allocated");
@@ -130,7 +128,7 @@ fn inbound(rng: &mut Rng) {
         }
         if walk.has_room() {
             arrived[sa] += u64::from(known);
-            let pushed = walk.push_copy(database.sad(), &packet, &common::facts());
+            let pushed = walk.push_copy(database.sad(), &packet, &crate::common::facts());
             flight.filling[sa] += u64::from(pushed.is_ok());
         }
         if rng.chance(0.3) {
@@ -173,7 +171,7 @@ fn sealed(key: &KeyContext, spi: u32, number: u32, sa: usize, rng: &mut Rng) -> 
     } else {
         &format!("10.2.{sa}.7")
     };
-    let inner = common::ipv4(from, "10.1.0.9", 17, 0, &[0; 20]);
+    let inner = crate::common::ipv4(from, "10.1.0.9", 17, 0, &[0; 20]);
     let transform = key.transform();
     let mut esp = [spi.to_be_bytes(), number.to_be_bytes()].concat();
     esp.resize(8 + transform.iv_len(), 0x33);
@@ -203,15 +201,15 @@ fn outbound_packets_are_accounted_for() {
 fn outbound(rng: &mut Rng) {
     let (mut sas, mut entries) = (Vec::new(), Vec::new());
     for index in 0..SAS {
-        let key = common::key_material(transform(index));
+        let key = crate::common::key_material(transform(index));
         let chosen = selectors("10.1.0.0/16", &format!("10.2.{index}.0/24"));
         let sa = OutboundSa::new(SaParameters {
             selectors: chosen.clone(),
             lifetime: limits(index),
-            ..common::parameters(transform(index), false, 0x1000 + index as u32, &key)
+            ..crate::common::parameters(transform(index), false, 0x1000 + index as u32, &key)
         });
         let sa = Arc::new(sa.expect("good keys"));
-        let policy = Arc::new(Policy::new(common::POLICY, "site"));
+        let policy = Arc::new(Policy::new(crate::common::POLICY, "site"));
         policy.install(Arc::clone(&sa));
         entries.push(SpdEntry::new(chosen, Action::Protect(policy)));
         sas.push(sa);
@@ -231,7 +229,7 @@ fn outbound(rng: &mut Rng) {
         } else {
             &format!("10.2.{net}.7")
         };
-        let mut packet = common::ipv4("10.1.0.9", to, 17, 0, &[0; 20]);
+        let mut packet = crate::common::ipv4("10.1.0.9", to, 17, 0, &[0; 20]);
         if rng.chance(0.05) {
             packet[8] ^= 1;
         }
@@ -264,7 +262,7 @@ fn outbound(rng: &mut Rng) {
         }
         if let Some(sealed) = walk.poll(&mut engine, &spd) {
             let batch = flight.submitted.pop_front().expect("it was submitted");
-            let packets = sealed.trains(common::ONE).count() as u64;
+            let packets = sealed.trains(crate::common::ONE).count() as u64;
             assert_eq!(
                 packets,
                 batch.iter().sum::<u64>(),

@@ -1,14 +1,12 @@
 //! Tests outbound SAs and their keys by number: batches keep the SAs and keys that they were made with, and nothing
 //! keeps more.
 
-mod common;
-
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
-use common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
+use crate::common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
 use esplanade_crypto::{
     Arena, Batch, Engine, JobStatus, KeyContext, RejectReason, Rejected, Transform, cpu,
 };

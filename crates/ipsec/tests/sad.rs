@@ -1,12 +1,10 @@
 //! Tests the SAD while it changes: a worker's copy, SAs of groups, and traffic beside rekeying.
 
-mod common;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{RIGHT, address, key_material, parameters, selectors};
+use crate::common::{RIGHT, address, key_material, parameters, selectors};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{InboundSa, SaParameters};
 use esplanade_ipsec::sad::{GROUPS_MAX, GroupKey, GroupRefused, Sad, SadReader};
@@ -16,7 +14,7 @@ fn inbound_sa(spi: u32) -> Arc<InboundSa> {
     let transform = Transform::ESP[0];
     let key = key_material(transform);
     let parameters = SaParameters {
-        selectors: selectors(RIGHT, common::LEFT),
+        selectors: selectors(RIGHT, crate::common::LEFT),
         ..parameters(transform, false, spi, &key)
     };
     Arc::new(InboundSa::new(parameters).expect("good keys"))

@@ -1,13 +1,11 @@
 //! Tests selectors, the SPD and the SAD.
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{LEFT, RIGHT, address, key_material, parameters, selectors};
+use crate::common::{LEFT, RIGHT, address, key_material, parameters, selectors};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::InboundSa;

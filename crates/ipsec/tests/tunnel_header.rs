@@ -1,11 +1,9 @@
 //! Tests the options of the tunnel header, from one end to the other.
 
-mod common;
-
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use common::{ONE, Tunnel, facts, inner, ipv4, ipv6};
+use crate::common::{ONE, Tunnel, facts, inner, ipv4, ipv6};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::Segments;

@@ -1,11 +1,11 @@
 //! Tests fragments inside tunnels (RFC 4301 §7). An SA without port selectors carries all fragments. An SA with port
 //! selectors takes a fragment with hidden ports only after its first fragment.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{LEFT, RIGHT, Tunnel, assert_reconciled, ipv4, key_material, parameters, selectors};
+use crate::common::{
+    LEFT, RIGHT, Tunnel, assert_reconciled, ipv4, key_material, parameters, selectors,
+};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
@@ -225,7 +225,7 @@ fn fragments_of_ipv6_too() {
         payload.extend((offset << 3 | u16::from(more)).to_be_bytes());
         payload.extend([0, 0, 0, id]);
         payload.extend([0x13, 0x88, 0x9c, 0x41, 0, 24, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        common::ipv6("2001:db8:1::7", "2001:db8:2::9", 44, 0, &payload)
+        crate::common::ipv6("2001:db8:1::7", "2001:db8:2::9", 44, 0, &payload)
     };
     let mut tunnel = Tunnel::new(TRANSFORM, false);
     let narrow = narrow(&tunnel, of_version(1, 17, SERVICE), true);

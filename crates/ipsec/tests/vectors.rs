@@ -1,11 +1,9 @@
 //! Sends whole packets that independent implementations sealed through the inbound walk and back.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{address, engine, prefix};
+use crate::common::{address, engine, prefix};
 use esplanade_crypto::{CpuEngine, JobStatus, KeyContext, Transform, cpu};
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
@@ -80,7 +78,7 @@ fn parameters<'a>(file: &PacketFile, case: &'a PacketCase, receiver: bool) -> Sa
         },
         ..SaParameters::new(
             file.spi as u32,
-            common::POLICY,
+            crate::common::POLICY,
             transform(file),
             &case.key,
             selectors(file, case.mode, receiver),
@@ -112,7 +110,7 @@ fn receive(
         .map_err(DropReason::name)?;
     inbound.submit(engine).expect("the engine takes it");
     let opened = inbound.poll(engine).expect("one batch");
-    common::assert_reconciled(inbound.counters());
+    crate::common::assert_reconciled(inbound.counters());
     match opened.delivered() {
         [delivered] => Ok(opened.packet(delivered).to_vec()),
         _ => {
@@ -187,7 +185,7 @@ fn the_outbound_walk_gives_the_same_packets() {
         let _ = outbound.push(&spd, inner).expect("room");
         outbound.submit(&mut engine).expect("the engine takes it");
         let sealed = outbound.poll(&mut engine, &spd).expect("one batch");
-        let mut trains = sealed.trains(common::ONE);
+        let mut trains = sealed.trains(crate::common::ONE);
         let train = trains.next().expect("one packet");
         let name = format!("{}: {}", file.transform, case.name);
         assert_eq!(train.esp, case.payload(), "{name}");

@@ -1,11 +1,9 @@
 //! Tests both walks together: sealed packets are opened, changed packets are refused, and every packet is accounted
 //! for.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
+use crate::common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
 use esplanade_crypto::generators;
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::inbound::Inbound;
@@ -94,7 +92,7 @@ proptest! {
             if let Some(first) = body.first_mut() {
                 *first = version;
             }
-            common::drive_inbound(&mut tunnel, &body);
+            crate::common::drive_inbound(&mut tunnel, &body);
         }
     }
 
@@ -231,7 +229,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
                 full += 1;
             }
             if let Some(batch) = tunnel.outbound.poll(&mut seal, &tunnel.spd) {
-                sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
+                sealed.extend(batch.trains(crate::common::ONE).map(|t| t.esp.to_vec()));
                 tunnel.outbound.recycle(batch);
             }
             outcome = tunnel.outbound.push(&tunnel.spd, &packet);
@@ -243,7 +241,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
         idle += 1;
         if let Some(batch) = tunnel.outbound.poll(&mut seal, &tunnel.spd) {
             idle = 0;
-            sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
+            sealed.extend(batch.trains(crate::common::ONE).map(|t| t.esp.to_vec()));
             tunnel.outbound.recycle(batch);
         }
     }
@@ -328,8 +326,8 @@ fn rekeying_under_traffic_loses_nothing() {
     let before = tunnel.seal(&[inner(4, b"old")]);
     let key = vec![9; Transform::ESP[0].key_material_len()];
     let spi = tunnel.database.sad().allocate_spi().expect("room");
-    let mut right = common::parameters(Transform::ESP[0], true, spi, &key);
-    right.selectors = common::selectors(common::RIGHT, common::LEFT);
+    let mut right = crate::common::parameters(Transform::ESP[0], true, spi, &key);
+    right.selectors = crate::common::selectors(crate::common::RIGHT, crate::common::LEFT);
     let sa = esplanade_ipsec::sa::InboundSa::new(right).expect("good keys");
     // The receiver switches first, then the sender (RFC 7296 §2.8).
     tunnel
@@ -337,7 +335,7 @@ fn rekeying_under_traffic_loses_nothing() {
         .sad()
         .insert(Arc::new(sa))
         .expect("allocated");
-    let left = common::parameters(Transform::ESP[0], true, spi, &key);
+    let left = crate::common::parameters(Transform::ESP[0], true, spi, &key);
     let sa = Arc::new(OutboundSa::new(left).expect("good keys"));
     let former = tunnel.policy.install(sa).expect("the first SA");
     let after = tunnel.seal(&[inner(4, b"new")]);
@@ -388,7 +386,7 @@ fn sequence_numbers_are_never_reused_by_workers() {
         let worker = |_| {
             scope.spawn(move || {
                 let mut outbound = Outbound::new(WalkLimits::default());
-                let mut engine = common::engine();
+                let mut engine = crate::common::engine();
                 let mut ivs = Vec::new();
                 for _ in 0..20 {
                     for _ in 0..25 {
@@ -396,7 +394,11 @@ fn sequence_numbers_are_never_reused_by_workers() {
                     }
                     outbound.submit(&mut engine).expect("taken");
                     let sealed = outbound.poll(&mut engine, spd).expect("one batch");
-                    ivs.extend(sealed.trains(common::ONE).map(|t| t.esp[4..16].to_vec()));
+                    ivs.extend(
+                        sealed
+                            .trains(crate::common::ONE)
+                            .map(|t| t.esp[4..16].to_vec()),
+                    );
                     outbound.recycle(sealed);
                 }
                 ivs

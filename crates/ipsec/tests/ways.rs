@@ -1,15 +1,13 @@
 //! Tests SAs that are moved between engines, which are late, full and lost, and SAs that take flows over from others.
 //! Every packet of a flow arrives once and in order, and no nonce seals two texts.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use common::{
+use crate::common::{
     LEFT, ONE, RIGHT, assert_reconciled, facts, inner, key_material, parameters, selectors,
 };
 use esplanade_crypto::{

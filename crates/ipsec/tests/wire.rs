@@ -1,10 +1,8 @@
 //! Tests parsers on bytes from outside, and the outer header.
 
-mod common;
-
 use std::net::SocketAddr;
 
-use common::{LEFT, RIGHT, address, inner, ipv4, ipv6, selectors};
+use crate::common::{LEFT, RIGHT, address, inner, ipv4, ipv6, selectors};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{Mode, OutboundSa, Path, SaParameters, TunnelOptions};
 use esplanade_ipsec::selector::SelectorSet;

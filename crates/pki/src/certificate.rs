@@ -15,6 +15,7 @@ use crate::revocation::Serial;
 use crate::rules::KeyPurposes;
 use crate::signed::Signed;
 use crate::subject_name::SubjectName;
+use crate::validity::Validity;
 
 /// A parsed certificate. Nobody has checked whether it can be trusted.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub struct Certificate {
     der: CertificateDer<'static>,
     /// It is `None` if the number is longer than a certificate of a path may have.
     serial: Option<Serial>,
+    validity: Validity,
     subject: DistinguishedName,
     issuer: DistinguishedName,
     alternative_names: Vec<SubjectName<'static>>,
@@ -89,6 +91,10 @@ impl Certificate {
         Ok(Self {
             der: CertificateDer::from(der.to_vec()),
             serial: Serial::from_der(&serial),
+            validity: Validity {
+                not_before: tbs.validity.not_before.to_unix_duration(),
+                not_after: tbs.validity.not_after.to_unix_duration(),
+            },
             subject,
             issuer,
             alternative_names,
@@ -101,6 +107,10 @@ impl Certificate {
 
     pub fn der(&self) -> &[u8] {
         &self.der
+    }
+
+    pub fn validity(&self) -> Validity {
+        self.validity
     }
 
     pub fn subject(&self) -> &DistinguishedName {

@@ -1,6 +1,9 @@
 //! The errors in files, and in the certificates of a peer.
 
+use std::time::Duration;
+
 use crate::limit::Exhausted;
+use crate::validity::{Validity, rough};
 
 /// A file of the administrator cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,10 +35,26 @@ pub enum FileError {
 pub enum PathError {
     #[error("malformed certificate: {0}")]
     Malformed(String),
-    #[error("certificate \"{subject}\" expired at {not_after} (seconds since 1970)")]
-    Expired { subject: String, not_after: u64 },
-    #[error("certificate \"{subject}\" is not valid before {not_before} (seconds since 1970)")]
-    NotYetValid { subject: String, not_before: u64 },
+    #[error(
+        "certificate \"{subject}\" expired {} ago, at {}: is this machine's clock right?",
+        rough(*since),
+        validity.ends()
+    )]
+    Expired {
+        subject: String,
+        validity: Validity,
+        since: Duration,
+    },
+    #[error(
+        "certificate \"{subject}\" is valid in {}, from {} on: is this machine's clock right?",
+        rough(*until),
+        validity.begins()
+    )]
+    NotYetValid {
+        subject: String,
+        validity: Validity,
+        until: Duration,
+    },
     #[error("no trusted authority issued the certificate")]
     UnknownIssuer,
     #[error("the certificate's extended key usage does not allow IKE")]

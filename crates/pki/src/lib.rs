@@ -40,6 +40,8 @@ mod subject_name;
 mod testing;
 #[cfg(test)]
 mod tests;
+pub mod text;
+mod validity;
 
 pub use authorities::{Authorities, PathOutcome};
 pub use certificate::Certificate;
@@ -56,3 +58,4 @@ pub use rules::{AuthorityName, CertificatePolicy, KeyFamily, KeyPurposes, PathRu
 pub use rustls_pki_types::UnixTime;
 pub use scheme::{Hash, KeyType, ParameterSet, Scheme, ecdsa_signature};
 pub use subject_name::SubjectName;
+pub use validity::{Validity, ValidityPhase, rough};

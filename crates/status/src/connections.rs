@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use esplanade_engines::Named;
+use esplanade_engines::stats::NamedCounters;
 use esplanade_ipsec::prefix::prefixes_of_range;
 use serde::Serialize;
 
@@ -25,7 +26,33 @@ pub struct ListedConnection {
     /// The host names among the addresses.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub names: Named<ListedName>,
+    /// The peer that was refused last. It is forgotten when this peer gets a child SA.
+    #[serde(rename = "last-refusal", skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<ListedRefusal>,
     pub children: Named<ListedChild>,
+}
+
+/// A peer that was refused, and why. The texts are bounded and escaped, whatever the peer has sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedRefusal {
+    pub remote_host: IpAddr,
+    pub remote_port: u16,
+    /// The identity that the peer wants to talk to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_id: Option<String>,
+    /// The identity that the peer claims. It may be false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_id: Option<String>,
+    /// The counter under which it is counted.
+    pub reason: &'static str,
+    pub why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configured: Option<String>,
+    /// Seconds since then.
+    pub age: u64,
 }
 
 /// A host name.
@@ -71,12 +98,54 @@ pub struct ListedChild {
     /// Time until the next attempt.
     #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
+    /// The packets that the child has carried. `None` means that it has had no SA since the gateway's start.
+    #[serde(flatten)]
+    pub carried: Option<ListedTotals>,
     /// The reason why the last attempt failed.
     #[serde(rename = "last-error", skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// Time since the last attempt failed.
     #[serde(rename = "last-error-age", skip_serializing_if = "Option::is_none")]
     pub last_error_age: Option<u64>,
+    /// The attempt under way, if a request of it waits for an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<ListedAttempt>,
+}
+
+/// An attempt to establish an IKE SA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedAttempt {
+    /// Time since the attempt began.
+    #[serde(rename = "for")]
+    pub lasts: u64,
+    /// The number of times that the request at hand was sent.
+    pub unanswered: u32,
+    pub remote_host: IpAddr,
+    pub remote_port: u16,
+    /// A text about the answers of the peer.
+    pub seen: String,
+    /// A text about the likely causes.
+    pub remedy: String,
+    /// The content of the newest ICMP error about the peer. Anybody can forge one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// The packets that a child has carried since the gateway's start, over all its SAs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedTotals {
+    pub bytes_in: u64,
+    pub packets_in: u64,
+    pub bytes_out: u64,
+    pub packets_out: u64,
+    /// The packets that its SAs have dropped, by reason. Only reasons for which a packet was dropped are there.
+    #[serde(skip_serializing_if = "NamedCounters::is_empty")]
+    pub drops: NamedCounters,
+    /// Seconds for which the child has always had an SA. `None` means that it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_for: Option<u64>,
 }
 
 /// A policy of the configuration.

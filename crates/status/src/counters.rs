@@ -1,6 +1,7 @@
 //! Counters of what was carried, refused and dropped since the start, as `get-counters` shows them. Every counter is
-//! there, also while it is zero; `docs/outcomes.md` explains each counter.
+//! there, also while it is zero; `docs/counters.md` explains each counter.
 
+use esplanade_counters::Counter;
 use esplanade_engines::stats::{CoreCounters, NamedCounters};
 use serde::Serialize;
 
@@ -28,8 +29,8 @@ pub struct IkeCounters {
 /// The counters of the data plane: sums over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounters {
-    pub outbound: WalkTotals,
-    pub inbound: WalkTotals,
+    pub outbound: NamedCounters,
+    pub inbound: NamedCounters,
     /// Packets that were dropped, in both directions, by reason.
     pub drops: NamedCounters,
     /// The counters of the workers' I/O.
@@ -37,18 +38,6 @@ pub struct TrafficCounters {
     /// The counters of the FPGA core. `None` means that there is no core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<CoreCounters>,
-}
-
-/// The counters of one direction of the packet path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct WalkTotals {
-    pub packets_in: u64,
-    pub bytes_in: u64,
-    pub packets_out: u64,
-    pub bytes_out: u64,
-    pub packets_bypassed: u64,
-    pub dummies: u64,
 }
 
 /// Lines on their way to the log or to a file.
@@ -60,4 +49,13 @@ pub struct OutputCounters {
     /// The reason why nothing can be written at present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl OutputCounters {
+    pub const COUNTERS: &[Counter] = esplanade_counters::table!(
+        /// Lines that found no room and are lost.
+        lost: Lines,
+        /// Lines that wait to be written at this moment: a level, which falls too.
+        waiting: Lines,
+    );
 }

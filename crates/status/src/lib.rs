@@ -10,25 +10,30 @@
 //! | `list-policies` | [`ListedPolicy`] |
 //!
 //! Field names are vici's, as stock `swanctl` reads them. `vici::Section::of` turns a structure into an answer. The
-//! command line gets the answer over the control socket, prints it as JSON, or as text with [`text`].
+//! command line gets the answers over the control socket. It prints them as [`json`], for which it asks for answers with
+//! types, or as [`text`]. [`tunnels`] has one entry for each tunnel.
 
 #![forbid(unsafe_code)]
 
 mod connections;
 mod counters;
+pub mod json;
 mod parts;
+mod printable;
 mod sas;
 mod stats;
 pub mod text;
+pub mod tunnels;
 
 pub use connections::{
-    ListedAuthentication, ListedChild, ListedConnection, ListedName, ListedPolicy, Selectors,
+    ListedAttempt, ListedAuthentication, ListedChild, ListedConnection, ListedName, ListedPolicy,
+    ListedRefusal, ListedTotals, Selectors,
 };
-pub use counters::{GatewayCounters, IkeCounters, OutputCounters, TrafficCounters, WalkTotals};
+pub use counters::{GatewayCounters, IkeCounters, OutputCounters, TrafficCounters};
 pub use esplanade_engines::Named;
 pub use esplanade_engines::stats::{CoreCounters, LaneCounters, NamedCounters};
-pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa};
+pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa, ListedOneWay};
 pub use stats::{
-    ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, ListedCrl, ShareStats,
-    ShieldStats, UptimeStats, WorkerStats, WorkersStats,
+    ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, ListedCertificate,
+    ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
 };

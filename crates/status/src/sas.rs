@@ -68,6 +68,18 @@ pub struct ListedIkeSa {
     /// Time until the peers authenticate again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reauth_time: Option<u64>,
+    /// The reason why the peers could not authenticate again, the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reauth_error: Option<String>,
+    /// Time since that attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reauth_error_age: Option<u64>,
+    /// The reason why the SA could not be rekeyed, the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_error: Option<String>,
+    /// Time since that attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_error_age: Option<u64>,
     /// Exchanges that wait for their turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks_queued: Vec<&'static str>,
@@ -97,6 +109,9 @@ pub struct ListedChildSa {
     pub encr_keysize: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub integ_alg: Option<String>,
+    /// The method of the key exchange of its own. It is `None` if the keys come from the IKE SA's keys alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dh_group: Option<String>,
     /// 1 with extended sequence numbers (RFC 4303 §2.2.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub esn: Option<u8>,
@@ -106,6 +121,9 @@ pub struct ListedChildSa {
     /// The traffic of the SA. `None` means that the data plane does not have the SA.
     #[serde(flatten)]
     pub traffic: Option<ChildTraffic>,
+    /// The SA sends and receives nothing, while its peer answers IKE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub one_way: Option<ListedOneWay>,
     /// Time since the SA was installed.
     pub install_time: u64,
     /// Time until the SA is rekeyed.
@@ -116,6 +134,25 @@ pub struct ListedChildSa {
     pub life_time: Option<u64>,
     pub local_ts: Selectors,
     pub remote_ts: Selectors,
+}
+
+/// Traffic of a child SA that goes one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedOneWay {
+    /// `suspected`, or `possible` where the traffic may need no answer.
+    pub verdict: &'static str,
+    /// Time since the first packet that had no answer.
+    #[serde(rename = "for")]
+    pub lasts: u64,
+    /// The peer has sent on this SA before, or on one that this SA has replaced.
+    #[serde(skip_serializing_if = "is_no")]
+    pub answered_before: bool,
+    /// The trial of UDP encapsulation: `under-way`, `helped` or `in-vain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp_trial: Option<&'static str>,
+    /// The likely causes, the likeliest first.
+    pub causes: Vec<String>,
 }
 
 /// A child SA, as the data plane knows it.

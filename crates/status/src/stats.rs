@@ -5,6 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::connections::ListedRefusal;
 use super::parts::is_no;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,10 +15,14 @@ pub struct GatewayStats {
     pub workers: WorkersStats,
     pub control: HoldStats,
     pub engine: EngineStats,
+    /// The certificates that the gateway sends, by numbers from 0. Those that end first are in front.
+    pub certificates: Named<ListedCertificate>,
     /// The CRLs, by numbers from 0.
     pub crls: Named<ListedCrl>,
     pub confinement: ConfinementStats,
     pub shield: ShieldStats,
+    /// Peers that were refused and that no connection is known for, by numbers from 0. The last is in front.
+    pub refusals: Named<ListedRefusal>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -137,6 +142,18 @@ pub struct ShareStats {
     /// Steps that were tried, and those of them that were undone.
     pub trials: u64,
     pub undone: u64,
+}
+
+/// A certificate that the gateway sends. Times are as RFC 3339 has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedCertificate {
+    pub subject: String,
+    pub not_before: String,
+    pub not_after: String,
+    /// `valid`, `ends-soon`, `expired` or `not-yet-valid`.
+    pub state: &'static str,
+    pub connections: Vec<String>,
 }
 
 /// A CRL. Times are as RFC 3339 has them.

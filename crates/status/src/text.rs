@@ -8,6 +8,8 @@ use std::fmt::Write;
 
 use esplanade_vici::Section;
 
+use super::printable::printable;
+
 /// Writes out an IKE SA and its children, from a `list-sa` event.
 pub fn render_sa(name: &str, sa: &Section) -> String {
     let mut out = String::new();
@@ -22,6 +24,15 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
     );
     times(&mut out, sa, "established", "up");
     out.push('\n');
+    for what in ["reauth", "rekey"] {
+        let Some(why) = sa.text(&format!("{what}-error")).map(printable) else {
+            continue;
+        };
+        let age = sa.text(&format!("{what}-error-age"));
+        let age = age.and_then(|age| age.parse().ok()).map(human_duration);
+        let ago = age.map(|age| format!(" ({age} ago)")).unwrap_or_default();
+        let _ = writeln!(out, "  {what:<8}failed: {why}{ago}");
+    }
     for side in ["local", "remote"] {
         let part = |what: &str| text(&format!("{side}-{what}"));
         let _ = writeln!(
@@ -50,35 +61,101 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
 }
 
 /// Writes out the children of a connection that are not up, from a `list-conn` event: what they wait for, and why they
-/// are down.
+/// are down. Of a child that is up it is written what the peer has refused.
 pub fn render_down(name: &str, connection: &Section) -> String {
     let mut out = String::new();
     let children = connection.sub("children").into_iter();
     for (child, section) in children.flat_map(Section::sections) {
         let seconds = |key| section.text(key).and_then(|text| text.parse().ok());
         let attempt = seconds("next-attempt").map(human_duration);
-        let state = match (section.text("state"), attempt) {
-            (None | Some("UP"), _) => continue,
-            (Some("CONNECTING"), _) => "connecting".to_owned(),
-            (Some("CLOSED"), _) => "closed by command".to_owned(),
-            (_, Some(attempt)) => format!("next attempt in {attempt}"),
-            (_, None) => "waits for traffic, the peer or a command".to_owned(),
+        let why = section.text("last-error");
+        let (label, state) = match (section.text("state"), attempt) {
+            (None, _) => continue,
+            (Some("UP"), _) if why.is_none() => continue,
+            (Some("UP"), _) => ("refused", "up".to_owned()),
+            (state, attempt) => ("down", waits(state, attempt, section.sub("attempt"))),
         };
         let _ = write!(
             out,
-            "{:<10}{}/{}, {state}",
-            "down",
+            "{label:<10}{}/{}, {state}",
             printable(name),
             printable(child)
         );
-        if let Some(why) = section.text("last-error") {
+        if let Some(why) = why {
             let age = seconds("last-error-age").map(human_duration);
             let age = age.map(|age| format!(" ({age} ago)")).unwrap_or_default();
             let _ = write!(out, ": {}{age}", printable(why));
         }
         out.push('\n');
     }
+    if let Some(refusal) = connection.sub("last-refusal") {
+        let line = format!("{}: {}", printable(name), refused(refusal));
+        let _ = writeln!(out, "{:<10}{line}", "refused");
+    }
     out
+}
+
+/// Writes out the peers that were refused and that no connection is known for, from the answer to `stats`.
+pub fn render_refusals(stats: &Section) -> String {
+    let all = stats.sub("refusals").into_iter();
+    all.flat_map(Section::sections)
+        .map(|(_, refusal)| format!("{:<10}{}\n", "refused", refused(refusal)))
+        .collect()
+}
+
+/// Says who was refused, why, and when.
+pub(crate) fn refused(refusal: &Section) -> String {
+    let text = |key: &str| refusal.text(key).map(printable);
+    let mut line = format!(
+        "{} '{}': {}",
+        text("remote-host").unwrap_or_default(),
+        text("remote-id").unwrap_or_else(|| "%any".to_owned()),
+        text("why").unwrap_or_default()
+    );
+    for key in ["offered", "configured"] {
+        if let Some(what) = text(key) {
+            line += &format!("; {key}: {what}");
+        }
+    }
+    let age = refusal.text("age").and_then(|text| text.parse().ok());
+    if let Some(age) = age {
+        line += &format!(" ({} ago)", human_duration(age));
+    }
+    line
+}
+
+/// Says what a child that is not up waits for.
+pub(crate) fn waits(
+    state: Option<&str>,
+    attempt: Option<String>,
+    under_way: Option<&Section>,
+) -> String {
+    match (state, attempt) {
+        (Some("CONNECTING"), _) => connects(under_way),
+        (Some("CLOSED"), _) => "closed by command".to_owned(),
+        (_, Some(attempt)) => format!("next attempt in {attempt}"),
+        (_, None) => "waits for traffic, the peer or a command".to_owned(),
+    }
+}
+
+/// Says how an attempt goes.
+fn connects(under_way: Option<&Section>) -> String {
+    let mut line = "connecting".to_owned();
+    let Some(attempt) = under_way else {
+        return line;
+    };
+    let number = |key| attempt.text(key).and_then(|text| text.parse::<u64>().ok());
+    if let Some(seconds) = number("for") {
+        line += &format!(" for {}", human_duration(seconds));
+    }
+    if let Some(requests) = number("unanswered").filter(|requests| *requests > 1) {
+        line += &format!(", {requests} requests unanswered");
+        let texts = [(", ", "seen"), ("; ", "hint"), (": ", "remedy")].into_iter();
+        for (before, text) in texts.filter_map(|(before, key)| Some((before, attempt.text(key)?))) {
+            line += &format!("{before}{}", printable(text));
+        }
+    }
+    line
 }
 
 /// Writes out the host names of connections and their addresses, each name once, from `list-conn` events.
@@ -105,7 +182,8 @@ pub fn render_counters(counters: &Section) -> String {
             text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
         };
         let bytes = human_bytes(number("bytes-out"));
-        let _ = writeln!(out, "{label:<10}{} packets, {bytes}", number("packets-out"));
+        let packets = plural(number("packets-out"), "packet");
+        let _ = writeln!(out, "{label:<10}{packets}, {bytes}");
     }
     let refused = counters.sub("ike").and_then(|ike| ike.sub("refused"));
     for (label, reasons) in [("dropped", counters.sub("drops")), ("refused", refused)] {
@@ -152,7 +230,11 @@ fn output_trouble(output: &Section) -> Option<String> {
     let error = error.map_or(String::new(), |error| {
         format!(", cannot be written: {error}")
     });
-    Some(format!("has lost {lost} lines, {waiting} wait{error}"))
+    let (lost, wait) = (
+        plural(lost, "line"),
+        if waiting == 1 { "waits" } else { "wait" },
+    );
+    Some(format!("has lost {lost}, {waiting} {wait}{error}"))
 }
 
 /// Writes out the load of each worker, from the answer to `stats`.
@@ -162,8 +244,8 @@ pub fn render_workers(stats: &Section) -> String {
     for (index, worker) in workers.flat_map(Section::sections) {
         let text = |key: &str| worker.text(key).unwrap_or("0");
         let line = format!(
-            "{index}: sent {} packets, received {}, {} % busy",
-            text("packets-out"),
+            "{index}: sent {}, received {}, {} % busy",
+            plural(text("packets-out").parse().unwrap_or(0), "packet"),
             text("packets-in"),
             text("busy-percent")
         );
@@ -267,6 +349,24 @@ fn share_line(share: &Section) -> String {
     )
 }
 
+/// Writes out the certificates that peers refuse or will refuse soon, from the answer to `stats`.
+pub fn render_certificates(stats: &Section) -> String {
+    let mut out = String::new();
+    let all = stats.sub("certificates").into_iter();
+    for (_, certificate) in all.flat_map(Section::sections) {
+        let text = |key: &str| certificate.text(key).unwrap_or("-");
+        let what = match text("state") {
+            "expired" => format!("expired at {}", text("not-after")),
+            "ends-soon" => format!("ends at {}", text("not-after")),
+            "not-yet-valid" => format!("is valid from {} on", text("not-before")),
+            _ => continue,
+        };
+        let line = format!("the own certificate {} {what}", text("subject"));
+        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
+    }
+    out
+}
+
 /// Writes out the CRLs, from the answer to `stats`.
 pub fn render_crls(stats: &Section) -> String {
     let mut out = String::new();
@@ -277,10 +377,10 @@ pub fn render_crls(stats: &Section) -> String {
             Some("yes") => "delta CRL",
             _ => "CRL",
         };
+        let entries = plural(text("entries").parse().unwrap_or(0), "entry");
         let mut line = format!(
-            "{kind} {} with {} entries, next update {}",
+            "{kind} {} with {entries}, next update {}",
             text("number"),
-            text("entries"),
             text("next-update")
         );
         if let Some(why) = crl.text("unusable") {
@@ -305,7 +405,10 @@ fn render_child(out: &mut String, unique: &str, child: &Section) {
     } else {
         ""
     };
-    let _ = write!(out, "  {name}: {}, {}{encap}", text("state"), text("mode"));
+    let one_way = child.sub("one-way");
+    let way = one_way.map_or("", |_| ", one-way");
+    let state = text("state");
+    let _ = write!(out, "  {name}: {state}{way}, {}{encap}", text("mode"));
     times(out, child, "install-time", "up");
     out.push('\n');
     let selectors = |key: &str| printable(&child.items(key).collect::<Vec<_>>().join(" "));
@@ -341,13 +444,37 @@ fn render_child(out: &mut String, unique: &str, child: &Section) {
         let packets = number("packets").unwrap_or(0);
         let _ = write!(
             out,
-            "    {label:<8}{spi:<8} {bytes:>10} {packets:>12} packets"
+            "    {label:<8}{spi:<8} {bytes:>10} {packets:>12} {}",
+            if packets == 1 { "packet" } else { "packets" }
         );
         if let Some(seconds) = number("use") {
             let _ = write!(out, ", last {} ago", human_duration(seconds));
         }
         out.push('\n');
     }
+    if let Some(one_way) = one_way {
+        out.push_str(&render_one_way(one_way));
+    }
+}
+
+/// Writes out that nothing comes back, and the likely causes.
+fn render_one_way(one_way: &Section) -> String {
+    let seconds = one_way.text("for").and_then(|text| text.parse().ok());
+    let lasts = human_duration(seconds.unwrap_or(0));
+    let mut out = format!(
+        "    {:<8}for {lasts}: packets go out, none comes in, and the peer answers IKE",
+        "one-way"
+    );
+    match one_way.text("udp-trial") {
+        Some("under-way") => out.push_str("; ESP in UDP is being tried"),
+        Some("in-vain") => out.push_str("; ESP in UDP was tried in vain"),
+        _ => {}
+    }
+    out.push_str("; likely causes:\n");
+    for (index, cause) in one_way.items("causes").enumerate() {
+        let _ = writeln!(out, "    {:>6}. {}", index + 1, printable(cause));
+    }
+    out
 }
 
 fn times(out: &mut String, message: &Section, since: &str, word: &str) {
@@ -402,6 +529,16 @@ pub fn human_duration(seconds: u64) -> String {
     }
 }
 
+/// Writes a number of things: `1 child`, `2 children`, `2 policies`.
+pub fn plural(count: u64, one: &str) -> String {
+    match (count, one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ if one == "child" => format!("{count} children"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
 /// Writes a number of bytes in units of 1024 with one decimal: `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -420,159 +557,5 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// Makes a text safe to print. Identities come from peers: nothing in them may steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_name_their_reasons() {
-        let (mut walk, mut drops, mut counters) = (Section::new(), Section::new(), Section::new());
-        walk.set("packets-out", 3).set("bytes-out", 2048);
-        drops
-            .set("no-sa", 0)
-            .set("replayed", 2)
-            .set("unknown-spi", 1);
-        counters.section("outbound", walk).section("drops", drops);
-        let text = render_counters(&counters);
-        assert!(text.contains("sent      3 packets, 2.0 KiB\n"), "{text}");
-        assert!(text.contains("received  0 packets, 0 B\n"), "{text}");
-        assert!(
-            text.ends_with("dropped   replayed 2, unknown-spi 1\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn workers_have_a_line_each() {
-        let (mut stats, mut workers, mut second) = (Section::new(), Section::new(), Section::new());
-        second.set("packets-out", 7).set("packets-in", 5);
-        second.set("busy-percent", 93).set("busy-for", 12);
-        workers.set("total", 2).section("0", Section::new());
-        workers.section("1", second);
-        stats.section("workers", workers);
-        let expected = "worker    0: sent 0 packets, received 0, 0 % busy
-worker    1: sent 7 packets, received 5, 93 % busy
-warning   worker 1 has been busy for 12 s and may lose packets: set more `workers`
-";
-        assert_eq!(render_workers(&stats), expected);
-    }
-
-    #[test]
-    fn the_share_has_a_line() {
-        let mut share = Section::new();
-        share.set("with", "the GPU");
-        for (key, value) in [
-            ("percent", 37),
-            ("halves", 12),
-            ("gpu-halves", 3),
-            ("busy-percent", 62),
-            ("threshold", 80),
-            ("latency-us", 1000),
-            ("moves", 9),
-        ] {
-            share.set(key, value);
-        }
-        let render = |share: &Section| {
-            let (mut stats, mut engine) = (Section::new(), Section::new());
-            engine.section("share", share.clone());
-            stats.section("engine", engine);
-            render_engine(&stats)
-        };
-        let begin = "share     the GPU carries 37 % of the load, 3 of 12 halves; the busiest worker is 62 % busy, threshold 80 %";
-        assert_eq!(render(&share), format!("{begin}; moves: 9\n"));
-        share.set("p99-us", 310);
-        let late = "; batches take 310 us, 1000 at most; moves: 9\n";
-        assert_eq!(render(&share), format!("{begin}{late}"));
-    }
-
-    #[test]
-    fn crls_have_a_line_each() {
-        let (mut stats, mut crls) = (Section::new(), Section::new());
-        let mut crl = Section::new();
-        crl.set("issuer", "CN=ca\n")
-            .set("number", "0a")
-            .set("entries", 2);
-        crl.set("delta", "yes").set("unusable", "why");
-        crls.section("0", crl);
-        stats.section("crls", crls);
-        assert_eq!(
-            render_crls(&stats),
-            "crl       CN=ca\u{fffd}: delta CRL 0a with 2 entries, next update -; it cannot be used: why\n"
-        );
-    }
-
-    #[test]
-    fn names_have_a_line_each() {
-        let named = |name: &str, addresses: &[&str], error: Option<&str>| {
-            let (mut connection, mut names) = (Section::new(), Section::new());
-            let mut section = Section::new();
-            section.list("addresses", addresses);
-            if let Some(error) = error {
-                section.set("error", error);
-            }
-            names.section(name, section);
-            connection.section("names", names);
-            connection
-        };
-        let connections = [
-            named("sun.example", &["192.0.2.1", "2001:db8::1"], None),
-            named("moon.example", &[], Some("why\n")),
-            named("sun.example", &["192.0.2.1", "2001:db8::1"], None),
-            Section::new(),
-        ];
-        assert_eq!(
-            render_names(&connections),
-            "name      moon.example has no address: why\u{fffd}\n\
-             name      sun.example: 192.0.2.1, 2001:db8::1\n"
-        );
-    }
-
-    #[test]
-    fn children_that_are_down_say_why() {
-        let (mut connection, mut children) = (Section::new(), Section::new());
-        let of = |entries: &[(&str, &str)]| {
-            let mut child = Section::new();
-            for (key, value) in entries {
-                child.set(key, value);
-            }
-            child
-        };
-        children
-            .section("up", of(&[("state", "UP")]))
-            .section(
-                "net",
-                of(&[
-                    ("state", "WAITING"),
-                    ("next-attempt", "65"),
-                    ("last-error", "the peer\u{1b} does not answer"),
-                    ("last-error-age", "3"),
-                ]),
-            )
-            .section("old", of(&[("state", "CLOSED")]))
-            .section("trap", of(&[("state", "DOWN")]));
-        connection.section("children", children);
-        assert_eq!(
-            render_down("site", &connection),
-            "down      site/net, next attempt in 1m 05s: the peer\u{fffd} does not answer (3s ago)\n\
-             down      site/old, closed by command\n\
-             down      site/trap, waits for traffic, the peer or a command\n"
-        );
-    }
-
-    #[test]
-    fn human_units() {
-        assert_eq!(human_duration(59), "59s");
-        assert_eq!(human_duration(3725), "1h 02m");
-        assert_eq!(human_duration(90_000), "1d 01h");
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(1536), "1.5 KiB");
-        assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
-    }
-}
+mod tests;

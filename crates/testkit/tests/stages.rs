@@ -1,6 +1,7 @@
 //! Checks what runs the stages of `make test`: their bounds, and what the documents say of them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -131,4 +132,168 @@ fn the_documents_name_the_commands_that_there_are() {
         );
     }
     assert!(makefile.contains("@tools/test.sh\n"));
+}
+
+/// `tools/deps.sh` in a folder of its own, with an apt that knows the packages of `sources`.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn with(sources: &str) -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        machine.write("sources", sources);
+        machine.write("installed", "");
+        machine.program("id", "echo 0");
+        machine.program(
+            "dpkg-query",
+            r#"grep -qx -- "${!#}" $ROOT/installed && printf installed"#,
+        );
+        machine.program(
+            "apt-cache",
+            r#"shift; for name in "$@"; do grep -qx -- "$name" $ROOT/sources && printf '%s:\n  Candidate: 1\n' "$name"; done"#,
+        );
+        // As apt: a name that it does not know, or a package that it cannot install, keeps it from the others.
+        machine.program(
+            "apt-get",
+            r#"[ "$1" = install ] || exit 0
+            names=$(printf '%s\n' "${@:2}" | grep -v '^-')
+            for name in $names; do
+              grep -qx -- "$name" $ROOT/sources && [ "$name" != ethtool ] || exit 100
+            done
+            echo "$names" >>$ROOT/installed"#,
+        );
+        fs::create_dir(machine.0.path().join("tools")).unwrap();
+        let script = machine.0.path().join("tools/deps.sh");
+        fs::copy(root().join("tools/deps.sh"), script).unwrap();
+        // Only the packages are looked at: the rest is there.
+        machine.program("target/tools/libreswan/usr/libexec/ipsec/pluto", "");
+        machine.write("target/tools/debian13/.complete", "");
+        for (folder, requirements) in [
+            (".venv", "interop/requirements.txt"),
+            ("rtl/.venv", "rtl/requirements.txt"),
+            ("target/tools/gpu-kernels", "tools/gpu-kernels.txt"),
+            ("target/tools/gpu-intel", "tools/gpu-intel.txt"),
+        ] {
+            machine.write(requirements, "");
+            machine.write(&format!("{folder}/.requirements"), "");
+        }
+        machine
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let file = self.0.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        let folder = self.0.path().display();
+        let name = if name.contains('/') {
+            name.into()
+        } else {
+            format!("bin/{name}")
+        };
+        self.write(&name, &format!("#!/bin/bash\nROOT={folder}\n{text}\n"));
+        fs::set_permissions(self.0.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// What the script says.
+    fn deps(&self, arguments: &[&str]) -> String {
+        let folders = format!("{}/bin:/usr/bin:/bin", self.0.path().display());
+        let done = Command::new(self.0.path().join("tools/deps.sh"))
+            .args(arguments)
+            .env("PATH", folders)
+            .output()
+            .unwrap();
+        assert!(done.status.success());
+        String::from_utf8([done.stdout, done.stderr].concat()).unwrap()
+    }
+
+    fn installed(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.0.path().join("installed")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// The names of packages in the list of `tools/deps.sh`, of all releases.
+fn packages() -> Vec<Vec<String>> {
+    let listed = Machine::with("").deps(&["--list"]);
+    let lines = listed.lines().map(|line| line.split_once(' ').unwrap());
+    lines
+        .map(|(names, reason)| {
+            assert!(
+                reason.ends_with(" (no package source of this machine has it)"),
+                "{reason}"
+            );
+            let names: Vec<String> = names.split('|').map(str::to_owned).collect();
+            for name in &names {
+                assert!(
+                    name.chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c)),
+                    "{name}"
+                );
+            }
+            names
+        })
+        .collect()
+}
+
+#[test]
+fn each_package_is_listed_once() {
+    let mut names = packages().concat();
+    names.sort();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all);
+    assert!(all > 30, "{names:?}");
+}
+
+/// Releases have other names for a package. `--list` and the installation take those of the machine's release.
+#[test]
+fn the_packages_are_those_of_the_release() {
+    let renamed: Vec<Vec<String>> = packages()
+        .into_iter()
+        .filter(|names| names.len() > 1)
+        .collect();
+    assert!(!renamed.is_empty());
+    for (of, others) in [(0, 1), (1, 0)] {
+        let sources: Vec<&str> = renamed.iter().map(|names| names[of].as_str()).collect();
+        let machine = Machine::with(&(sources.join("\n") + "\n"));
+        let listed = machine.deps(&["--list"]);
+        machine.deps(&[]);
+        let words: Vec<&str> = listed.split_whitespace().collect();
+        for names in &renamed {
+            assert!(words.contains(&names[of].as_str()), "{listed}");
+            assert!(!words.contains(&names[others].as_str()), "{listed}");
+            assert!(machine.installed().contains(&names[of]));
+        }
+    }
+}
+
+#[test]
+fn a_package_that_cannot_be_installed_keeps_no_other_away() {
+    let machine = Machine::with("ethtool\nopenssl\niperf3\n");
+    let said = machine.deps(&[]);
+    assert_eq!(machine.installed(), ["iperf3", "openssl"]);
+    for name in ["ethtool", "tshark"] {
+        assert!(
+            said.contains(&format!("could not install {name} ")),
+            "{said}"
+        );
+    }
+    assert!(!said.contains("could not install openssl"), "{said}");
+}
+
+/// A test that one release cannot run is no excuse for another release.
+#[test]
+fn each_expected_skip_has_a_reason() {
+    let list = fs::read_to_string(root().join("tools/expected-skips.txt")).unwrap();
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let (name, reason) = line.split_once(" # ").unwrap();
+        assert!(!reason.is_empty());
+        let words: Vec<&str> = name.split(' ').collect();
+        assert!(
+            words.len() == 1 || words.len() == 2 && words[1].starts_with("debian-"),
+            "{line}"
+        );
+    }
 }

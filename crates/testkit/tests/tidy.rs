@@ -27,6 +27,23 @@ const IMPURE: &[&str] = &[
     "tokio",
 ];
 
+/// The only places of the product that know the wall clock, which can jump. Certificates, CRLs and OCSP answers are valid
+/// by it, and captures of the demo have its time. Whatever waits, backs off or caches takes [`std::time::Instant`].
+const WALL_CLOCK_PLACES: &[&str] = &[
+    "crates/demo/src/",
+    "crates/gateway/src/cli/check.rs",
+    "crates/gateway/src/daemon/certificates.rs",
+    "crates/gateway/src/daemon/control.rs",
+    "crates/gateway/src/daemon/mod.rs",
+    "crates/gateway/src/daemon/start.rs",
+    "crates/helpers/src/fetch/status_fetcher.rs",
+    "crates/ike/src/auth/date.rs",
+    "crates/ike/src/endpoint/mod.rs",
+    "crates/ike/src/exchange/authenticator.rs",
+    "crates/ike/src/jobs/proof_check.rs",
+    "crates/ike/src/sa/context.rs",
+];
+
 /// The only file of the product that decodes DER. It bounds the work of the decoders.
 const DER_DOOR: &str = "crates/pki/src/der.rs";
 /// What decodes DER past it: the traits of the `der` crate, and methods that use them.
@@ -246,6 +263,26 @@ fn pure_crates_stay_pure() {
 }
 
 /// Says whether a line has a word, alone or as a path.
+#[test]
+fn only_validity_goes_by_the_wall_clock() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        let is_product = file.starts_with("crates/") && file.contains("/src/");
+        let is_place = WALL_CLOCK_PLACES
+            .iter()
+            .any(|place| file.starts_with(place));
+        for (number, line) in text.lines().enumerate() {
+            if is_product && !is_place && has_word(code(line), "SystemTime") {
+                failures.push(format!(
+                    "{file}:{}: the wall clock can jump: take Instant, or add the file to the list",
+                    number + 1
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -360,6 +397,38 @@ fn no_dead_files() {
         });
         if !declared {
             failures.push(format!("{file}: no `mod {name};` reaches this file"));
+        }
+    }
+    report(&failures);
+}
+
+/// In a crate that names its test targets, a file that no target reaches would never run.
+#[test]
+fn no_dead_tests() {
+    let all = files("rs");
+    let mut failures = Vec::new();
+    for (manifest, text) in files("toml") {
+        let Some(crate_dir) = manifest.strip_suffix("/Cargo.toml") else {
+            continue;
+        };
+        if !text.contains("\nautotests = false\n") {
+            continue;
+        }
+        let folder = format!("{crate_dir}/tests/");
+        let modules = all
+            .iter()
+            .find(|(file, _)| *file == format!("{folder}all.rs"));
+        for (file, _) in all.iter().filter(|(file, _)| file.starts_with(&folder)) {
+            let name = file[folder.len()..].trim_end_matches(".rs");
+            let name = name.strip_suffix("/main").unwrap_or(name);
+            let is_module = modules
+                .is_some_and(|(_, text)| text.lines().any(|line| line == format!("mod {name};")));
+            let is_target = text.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+            if !name.contains('/') && !is_module && !is_target {
+                failures.push(format!(
+                    "{file}: neither a module of all.rs nor a target of {manifest}"
+                ));
+            }
         }
     }
     report(&failures);

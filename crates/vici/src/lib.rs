@@ -7,10 +7,13 @@
 
 pub mod client;
 mod clients;
+mod log_limit;
 mod packet;
+mod refused;
 mod section;
 mod serialize;
 pub mod server;
+mod typed;
 
 pub use packet::{ControlPacket, PACKET_BYTES_MAX};
 pub use section::{Section, Value};

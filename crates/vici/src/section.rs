@@ -94,6 +94,22 @@ impl Section {
         }
     }
 
+    pub fn sub_mut(&mut self, name: &str) -> Option<&mut Section> {
+        let mut entries = self.entries.iter_mut();
+        match entries.find(|(known, _)| known == name)? {
+            (_, Value::Section(section)) => Some(section),
+            _ => None,
+        }
+    }
+
+    /// Removes the sections that are not to stay. Values and lists stay.
+    pub fn retain_sections(&mut self, mut keep: impl FnMut(&str, &mut Section) -> bool) {
+        self.entries.retain_mut(|(name, value)| match value {
+            Value::Section(section) => keep(name, section),
+            _ => true,
+        });
+    }
+
     /// Returns the items of a list that are text.
     pub fn items(&self, key: &str) -> impl Iterator<Item = &str> {
         let items = match self.get(key) {

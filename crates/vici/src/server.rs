@@ -3,14 +3,14 @@
 //! The owner of the gateway's state receives [`Request`]s, emits the events that belong to one
 //! (`list-sa` while `list-sas` runs) and replies. Events for everybody go through [`Events`].
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 
 pub use super::clients::CONNECTIONS_MAX;
 use super::clients::{AdmittedClient, Clients, Membership};
+use super::log_limit::LogLimit;
 use super::packet::length;
-use super::{ControlPacket, Malformed, Section};
+use super::{ControlPacket, Malformed, Section, Unrepresentable, refused};
 
 /// Events that a client may register for.
 pub const EVENTS: &[&str] = &[
@@ -82,26 +83,61 @@ impl Request {
         }
     }
 
-    /// Sends an event whose message is one section of this name.
-    pub fn emit_named(&self, event: &str, name: &str, content: &impl Serialize) {
+    /// Sends an event whose message is one section of this name. Returns false if it is left out.
+    pub fn emit_named(&self, event: &str, name: &str, content: &impl Serialize) -> bool {
+        self.emit_divided(event, name, content, &|_| None)
+    }
+
+    /// Does the same with what one message may not hold: `halves_of` divides it, and each half has its own event. Returns
+    /// false if something is left out.
+    pub fn emit_divided<T: Serialize>(
+        &self,
+        event: &str,
+        name: &str,
+        content: &T,
+        halves_of: &impl Fn(&T) -> Option<[T; 2]>,
+    ) -> bool {
         if !self.wants(event) {
-            return;
+            return true;
         }
-        match Section::of(content) {
-            Ok(section) => {
-                let mut message = Section::new();
-                message.section(name, section);
-                self.emit(event, message);
+        let packet = self
+            .form(&BTreeMap::from([(name, content)]))
+            .map(|message| ControlPacket::Event {
+                name: event.to_owned(),
+                message,
+            });
+        let encoded = match packet {
+            Ok(packet) => packet.encode(),
+            Err(error) => {
+                tracing::error!("an event {event} is left out: {error}");
+                return false;
             }
-            Err(error) => tracing::error!("an event {event} is left out: {error}"),
-        }
+        };
+        let error = match encoded {
+            Ok(bytes) => return self.outbox.queue(bytes),
+            Err(error) => error,
+        };
+        let Some(halves) = halves_of(content) else {
+            tracing::warn!(%error, name, "an event {event} is left out");
+            return false;
+        };
+        let mut halves = halves.iter();
+        halves.all(|half| self.emit_divided(event, name, half, halves_of))
     }
 
     /// Replies with any structure.
     pub fn answer(self, content: &impl Serialize) {
-        match Section::of(content) {
+        match self.form(content) {
             Ok(message) => self.reply(message),
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// Puts a structure into the form that the client wants.
+    fn form(&self, content: &impl Serialize) -> Result<Section, Unrepresentable> {
+        match self.message.wants_json() {
+            true => Section::of_json(content),
+            false => Section::of(content),
         }
     }
 
@@ -122,13 +158,17 @@ impl Request {
         self.reply(failure(why));
     }
 
-    /// Answers that the command is not known.
+    /// Answers that the command is not known, or why it is refused if strongSwan's daemon knows it.
     pub fn unknown(self) {
+        if let Some(why) = refused::why(&self.command) {
+            return self.fail(why);
+        }
         let _ = self.answer.send(ControlPacket::CommandUnknown);
     }
 }
 
-fn failure(why: impl std::fmt::Display) -> Section {
+/// The answer `success = no` with its reason.
+pub fn failure(why: impl std::fmt::Display) -> Section {
     let mut message = Section::new();
     message.set("success", "no").set("errmsg", why);
     message
@@ -253,6 +293,7 @@ fn bind_private(path: &Path) -> io::Result<socket2::Socket> {
 pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Events) {
     let mut connections = JoinSet::new();
     let clients = Clients::default();
+    let (mut refused, mut failed) = (LogLimit::default(), LogLimit::default());
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
@@ -273,12 +314,16 @@ pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Even
                 ));
             }
             Ok((_, None)) => {
-                tracing::warn!("control connection refused: all are busy");
+                if let Some(untold) = refused.admit(Instant::now()) {
+                    tracing::warn!(untold, "control connection refused: all are busy");
+                }
             }
             Err(error) => {
                 // The process has most likely no file descriptor left. So it closes an idle connection, or gives others
                 // time to close some.
-                tracing::warn!(%error, "control connection not accepted");
+                if let Some(untold) = failed.admit(Instant::now()) {
+                    tracing::warn!(%error, untold, "control connection not accepted");
+                }
                 clients.close_idle();
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
@@ -304,6 +349,11 @@ impl Outbox {
                 return false;
             }
         };
+        self.queue(bytes)
+    }
+
+    /// Sends an encoded packet. Returns false if the client had to go.
+    fn queue(&self, bytes: Vec<u8>) -> bool {
         self.membership.queue(bytes.len()) && self.queue.send(bytes).is_ok()
     }
 }

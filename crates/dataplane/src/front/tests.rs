@@ -193,12 +193,37 @@ fn receive(
     datagrams: &[Vec<u8>],
 ) {
     front.handle_time(&mut site.plane, &site.database.spd(), 1000);
+    receive_some(front, site, datagrams);
+    let (given, counted) = balance(&site.plane.walk_counters()[1]);
+    assert_eq!(given, counted);
+}
+
+/// Leaves packets where they are: with an engine that is late.
+fn read_some(
+    front: &mut AcceleratorFront<FakeAccelerator>,
+    site: &mut PairSite,
+    packets: &[Vec<u8>],
+) {
+    let spd = site.database.spd();
+    front.handle_time(&mut site.plane, &spd, 1000);
+    for packet in packets {
+        let mut read = [&VnetHeader::default().encode()[..], packet].concat();
+        front.handle_inner(&mut site.plane, &spd, &mut read);
+    }
+    front.finish_inner(&mut site.plane, &spd);
+    site.plane.seal_and_send();
+}
+
+/// Leaves packets where they are: with a device or an engine that is late, or with those that wait for their SA.
+fn receive_some(
+    front: &mut AcceleratorFront<FakeAccelerator>,
+    site: &mut PairSite,
+    datagrams: &[Vec<u8>],
+) {
     let (receive_socket, received) = (site.receive_socket(), site.write_down(datagrams));
     front.handle_outer(&mut site.plane, receive_socket, &received, |ike| {
         panic!("{ike:?}");
     });
-    let (given, counted) = balance(&site.plane.walk_counters()[1]);
-    assert_eq!(given, counted);
 }
 
 fn packets(numbers: Range<u16>) -> Vec<Vec<u8>> {
@@ -287,6 +312,66 @@ fn it_opens_what_is_for_its_sas() {
     }
 }
 
+/// An engine may still have packets of the old SA when the device gets the first of the new one, or the other way round.
+#[test]
+fn packets_of_an_sa_that_takes_over_wait_for_those_before() {
+    let gate = Arc::<EngineGate>::default();
+    gate.is_open.store(true, Ordering::Relaxed);
+    gate.is_slow.store(true, Ordering::Relaxed);
+    for in_database in [true, false] {
+        let (mut front, [mut a, mut b]) = sites_with(PairOptions {
+            engines: [vec![behind(&gate)], vec![EngineSource::cpu()]],
+            ..PairOptions::default()
+        });
+        let there: Vec<_> = (0..3).map(|number| udp(1, 7000, &[number])).collect();
+        b.read(0, &there[..1]);
+        receive_some(&mut front, &mut a, &b.take_sent());
+        assert!(a.take_written().is_empty(), "the engine is late");
+        let spi = match in_database {
+            true => a.inbound.common.spi,
+            false => 77,
+        };
+        a.database.placements().expect(&a.inbound.common.placement);
+        front.device.opens = Some(spi);
+        let device = [&spi.to_be_bytes()[..], &there[1]].concat();
+        receive_some(&mut front, &mut a, std::slice::from_ref(&device));
+        assert_eq!(a.take_written(), there[..2]);
+        // Now the device is late.
+        front.device.is_slow = true;
+        receive_some(&mut front, &mut a, &[device]);
+        assert!(a.take_written().is_empty());
+        front.device.is_slow = false;
+        front.device.opens = None;
+        b.read(0, &there[2..]);
+        receive_some(&mut front, &mut a, &b.take_sent());
+        a.plane.drain_inbound();
+        assert_eq!(a.take_written(), there[1..]);
+    }
+}
+
+#[test]
+fn packets_that_the_device_seals_late_wait_for_those_before() {
+    let gate = Arc::<EngineGate>::default();
+    gate.is_open.store(true, Ordering::Relaxed);
+    gate.is_slow.store(true, Ordering::Relaxed);
+    let (mut front, [mut a, mut b]) = sites_with(PairOptions {
+        engines: [vec![behind(&gate)], vec![EngineSource::cpu()]],
+        ..PairOptions::default()
+    });
+    let there = packets(0..10);
+    read_some(&mut front, &mut a, &there[..5]);
+    assert!(a.plane.io.sent.is_empty(), "the engine is late");
+    // The SA goes into the device before the device's tables lead to it.
+    let next = a.take_next_outbound();
+    assert!(next.sequence.give_away());
+    front.device.learns = Some(next);
+    read_some(&mut front, &mut a, &there[5..]);
+    let sent = a.take_sent();
+    assert_eq!(sent[5..], there[5..]);
+    b.receive(&sent[..5]);
+    assert_eq!(b.take_written(), there[..5]);
+}
+
 #[test]
 fn nothing_is_under_way_where_sas_come_and_go() {
     let gate = Arc::<EngineGate>::default();
@@ -299,12 +384,7 @@ fn nothing_is_under_way_where_sas_come_and_go() {
     });
     let there = packets(0..5);
     let spd = a.database.spd();
-    for packet in &there {
-        let mut read = [&VnetHeader::default().encode()[..], packet].concat();
-        front.handle_inner(&mut a.plane, &spd, &mut read);
-    }
-    front.finish_inner(&mut a.plane, &spd);
-    a.plane.seal_and_send();
+    read_some(&mut front, &mut a, &there);
     assert!(a.plane.io.sent.is_empty(), "the engine is late");
     front.device.is_slow = true;
     front.device.opens = Some(77);
@@ -422,6 +502,69 @@ fn packets_that_came_before_its_sa_go_into_it() {
     assert_eq!(a.take_written(), [packet[4..].to_vec()]);
     let (given, counted) = balance(&a.plane.walk_counters()[1]);
     assert_eq!((given, counted), (1, 1));
+}
+
+/// The device knows an SA before the database does.
+#[test]
+fn packets_behind_those_that_came_before_its_sa_wait_too() {
+    let (mut front, [mut a, _]) = sites_with(PairOptions {
+        early: true,
+        ..PairOptions::default()
+    });
+    let spi = a.inbound.common.spi;
+    let packet = |text: &[u8]| [&spi.to_be_bytes()[..], &udp(1, 7000, text)].concat();
+    let packets = [packet(b"early"), packet(b"later")];
+    for (index, packet) in packets.iter().enumerate() {
+        front.device.opens = (index > 0).then_some(spi);
+        receive_some(&mut front, &mut a, std::slice::from_ref(packet));
+    }
+    assert_eq!(front.device.asked, 0, "both wait");
+    a.database.sad().insert(Arc::clone(&a.inbound)).unwrap();
+    front.follow_early(&mut a.plane);
+    assert_eq!(a.take_written(), packets.map(|packet| packet[4..].to_vec()));
+}
+
+/// The device may still have packets of the SA from which the new one takes over.
+#[test]
+fn packets_that_came_before_their_sa_wait_for_the_device() {
+    let (mut front, [mut a, mut b]) = sites_with(PairOptions {
+        early: true,
+        ..PairOptions::default()
+    });
+    let there: Vec<_> = (0..2).map(|number| udp(1, 7000, &[number])).collect();
+    front.device.is_slow = true;
+    front.device.opens = Some(77);
+    let device = [&77_u32.to_be_bytes()[..], &there[0]].concat();
+    receive_some(&mut front, &mut a, &[device]);
+    b.read(0, &there[1..]);
+    receive_some(&mut front, &mut a, &b.take_sent());
+    assert!(a.take_written().is_empty());
+    front.device.is_slow = false;
+    a.database.sad().insert(Arc::clone(&a.inbound)).unwrap();
+    front.follow_early(&mut a.plane);
+    assert_eq!(a.take_written(), there);
+}
+
+/// A packet that another SA has opened begins with its IP header. The device takes ESP.
+#[test]
+fn a_nested_packet_that_came_before_its_sa_goes_into_it() {
+    let (mut front, [mut a, _]) = sites_with(PairOptions {
+        early: true,
+        ..PairOptions::default()
+    });
+    let spi = a.inbound.common.spi;
+    let esp = [&spi.to_be_bytes()[..], &udp(1, 7000, b"nested")].concat();
+    let frame = [ipv4(0, 50, 20 + esp.len()), esp.clone()].concat();
+    let facts = OuterFacts {
+        header_len: 20,
+        ..OuterFacts::new("192.0.2.2:0".parse().unwrap(), false, 0)
+    };
+    let sad = a.database.sad();
+    assert!(a.plane.open[0].walk.push_copy(sad, &frame, &facts).is_err());
+    front.device.opens = Some(spi);
+    sad.insert(Arc::clone(&a.inbound)).unwrap();
+    front.follow_early(&mut a.plane);
+    assert_eq!(a.take_written(), [esp[4..].to_vec()]);
 }
 
 #[test]

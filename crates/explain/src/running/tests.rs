@@ -18,6 +18,10 @@ struct Site {
     inbound: Vec<Arc<InboundSa>>,
     reports_discards: bool,
     asks: bool,
+    refusal: Option<&'static str>,
+    last_refusal: Option<&'static str>,
+    attempt: Option<&'static str>,
+    one_way: Option<&'static str>,
     device: u16,
     led: Option<RoutedTo>,
     engine: Option<&'static str>,
@@ -59,6 +63,10 @@ impl Site {
             inbound: Vec::new(),
             reports_discards: false,
             asks: true,
+            refusal: None,
+            last_refusal: None,
+            attempt: None,
+            one_way: None,
             device: 9000,
             led: Some(RoutedTo::Tun),
             engine: None,
@@ -87,6 +95,14 @@ impl Gateway for Site {
         (sa.policy == SITE).then(|| ("site/net-1".to_owned(), "INSTALLED"))
     }
 
+    fn one_way(&self, _: &SaCommon, _: bool) -> Option<String> {
+        self.one_way.map(str::to_owned)
+    }
+
+    fn attempt(&self, _: PolicyId, _: u8) -> Option<String> {
+        self.attempt.map(str::to_owned)
+    }
+
     fn engine(&self, _: &SaCommon, _: bool) -> Option<String> {
         self.engine.map(str::to_owned)
     }
@@ -102,6 +118,15 @@ impl Gateway for Site {
 
     fn asks(&self, _policy: PolicyId) -> bool {
         self.asks
+    }
+
+    fn refusal(&self, _policy: PolicyId, _dscp: u8) -> Option<String> {
+        self.refusal.map(str::to_owned)
+    }
+
+    fn last_refusal(&self, policy: &str) -> Option<String> {
+        assert_eq!(policy, "site/net");
+        self.last_refusal.map(str::to_owned)
     }
 
     fn interface_mtu(&self, _: u32) -> u16 {
@@ -202,12 +227,22 @@ fn without_an_sa_the_packet_asks_for_one() {
         &site.report(&packet(WEB), false),
         &["and one has been asked for"],
     );
+
+    let site = Site {
+        refusal: Some("too narrow"),
+        last_refusal: Some("its secret is another"),
+        ..site
+    };
+    let refused = "dropped (no-sa), and it asks for none now: 10.1.0.0/16 === 10.2.0.0/16";
+    let report = site.report(&packet(WEB), false);
+    assert_says(&report, &[refused, "too narrow", "its secret is another"]);
 }
 
 #[test]
 fn a_policy_that_waits_for_a_command_says_so() {
     let site = Site {
         asks: false,
+        last_refusal: Some("the peer was refused"),
         ..Site::new()
     };
     let report = site.report(&packet(WEB), false);
@@ -215,6 +250,7 @@ fn a_policy_that_waits_for_a_command_says_so() {
         &report,
         &[
             "dropped (no-sa), and asks for none (start_action = none); one would be for 10.1.0.0/16 === 10.2.0.0/16",
+            "the peer was refused",
         ],
     );
 }
@@ -428,6 +464,22 @@ fn inbound_packets_need_an_sa_that_takes_them() {
     assert_eq!(report.hops[0].outcome, "selector-mismatch");
     let dns = packet("udp 10.2.0.53:53 -> 10.1.0.5:40000");
     assert_eq!(site.report(&dns, true).decision, "bypass");
+}
+
+#[test]
+fn a_silent_peer_is_told_of() {
+    let mut site = Site::new();
+    site.attempt = Some("connecting for 8 s");
+    assert_says(&site.report(&packet(WEB), false), &["connecting for 8 s"]);
+    site.one_way = Some("150 packets out, 0 in");
+    let up = sa(0xabc, SITE, Transform::ESP[0], |_| {});
+    site.policy.install(Arc::new(up));
+    let report = site.report(&packet(WEB), false);
+    assert_says(&report, &["150 packets out, 0 in"]);
+    assert!(
+        !report.to_string().contains("connecting"),
+        "it needs no attempt"
+    );
 }
 
 #[test]

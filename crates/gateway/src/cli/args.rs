@@ -40,16 +40,7 @@ pub enum Command {
     /// Say which policy a packet meets, what happens to it and why
     Explain(Explain),
     /// Show the security associations of the running gateway
-    Status {
-        #[command(flatten)]
-        control: Control,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        /// End with 1 if a child that is to be up by itself is not up
-        #[arg(long)]
-        check: bool,
-    },
+    Status(StatusOptions),
     /// Establish a connection, or one child of it
     Up {
         #[command(flatten)]
@@ -73,6 +64,9 @@ pub enum Command {
         /// Have the peers authenticate again, over a new IKE SA with the same children
         #[arg(long)]
         reauth: bool,
+        /// Do not wait for the outcome
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Move a child to another engine, while its packets flow and until the gateway ends
     Engine {
@@ -212,6 +206,27 @@ Packets:
   icmp6 fd00::1 -> fd00::2 type 128
   proto 47 10.0.1.5 -> 10.0.2.9               any protocol by number or name
 Quote the packet, or write `to` for the arrow: a shell takes `>` for itself.";
+
+#[derive(Debug, Args)]
+pub struct StatusOptions {
+    #[command(flatten)]
+    pub control: Control,
+    /// Connections, children, or CONNECTION/CHILD; everything if left out
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Show only what is not as wanted
+    #[arg(long)]
+    pub down: bool,
+    /// Print one line for each tunnel, the worst first
+    #[arg(long)]
+    pub brief: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// End with 1 if a child that is to be up by itself is not up
+    #[arg(long)]
+    pub check: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct Control {

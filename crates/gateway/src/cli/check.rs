@@ -1,26 +1,30 @@
 //! `esplanade check`: is the configuration valid, and do its policies mean what they seem to?
 
+use std::net::IpAddr;
 use std::path::Path;
+use std::time::SystemTime;
 
+use esplanade_ike::config::AddressMatch;
 use esplanade_ipsec::spd::SpdEntry;
-use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
+use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse, earlier_overlaps};
+use tracing::Level;
 
 use super::{colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
 use crate::daemon::preview::{Planned, Why, preview};
-use crate::daemon::{forwarding, revocation};
+use crate::daemon::{certificates, forwarding, host_state, own_traffic, revocation};
 use crate::failure::Failure;
+use crate::join::{ConfiguredPolicy, PolicyKind, may_stand_for};
 use crate::log;
+use crate::status::text::plural;
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = load(file)?;
-    log::write_text(&policy_warnings(&loaded).render(colour()));
-    let connections = loaded.ike.connections.len();
-    let policies = loaded.policies.len();
-    let text = format!(
-        "{}: valid, {connections} connections, {policies} policies\n",
-        file.display()
-    );
+    log::write_text(Level::WARN, &policy_warnings(&loaded).render(colour()));
+    let number = |count: usize, one| plural(u64::try_from(count).unwrap_or(u64::MAX), one);
+    let connections = number(loaded.ike.connections.len(), "connection");
+    let policies = number(loaded.policies.len(), "policy");
+    let text = format!("{}: valid, {connections}, {policies}\n", file.display());
     print(text.as_bytes())
 }
 
@@ -32,6 +36,7 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     let analysis = analyse(&entries);
     let warning = |finding: &Finding| warning(loaded, &planned, finding);
     let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();
+    list.extend(substitutes(loaded, &planned, &entries));
     for missing in missing {
         let Some(policy) = loaded.policies.get(missing.policy) else {
             continue;
@@ -42,8 +47,11 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
             Why::AddressUnknown => {}
         }
     }
+    list.extend(own_peers(loaded));
     let mut forwarding = forwarding::missing(loaded);
     forwarding.extend(forwarding::filtered(loaded));
+    forwarding.extend(own_traffic::taken(loaded));
+    forwarding.extend(host_state::missing(loaded));
     let forwarding = forwarding.into_iter();
     list.extend(forwarding.map(|(what, help)| Diagnostic::warning(what).help(help)));
     if let [first, more @ ..] = analysis.undecided.as_slice() {
@@ -58,7 +66,35 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     }
     let revocation = revocation::missing(loaded);
     list.extend(revocation.map(|(what, help)| Diagnostic::warning(what).help(help)));
+    let certificates = certificates::doubtful(&loaded.ike, SystemTime::now());
+    list.extend(
+        certificates
+            .into_iter()
+            .map(|(what, help)| Diagnostic::warning(what).help(help)),
+    );
     loaded.diagnostics(list)
+}
+
+/// Connections whose peer is this gateway itself: it would call itself, and refuse itself.
+fn own_peers(loaded: &Loaded) -> Vec<Diagnostic> {
+    let mut list = Vec::new();
+    for connection in &loaded.ike.connections {
+        let locals: Vec<IpAddr> = AddressMatch::hosts_of(&connection.local_addrs).collect();
+        let mut remotes = AddressMatch::hosts_of(&connection.remote_addrs);
+        let own = remotes.find(|remote| locals.contains(remote) || host_state::is_own(*remote));
+        let mut policies = loaded.policies.iter();
+        let policy = policies.find(|policy| policy.connection == connection.name);
+        let (Some(own), Some(policy)) = (own, policy) else {
+            continue;
+        };
+        let what = format!(
+            "`{}`: {own} in `remote_addrs` is an address of this gateway",
+            connection.name
+        );
+        let help = "`remote_addrs` has the addresses of the peer, `local_addrs` those of this side";
+        list.push(Diagnostic::warning(what).at(policy.at).help(help));
+    }
+    list
 }
 
 /// A child in transport mode that no packet can take.
@@ -95,14 +131,95 @@ fn named(loaded: &Loaded, planned: &[Planned], entry: usize) -> String {
     }
 }
 
+/// Tells whether the policy's traffic goes through the SA of another one, which comes later, while it has none itself.
+fn goes_through(planned: &[Planned], own: usize, other: usize, within: bool) -> bool {
+    let (Some(own), Some(other)) = (policy_of(planned, own), policy_of(planned, other)) else {
+        return false;
+    };
+    matches!(own.kind, PolicyKind::Protect { .. }) && may_stand_for(other, own, within)
+}
+
+fn policy_of(planned: &[Planned], entry: usize) -> Option<&ConfiguredPolicy> {
+    Some(&planned.get(entry)?.policy)
+}
+
+/// Tells of policies whose SAs carry the traffic of narrower ones of other connections, while these have no SA.
+fn substitutes(loaded: &Loaded, planned: &[Planned], entries: &[SpdEntry]) -> Vec<Diagnostic> {
+    let Some(overlaps) = earlier_overlaps(entries, |_| true) else {
+        return Vec::new();
+    };
+    let mut list = Vec::new();
+    for (entry, earlier) in overlaps.iter().enumerate() {
+        let Some(wide) = policy_of(planned, entry) else {
+            continue;
+        };
+        let of_other = |other: usize| {
+            policy_of(planned, other).is_some_and(|narrow| narrow.connection != wide.connection)
+        };
+        // Policies that take all of this one's packets are told of elsewhere.
+        let mut narrower = earlier.iter().filter(|other| {
+            other.is_covered
+                && !other.covers
+                && of_other(other.entry)
+                && goes_through(planned, other.entry, entry, false)
+        });
+        let Some(first) = narrower.next() else {
+            continue;
+        };
+        let others = match narrower.count() {
+            0 => " while that has no SA".to_owned(),
+            more => format!(" and {more} more while those have no SA"),
+        };
+        let what = format!(
+            "`{}/{}` carries packets of {}{others}",
+            wide.connection,
+            wide.child,
+            named(loaded, planned, first.entry),
+        );
+        let help =
+            "if such packets are to wait for an SA of their own, use `start_action = trap` there";
+        let at = planned
+            .get(entry)
+            .and_then(|planned| planned.members.first());
+        let Some(policy) = at.and_then(|(index, _)| loaded.policies.get(*index)) else {
+            continue;
+        };
+        list.push(Diagnostic::warning(what).at(policy.at).help(help));
+    }
+    list
+}
+
 fn warning(loaded: &Loaded, planned: &[Planned], finding: &Finding) -> Option<Diagnostic> {
     let (index, _) = planned.get(finding.entry)?.members.first()?;
     let policy = loaded.policies.get(*index)?;
     let own = format!("`{}/{}`", policy.connection, policy.child);
     let name = |entry: usize| named(loaded, planned, entry);
     let order = "set `priority` (lower comes first), or narrow the selectors of one of them";
+    let stands = |by: usize| goes_through(planned, by, finding.entry, true);
+    let of_others = |by: &usize| {
+        policy_of(planned, *by).is_some_and(|other| other.connection != policy.connection)
+    };
+    let overlap = policy_of(planned, finding.entry).is_some_and(|p| p.shared_traffic.overlap);
+    // A second peer that asks for the same traffic is refused (RFC 4301 §4.4.3.3).
+    let way = match overlap {
+        true => {
+            "right for a second way to the same networks; else narrow the selectors of one of them"
+        }
+        false => {
+            "right for a second way to the same networks, of which one is up at a time; for both at once, set \
+             `overlap = yes` in both; else narrow the selectors of one of them"
+        }
+    };
+    let help_for = |by: &[usize]| if by.iter().all(of_others) { way } else { order };
     let (what, help) = match &finding.kind {
         FindingKind::Empty => return Some(contradicts(policy)),
+        FindingKind::Shadowed { by } if stands(*by) => (
+            format!(
+                "{own} gets packets only while {} has no SA: that comes before it and takes them all",
+                name(*by)
+            ),
+            help_for(&[*by]),
+        ),
         FindingKind::Shadowed { by } => (
             format!(
                 "{own} gets no packet: {} comes before it and takes them all",
@@ -116,11 +233,22 @@ fn warning(loaded: &Loaded, planned: &[Planned], finding: &Finding) -> Option<Di
             if by.len() > SHOWN {
                 names.push(format!("{} more", by.len() - SHOWN));
             }
-            let what = format!(
-                "{own} gets no packet: together these come before it and take them all: {}",
-                names.join(", ")
-            );
-            (what, order)
+            let names = names.join(", ");
+            match by.iter().all(|by| stands(*by)) {
+                true => (
+                    format!(
+                        "{own} gets packets only while one of these has no SA, as together they come before it and take \
+                         them all: {names}"
+                    ),
+                    help_for(by),
+                ),
+                false => (
+                    format!(
+                        "{own} gets no packet: together these come before it and take them all: {names}"
+                    ),
+                    order,
+                ),
+            }
         }
         FindingKind::Overlaps { with } => (
             format!(

@@ -7,89 +7,16 @@ use super::args::Control;
 use super::print;
 use crate::config::Subject;
 use crate::failure::{Exit, Failure};
-use crate::status::text;
+use crate::log;
+use crate::status::tunnels::united;
 use crate::vici::Section;
 use crate::vici::client::{Client, Error};
 
-pub(super) fn status(control: &Control, json: bool, check: bool) -> Result<(), Failure> {
-    let mut client = connect(control)?;
-    let sas = list(&mut client, "list-sas", "list-sa")?;
-    let counters = client
-        .command("get-counters", Section::new())
-        .map_err(failed)?;
-    let connections = list(&mut client, "list-conns", "list-conn")?;
-    let stats = client.command("stats", Section::new()).map_err(failed)?;
-    let output = if json {
-        let engine = stats.sub("engine");
-        let report = serde_json::json!({
-            "sas": sas, "connections": connections, "counters": counters, "engine": engine,
-            "workers": stats.sub("workers"),
-            "crls": stats.sub("crls"),
-            "confinement": stats.sub("confinement"),
-            "shield": stats.sub("shield")
-        });
-        format!("{report:#}\n")
-    } else {
-        let mut shown: String = sas
-            .iter()
-            .flat_map(Section::sections)
-            .map(|(name, sa)| text::render_sa(name, sa))
-            .collect();
-        if shown.is_empty() {
-            shown += "no security associations\n";
-        }
-        let known = || connections.iter().flat_map(Section::sections);
-        shown += &text::render_names(known().map(|(_, connection)| connection));
-        shown.extend(known().map(|(name, connection)| text::render_down(name, connection)));
-        shown += &text::render_counters(&counters);
-        shown += &text::render_workers(&stats);
-        shown += &text::render_shield(&stats);
-        shown + &text::render_engine(&stats) + &text::render_crls(&stats)
-    };
-    print(output.as_bytes())?;
-    match check {
-        true => shield_stands(&stats).and_then(|()| all_wanted_are_up(&connections)),
-        false => Ok(()),
-    }
-}
-
-/// Fails if the table of nf_tables is not what the policies say.
-fn shield_stands(stats: &Section) -> Result<(), Failure> {
-    let failure = stats
-        .sub("shield")
-        .and_then(|shield| shield.text("failure"));
-    let Some(why) = failure else {
-        return Ok(());
-    };
-    let what = format!("the nftables table does not stand: {why}");
-    let help = "packets in the clear can pass for those of peers; the log says since when";
-    Err(Failure::runtime(what).help(help))
-}
-
-/// Fails if a child that the gateway is to have up by itself is not up.
-fn all_wanted_are_up(connections: &[Section]) -> Result<(), Failure> {
-    let (mut wanted, mut down) = (0, Vec::new());
-    for (name, connection) in connections.iter().flat_map(Section::sections) {
-        let children = connection.sub("children").into_iter();
-        for (child, state) in children.flat_map(Section::sections) {
-            if state.text("wanted") != Some("yes") {
-                continue;
-            }
-            wanted += 1;
-            if state.text("state") != Some("UP") {
-                down.push(format!("{name}/{child}"));
-            }
-        }
-    }
-    if down.is_empty() {
-        return Ok(());
-    }
-    let what = format!("{} of {wanted} children are not up", down.len());
-    Err(Failure::runtime(what).help(format!("look at {}", down.join(", "))))
-}
+/// The time that the gateway has for its answer when a wait is over.
+const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
-    let mut client = connect(control)?;
+    let mut client = connect_to_wait(control)?;
     let targets = configured(&mut client, name)?;
     for target in targets {
         if target.child.is_none() {
@@ -106,7 +33,7 @@ pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
 }
 
 pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
-    let mut client = connect(control)?;
+    let mut client = connect_to_wait(control)?;
     let targets = match active(&mut client, name) {
         Ok(targets) => targets,
         // A child that is not up may be on its way, or wait for its next attempt.
@@ -121,26 +48,110 @@ pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn rekey(control: &Control, name: Option<&str>) -> Result<(), Failure> {
-    let mut client = connect(control)?;
-    let targets = match name {
-        Some(name) => active(&mut client, name)?,
-        None => list(&mut client, "list-sas", "list-sa")?
-            .iter()
-            .flat_map(all_of)
-            .collect(),
+/// How SAs are to be renewed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewal {
+    /// The peers authenticate again. Otherwise they only make fresh keys.
+    pub reauth: bool,
+    pub no_wait: bool,
+}
+
+impl Renewal {
+    fn word(self) -> &'static str {
+        match (self.reauth, self.no_wait) {
+            (false, false) => "rekeyed",
+            (false, true) => "rekeying",
+            (true, false) => "reauthenticated",
+            (true, true) => "reauthenticating",
+        }
+    }
+}
+
+/// Renews the SAs that `name` stands for, or all. All of them are renewed at the same time.
+pub(super) fn renew(
+    control: &Control,
+    name: Option<&str>,
+    renewal: Renewal,
+) -> Result<(), Failure> {
+    let mut client = connect_to_wait(control)?;
+    let (targets, messages) = match (name, renewal.reauth) {
+        (None, reauth) => {
+            let targets = match reauth {
+                true => authenticated(&mut client, None)?,
+                false => everything(&mut client)?,
+            };
+            let mut all = Section::new();
+            all.set("all", "yes");
+            let messages = if targets.is_empty() {
+                vec![]
+            } else {
+                vec![all]
+            };
+            (targets, messages)
+        }
+        (Some(name), true) => {
+            let targets = authenticated(&mut client, Some(name))?;
+            let messages = targets.iter().map(naming).collect();
+            (targets, messages)
+        }
+        (Some(name), false) => {
+            let targets = active(&mut client, name)?;
+            let messages = named(&targets, name);
+            (targets, messages)
+        }
     };
-    for target in targets {
-        command(&mut client, "rekey", naming(&target))?;
-        print(format!("{target}: rekeying\n").as_bytes())?;
+    let mut failed = Vec::new();
+    for mut message in messages {
+        if renewal.reauth {
+            message.set("reauth", "yes");
+        }
+        if !renewal.no_wait {
+            message.set("timeout", control.timeout * 1000);
+        }
+        let answer = client.command("rekey", message).map_err(failed_command)?;
+        for renewed in answer.items("renewed") {
+            print(format!("{renewed}: {}\n", renewal.word()).as_bytes())?;
+        }
+        if let Some(more) = answer.text("renewed-more") {
+            print(format!("and {more} more: {}\n", renewal.word()).as_bytes())?;
+        }
+        failed.extend(refusal(&answer));
+    }
+    if !failed.is_empty() {
+        return Err(Failure::runtime(format!(
+            "not {}: {}",
+            renewal.word(),
+            failed.join("; ")
+        )));
+    }
+    if renewal.no_wait {
+        for target in targets {
+            print(format!("{target}: {}\n", renewal.word()).as_bytes())?;
+        }
     }
     Ok(())
 }
 
-/// Reauthenticates the connection, or all connections that are up.
-pub(super) fn reauthenticate(control: &Control, name: Option<&str>) -> Result<(), Failure> {
-    let mut client = connect(control)?;
-    let sas = list(&mut client, "list-sas", "list-sa")?;
+/// One command for a whole connection, and one for the children of a name: many wait together.
+fn named(targets: &[Subject], name: &str) -> Vec<Section> {
+    let mut messages: Vec<Section> = Vec::new();
+    let whole = |target: &&Subject| target.child.is_none();
+    messages.extend(targets.iter().find(whole).map(naming));
+    let mut children = targets.iter().filter(|target| target.child.is_some());
+    match (children.next(), name.split_once('/')) {
+        (Some(_), None) => {
+            let mut message = Section::new();
+            message.set("child", name);
+            messages.push(message);
+        }
+        (child, _) => messages.extend(child.map(naming)),
+    }
+    messages
+}
+
+/// The connections that are up: the one of this name, or all.
+fn authenticated(client: &mut Client, name: Option<&str>) -> Result<Vec<Subject>, Failure> {
+    let sas = sas(client)?;
     let up = (sas.iter().flat_map(Section::sections))
         .filter(|(_, sa)| sa.text("state") == Some("ESTABLISHED"))
         .map(|(connection, _)| connection);
@@ -150,13 +161,16 @@ pub(super) fn reauthenticate(control: &Control, name: Option<&str>) -> Result<()
         let failure = Failure::runtime(format!("no IKE SA is of a connection `{name}`"));
         return Err(failure.help("name a connection: its children come along"));
     }
-    for connection in connections {
-        let mut message = Section::new();
-        message.set("ike", connection).set("reauth", "yes");
-        command(&mut client, "rekey", message)?;
-        print(format!("{connection}: reauthenticating\n").as_bytes())?;
-    }
-    Ok(())
+    let subject = |connection: &str| Subject {
+        connection: connection.to_owned(),
+        child: None,
+    };
+    Ok(connections.into_iter().map(subject).collect())
+}
+
+fn everything(client: &mut Client) -> Result<Vec<Subject>, Failure> {
+    let sas = sas(client)?;
+    Ok(sas.iter().flat_map(all_of).collect())
 }
 
 pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), Failure> {
@@ -177,12 +191,32 @@ pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), 
 
 pub(super) fn reload(control: &Control) -> Result<(), Failure> {
     let mut client = connect(control)?;
-    let answer = command(&mut client, "reload", Section::new())?;
+    let answer = client
+        .command("reload", Section::new())
+        .map_err(failed_command)?;
+    if let Some(why) = refusal(&answer) {
+        let diagnostics: Vec<&str> = answer.items("diagnostics").collect();
+        if !diagnostics.is_empty() {
+            log::write_text(
+                tracing::Level::ERROR,
+                &format!("{}\n\n", diagnostics.join("\n")),
+            );
+        }
+        let failure = Failure::new(Exit::numbered(answer.text("exit").unwrap_or_default()), why);
+        return Err(match answer.text("help") {
+            Some(help) => failure.help(help),
+            None => failure,
+        });
+    }
     let mut text = String::new();
     for what in ["added", "changed", "removed"] {
         let names: Vec<&str> = answer.items(what).collect();
         if !names.is_empty() {
-            text += &format!("{what}: {}\n", names.join(", "));
+            let more = answer.text(&format!("{what}-more"));
+            let more = more
+                .map(|more| format!(" and {more} more"))
+                .unwrap_or_default();
+            text += &format!("{what}: {}{more}\n", names.join(", "));
         }
     }
     for other in answer.items("others") {
@@ -214,7 +248,7 @@ fn naming(subject: &Subject) -> Section {
 
 /// The configured children that `name` stands for.
 fn configured(client: &mut Client, name: &str) -> Result<Vec<Subject>, Failure> {
-    let connections = list(client, "list-conns", "list-conn")?;
+    let connections = connections(client)?;
     let mut found = Vec::new();
     for (connection, content) in connections.iter().flat_map(Section::sections) {
         let children = content
@@ -253,7 +287,7 @@ fn configured(client: &mut Client, name: &str) -> Result<Vec<Subject>, Failure> 
 
 /// The security associations that `name` stands for; a whole connection is one target.
 fn active(client: &mut Client, name: &str) -> Result<Vec<Subject>, Failure> {
-    let sas = list(client, "list-sas", "list-sa")?;
+    let sas = sas(client)?;
     let mut found: Vec<Subject> = Vec::new();
     for target in sas.iter().flat_map(all_of) {
         let whole = target.child.is_none() && target.connection == name;
@@ -289,7 +323,7 @@ fn all_of(event: &Section) -> Vec<Subject> {
     found
 }
 
-fn selected(target: &Subject, name: &str) -> bool {
+pub(super) fn selected(target: &Subject, name: &str) -> bool {
     match (name.split_once('/'), &target.child) {
         (Some((connection, child)), Some(own)) => target.connection == connection && own == child,
         (None, Some(own)) => own == name || target.connection == name,
@@ -302,38 +336,65 @@ pub(super) fn ask(control: &Control, name: &str, message: Section) -> Result<Sec
     command(&mut connect(control)?, name, message)
 }
 
-fn connect(control: &Control) -> Result<Client, Failure> {
-    Client::connect(&control.socket, Duration::from_secs(control.timeout)).map_err(|error| {
+pub(super) fn connect(control: &Control) -> Result<Client, Failure> {
+    connect_for(control, Duration::from_secs(control.timeout))
+}
+
+/// Connects for commands that wait for a peer. The gateway keeps the time, and says what is missing when it is up.
+fn connect_to_wait(control: &Control) -> Result<Client, Failure> {
+    connect_for(control, Duration::from_secs(control.timeout) + GRACE)
+}
+
+fn connect_for(control: &Control, timeout: Duration) -> Result<Client, Failure> {
+    Client::connect(&control.socket, timeout).map_err(|error| {
         let what = format!("{error} ({})", control.socket.display());
         let help = "start one with `esplanade run`, or name its socket with --socket";
         Failure::new(Exit::Unreachable, what).help(help)
     })
 }
 
-fn list(client: &mut Client, name: &str, event: &str) -> Result<Vec<Section>, Failure> {
+fn sas(client: &mut Client) -> Result<Vec<Section>, Failure> {
+    list(client, "list-sas", &Section::new(), "list-sa").map(united)
+}
+
+fn connections(client: &mut Client) -> Result<Vec<Section>, Failure> {
+    list(client, "list-conns", &Section::new(), "list-conn").map(united)
+}
+
+/// Gives a command and returns its events.
+pub(super) fn list(
+    client: &mut Client,
+    name: &str,
+    message: &Section,
+    event: &str,
+) -> Result<Vec<Section>, Failure> {
     let mut events = Vec::new();
-    client
-        .streamed(name, Section::new(), Some(event), |message| {
-            events.push(message)
-        })
-        .map_err(failed)?;
-    Ok(events)
+    let answer = client.streamed(name, message.clone(), Some(event), |message| {
+        events.push(message)
+    });
+    match refusal(&answer.map_err(failed_command)?) {
+        Some(why) => Err(Failure::runtime(why)),
+        None => Ok(events),
+    }
 }
 
 /// Gives a command and looks at its `success`.
 fn command(client: &mut Client, name: &str, message: Section) -> Result<Section, Failure> {
-    let answer = client.command(name, message).map_err(failed)?;
-    match answer.text("success") {
-        Some("no") => Err(Failure::runtime(
-            answer
-                .text("errmsg")
-                .unwrap_or("the gateway refused without a reason"),
-        )),
-        _ => Ok(answer),
+    let answer = client.command(name, message).map_err(failed_command)?;
+    match refusal(&answer) {
+        Some(why) => Err(Failure::runtime(why)),
+        None => Ok(answer),
     }
 }
 
-fn failed(error: Error) -> Failure {
+/// The reason why a command was refused.
+fn refusal(answer: &Section) -> Option<String> {
+    let why = answer.text("errmsg");
+    let why = why.unwrap_or("the gateway refused without a reason");
+    (answer.text("success") == Some("no")).then(|| why.to_owned())
+}
+
+pub(super) fn failed_command(error: Error) -> Failure {
     match error {
         Error::Unreachable(_) => Failure::new(Exit::Unreachable, error),
         Error::TimedOut(_) => {

@@ -5,6 +5,8 @@ mod check;
 mod control;
 mod explain;
 mod gpu;
+mod lost_traffic;
+mod status;
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,8 +14,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use tracing::Level;
 
-pub use args::{Cli, Command, Control, Guard, RunOptions};
+pub use args::{Cli, Command, Control, Guard, RunOptions, StatusOptions};
 
 use crate::config::{self, Loaded, log_filter};
 use crate::failure::{Exit, Failure};
@@ -21,6 +24,7 @@ use crate::fetch;
 use crate::io::signals::ignore_meaningless;
 use crate::tokens::{TokenSigner, keeper, module};
 use crate::{confine, daemon, demo, helper_process, log, updown};
+use control::Renewal;
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
@@ -37,7 +41,7 @@ pub fn main() -> ExitCode {
         Ok(()) => Exit::Success.into(),
         Err(failure) => {
             if !failure.what.is_empty() {
-                log::write_text(&format!("{failure}\n"));
+                log::write_text(Level::ERROR, &format!("{failure}\n"));
             }
             failure.exit.into()
         }
@@ -53,23 +57,18 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Run(options) => run(options),
         Command::Check { file } => check::check(&file),
         Command::Explain(options) => explain::explain(&options),
-        Command::Status {
-            control,
-            json,
-            check,
-        } => control::status(&control, json, check),
+        Command::Status(options) => status::status(&options),
         Command::Up { control, name } => control::up(&control, &name),
         Command::Down { control, name } => control::down(&control, &name),
         Command::Rekey {
             control,
             name,
-            reauth: false,
-        } => control::rekey(&control, name.as_deref()),
-        Command::Rekey {
-            control,
-            name,
-            reauth: true,
-        } => control::reauthenticate(&control, name.as_deref()),
+            reauth,
+            no_wait,
+        } => {
+            let renewal = Renewal { reauth, no_wait };
+            control::renew(&control, name.as_deref(), renewal)
+        }
         Command::Engine {
             control,
             name,
@@ -162,7 +161,11 @@ fn run(options: RunOptions) -> Result<(), Failure> {
 
 /// Tells whether standard error takes colours.
 fn colour() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+    takes_colours(&std::io::stderr())
+}
+
+fn takes_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// Loads the configuration; errors and warnings go to standard error.
@@ -170,19 +173,13 @@ fn load(file: &Path) -> Result<Loaded, Failure> {
     let colour = colour();
     match config::load(file) {
         Ok(loaded) => {
-            log::write_text(&loaded.warnings.render(colour));
+            log::write_text(Level::WARN, &loaded.warnings.render(colour));
             Ok(loaded)
         }
         Err(diagnostics) => {
-            log::write_text(&diagnostics.render(colour));
-            let errors = match diagnostics.errors() {
-                1 => "1 error".to_owned(),
-                count => format!("{count} errors"),
-            };
-            Err(Failure::new(
-                Exit::Configuration,
-                format!("{errors} in {}", file.display()),
-            ))
+            log::write_text(Level::ERROR, &diagnostics.render(colour));
+            let what = format!("{} in {}", diagnostics.count(), file.display());
+            Err(Failure::new(Exit::Configuration, what))
         }
     }
 }

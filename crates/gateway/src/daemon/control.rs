@@ -3,19 +3,21 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use esplanade_ike::CommandError;
 use esplanade_ike::config::Connection;
-use esplanade_ike::event::{ChildSaId, IkeSaId};
+use esplanade_ike::event::{ChildSaId, Event, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 use esplanade_pki::StatusKind;
 
-use super::{Daemon, log_lines, report, tier};
+use super::renewals::{Renewals, Sa};
+use super::{Daemon, certificates, log_lines, report, tier};
+use crate::config::Subject;
 use crate::join::Moved;
 use crate::log;
 use crate::status::{
-    EngineStats, GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, Named, UptimeStats,
+    EngineStats, GatewayCounters, GatewayStats, IkeSaStats, ListedChildSa, ListedConnection,
+    ListedIkeSa, Named, UptimeStats,
 };
 use crate::vici::Section;
 use crate::vici::server::{self, Request};
@@ -24,7 +26,7 @@ use crate::vici::server::{self, Request};
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 /// The time that a deletion waits for the peer to confirm it. Our side is down from the beginning.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
-const WAIT_MAX: Duration = Duration::from_secs(600);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Most commands that wait at one time. Further commands are answered at once.
 const WAITING_MAX: usize = 256;
 // Otherwise waiting commands could take all connections, and no other client would get an answer.
@@ -37,6 +39,7 @@ pub(super) struct Waiter {
     /// The time to look at the goal again, although nothing has happened.
     pub(super) look_at: Instant,
     deadline: Instant,
+    timeout: Duration,
     goal: Goal,
 }
 
@@ -51,6 +54,7 @@ enum Goal {
         children: Vec<ChildSaId>,
         matches: usize,
     },
+    Renewed(Renewals),
 }
 
 /// The names and numbers by which `terminate`, `rekey` and `list-sas` select SAs.
@@ -72,6 +76,15 @@ impl SaFilter {
             ike_id: number("ike-id"),
             child_id: number("child-id"),
         }
+    }
+
+    /// Returns why the message does not say which SAs are meant.
+    fn misread(message: &Section) -> Option<String> {
+        ["ike-id", "child-id"].iter().find_map(|key| {
+            let text = message.text(key)?;
+            let fault = format!("`{key}` is no number: {}", log_lines::plain(&text));
+            text.parse::<u64>().is_err().then_some(fault)
+        })
     }
 
     fn is_empty(&self) -> bool {
@@ -101,6 +114,9 @@ impl SaFilter {
 impl Daemon {
     pub(super) fn handle_request(&mut self, request: Request, now: Instant) {
         tracing::debug!(command = request.command, "control command");
+        if let Some(fault) = SaFilter::misread(&request.message) {
+            return request.fail(fault);
+        }
         match request.command.as_str() {
             "version" => request.reply(version()),
             "stats" => request.answer(&self.stats(now)),
@@ -162,9 +178,11 @@ impl Daemon {
             workers: self.plane.report_workers(now),
             control: self.holds.report(),
             engine: self.engine_stats(),
+            certificates: certificates::report(&self.loaded.ike, SystemTime::now()),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
             confinement: report::confinement(&self.confined),
             shield: self.plane.keeper().shield_stats(),
+            refusals: self.refusals.others(now),
         }
     }
 
@@ -194,6 +212,7 @@ impl Daemon {
     fn list_sas(&self, request: Request, now: Instant) {
         let filter = SaFilter::read(&request.message);
         let status = self.endpoint.status();
+        let mut complete = true;
         for sa in status.iter().filter(|sa| filter.takes_ike(sa)) {
             let children = sa.children.iter().filter(|child| filter.takes_child(child));
             let children = children.map(|child| {
@@ -205,9 +224,11 @@ impl Daemon {
                 continue;
             }
             let name = sa.connection.as_deref().unwrap_or("(unnamed)");
-            request.emit_named("list-sa", name, &report::ike_sa(sa, children, now));
+            let listed = report::ike_sa(sa, children, now);
+            let halves = |sa: &ListedIkeSa| Named::halves(sa, |sa| &mut sa.child_sas);
+            complete &= request.emit_divided("list-sa", name, &listed, &halves);
         }
-        request.reply(Section::new());
+        end_list(request, complete);
     }
 
     fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
@@ -232,23 +253,37 @@ impl Daemon {
                 .or_default()
                 .push(child);
         }
+        let mut complete = true;
         for connection in &self.loaded.ike.connections {
             if wanted.as_ref().is_none_or(|name| connection.name == *name) {
                 let children = of_connection.get(connection.name.as_str());
                 let children = children.map_or(&[][..], Vec::as_slice);
-                let listed = report::connection(connection, children, now);
-                request.emit_named("list-conn", &connection.name, &listed);
+                let last_refusal = self.refusals.of_connection(&connection.name, now);
+                let carried = |child: &str| {
+                    let carried = self.join.carried(&connection.name, child)?;
+                    Some(report::totals(carried, self.clock.now_ms()))
+                };
+                let mut listed =
+                    report::connection(connection, children, carried, last_refusal, now);
+                let children = listed.children.0.iter_mut();
+                for attempt in children.filter_map(|(_, child)| child.attempt.as_mut()) {
+                    attempt.hint = self.unreachable(attempt.remote_host);
+                }
+                let name = &connection.name;
+                let halves = |one: &ListedConnection| Named::halves(one, |one| &mut one.children);
+                complete &= request.emit_divided("list-conn", name, &listed, &halves);
             }
         }
-        request.reply(Section::new());
+        end_list(request, complete);
     }
 
     fn list_policies(&self, request: Request) {
+        let mut complete = true;
         for policy in &self.loaded.policies {
             let name = format!("{}/{}", policy.connection, policy.child);
-            request.emit_named("list-policy", &name, &report::policy(policy));
+            complete &= request.emit_named("list-policy", &name, &report::policy(policy));
         }
-        request.reply(Section::new());
+        end_list(request, complete);
     }
 
     fn initiate(&mut self, request: Request, now: Instant) {
@@ -330,38 +365,66 @@ impl Daemon {
         );
     }
 
+    /// Renews SAs. A client that gives a `timeout` hears the outcome, others that it has begun, as with strongSwan.
     fn rekey(&mut self, request: Request, now: Instant) {
         let filter = SaFilter::read(&request.message);
-        if filter.is_empty() {
+        let said = |key| request.message.text(key) == Some("yes");
+        let (all, reauth) = (said("all"), said("reauth"));
+        if filter.is_empty() && !all {
             return request.fail("rekey needs the name or the id of an SA");
         }
-        let reauth = request.message.text("reauth") == Some("yes");
         if reauth && filter.wants_children() {
             return request.fail("only whole IKE SAs can be reauthenticated");
         }
-        let (ike_sas, children) = self.select(&filter);
-        let results: Vec<Result<(), CommandError>> = if filter.wants_children() {
-            children
-                .iter()
-                .map(|child| self.endpoint.rekey_child_sa(now, *child))
-                .collect()
-        } else {
-            ike_sas
-                .iter()
-                .map(|ike_sa| match reauth {
-                    true => self.endpoint.reauthenticate_ike_sa(now, *ike_sa),
-                    false => self.endpoint.rekey_ike_sa(now, *ike_sa),
-                })
-                .collect()
-        };
-        let matches = results.iter().filter(|result| result.is_ok()).count();
-        match results.into_iter().find_map(Result::err) {
-            Some(error) if matches == 0 => request.fail(error),
-            _ if matches == 0 => request.fail("no SA matches"),
-            _ => {
-                let mut message = Section::new();
-                message.set("success", "yes").set("matches", matches);
-                request.reply(message);
+        let mut renewals = Renewals::new(reauth);
+        for (of, sa, subject) in self.current(&filter, all && !reauth) {
+            let begun = match sa {
+                Sa::Child(child) => self.endpoint.rekey_child_sa(now, child),
+                Sa::Ike(ike_sa) if reauth => self.endpoint.reauthenticate_ike_sa(now, ike_sa),
+                Sa::Ike(ike_sa) => self.endpoint.rekey_ike_sa(now, ike_sa),
+            };
+            renewals.begin(of, sa, subject, begun.map_err(|error| error.to_string()));
+        }
+        match request.message.text("timeout") {
+            None | Some("-1") => request.reply(renewals.answer()),
+            Some(_) => self.wait(request, now, Goal::Renewed(renewals)),
+        }
+    }
+
+    /// The SAs that a filter selects and that nothing has replaced, with their IKE SAs: IKE SAs or children, or both.
+    fn current(&self, filter: &SaFilter, both: bool) -> Vec<(IkeSaId, Sa, Subject)> {
+        let mut current = Vec::new();
+        for sa in self.endpoint.status() {
+            let lives = matches!(sa.state, IkeSaState::Established | IkeSaState::Rekeying);
+            let Some(connection) = sa.connection.as_ref().filter(|_| filter.takes_ike(&sa)) else {
+                continue;
+            };
+            let subject = |child| Subject {
+                connection: connection.clone(),
+                child,
+            };
+            if lives && (both || !filter.wants_children()) {
+                current.push((sa.id, Sa::Ike(sa.id), subject(None)));
+            }
+            for child in sa.children.iter().filter(|child| filter.takes_child(child)) {
+                let lives = matches!(
+                    child.state,
+                    ChildSaState::Installed | ChildSaState::Rekeying
+                );
+                if lives && (both || filter.wants_children()) {
+                    let name = Some(child.name.clone());
+                    current.push((sa.id, Sa::Child(child.id), subject(name)));
+                }
+            }
+        }
+        current
+    }
+
+    /// Tells the commands that wait for fresh SAs what has happened.
+    pub(super) fn note_renewals(&mut self, event: &Event) {
+        for waiter in &mut self.waiters {
+            if let Goal::Renewed(renewals) = &mut waiter.goal {
+                renewals.note(event);
             }
         }
     }
@@ -451,13 +514,14 @@ impl Daemon {
         }
         let deadline = now + timeout;
         let look_at = match goal {
-            Goal::Up { .. } => deadline,
+            Goal::Up { .. } | Goal::Renewed(_) => deadline,
             Goal::Down { .. } => deadline.min(now + CONFIRM_MAX),
         };
         self.waiters.push(Waiter {
             request,
             look_at,
             deadline,
+            timeout,
             goal,
         });
         self.check_waiters(now);
@@ -495,24 +559,59 @@ impl Daemon {
                     });
                     ike_sas.is_empty() && children.is_empty()
                 }
+                Goal::Renewed(renewals) => renewals.pending() == 0,
             };
             if reached {
-                let mut message = Section::new();
-                message.set("success", "yes");
-                if let Goal::Down { matches, .. } = waiter.goal {
-                    message.set("matches", matches).set("terminated", matches);
-                }
-                waiter.request.reply(message);
+                waiter.request.reply(reached_answer(&waiter.goal));
             } else if waiter.deadline <= now {
-                waiter
-                    .request
-                    .fail("no outcome within the time-out; the gateway goes on trying");
+                let answer = self.missed_answer(waiter.goal, waiter.timeout);
+                waiter.request.reply(answer);
             } else {
                 if unconfirmed_counts {
                     waiter.look_at = waiter.deadline;
                 }
                 self.waiters.push(waiter);
             }
+        }
+    }
+
+    /// The answer to a command whose time is up.
+    fn missed_answer(&self, goal: Goal, waited: Duration) -> Section {
+        let within = format!("within {} s", waited.as_secs());
+        let why = match goal {
+            Goal::Renewed(mut renewals) => {
+                renewals.give_up(waited);
+                return renewals.answer();
+            }
+            Goal::Down { .. } => format!("not down {within}; the gateway goes on"),
+            Goal::Up { connection, child } => {
+                let why = self.not_up_because(&connection, child.as_deref());
+                let attempt = self.explain_attempt(&connection);
+                let how = attempt.map(|text| format!(": {text}")).unwrap_or_default();
+                let subject = Subject { connection, child };
+                format!("{subject} is not up {within}: {why}; the gateway goes on trying{how}")
+            }
+        };
+        server::failure(why)
+    }
+
+    /// Returns the reason why a connection or a child is not up.
+    fn not_up_because(&self, connection: &str, child: Option<&str>) -> String {
+        let status = self.endpoint.status();
+        let mut connecting = status.iter().filter(|sa| {
+            sa.connection.as_deref() == Some(connection) && sa.state == IkeSaState::Connecting
+        });
+        if let Some(sa) = connecting.next() {
+            return format!("the peer at {} has not answered", sa.remote);
+        }
+        let children = self.endpoint.configured().into_iter();
+        let failure = children
+            .filter(|one| one.connection == connection)
+            .filter(|one| child.is_none_or(|child| one.child == child))
+            .find_map(|one| one.failure);
+        match failure {
+            Some(failure) => log_lines::plain(&failure.why),
+            None => "the peer's answer is still to come".to_owned(),
         }
     }
 
@@ -536,6 +635,30 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Ends a list of events. Whoever judges by the list has to know that something is left out.
+fn end_list(request: Request, complete: bool) {
+    match complete {
+        true => request.reply(Section::new()),
+        false => {
+            request.fail("an entry is too long for one message, so that the list is not complete")
+        }
+    }
+}
+
+/// The answer to a command that has reached its goal.
+fn reached_answer(goal: &Goal) -> Section {
+    let mut message = Section::new();
+    message.set("success", "yes");
+    match goal {
+        Goal::Renewed(renewals) => return renewals.answer(),
+        Goal::Down { matches, .. } => {
+            message.set("matches", matches).set("terminated", matches);
+        }
+        Goal::Up { .. } => {}
+    }
+    message
 }
 
 fn has_child(connection: &Connection, child: &str) -> bool {

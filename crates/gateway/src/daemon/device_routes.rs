@@ -11,6 +11,12 @@ const PRIORITY: u32 = 220;
 /// The priority of the rules for marks: such a packet is for the children of its mark first.
 const PRIORITY_MARKS: u32 = PRIORITY - 1;
 
+/// Takes the place of a mark for the number of the table for packets of the host that have no source yet.
+const OWN: Mark = Mark {
+    value: u32::MAX,
+    mask: 0,
+};
+
 /// The routes of each interface. Zero is the common one.
 #[derive(Debug)]
 pub(super) struct DeviceRoutes {
@@ -30,7 +36,7 @@ impl DeviceRoutes {
     pub async fn add_marks(&mut self, net: &Net, config: &GatewayConfig) -> Result<()> {
         for (interface, rule) in rules(config) {
             match self.by_interface.get_mut(&interface) {
-                Some(former) if *former.rule() == rule => {}
+                Some(former) if *former.config() == rule => {}
                 // The mark has another mask.
                 Some(former) => former.move_to(net, rule).await?,
                 None => {
@@ -57,7 +63,9 @@ impl DeviceRoutes {
 
     pub fn tables(&self) -> Vec<u32> {
         let tables = self.by_interface.values();
-        tables.map(|routing| routing.rule().table).collect()
+        tables
+            .flat_map(|routing| routing.config().tables())
+            .collect()
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Routing> {
@@ -150,7 +158,7 @@ async fn clear_marks(net: &Net, config: &GatewayConfig, kept: &[RuleConfig]) -> 
         RulePackets::Marked { value, mask } => {
             Mark { value, mask }.table(config.table) == rule.table
         }
-        RulePackets::Unmarked(_) => false,
+        RulePackets::OfPolicies { .. } => false,
     };
     let mut result = Ok(());
     for family in Family::ALL {
@@ -169,7 +177,12 @@ fn common_rule(config: &GatewayConfig) -> RuleConfig {
     RuleConfig {
         table: config.table,
         priority: PRIORITY,
-        packets: RulePackets::Unmarked(config.mark),
+        packets: RulePackets::OfPolicies {
+            own_mark: config.mark,
+            error_mark: config.error_mark(),
+            own_table: OWN.table(config.table),
+            by_routes: config.interfaces.iter().any(|one| !one.marks.are_given()),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use esplanade_crypto::Tier;
 use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
@@ -97,6 +98,18 @@ impl Gateway for View<'_> {
         Some((name, own.state.name()))
     }
 
+    fn one_way(&self, sa: &SaCommon, inbound: bool) -> Option<String> {
+        let (child, _) = (self.daemon.join).child_of(direction(inbound), sa.policy, sa.spi)?;
+        let ike_sa = self.daemon.endpoint.status_around(child)?;
+        let own = ike_sa.children.iter().find(|one| one.id == child)?;
+        self.daemon.explain_one_way(own)
+    }
+
+    fn attempt(&self, policy: PolicyId, dscp: u8) -> Option<String> {
+        let (connection, _) = self.daemon.join.children_to_ask(policy, dscp)?;
+        self.daemon.explain_attempt(connection)
+    }
+
     fn engine(&self, sa: &SaCommon, inbound: bool) -> Option<String> {
         let direction = direction(inbound);
         let join = &self.daemon.join;
@@ -130,6 +143,23 @@ impl Gateway for View<'_> {
 
     fn asks(&self, policy: PolicyId) -> bool {
         self.daemon.join.asks(policy)
+    }
+
+    fn refusal(&self, policy: PolicyId, dscp: u8) -> Option<String> {
+        let (connection, children) = self.daemon.join.children_to_ask(policy, dscp)?;
+        let endpoint = &self.daemon.endpoint;
+        let child = children.first()?;
+        if endpoint.is_closed_to_traffic(connection, child) {
+            return Some(format!("{connection}/{child} is closed by command"));
+        }
+        let (left, why) = endpoint.refuses_traffic(Instant::now(), connection, child)?;
+        let seconds = left.as_secs() + 1;
+        Some(format!("packets ask again in {seconds} s: {why}"))
+    }
+
+    fn last_refusal(&self, policy: &str) -> Option<String> {
+        let (connection, _) = policy.split_once('/')?;
+        self.daemon.refusals.told(connection, Instant::now())
     }
 
     fn interface_mtu(&self, interface: u32) -> u16 {

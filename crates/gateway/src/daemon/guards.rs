@@ -24,6 +24,10 @@ impl Guards {
     pub async fn raise(config: &GatewayConfig, join: &mut Join, now: Instant) -> Result<Self> {
         let net = Net::connect()?;
         let (mut keeper, watch) = Keeper::start(&net, config)?;
+        // Without the addresses the table only holds more.
+        if let Ok(addresses) = net.addresses().await {
+            keeper.follow_networks(&addresses);
+        }
         keeper.shield(join.configured(), Vec::new(), now);
         let routes = DeviceRoutes::install(&net, config).await?;
         keeper.watch_tables(routes.tables());

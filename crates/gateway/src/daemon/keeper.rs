@@ -1,7 +1,9 @@
 //! Keeps links, rules, routes and the table of nf_tables as they should be, whoever else changes them.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::spd::PolicyId;
 
 use super::shield::{
@@ -9,8 +11,12 @@ use super::shield::{
 };
 use crate::config::GatewayConfig;
 use crate::join::ConfiguredPolicy;
+use crate::log::first_names;
 use crate::net::nft::Nft;
-use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedNumbers};
+use crate::net::{
+    LinkAddress, Net, NetWatch, OwnLink, Routing, TableWatch, Watched, WatchedNumbers,
+    of_own_networks,
+};
 use crate::status::ShieldStats;
 
 /// The interval between two log lines about repairs, because others may change things again and again.
@@ -26,10 +32,16 @@ pub(super) struct Keeper {
     tables: WatchedNumbers,
     config: GatewayConfig,
     shield: Shield,
+    /// The networks on the host's links, which stay reachable in the clear.
+    networks: Vec<Prefix>,
+    /// The networks have changed since the table was made from them.
+    networks_changed: bool,
     raised: Raised<Nft>,
     shield_watch: TableWatch,
     tell_at: Option<Instant>,
     untold: usize,
+    /// Settings of others that keep packets from the tunnels.
+    foreign: Vec<String>,
 }
 
 /// The things that were put back, and the things that could not be.
@@ -59,10 +71,13 @@ impl Keeper {
                 devices: Vec::new(),
                 policies: SharedPolicies::default(),
             },
+            networks: Vec::new(),
+            networks_changed: false,
             raised: Raised::new(),
             shield_watch: watch.of_table(),
             tell_at: None,
             untold: 0,
+            foreign: Vec::new(),
         };
         Ok((keeper, watch))
     }
@@ -122,6 +137,21 @@ impl Keeper {
         gone
     }
 
+    /// Follows the networks on the host's links.
+    pub fn follow_networks(&mut self, addresses: &[LinkAddress]) {
+        let own = |link| self.links.iter().any(|own| own.index == link);
+        let of_links = of_own_networks(addresses, self.config.mark).filter(|one| !own(one.link));
+        let networks: BTreeSet<_> = of_links.filter_map(LinkAddress::network).collect();
+        let networks: Vec<_> = networks.into_iter().collect();
+        self.networks_changed |= networks != self.networks;
+        self.networks = networks;
+    }
+
+    /// Tells whether the table is to be made anew for other networks.
+    pub fn networks_have_changed(&mut self) -> bool {
+        std::mem::take(&mut self.networks_changed)
+    }
+
     /// Makes the table of nf_tables for these policies from now on. Returns the policies of peers that it has no room
     /// for.
     pub fn shield(
@@ -130,6 +160,7 @@ impl Keeper {
         peers: Vec<OwnedPolicy>,
         now: Instant,
     ) -> Vec<(PolicyId, ShieldFull)> {
+        self.networks_changed = false;
         let interfaces = self.config.interfaces.iter();
         let names = interfaces.map(|interface| &interface.name);
         // The kernel completes names.
@@ -140,7 +171,8 @@ impl Keeper {
         };
         self.shield.config.clone_from(&self.config);
         let policies = &self.shield.policies;
-        let followed = policies.with(|own| own.configure(&self.config, configured, peers));
+        let followed =
+            policies.with(|own| own.configure(&self.config, configured, &self.networks, peers));
         let misfit = followed.as_ref().err().map(ToString::to_string);
         if let Some(why) = &misfit {
             tracing::error!(
@@ -158,7 +190,7 @@ impl Keeper {
         config: &GatewayConfig,
         configured: &[ConfiguredPolicy],
     ) -> Result<(), NoRoom> {
-        ShieldPolicies::of(config, configured).map(drop)
+        ShieldPolicies::of(config, configured, &[]).map(drop)
     }
 
     /// The policies that the table is made from.
@@ -250,6 +282,7 @@ impl Keeper {
             Ok(addresses) => addresses,
             Err(error) => return repairs.failed.push(error.to_string()),
         };
+        self.follow_networks(&addresses);
         for link in &self.links {
             match net.repair_link(link, &mut addresses).await {
                 Ok(done) => repairs.done.extend(done),
@@ -260,12 +293,31 @@ impl Keeper {
                 Err(error) => repairs.failed.push(error.to_string()),
             }
         }
+        let mut foreign = Vec::new();
         for routing in routings {
             let (done, result) = routing.repair(net, &addresses).await;
+            foreign.extend_from_slice(routing.foreign());
             repairs.done.extend(done);
             let failed = result.err().map(|error| error.to_string());
             repairs.failed.extend(failed);
         }
+        foreign.dedup();
+        self.follow_foreign(foreign);
+    }
+
+    /// Tells of what others have that keeps packets from the tunnels, when that changes.
+    fn follow_foreign(&mut self, foreign: Vec<String>) {
+        let new = foreign.iter().filter(|one| !self.foreign.contains(one));
+        let new: Vec<_> = new.cloned().collect();
+        if !new.is_empty() {
+            let what = first_names(&new, NAMED);
+            tracing::warn!(
+                "settings of others come before the gateway's, and packets of policies go that way or nowhere: {what}"
+            );
+        } else if foreign.is_empty() && !self.foreign.is_empty() {
+            tracing::info!("settings of others no longer come before the gateway's");
+        }
+        self.foreign = foreign;
     }
 
     pub fn tell(&mut self, repairs: &Repairs, now: Instant) {
@@ -280,26 +332,18 @@ impl Keeper {
         self.tell_at = Some(now + TOLD_EVERY);
         let untold = std::mem::take(&mut self.untold);
         if !repaired.is_empty() {
-            let what = named(repaired);
+            let what = first_names(repaired, NAMED);
             tracing::warn!(
                 untold,
                 "somebody has changed the gateway's network settings, which are put back: {what}"
             );
         }
         if !errors.is_empty() {
-            let what = named(errors);
+            let what = first_names(errors, NAMED);
             tracing::warn!(
                 untold,
                 "the gateway's network settings are not as they should be: {what}"
             );
         }
-    }
-}
-
-fn named(all: &[String]) -> String {
-    let some = all.get(..NAMED).unwrap_or(all).join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => some,
-        more => format!("{some} and {more} more"),
     }
 }

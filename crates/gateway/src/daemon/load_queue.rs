@@ -2,16 +2,62 @@
 //! meanwhile.
 
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use crate::config::Loaded;
+use crate::config::{Diagnostics, Loaded};
 use crate::confine;
 use crate::failure::Failure;
+use crate::status::text::human_duration;
 use crate::vici::server::Request;
 
 /// Most reloads that wait for their turn.
 const WAITING_MAX: usize = 64;
+
+/// Why a configuration was not loaded.
+#[derive(Debug)]
+pub(super) struct NotLoaded {
+    pub failure: Failure,
+    /// The errors in the files.
+    pub diagnostics: Option<Box<Diagnostics>>,
+}
+
+impl From<Failure> for NotLoaded {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            diagnostics: None,
+        }
+    }
+}
+
+/// The configuration that the gateway follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConfigurationInForce {
+    /// Its number, from 1 at the start. Each reload that succeeds adds one.
+    pub number: u64,
+    /// The time at which it came into force.
+    pub since: Instant,
+}
+
+impl ConfigurationInForce {
+    pub fn next(self, now: Instant) -> Self {
+        Self {
+            number: self.number + 1,
+            since: now,
+        }
+    }
+
+    /// Tells that it stays.
+    pub fn stays(self, now: Instant) -> String {
+        let age = human_duration(now.saturating_duration_since(self.since).as_secs());
+        format!(
+            "configuration {} stays in force, read {age} ago",
+            self.number
+        )
+    }
+}
 
 /// Loads for commands, which are answered, and for signals (`None`). One runs at a time. Who asks meanwhile gets a later
 /// one, because the files may have changed since it began.
@@ -24,7 +70,7 @@ pub(super) struct LoadQueue<T = Request> {
 #[derive(Debug)]
 struct RunningLoad<T> {
     askers: Vec<Option<T>>,
-    outcome: oneshot::Receiver<Result<Loaded, Failure>>,
+    outcome: oneshot::Receiver<Result<Loaded, NotLoaded>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,7 +78,7 @@ struct RunningLoad<T> {
 #[derive(Debug)]
 pub(super) struct LoadDone<T = Request> {
     pub askers: Vec<Option<T>>,
-    pub outcome: Result<Loaded, Failure>,
+    pub outcome: Result<Loaded, NotLoaded>,
 }
 
 impl<T> Default for LoadQueue<T> {
@@ -58,7 +104,7 @@ impl<T> LoadQueue<T> {
     }
 
     /// Begins a load for all who wait, unless one is under way or nobody waits.
-    pub fn begin(&mut self, load: impl FnOnce() -> Result<Loaded, Failure> + Send + 'static) {
+    pub fn begin(&mut self, load: impl FnOnce() -> Result<Loaded, NotLoaded> + Send + 'static) {
         if self.under_way.is_some() || self.waiting.is_empty() {
             return;
         }
@@ -90,7 +136,7 @@ impl<T> LoadQueue<T> {
         }
         let failed = |_| {
             let failure = Failure::runtime("the thread that loads the configuration has ended");
-            Err(failure.help("the log says why"))
+            Err(failure.help("the log says why").into())
         };
         let outcome = outcome.unwrap_or_else(failed);
         LoadDone { askers, outcome }
@@ -130,10 +176,10 @@ mod tests {
         go.send(()).unwrap();
         let done = loads.done().await;
         assert_eq!((done.askers, done.outcome.is_ok()), (vec![Some(1)], true));
-        loads.begin(|| Err(Failure::runtime("no file")));
+        loads.begin(|| Err(Failure::runtime("no file").into()));
         let done = loads.done().await;
         assert_eq!(done.askers, [Some(2), None, Some(3)]);
-        assert_eq!(done.outcome.unwrap_err().what, "no file");
+        assert_eq!(done.outcome.unwrap_err().failure.what, "no file");
     }
 
     #[tokio::test]
@@ -147,6 +193,20 @@ mod tests {
         loads.ask(Some(2)).unwrap();
         loads.begin(|| Ok(loaded()));
         assert!(loads.done().await.outcome.is_ok());
+    }
+
+    #[test]
+    fn the_configuration_in_force_has_a_number_and_an_age() {
+        let start = Instant::now();
+        let first = ConfigurationInForce {
+            number: 1,
+            since: start,
+        };
+        let later = start + std::time::Duration::from_secs(65);
+        let stays = "configuration 1 stays in force, read 1m 05s ago";
+        assert_eq!(first.stays(later), stays);
+        let stays = "configuration 2 stays in force, read 0s ago";
+        assert_eq!(first.next(later).stays(later), stays);
     }
 
     #[test]

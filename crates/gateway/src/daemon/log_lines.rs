@@ -1,7 +1,10 @@
 //! Lines of the log about what the endpoint tells.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use esplanade_ike::config::Identity;
-use esplanade_ike::event::{ChildSaDeleted, DownReason, IkeSaId, PeerLimit};
+use esplanade_ike::event::{ChildSaDeleted, DownReason, Event, IkeSaId, PeerLimit};
 
 /// Makes a text safe for the log. Reasons and identities contain what peers have sent.
 pub(super) fn plain(text: &impl ToString) -> String {
@@ -32,6 +35,76 @@ pub(super) fn log_down(ike_sa: IkeSaId, connection: &str, reason: &DownReason) {
             tracing::info!(connection, %ike_sa, "IKE SA down: {why}");
         }
         _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),
+    }
+}
+
+/// Logs how the renewal of an IKE SA has ended.
+pub(super) fn log_renewal(event: &Event) {
+    match event {
+        Event::IkeSaReauthenticated {
+            old,
+            new,
+            connection,
+        } => tracing::info!(connection, %old, %new, "the peers have authenticated again"),
+        Event::ReauthenticationFailed {
+            ike_sa,
+            connection,
+            reason,
+            retry_in,
+        } => {
+            let (why, retry) = (plain(reason), next_attempt(*retry_in));
+            tracing::warn!(connection, %ike_sa, "cannot authenticate again: {why}; {retry}");
+        }
+        Event::RekeyFailed {
+            ike_sa,
+            connection,
+            reason,
+        } => {
+            tracing::warn!(connection, %ike_sa, "cannot rekey the IKE SA: {}", plain(reason));
+        }
+        _ => {}
+    }
+}
+
+/// Says when the next attempt is.
+pub(super) fn next_attempt(retry_in: Option<Duration>) -> String {
+    retry_in.map_or("no further attempt".to_owned(), |delay| {
+        format!("next attempt in {} s", delay.as_secs())
+    })
+}
+
+pub(super) fn log_address_failed(connection: &str, remote: IpAddr, reason: &DownReason) {
+    let why = plain(reason);
+    tracing::warn!(connection, %remote, "no IKE SA with this address: {why}; the next one is tried");
+}
+
+/// Logs that an attempt has failed, and returns the reason. It is no failure that a command ends an attempt.
+pub(super) fn log_connect_failed(connection: &str, reason: &DownReason, retry: &str) -> String {
+    let why = plain(reason);
+    match reason {
+        DownReason::Terminated => {
+            tracing::info!(
+                connection,
+                "the attempt to establish the IKE SA ends: {why}"
+            );
+        }
+        _ => tracing::warn!(connection, "cannot establish the IKE SA: {why}; {retry}"),
+    }
+    why
+}
+
+/// Packets that a child leaves out ask `again` and again: the log has the first refusal.
+pub(super) fn log_child_failed(
+    ike_sa: IkeSaId,
+    (connection, child): (&str, &str),
+    why: &str,
+    again: bool,
+) {
+    match again {
+        false => {
+            tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {why}");
+        }
+        true => tracing::debug!(connection, child, %ike_sa, "refused as before: {why}"),
     }
 }
 

@@ -4,8 +4,10 @@
 //! plane, a command or a timer) and lets the endpoint work on it. Then it carries out the results, events before
 //! datagrams. So an SA can receive before the message leaves that tells the peer to use it.
 
+mod answer_lists;
+pub mod certificates;
 mod control;
-mod counts;
+pub mod counts;
 mod device_routes;
 mod devices;
 mod ending;
@@ -14,6 +16,7 @@ mod fetched;
 pub mod forwarding;
 mod guards;
 mod holds;
+pub mod host_state;
 mod job_pool;
 mod keeper;
 mod keys;
@@ -21,18 +24,23 @@ mod links;
 mod load;
 mod load_queue;
 mod log_lines;
+pub mod own_traffic;
 mod plane;
 pub mod policies;
 pub mod preview;
+mod refusals;
 mod reload;
+mod renewals;
 mod report;
 pub mod revocation;
 mod shield;
 mod shielding;
 mod signals;
+mod silence;
 mod spd_compiler;
 mod speeds;
 mod start;
+mod strongswan_names;
 mod tier;
 mod token_secret;
 
@@ -45,9 +53,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::Endpoint;
 use esplanade_ike::config::Identity;
 use esplanade_ike::event::{ChildSaId, Event, IkeSaId};
+use esplanade_ike::{Endpoint, IkeSaUp};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -57,6 +65,7 @@ use crate::config::Loaded;
 use crate::confine::{self, ControlConfinement, InForce};
 use crate::failure::Failure;
 use crate::fetch::{FetcherSocket, NameStore, StatusFetcher};
+use crate::io::sys::give_back_memory;
 use crate::join::{self, Activity, Change, Join};
 use crate::notify::Manager;
 use crate::rate::LineLimit;
@@ -73,11 +82,16 @@ use fetched::names_of;
 use holds::{Holds, Wake};
 use job_pool::JobPool;
 use keys::KeyFile;
-use load_queue::LoadQueue;
-use log_lines::{log_deleted, log_down, log_limit, log_refused, log_up, plain, trace_message};
+use load_queue::{ConfigurationInForce, LoadQueue};
+use log_lines::{
+    log_address_failed, log_child_failed, log_deleted, log_down, log_limit, log_renewal, log_up,
+    plain, trace_message,
+};
 use plane::{Ending, FromPlane, Plane};
+use refusals::RefusalTable;
 use shielding::Shielding;
 use signals::{Asked, Signals};
+use silence::SilentPeers;
 use spd_compiler::SpdCompiler;
 
 /// The interval at which the data plane is asked which SAs are in use, and which have reached a limit of their
@@ -164,6 +178,7 @@ struct Daemon {
     options: Options,
     loaded: Loaded,
     loads: LoadQueue,
+    in_force: ConfigurationInForce,
     started: Instant,
     clock: Clock,
     endpoint: Endpoint,
@@ -177,10 +192,13 @@ struct Daemon {
     events: Events,
     /// Policies whose traffic asked for an SA in vain. The log has one line about each of them.
     refused: HashSet<PolicyId>,
+    silent_peers: SilentPeers,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
     shielding: Shielding,
     next_tick: Instant,
+    /// When the own certificates are looked at again.
+    certificates_at: Instant,
     /// The time of the next look at the load, which matters while children are adaptive.
     next_balance: Instant,
     updown: UpdownScripts,
@@ -189,6 +207,7 @@ struct Daemon {
     fetcher: FetcherSocket,
     statuses: StatusFetcher,
     names: NameStore,
+    refusals: RefusalTable,
     tokens: TokenSigner,
     compiler: SpdCompiler,
     holds: Holds,
@@ -214,6 +233,7 @@ impl Daemon {
         );
         let mut manager = Manager::from_environment();
         manager.ready();
+        give_back_memory();
         let result = loop {
             let (deadline, wake) = (manager.deadline(self.deadline()), Wake::default());
             tokio::select! {
@@ -256,6 +276,9 @@ impl Daemon {
             if self.repair_at.is_some_and(|at| at <= Instant::now()) {
                 let now = Instant::now();
                 let done = self.plane.repair(now).await;
+                if self.plane.keeper().networks_have_changed() {
+                    self.shielding.renew_at(now);
+                }
                 self.repair_at = (!done).then_some(now + TICK);
             }
             self.tick(Instant::now());
@@ -335,6 +358,10 @@ impl Daemon {
             self.look_at_waiters = true;
             if self.tokens.expire(now) {
                 self.endpoint.signatures_made(now);
+            }
+            if now >= self.certificates_at {
+                self.certificates_at = now + certificates::TOLD_EVERY;
+                certificates::warn(&self.loaded.ike, SystemTime::now());
             }
             confine::log_refused();
             self.updown.tick(now);
@@ -514,12 +541,10 @@ impl Daemon {
     }
 
     fn on_event(&mut self, event: Event, now: Instant) {
+        self.note_renewals(&event);
         match event {
             Event::ChildSaIdle { child } => self.on_idle(child, now),
-            Event::IkeSaUp(up) => {
-                log_up(&up);
-                self.emit("ike-updown", &up.connection, Some("yes"));
-            }
+            Event::IkeSaUp(up) => self.on_ike_up(&up),
             Event::IkeSaRekeyed {
                 old,
                 new,
@@ -568,18 +593,16 @@ impl Daemon {
             Event::NatKeepalive { local, remote } => {
                 self.plane.send_nat_keepalive(local, remote);
             }
+            Event::AddressFailed {
+                connection,
+                remote,
+                reason,
+            } => log_address_failed(&connection, remote, &reason),
             Event::ConnectFailed {
                 connection,
                 reason,
                 retry_in,
-            } => {
-                let retry = retry_in.map_or("no further attempt".to_owned(), |delay| {
-                    format!("next attempt in {} s", delay.as_secs())
-                });
-                let why = plain(&reason);
-                tracing::warn!(connection, "cannot establish the IKE SA: {why}; {retry}");
-                self.fail_waiters(&connection, None, &why);
-            }
+            } => self.on_connect_failed(&connection, &reason, retry_in),
             Event::ChildFailed {
                 ike_sa,
                 connection,
@@ -587,17 +610,16 @@ impl Daemon {
                 reason,
             } => {
                 let why = plain(&reason);
-                tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {why}");
+                let again = self.endpoint.refuses_again(&connection, &child);
+                log_child_failed(ike_sa, (&connection, &child), &why, again);
                 self.fail_waiters(&connection, Some(&child), &why);
             }
-            Event::RekeyFailed {
-                ike_sa,
-                connection,
-                reason,
-            } => {
-                tracing::warn!(connection, %ike_sa, "cannot rekey the IKE SA: {}", plain(&reason));
-            }
-            Event::Refused(refused) => log_refused(&refused),
+            Event::IkeSaReauthenticated { .. }
+            | Event::ReauthenticationFailed { .. }
+            | Event::RekeyFailed { .. } => log_renewal(&event),
+            Event::OneWay(told) => self.log_one_way(&told),
+            Event::Unanswered(attempt) => self.log_unanswered(&attempt),
+            Event::Refused(refused) => self.on_refused(refused, now),
             Event::LimitNear {
                 peer,
                 limit,
@@ -613,6 +635,12 @@ impl Daemon {
         }
     }
 
+    fn on_ike_up(&mut self, up: &IkeSaUp) {
+        log_up(up);
+        self.silent_peers.remove(&up.connection);
+        self.emit("ike-updown", &up.connection, Some("yes"));
+    }
+
     /// Peers can move as often as they like, so few of their moves are logged.
     fn log_move(&mut self, ike_sa: IkeSaId, remote: SocketAddr, now: Instant) {
         if self.moves_logged.admits(now) {
@@ -621,6 +649,7 @@ impl Daemon {
     }
 
     fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
+        self.refusals.forget(&sa.connection, sa.remote.ip());
         let Ok(calls) = self.script_calls(sa, now) else {
             let _ = self.endpoint.reject_child_sa(now, sa.child);
             return;
@@ -698,12 +727,14 @@ impl Daemon {
 
 fn warn_of_missing(loaded: &Loaded) {
     let forwarding = forwarding::missing(loaded).into_iter();
-    for (what, help) in forwarding.chain(forwarding::filtered(loaded)) {
+    let forwarding = forwarding.chain(forwarding::filtered(loaded));
+    for (what, help) in forwarding.chain(own_traffic::taken(loaded)) {
         tracing::warn!("{what}: {help}");
     }
     if let Some((what, help)) = revocation::missing(loaded) {
         tracing::warn!("{what}: {help}");
     }
+    certificates::warn(&loaded.ike, SystemTime::now());
 }
 
 /// The updown scripts of a configuration, each once.

@@ -34,7 +34,7 @@ use crate::share::LoadSample;
 use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
     BindError, Clock, DummySas, Front, Health, IkeDatagram, IkeSender, ListenConfig, Processing,
-    Sockets, TunInterface, TunQueues, Worker, WorkerConfig, WorkerReports,
+    Sockets, TunInterface, TunQueues, UnreachablePeers, Worker, WorkerConfig, WorkerReports,
 };
 
 /// Most IKE messages that may wait for the control thread.
@@ -54,6 +54,7 @@ pub(super) struct Plane {
     config: GatewayConfig,
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
+    unreachable: Arc<UnreachablePeers>,
     loads: Loads,
     sampler: LoadSampler,
     /// The engines that each worker has, dropped after the workers that use them.
@@ -131,6 +132,7 @@ impl Plane {
             keeper,
             config: config.clone(),
             paths: sockets.paths,
+            unreachable: sockets.unreachable,
             loads: Loads::default(),
             sampler: LoadSampler::default(),
             engines,
@@ -267,6 +269,11 @@ impl Plane {
         };
         let known = self.paths.mtu(remote, now_ms).map(learned);
         known.or_else(|| route_mtu(remote, Some(self.config.mark)).ok().map(by_route))
+    }
+
+    /// Returns what the newest ICMP error says of a peer, and the seconds since then.
+    pub fn unreachable(&self, remote: IpAddr, now_ms: u64) -> Option<(&'static str, u64)> {
+        self.unreachable.hint(remote, now_ms)
     }
 
     /// Asks the kernel where its routes lead a packet that is not the gateway's own.

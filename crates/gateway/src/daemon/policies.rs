@@ -10,7 +10,7 @@ use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 
 use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
-use crate::join::{ConfiguredPolicy, PolicyKind};
+use crate::join::{ChildPolicy, ConfiguredPolicy, PolicyKind, SharedTraffic};
 
 /// Returns the connections by their names.
 pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
@@ -43,16 +43,14 @@ pub fn configured(
         let remote = connection.and_then(|connection| host(&connection.remote_addrs));
         let local = connection
             .and_then(|connection| host(&connection.local_addrs).or_else(|| source(remote?)));
-        let starts = connection.is_some_and(|connection| {
-            let child = connection
-                .children
-                .iter()
-                .find(|child| child.name == policy.child);
-            child.is_some_and(|child| child.start_action == StartAction::Start)
+        let child = connection.and_then(|connection| {
+            let mut children = connection.children.iter();
+            children.find(|child| child.name == policy.child)
         });
+        let starts = child.is_some_and(|child| child.start_action == StartAction::Start);
         let siblings = of_connection.get(policy.connection.as_str());
         let (first, dscp) = sharing(siblings.map_or(&[], Vec::as_slice), policy);
-        ConfiguredPolicy {
+        ConfiguredPolicy::new(ChildPolicy {
             connection: policy.connection.clone(),
             child: policy.child.clone(),
             kind: match policy.action {
@@ -67,11 +65,16 @@ pub fn configured(
             local: selectors(&policy.local_ts, local, policy.mode),
             remote: selectors(&policy.remote_ts, remote, policy.mode),
             shares_entry_of: first.to_owned(),
+            shared_traffic: SharedTraffic {
+                of_one_peer: connection.is_some_and(|connection| connection.names_one_peer()),
+                overlap: child.is_some_and(|child| child.overlap),
+                trap: policy.trap,
+            },
             sa: SaOptions {
                 dscp,
                 ..policy.sa.clone()
             },
-        }
+        })
     };
     loaded.policies.iter().map(resolve).collect()
 }

@@ -20,6 +20,8 @@ pub struct Planned {
     pub members: Vec<(usize, DscpSet)>,
     /// While no SA is up, packets ask for one.
     pub asks: bool,
+    /// The first of the children.
+    pub policy: ConfiguredPolicy,
 }
 
 /// A policy that has no entry.
@@ -85,6 +87,7 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
             },
             members: vec![(index, policy.sa.dscp)],
             asks,
+            policy: policy.clone(),
         });
     }
     (planned, missing)

@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::time::Instant;
 
+use super::answer_lists::add_list;
 use super::fetched::names_of;
 use super::keeper::Keeper;
-use super::load_queue::LoadDone;
+use super::load_queue::{LoadDone, NotLoaded};
 use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
+use crate::io::sys::give_back_memory;
 use crate::tokens::TokenSigner;
 use crate::vici::Section;
-use crate::vici::server::Request;
+use crate::vici::server::{self, Request};
 
 impl Daemon {
     /// Has the configuration read again, for a command or for a signal.
@@ -30,20 +32,28 @@ impl Daemon {
     /// Applies a configuration that was read, and tells those who asked for it.
     pub(super) async fn on_loaded(&mut self, done: LoadDone, now: Instant) {
         let result = match done.outcome {
-            Ok(loaded) => self.apply(loaded, now).await,
-            Err(failure) => Err(failure),
+            Ok(loaded) => self.apply(loaded, now).await.map_err(NotLoaded::from),
+            Err(not_loaded) => Err(not_loaded),
         };
-        for asker in done.askers {
-            match (asker, &result) {
-                (Some(command), Ok(diff)) => command.reply(difference(diff)),
-                (Some(command), Err(failure)) => command.fail(failure),
-                (None, Ok(_)) => {}
-                (None, Err(failure)) => {
-                    tracing::error!("the configuration was not reloaded: {failure}");
-                }
+        let answer = match &result {
+            Ok(diff) => difference(diff),
+            Err(not_loaded) => {
+                let stays = self.in_force.stays(now);
+                log_not_loaded(not_loaded, &stays);
+                refusal(not_loaded, &stays)
             }
+        };
+        for command in done.askers.into_iter().flatten() {
+            command.reply(answer.clone());
         }
+        give_back_memory();
         self.load_next();
+    }
+
+    async fn drop_marks(&mut self, now: Instant) {
+        self.plane.drop_marks().await;
+        // The table names their devices.
+        self.shielding.renew_at(now);
     }
 
     /// Lets the gateway follow a configuration. With errors, everything stays as it is.
@@ -124,24 +134,38 @@ impl Daemon {
         self.join.configure(configured);
         self.shielding.renew_at(now);
         self.refused.clear();
+        let connections = policies::by_name(&self.loaded);
+        self.refusals.retain(|name| connections.contains_key(name));
         warn_of_missing(&self.loaded);
         self.look_names_up(now);
         self.endpoint.start(now);
         let subjects = [&diff.added, &diff.changed, &diff.removed];
         let [added, changed, removed] =
             subjects.map(|subjects| subjects.iter().map(ToString::to_string).collect::<Vec<_>>());
-        tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
+        self.in_force = self.in_force.next(now);
+        let configuration = self.in_force.number;
+        tracing::info!(
+            configuration,
+            ?added,
+            ?changed,
+            ?removed,
+            "configuration reloaded"
+        );
         self.flush(now).await;
-        self.plane.drop_marks().await;
+        self.drop_marks(now).await;
         Ok(diff)
     }
 }
 
 /// Reads the configuration, and the certificates on tokens that it names.
-fn load(path: &Path, tokens: &TokenSigner) -> Result<Loaded, Failure> {
+fn load(path: &Path, tokens: &TokenSigner) -> Result<Loaded, NotLoaded> {
     let load = || {
         config::load(path).map_err(|diagnostics| {
-            Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
+            let what = format!("{} in {}", diagnostics.count(), path.display());
+            NotLoaded {
+                failure: Failure::new(Exit::Configuration, what),
+                diagnostics: Some(Box::new(diagnostics)),
+            }
         })
     };
     let mut loaded = load()?;
@@ -152,14 +176,59 @@ fn load(path: &Path, tokens: &TokenSigner) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
+/// Most errors of a configuration that are logged one by one. Their asker gets all of them.
+const ERRORS_LOGGED_MAX: usize = 10;
+
+fn log_not_loaded(not_loaded: &NotLoaded, stays: &str) {
+    let NotLoaded {
+        failure,
+        diagnostics,
+    } = not_loaded;
+    let errors = diagnostics.iter().flat_map(|all| all.error_lines());
+    for error in errors.take(ERRORS_LOGGED_MAX) {
+        tracing::error!("configuration: {error}");
+    }
+    let what = &failure.what;
+    match &failure.help {
+        Some(help) => tracing::error!("not reloaded: {what}: {help}; {stays}"),
+        None => tracing::error!("not reloaded: {what}; {stays}"),
+    }
+}
+
+/// Most lines about errors in an answer. The control protocol bounds its messages.
+const LINES_MAX: usize = 1000;
+
+/// The answer to those who asked for a configuration that is not loaded.
+fn refusal(not_loaded: &NotLoaded, stays: &str) -> Section {
+    let failure = &not_loaded.failure;
+    let rendered = not_loaded.diagnostics.as_ref().map(ToString::to_string);
+    let mut message = server::failure(format!("{}; {stays}", failure.what));
+    message.set("exit", failure.exit as u8).list(
+        "diagnostics",
+        rendered
+            .iter()
+            .flat_map(|text| text.lines())
+            .take(LINES_MAX),
+    );
+    if let Some(help) = &failure.help {
+        message.set("help", help);
+    }
+    message
+}
+
 fn difference(diff: &Diff) -> Section {
     let mut message = Section::new();
-    message
-        .set("success", "yes")
-        .list("added", &diff.added)
-        .list("changed", &diff.changed)
-        .list("removed", &diff.removed)
-        .list("others", diff.others());
+    message.set("success", "yes");
+    let subjects = [
+        ("added", &diff.added),
+        ("changed", &diff.changed),
+        ("removed", &diff.removed),
+    ];
+    for (key, subjects) in subjects {
+        let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
+        add_list(&mut message, key, &names);
+    }
+    message.list("others", diff.others());
     message
 }
 

@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
     AddressMatch, Connection, EndAction, LocalMethod, Mode, RemoteMethod, Selector,
-    SelectorAddresses, StartAction,
+    SelectorAddresses,
 };
-use esplanade_ike::status::{
-    ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaStatus, Refusal,
-};
+use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, IkeSaStatus, Refusal};
 use esplanade_ike::wire::TrafficSelector;
 use esplanade_ipsec::sa::SaCommon;
 use esplanade_pki::RevocationStore;
 use esplanade_pki::attributes::GroupName;
 
+use super::strongswan_names as names;
+use super::{counts, silence};
 use crate::config::ShareLimits;
 use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
-use crate::join::{AdaptiveEngines, InstalledChild};
+use crate::join::{AdaptiveEngines, ChildTotals, InstalledChild};
 use crate::output;
 use crate::share::ShareReport;
 use crate::status::{
     ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
-    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy, Named,
-    NamedCounters, OutputCounters, Selectors, ShareStats,
+    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy,
+    ListedRefusal, ListedTotals, Named, NamedCounters, OutputCounters, Selectors, ShareStats,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -53,14 +53,18 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         nat_remote: sa.nat_remote,
         fragmentation: sa.fragmentation,
         full_transcript: sa.full_transcript,
-        encr_alg: suite.map(|suite| suite.encryption.name().to_owned()),
-        encr_keysize: suite.map(|suite| suite.key_bits),
-        integ_alg: suite.and_then(|suite| Some(suite.integrity?.name().to_owned())),
+        encr_alg: suite.map(|suite| names::encryption(suite.encryption).to_owned()),
+        encr_keysize: suite.map(|suite| suite.key_bits).filter(|bits| *bits != 0),
+        integ_alg: suite.and_then(|suite| Some(names::integrity(suite.integrity?).to_owned())),
         prf_alg: suite.map(|suite| suite.prf.name().to_owned()),
-        dh_group: suite.map(|suite| suite.key_exchanges.first().name().to_owned()),
+        dh_group: suite.map(|suite| names::group(suite.key_exchanges.first()).to_owned()),
         established: sa.established.map(|at| since(now, at)),
         rekey_time: sa.rekey_at.map(|at| until(now, at)),
         reauth_time: sa.reauth_at.map(|at| until(now, at)),
+        reauth_error: (sa.reauth_failure.as_ref()).map(|failure| failure.why.clone()),
+        reauth_error_age: (sa.reauth_failure.as_ref()).map(|failure| since(now, failure.at)),
+        rekey_error: (sa.rekey_failure.as_ref()).map(|failure| failure.why.clone()),
+        rekey_error_age: (sa.rekey_failure.as_ref()).map(|failure| since(now, failure.at)),
         tasks_queued: sa.tasks_queued.clone(),
         tasks_active: sa.task_active.into_iter().collect(),
         child_sas,
@@ -82,12 +86,14 @@ pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant)
         protocol: transform.protocol().name(),
         spi_in: sa.spi_in,
         spi_out: sa.spi_out,
-        encr_alg: transform.encryption().map(|one| one.name().to_owned()),
+        encr_alg: (transform.encryption()).map(|one| names::encryption(one).to_owned()),
         encr_keysize: Some(transform.key_bits()).filter(|bits| *bits != 0),
-        integ_alg: transform.integrity().map(|one| one.name().to_owned()),
+        integ_alg: (transform.integrity()).map(|one| names::integrity(one).to_owned()),
+        dh_group: (sa.key_exchange).map(|method| names::group(method).to_owned()),
         esn: (sa.esp.sequence_numbers == SequenceNumbers::Bits64).then_some(1),
         encap: sa.udp_encap,
         traffic,
+        one_way: sa.one_way.map(|one_way| silence::listed(&one_way, sa, now)),
         install_time: since(now, sa.installed),
         rekey_time: sa.rekey_at.map(|at| until(now, at)),
         life_time: sa.expires_at.map(|at| until(now, at)),
@@ -143,10 +149,27 @@ fn half_traffic(half: &SaCommon, now_ms: u64) -> HalfTraffic {
     }
 }
 
-/// Reports a connection. `states` are the states of its children.
+/// Reports what a child has carried. `now_ms` is the data plane's clock.
+pub fn totals(carried: ChildTotals, now_ms: u64) -> ListedTotals {
+    let drops = carried.drops.into_iter();
+    ListedTotals {
+        bytes_in: carried.inbound.bytes,
+        packets_in: carried.inbound.packets,
+        bytes_out: carried.outbound.bytes,
+        packets_out: carried.outbound.packets,
+        drops: drops
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect(),
+        up_for: (carried.up_since_ms).map(|since| now_ms.saturating_sub(since) / 1000),
+    }
+}
+
+/// Reports a connection. `states` are the states of its children, and `carried` says what a child has carried.
 pub fn connection(
     connection: &Connection,
     states: &[&ConfiguredChild],
+    carried: impl Fn(&str) -> Option<ListedTotals>,
+    last_refusal: Option<ListedRefusal>,
     now: Instant,
 ) -> ListedConnection {
     let children = connection.children.iter().map(|child| {
@@ -162,14 +185,12 @@ pub fn connection(
             local_ts: configured(&child.local_ts),
             remote_ts: configured(&child.remote_ts),
             state: state.map(|state| state.state.name()),
-            wanted: match state.map(|state| state.state) {
-                Some(ConfiguredState::Connecting | ConfiguredState::Waiting) => true,
-                Some(ConfiguredState::Closed) => false,
-                _ => child.start_action == StartAction::Start,
-            },
+            wanted: state.is_some_and(|state| state.wanted),
             next_attempt: state.and_then(|state| Some(until(now, state.next_at?))),
+            carried: carried(&child.name),
             last_error: failure.map(|failure| failure.why.clone()),
             last_error_age: failure.map(|failure| since(now, failure.at)),
+            attempt: state.and_then(|state| silence::listed_attempt(state.attempt.as_ref()?, now)),
         };
         (child.name.clone(), listed)
     });
@@ -201,6 +222,7 @@ pub fn connection(
             },
         },
         names: names(connection),
+        last_refusal,
         children: Named(children.collect()),
     }
 }
@@ -220,13 +242,10 @@ pub fn policy(policy: &Policy) -> ListedPolicy {
 }
 
 pub fn ike_counters(ike: &esplanade_ike::status::IkeCounters) -> IkeCounters {
-    let refused = |reason: &Refusal| (reason.name().to_owned(), ike.refused(*reason));
-    let counts = ike.iter();
+    let refused = Refusal::ALL.iter().map(|reason| ike.refused(*reason));
     IkeCounters {
-        counts: counts
-            .map(|(name, count)| (name.replace('_', "-"), count))
-            .collect(),
-        refused: Refusal::ALL.iter().map(refused).collect(),
+        counts: counts::named(esplanade_ike::status::IkeCounters::COUNTERS, ike.iter()),
+        refused: counts::named(Refusal::COUNTERS, refused),
     }
 }
 
@@ -349,7 +368,7 @@ fn names(connection: &Connection) -> Named<ListedName> {
     Named(listed)
 }
 
-fn since(now: Instant, then: Instant) -> u64 {
+pub(super) fn since(now: Instant, then: Instant) -> u64 {
     now.saturating_duration_since(then).as_secs()
 }
 

@@ -9,6 +9,7 @@
 
 mod policies;
 mod raised;
+mod rules;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,15 +27,25 @@ use crate::net::nft::{
 pub use policies::{NoRoom, OwnedPolicy, ShieldFull, ShieldPolicies};
 pub use raised::{Outcome, Raised, Tables};
 
-use policies::COMMON;
+use policies::{COMMON, LEAVING};
 
 const DEVICES: &str = "devices";
 const INBOUND: &str = "inbound";
 const OUTBOUND: &str = "outbound";
 const MARKS: &str = "marks";
+/// The chains for ICMP errors about packets of policies: those that pass, and those of the host.
+const ERRORS: [(&str, Hook); 2] = [("errors", Hook::Prerouting), ("own-errors", Hook::Reroute)];
+/// The types of ICMP's errors, by their families.
+const ERROR_TYPES: [(u8, u8, u8, u8); 3] = [
+    (IPV4, ICMP, 3, 3),
+    (IPV4, ICMP, 11, 12),
+    (IPV6, ICMPV6, 1, 4),
+];
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
+/// The type of ICMP's redirects (RFC 792).
+const REDIRECT: u8 = 5;
 
 const IPV4: u8 = libc::NFPROTO_IPV4 as u8;
 const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
@@ -123,19 +134,20 @@ fn table(
     table.chain("input", Some(Hook::Input));
     table.chain("forward", Some(Hook::Forward));
     table.chain("output", Some(Hook::Output));
+    table.chain("translated", Some(Hook::Postrouting));
     outbound(&mut table, config, policies, &mut id);
     exceptions(&mut table, config);
     give_marks(&mut table, config);
+    errors(&mut table, config);
     for chain in ["input", "forward"] {
         table.rule(chain, &[], RuleVerdict::Jump(INBOUND));
     }
-    let accepts = policies.accepts();
     for interface in policies.interfaces() {
         if interface.marks.are_given() || way_back {
-            of_interface(&mut table, interface, accepts);
+            of_interface(&mut table, interface);
         }
     }
-    inbound(&mut table, INBOUND, COMMON, accepts);
+    inbound(&mut table, INBOUND, COMMON);
     table
 }
 
@@ -232,8 +244,8 @@ fn addresses(ranges: &[AddressRange], index: usize) -> Vec<SetElement> {
     of_family.map(element).collect()
 }
 
-/// Drops packets that routes lead into the TUN device if they would leave by another device. Packets of the gateway
-/// itself may leave.
+/// Drops packets of a policy's addresses, or of a mark, that would leave by another device than a TUN device. The
+/// gateway's own messages may leave.
 fn outbound(
     table: &mut NftChange,
     config: &GatewayConfig,
@@ -252,30 +264,99 @@ fn outbound(
     );
     for destinations in policies.destinations() {
         let interface = destinations.interface;
-        let marked = config
-            .marked_interfaces()
-            .find(|one| one.if_id == interface);
-        let marked = marked.and_then(|one| one.marks.outbound);
-        let marked = marked.map(|mark| RuleMatch::MaskedMark(mark.value, mark.mask));
+        let mut marked = config.marked_interfaces();
+        let marked = marked.find(|one| one.if_id == interface);
+        let Some(mark) = marked.and_then(|one| one.marks.outbound) else {
+            continue;
+        };
+        let marked = RuleMatch::MaskedMark(mark.value, mark.mask);
         let ranges = destinations.ranges.ranges();
         for (index, (family, source, len)) in FAMILIES.into_iter().enumerate() {
             let set = destinations_name(interface, index);
             let elements = addresses(&ranges, index);
             table.set(&set, id(), SetKeys::Addresses(len), &elements);
             let to = RuleMatch::Destination(source + len as u32, len, set);
-            let matches = marked
-                .iter()
-                .cloned()
-                .chain([RuleMatch::Family(family), to]);
-            let matches: Vec<_> = matches.collect();
+            let matches = [marked.clone(), RuleMatch::Family(family), to];
             table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
         }
     }
+    for (index, (family, source, len)) in FAMILIES.into_iter().enumerate() {
+        let step =
+            |offset, map| RuleMatch::Step(PacketField::Network(offset, len), map_name(index, map));
+        let matches = [
+            RuleMatch::Family(family),
+            RuleMatch::Start(LEAVING.into()),
+            step(source + len as u32, ClassifierMap::Remote),
+            step(source, ClassifierMap::Addresses),
+            RuleMatch::Reached(DROP),
+        ];
+        table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
+    }
+    for (types, matches) in errors_of_policies() {
+        let matches = [types, matches].concat();
+        table.rule(OUTBOUND, &matches, RuleVerdict::Drop);
+    }
+    // A hub's packets leave by the device that they came from. The kernel would tell their sender of a shorter way,
+    // which is not there (RFC 1812 §5.2.7.2).
+    let redirect = RuleMatch::Transport(0, vec![REDIRECT], vec![REDIRECT]);
+    let redirect = [
+        RuleMatch::InterfaceOut(DEVICES),
+        RuleMatch::Family(IPV4),
+        RuleMatch::Protocol(ICMP),
+        redirect,
+    ];
+    table.rule("output", &redirect, RuleVerdict::Drop);
+    // The host's own errors of policies are routed again, but chains still see the device of before.
+    let error = [RuleMatch::Mark(config.error_mark())];
+    table.rule("output", &error, RuleVerdict::Accept);
     // Neighbour discovery is the kernel's own traffic.
     neighbours(table, "output");
-    for chain in ["output", "forward"] {
+    // Rules and routes take a packet by its source before the translation of addresses. What has a source of a policy
+    // only behind it, would leave in the clear.
+    neighbours(table, "translated");
+    for chain in ["output", "forward", "translated"] {
         table.rule(chain, &[], RuleVerdict::Jump(OUTBOUND));
     }
+}
+
+/// Gives a mark to ICMP errors about packets of policies. They come from any router, so that no policy has their source,
+/// and they quote what is protected (RFC 4301 §6.2). The mark leads them into the TUN device.
+fn errors(table: &mut NftChange, config: &GatewayConfig) {
+    for (chain, hook) in ERRORS {
+        table.chain(chain, Some(hook));
+        for (types, matches) in errors_of_policies() {
+            let matches = [types, vec![RuleMatch::Mark(0)], matches].concat();
+            let mark = RuleVerdict::SetMark(config.error_mark());
+            table.rule(chain, &matches, mark);
+        }
+    }
+}
+
+/// Returns the types of ICMP errors, each with the conditions on a packet that they quote: it came from a policy's remote
+/// end and was for the local one.
+fn errors_of_policies() -> impl Iterator<Item = (Vec<RuleMatch>, Vec<RuleMatch>)> {
+    ERROR_TYPES
+        .into_iter()
+        .filter_map(|(of, protocol, first, last)| {
+            let mut families = FAMILIES.into_iter().enumerate();
+            let (index, (family, source, len)) =
+                families.find(|(_, (family, ..))| *family == of)?;
+            let quoted = |offset, map| {
+                RuleMatch::Step(PacketField::Quoted(offset, len), map_name(index, map))
+            };
+            let types = vec![
+                RuleMatch::Family(family),
+                RuleMatch::Protocol(protocol),
+                RuleMatch::Transport(0, vec![first], vec![last]),
+            ];
+            let matches = vec![
+                RuleMatch::Start(LEAVING.into()),
+                quoted(source, ClassifierMap::Remote),
+                quoted(source + len as u32, ClassifierMap::Addresses),
+                RuleMatch::Reached(DROP),
+            ];
+            Some((types, matches))
+        })
 }
 
 /// Gives marks to the packets that come from the devices for marks, before rules of others look at them.
@@ -334,11 +415,7 @@ fn exceptions(table: &mut NftChange, config: &GatewayConfig) {
         );
     }
     // ICMP errors about packets of the gateway come in without an SA. The gateway learns path MTUs from them.
-    for (family, protocol, first, last) in [
-        (IPV4, ICMP, 3, 3),
-        (IPV4, ICMP, 11, 12),
-        (IPV6, ICMPV6, 1, 4),
-    ] {
+    for (family, protocol, first, last) in ERROR_TYPES {
         let kind = RuleMatch::Transport(0, vec![first], vec![last]);
         table.rule(
             "input",
@@ -355,7 +432,7 @@ fn exceptions(table: &mut NftChange, config: &GatewayConfig) {
 
 /// Adds the rules for the policies of an interface. Routes decide what these policies protect, here by the way back of
 /// a packet. For a device of marks the mark decides, which somebody has given to a packet in the clear.
-fn of_interface(table: &mut NftChange, interface: &InterfaceConfig, accepts: bool) {
+fn of_interface(table: &mut NftChange, interface: &InterfaceConfig) {
     let of_interface = match (interface.marks.are_given(), interface.marks.inbound) {
         (false, _) => RuleMatch::WayBack(interface.name.clone()),
         (true, Some(mark)) => RuleMatch::Mark(mark),
@@ -364,12 +441,12 @@ fn of_interface(table: &mut NftChange, interface: &InterfaceConfig, accepts: boo
     let chain = format!("interface-{}", interface.if_id);
     table.chain(&chain, None);
     table.rule(INBOUND, &[of_interface], RuleVerdict::Jump(&chain));
-    inbound(table, &chain, interface.if_id, accepts);
+    inbound(table, &chain, interface.if_id);
 }
 
 /// Drops packets that no SA has brought, but whose policy says Protect (RFC 4301 §5.2, step 3b). The first policy that
 /// names a packet decides. A packet from an address that no policy names is looked up once.
-fn inbound(table: &mut NftChange, chain: &str, number: u32, accepts: bool) {
+fn inbound(table: &mut NftChange, chain: &str, number: u32) {
     for (index, (family, source, len)) in FAMILIES.into_iter().enumerate() {
         let step = |field, map| RuleMatch::Step(field, map_name(index, map));
         let remote = [
@@ -398,9 +475,7 @@ fn inbound(table: &mut NftChange, chain: &str, number: u32, accepts: bool) {
         for way in ways {
             let rule = |verdict| [&remote[..], &way, &[RuleMatch::Reached(verdict)]].concat();
             table.rule(&own, &rule(DROP), RuleVerdict::Drop);
-            if accepts {
-                table.rule(&own, &rule(ACCEPT), RuleVerdict::Accept);
-            }
+            table.rule(&own, &rule(ACCEPT), RuleVerdict::Accept);
         }
     }
 }

@@ -3,20 +3,23 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_ike::{Endpoint, Host};
 use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
+use super::certificates;
 use super::guards::Guards;
 use super::holds::Holds;
 use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
-use super::load_queue::LoadQueue;
+use super::load_queue::{ConfigurationInForce, LoadQueue};
 use super::plane::{self, Plane};
+use super::refusals::RefusalTable;
 use super::shielding::Shielding;
 use super::signals::Signals;
+use super::silence::SilentPeers;
 use super::spd_compiler::SpdCompiler;
 use super::{
     Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
@@ -30,6 +33,10 @@ use crate::join::Join;
 use crate::rate::LineLimit;
 use crate::vici::server::{self, BindError, Events, Socket};
 use crate::worker::Clock;
+
+/// The time after the start at which rules and routes are looked at, although nobody has changed them: others may have
+/// had settings before that keep packets from the tunnels.
+const FIRST_LOOK_AFTER: Duration = Duration::from_secs(2);
 
 /// The results of the steps of a start that come before any step that can fail.
 #[derive(Debug)]
@@ -132,6 +139,10 @@ impl Daemon {
             join,
             loaded,
             loads: LoadQueue::default(),
+            in_force: ConfigurationInForce {
+                number: 1,
+                since: started,
+            },
             started,
             clock,
             endpoint,
@@ -141,16 +152,22 @@ impl Daemon {
             look_at_waiters: false,
             events,
             refused: HashSet::new(),
-            repair_at: from_plane.routes_lag.then_some(started + TICK),
+            silent_peers: SilentPeers::new(),
+            repair_at: Some(match from_plane.routes_lag {
+                true => started + TICK,
+                false => started + FIRST_LOOK_AFTER,
+            }),
             plane,
             shielding: Shielding::new(started),
             next_tick: started + TICK,
+            certificates_at: started + certificates::TOLD_EVERY,
             next_balance: started,
             updown,
             moves_logged: LineLimit::new(10, 1),
             fetcher,
             statuses: StatusFetcher::default(),
             names: NameStore::default(),
+            refusals: RefusalTable::default(),
             tokens,
             compiler,
             holds: Holds::default(),

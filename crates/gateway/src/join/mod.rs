@@ -4,13 +4,15 @@
 //!
 //! | module | decides |
 //! |---|---|
-//! | `policy_book` | which policies stand in the SPD, and in which order |
+//! | `policy_book` | which policies stand in the SPD |
+//! | `policy_order` | in which order they stand, and which may stand for others |
 //! | `child_sas` | which child SAs are installed, and which of them are used or due |
 //! | `handover` | when outbound traffic changes to a new SA, and how long an old SPI receives |
 //! | `placement` | which engine or device carries an SA |
 //! | `succession` | which SAs may take over packets that engines have from other SAs |
 //! | `routes` | which traffic is led into the TUN device |
 //! | `dummies` | which SAs send dummy packets |
+//! | `totals` | what each child has carried over all its SAs |
 //! | `translate` | what a negotiated SA is in terms of the data plane |
 //!
 //! [`Join`] takes the events of IKE one by one. The SAD follows at once. [`Join::take_changes`] publishes the SPD once for
@@ -22,10 +24,12 @@ mod handover;
 mod placement;
 mod policy;
 mod policy_book;
+mod policy_order;
 mod routes;
 mod succession;
 #[cfg(test)]
 pub(crate) mod tests;
+mod totals;
 mod translate;
 
 use std::collections::HashSet;
@@ -36,7 +40,7 @@ use std::time::{Duration, Instant};
 use esplanade_ike::config::EndAction;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ipsec::database::Database;
-use esplanade_ipsec::sa::{InboundSa, Path, SaDirection};
+use esplanade_ipsec::sa::{InboundSa, Path, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
 
 use crate::share::{LoadSample, ShareReport};
@@ -50,11 +54,14 @@ use placement::Placement;
 use policy_book::{PolicyBook, PolicySelectors};
 use routes::RouteBook;
 use succession::{Overlaps, Succession, expect, renew};
+use totals::Totals;
 
 pub use child_sas::{Activity, Carrier, InstalledChild};
 pub use placement::{AdaptiveEngines, DeviceFailed, Moved, NotMoved};
-pub use policy::{ConfiguredPolicy, PeerPolicy, PolicyKind};
-pub use routes::{RouteChange, disputes_bypass, ranges, undisputed_bypasses};
+pub use policy::{ChildPolicy, ConfiguredPolicy, PeerPolicy, PolicyKind, SharedTraffic};
+pub use policy_order::may_stand_for;
+pub use routes::{RouteChange, ranges};
+pub use totals::{ChildTotals, HalfTotals};
 pub use translate::{demand, ends};
 
 /// Most SAs that are gone at once whose heirs are looked for. Of more, every other SA counts as an heir.
@@ -100,6 +107,7 @@ pub struct Join {
     succession: Succession,
     routes: RouteBook,
     dummies: DummySchedule,
+    totals: Totals,
     peer_policies: Vec<Change>,
     /// Child SAs that are gone and whose packets go elsewhere when the SPD is published. Empty with one engine.
     gone: Vec<InstalledChild>,
@@ -119,6 +127,7 @@ impl Join {
             succession: Succession::default(),
             routes: RouteBook::default(),
             dummies: DummySchedule::default(),
+            totals: Totals::default(),
             peer_policies: Vec::new(),
             gone: Vec::new(),
             expected: HashSet::new(),
@@ -168,6 +177,9 @@ impl Join {
         self.placement
             .follow(&self.database, &self.policies, &mut self.child_sas);
         self.policies.drop_unused();
+        let policies = &self.policies;
+        self.totals
+            .retain(|name| policies.configured_child(name).is_some());
         self.settle();
         if self.placement.can_overtake() {
             // A flow may have come from an SA of another policy.
@@ -221,24 +233,26 @@ impl Join {
         }
         self.policies.add_child_sa(policy);
         self.dummies.add(policy, event.child, options.dummies);
+        self.totals.begin(event.child, &child.name, now_ms);
         self.child_sas.insert(event.child, child);
         self.tables_changed = true;
         Ok(())
     }
 
-    /// Tells whether a new SA may take over packets from others. Those of a policy that is new may have had any other.
+    /// Tells whether a new SA may take over packets from others. Those of a policy that is new, or comes forward, may have
+    /// had any other.
     fn takes_over(&self, new: &InstalledChild, rekeyed_from: Option<ChildSaId>) -> bool {
         if !self.placement.can_overtake() {
             return false;
         }
         let replaced = rekeyed_from.and_then(|id| self.child_sas.get(id));
-        let others = self.others(new.policy, self.policies.is_new(new.policy));
+        let others = self.others(new.policy, self.policies.comes_forward(new.policy));
         self.succession.takes_over(new, others.chain(replaced))
     }
 
     /// Lets other SAs take over the packets of one that is gone or will be.
     fn expect_heirs(&self, gone: &InstalledChild) {
-        let everywhere = self.policies.policy(gone.policy).is_none();
+        let everywhere = self.policies.gives_way(gone.policy);
         let mut overlaps = Overlaps::of(gone);
         let heirs = self.others(gone.policy, everywhere);
         let placements = self.database.placements();
@@ -321,6 +335,8 @@ impl Join {
         if begun {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
+            let id = policy.id;
+            self.policies.sas_changed(id);
         }
     }
 
@@ -337,6 +353,8 @@ impl Join {
         {
             self.dummies.switched(policy.id);
             self.tables_changed = true;
+            let id = policy.id;
+            self.policies.sas_changed(id);
         }
     }
 
@@ -348,6 +366,7 @@ impl Join {
             return;
         };
         self.tables_changed = true;
+        self.totals.linger(event.child, &gone);
         self.placement.forget(event.child);
         self.dummies.remove(gone.policy, event.child);
         self.handover.linger(event.spi_in, now + event.linger);
@@ -365,12 +384,13 @@ impl Join {
             policy.acquire_done();
         }
         self.policies.remove_child_sa(gone.policy);
+        self.policies.sas_changed(gone.policy);
         if !event.replaced && event.then != EndAction::Clear {
             self.policies.trap_as_configured(gone.policy);
         }
         self.policies.drop_if_unused(gone.policy);
         // Packets of their own may come through the heirs until the SPD is published.
-        let goes_on = event.replaced && self.policies.policy(gone.policy).is_some();
+        let goes_on = event.replaced && !self.policies.gives_way(gone.policy);
         if self.placement.can_overtake() && !goes_on {
             self.gone.push(gone);
         }
@@ -387,7 +407,9 @@ impl Join {
     /// Frees SPIs that have lingered long enough, a bounded number of them.
     pub fn free_spis(&mut self, now: Instant) {
         for spi in self.handover.take_drained(now) {
-            self.database.sad().remove(spi);
+            if let Some(inbound) = self.database.sad().remove(spi) {
+                self.totals.end(&inbound.common);
+            }
         }
     }
 
@@ -400,14 +422,13 @@ impl Join {
     pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
         self.tables_changed = true;
         for child in children.iter().filter_map(|id| self.child_sas.get(*id)) {
-            for half in [&child.inbound.common, &child.outbound.common] {
-                let udp_encap = half.path().udp_encap;
-                half.set_path(Path {
-                    local,
-                    remote,
-                    udp_encap,
-                });
-            }
+            let path = |half: &SaCommon| Path {
+                local,
+                remote,
+                udp_encap: half.path().udp_encap,
+            };
+            child.inbound.set_path(path(&child.inbound.common));
+            child.outbound.common.set_path(path(&child.outbound.common));
         }
     }
 
@@ -422,6 +443,12 @@ impl Join {
         let name = (connection, child);
         self.placement
             .order(&self.database, policies, child_sas, name, engine)
+    }
+
+    /// Returns what a configured child has carried, over all its SAs. Returns `None` if it has had none.
+    pub fn carried(&self, connection: &str, child: &str) -> Option<ChildTotals> {
+        let name = (connection.to_owned(), child.to_owned());
+        self.totals.of(&name, &self.child_sas, self.database.sad())
     }
 
     /// Looks at the next slice of child SAs, and at child SAs that wait for their peer. `now_ms` is the data plane's

@@ -139,7 +139,7 @@ impl Placement {
 
     /// Tells whether packets of one SA can overtake those of another: one engine gives them back in their order.
     pub fn can_overtake(&self) -> bool {
-        self.engines.workers().len() > 1
+        self.engines.workers().len() > 1 || self.has_device()
     }
 
     /// Places SAs anew where an engine refuses other SAs than before. What it carries no more goes to the CPU.
@@ -512,7 +512,7 @@ impl Placement {
         let up = child_sas.iter().filter(|(_, child)| is_meant(&child.name));
         let (up, of_up): (Vec<_>, Vec<_>) = up.map(|(id, child)| (id, child.name.clone())).unzip();
         let configured = policies.configured().iter().filter(protects);
-        let names = configured.map(ConfiguredPolicy::name).chain(of_up);
+        let names = configured.map(|policy| policy.name()).chain(of_up);
         let orders: HashMap<_, _> = names.map(|name| (name, choice)).collect();
         if orders.is_empty() {
             return Err(NotMoved::NoChild(child.to_owned()));
@@ -571,7 +571,7 @@ impl Placement {
             return self.engines.device().map(EngineHost::name);
         }
         let [outbound, _] = child.engines();
-        let several = self.can_overtake() || self.has_device();
+        let several = self.can_overtake();
         self.name_of(outbound).filter(|_| several)
     }
 

@@ -1,5 +1,7 @@
 //! A child of the configuration, as the SPD and the routes need it.
 
+use std::sync::Arc;
+
 use esplanade_ipsec::selector::TrafficSelector;
 use esplanade_ipsec::spd::PolicyId;
 
@@ -8,9 +10,12 @@ use crate::config::SaOptions;
 /// The names of a connection and of a child of it.
 pub(super) type ChildName = (String, String);
 
-/// A child of the configuration. A list of these has the order of the SPD.
+/// A child of the configuration. A list of these has the order of the SPD. The SPD, the shield and the routes share it.
+pub type ConfiguredPolicy = Arc<ChildPolicy>;
+
+/// The policy of a child of the configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ConfiguredPolicy {
+pub struct ChildPolicy {
     pub connection: String,
     pub child: String,
     pub kind: PolicyKind,
@@ -19,7 +24,19 @@ pub struct ConfiguredPolicy {
     /// The child of the same connection whose SPD entry this child shares. Children that differ in DSCPs only share the
     /// entry of the first of them; any other child has its own.
     pub shares_entry_of: String,
+    pub shared_traffic: SharedTraffic,
     pub sa: SaOptions,
+}
+
+/// The settings of a child that count where its traffic is another child's too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedTraffic {
+    /// The connection is for one identity only.
+    pub of_one_peer: bool,
+    /// `overlap`: several peers may have the traffic.
+    pub overlap: bool,
+    /// `start_action = trap`: a packet asks for an SA of this child.
+    pub trap: bool,
 }
 
 /// The treatment of a policy's traffic.
@@ -33,7 +50,7 @@ pub enum PolicyKind {
     },
 }
 
-impl ConfiguredPolicy {
+impl ChildPolicy {
     pub fn name(&self) -> ChildName {
         (self.connection.clone(), self.child.clone())
     }
@@ -59,7 +76,7 @@ pub struct PeerPolicy {
     pub remote: Vec<TrafficSelector>,
 }
 
-impl ConfiguredPolicy {
+impl ChildPolicy {
     /// Tells whether the policy covers these addresses. A `dynamic` selector has an address only when the peer is
     /// there.
     pub fn covers(&self, local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {

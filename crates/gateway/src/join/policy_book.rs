@@ -2,7 +2,7 @@
 //!
 //! The SPD has an entry for each set of selectors that a child of the configuration has in force. A child that is to be
 //! protected has an entry for its own selectors, which holds the traffic while there is no SA. A peer that narrows the
-//! selectors gets an entry of its own in front, for as long as it has SAs with them.
+//! selectors gets an entry of its own in front, for as long as it has SAs with them. [`PolicyOrder`] has the places.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use esplanade_ipsec::spd::{
 };
 
 use super::policy::{ChildName, ConfiguredPolicy, PeerPolicy, PolicyKind};
+use super::policy_order::PolicyOrder;
 
 /// The selectors that a policy is for: as a set, and as the two ends that routes and nftables see.
 #[derive(Clone, Debug)]
@@ -78,6 +79,7 @@ pub(super) struct PolicyBook {
     by_name: HashMap<ChildName, usize>,
     /// Indices into `configured`, by the child with the entry.
     by_entry: HashMap<ChildName, Vec<usize>>,
+    order: PolicyOrder,
     groups: BTreeMap<PolicyId, PolicyGroup>,
     by_selectors: HashMap<GroupKey, PolicyId>,
     next_id: u32,
@@ -95,6 +97,7 @@ impl Default for PolicyBook {
             configured: Vec::new(),
             by_name: HashMap::new(),
             by_entry: HashMap::new(),
+            order: PolicyOrder::default(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
             next_id: 1,
@@ -119,6 +122,7 @@ impl PolicyBook {
             let sharing = self.by_entry.entry(policy.entry_name());
             sharing.or_default().push(index);
         }
+        self.order = PolicyOrder::new(&self.configured);
         self.lagging.extend(self.groups.keys());
         for group in self.groups.values_mut() {
             group.order = order(&self.by_name, &group.configured.entry_name());
@@ -149,7 +153,10 @@ impl PolicyBook {
         let configured = self.configured.iter().enumerate();
         let unprotected = configured
             .filter(|(_, policy)| !matches!(policy.kind, PolicyKind::Protect { .. }))
-            .map(|(index, policy)| (place(index, false, PolicyId(0)), policy.clone()));
+            .map(|(index, policy)| {
+                let place = self.order.place(index, false, PolicyId(0), true);
+                (place, policy.clone())
+            });
         let former = std::mem::replace(&mut self.unprotected, unprotected.collect());
         for (place, policy) in &former {
             if self.unprotected.get(place) != Some(policy) {
@@ -309,10 +316,25 @@ impl PolicyBook {
         Some(&self.groups.get(&id)?.policy)
     }
 
-    /// Tells whether the policy is not in the SPD yet.
-    pub fn is_new(&self, id: PolicyId) -> bool {
+    /// Tells whether the policy's packets belonged to other policies before its first SA: the policy is not in the SPD
+    /// yet, or stands behind others.
+    pub fn comes_forward(&self, id: PolicyId) -> bool {
+        let with_sa = |group: &PolicyGroup| group.place(&self.order, true);
         let group = self.groups.get(&id);
-        group.is_some_and(|group| group.entry.is_none())
+        group.is_some_and(|group| group.entry.is_none_or(|(at, _)| at != with_sa(group)))
+    }
+
+    /// Tells whether the policy's packets belong to other policies without its last SA: the policy is gone, or stands
+    /// behind others.
+    pub fn gives_way(&self, id: PolicyId) -> bool {
+        let group = self.groups.get(&id);
+        let waits = |group: &PolicyGroup| group.hold && !group.has_sa();
+        group.is_none_or(|group| waits(group) && self.order.yields(group.order))
+    }
+
+    /// Notes that the SAs that the policy sends with have changed. Its entry may have to move.
+    pub fn sas_changed(&mut self, id: PolicyId) {
+        self.lagging.insert(id);
     }
 
     /// Tells whether packets of the policy that find no SA ask IKE for one.
@@ -362,14 +384,15 @@ impl PolicyBook {
         std::mem::take(&mut self.changes)
     }
 
-    /// Returns the SPD if it has changed since the last call. The order is the configuration's. Negotiated selectors
-    /// stand before the wider ones that are held, and policies that are no longer configured stand last.
+    /// Returns the SPD if it has changed since the last call. Negotiated selectors stand before the wider ones that are
+    /// held, and policies that are no longer configured stand last.
     pub fn take_spd(&mut self) -> Option<Spd> {
         for id in std::mem::take(&mut self.lagging) {
             let Some(group) = self.groups.get_mut(&id) else {
                 continue;
             };
-            let wanted = (group.place(), group.configured.sa.populate);
+            let place = group.place(&self.order, group.has_sa());
+            let wanted = (place, group.configured.sa.populate);
             if group.entry == Some(wanted) {
                 continue;
             }
@@ -398,8 +421,14 @@ impl PolicyBook {
 }
 
 impl PolicyGroup {
-    fn place(&self) -> EntryPlace {
-        place(self.order, self.hold, self.policy.id)
+    /// The place with an SA to send with, or without one. Only what is configured may wait behind others: negotiated
+    /// selectors can be those of an earlier configuration.
+    fn place(&self, order: &PolicyOrder, has_sa: bool) -> EntryPlace {
+        order.place(self.order, self.hold, self.policy.id, has_sa || !self.hold)
+    }
+
+    fn has_sa(&self) -> bool {
+        self.policy.outbound_sa().is_some()
     }
 
     fn spd_entry(&self) -> SpdEntry {
@@ -443,15 +472,6 @@ impl PolicyGroup {
             remote: remote.clone(),
         })
     }
-}
-
-/// The bits of a place, from the lowest up: the policy, whether it is held, the order of the configuration.
-const HOLD_SHIFT: u32 = 32;
-const ORDER_SHIFT: u32 = HOLD_SHIFT + 1;
-
-fn place(order: usize, hold: bool, id: PolicyId) -> EntryPlace {
-    let order = (order as u64).min(u64::MAX >> ORDER_SHIFT);
-    EntryPlace(order << ORDER_SHIFT | u64::from(hold) << HOLD_SHIFT | u64::from(id.0))
 }
 
 /// Returns the entry of a policy that bypasses or discards.

@@ -101,7 +101,7 @@ pub(super) fn bypass_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange>
 ///
 /// A route knows remote addresses only. So none of the addresses may be for another kind of policy, or for one protocol
 /// or port alone. Other bypassed traffic passes the TUN device and the SPD.
-pub fn undisputed_bypasses(configured: &[ConfiguredPolicy]) -> Vec<usize> {
+fn undisputed_bypasses(configured: &[ConfiguredPolicy]) -> Vec<usize> {
     let is_other = |other: &ConfiguredPolicy| {
         other.kind != PolicyKind::Bypass && other.sa.if_ids.outbound == 0
     };
@@ -125,7 +125,7 @@ fn is_for_all_packets(policy: &ConfiguredPolicy) -> bool {
 
 /// Tells whether a policy of another kind keeps a Bypass policy's traffic from ordinary routes. Each policy comes with
 /// its place in the SPD.
-pub fn disputes_bypass(
+fn disputes_bypass(
     (place, local, remote): (usize, &[TrafficSelector], &[TrafficSelector]),
     (bypass_place, bypass): (usize, &ConfiguredPolicy),
 ) -> bool {

@@ -4,10 +4,9 @@
 //! again: a lifetime at the next look at the SA, an acquire with a packet half a second later.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
 
+use esplanade_dataplane::class::{Class, ClassQueue};
 use esplanade_ipsec::Event;
-use esplanade_ipsec::class::{Class, ClassQueue};
 use tokio::sync::mpsc;
 
 /// Most events of one class that wait for the control thread.
@@ -101,19 +100,20 @@ struct PeerMoves {
 
 #[derive(Debug)]
 struct PeerMove {
-    /// The newest move, unless it was queued.
+    /// The newest move, unless it was queued. It is told even if the move before went to the same address: IKE can have
+    /// moved the peer since.
     waiting: Option<Event>,
-    /// The address of the move that was queued last, and the end of the pause after it.
-    told: Option<(SocketAddr, u64)>,
+    /// The end of the pause after the move that was queued last.
+    pause_until: Option<u64>,
 }
 
 impl PeerMoves {
     fn push(&mut self, spi: u32, event: Event, now_ms: u64) {
         let entry = self.by_spi.entry(spi).or_insert(PeerMove {
             waiting: None,
-            told: None,
+            pause_until: None,
         });
-        let at = entry.told.map_or(now_ms, |(_, until)| until);
+        let at = entry.pause_until.unwrap_or(now_ms);
         if entry.waiting.replace(event).is_none() {
             self.due.insert((at, spi));
         }
@@ -123,27 +123,11 @@ impl PeerMoves {
     fn next_due(&mut self, now_ms: u64) -> Option<(u32, Event)> {
         loop {
             let (at, spi) = *self.due.first()?;
-            let entry = self.by_spi.get_mut(&spi);
-            let event = entry.as_ref().and_then(|entry| entry.waiting);
-            // An SA whose peer is back where it was has not moved.
-            let told = entry.as_ref().and_then(|entry| entry.told);
-            let moved = event.filter(|event| match (event, told) {
-                (Event::PeerMoved { to, .. }, Some((told, _))) => *to != told,
-                _ => true,
-            });
-            match moved {
+            let event = self.by_spi.get(&spi).and_then(|entry| entry.waiting);
+            match event {
                 Some(_) if at > now_ms => return None,
                 Some(event) => return Some((spi, event)),
-                None => {
-                    self.due.pop_first();
-                    if let Some(entry) = entry {
-                        entry.waiting = None;
-                        // Otherwise the end of its pause removes it.
-                        if told.is_none_or(|(_, until)| until <= now_ms) {
-                            self.by_spi.remove(&spi);
-                        }
-                    }
-                }
+                None => drop(self.due.pop_first()),
             }
         }
     }
@@ -152,10 +136,10 @@ impl PeerMoves {
     fn queued(&mut self, spi: u32, now_ms: u64) {
         self.due.pop_first();
         if let Some(entry) = self.by_spi.get_mut(&spi)
-            && let Some(Event::PeerMoved { to, .. }) = entry.waiting.take()
+            && entry.waiting.take().is_some()
         {
             let until = now_ms + MOVE_EVERY_MS;
-            entry.told = Some((to, until));
+            entry.pause_until = Some(until);
             self.pauses.push_back((until, spi));
         }
     }
@@ -167,7 +151,7 @@ impl PeerMoves {
         {
             self.pauses.pop_front();
             let is_over = |entry: &&PeerMove| {
-                entry.waiting.is_none() && entry.told.is_none_or(|(_, end)| end <= now_ms)
+                entry.waiting.is_none() && entry.pause_until.is_none_or(|end| end <= now_ms)
             };
             if self.by_spi.get(&spi).filter(is_over).is_some() {
                 self.by_spi.remove(&spi);
@@ -178,6 +162,8 @@ impl PeerMoves {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use esplanade_ipsec::lifetime::{Lifetime, LifetimeEvent, LifetimeLimits};
     use esplanade_ipsec::sa::SaDirection;
     use esplanade_ipsec::spd::PolicyId;
@@ -225,9 +211,11 @@ mod tests {
         assert_eq!(taken(&mut queue, 300), []);
         assert_eq!(taken(&mut queue, 301), [moved(7, 1250)]);
         assert!(queue.is_empty());
-        // A peer that is back where it was has not moved.
+        // IKE may have moved a peer that is back where it was.
         queue.push(moved(7, 9), 302);
         queue.push(moved(7, 1250), 303);
+        assert_eq!(taken(&mut queue, 400), []);
+        assert_eq!(taken(&mut queue, 401), [moved(7, 1250)]);
         assert_eq!(taken(&mut queue, 1000), []);
         assert!(queue.is_empty());
         // Nothing is kept of SAs that stay where they are.

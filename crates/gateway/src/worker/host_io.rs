@@ -224,6 +224,9 @@ impl HostIo {
         if now_ms >= self.counts_at_ms {
             self.counts_at_ms = now_ms + COUNT_EVERY_MS;
             add(&self.counters.link_dropped, self.links.take_dropped());
+            for link in self.links.give_up_dead() {
+                self.forget_link(link);
+            }
         }
     }
 
@@ -233,12 +236,17 @@ impl HostIo {
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);
         if !lives {
-            let source = ReceiveSource::Link(link);
-            // A dead descriptor would wake the worker for ever.
-            let _ = self
-                .wakers
-                .remove(self.descriptor(source), source.purpose());
+            self.forget_link(link);
         }
+    }
+
+    /// Stops watching a queue whose link is gone: a dead descriptor could wake the worker for ever.
+    fn forget_link(&self, link: usize) {
+        let source = ReceiveSource::Link(link);
+        // Where it cannot wake anybody any more, there is nothing to stop.
+        let _ = self
+            .wakers
+            .remove(self.descriptor(source), source.purpose());
     }
 
     /// Reads the waiting ICMP errors, if the socket is for them.

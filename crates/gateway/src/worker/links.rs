@@ -17,6 +17,8 @@ const ASKED_MS: u64 = 50;
 /// Most paths that are remembered.
 const HOPS_MAX: usize = 65_536;
 
+const GONE: &str = "the link is gone";
+
 /// A worker's queue of a link.
 #[derive(Debug)]
 pub struct LinkQueue {
@@ -46,7 +48,7 @@ impl LinkQueue {
             let link = &self.name;
             tracing::warn!(
                 link,
-                "ESP goes through the kernel's stack again, and slowly: {why}"
+                "ESP goes through the kernel's stack until the gateway starts again, and slowly: {why}"
             );
         }
     }
@@ -118,7 +120,7 @@ impl XdpLinks {
         };
         let others = link.queue.receive(buffer, packets);
         if packets.is_empty() && others == 0 && link.queue.is_dead() {
-            link.give_up(&"the link is gone");
+            link.give_up(&GONE);
             return (0, false);
         }
         (others, true)
@@ -138,6 +140,19 @@ impl XdpLinks {
                 link.give_up(&error);
             }
         }
+    }
+
+    /// Gives up the queues whose links are gone. Newer kernels wake nobody for them. Returns their places.
+    pub fn give_up_dead(&mut self) -> Vec<usize> {
+        let all = self.queues.iter_mut().enumerate();
+        let dead = all.filter_map(|(at, link)| {
+            let is_new = !link.is_dead && link.queue.is_dead();
+            is_new.then(|| {
+                link.give_up(&GONE);
+                at
+            })
+        });
+        dead.collect()
     }
 
     /// Returns the number of frames that the kernel dropped since the last call, because this

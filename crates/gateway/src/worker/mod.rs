@@ -24,6 +24,7 @@ mod run;
 mod sockets;
 #[cfg(test)]
 mod succession;
+mod unreachable;
 mod wakers;
 
 use std::io;
@@ -53,6 +54,7 @@ pub use queues::{TunInterface, TunQueues};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
+pub use unreachable::UnreachablePeers;
 
 /// The queues to which a worker reports. Both queues are bounded. An IKE message that finds its queue full is dropped,
 /// as the network might have done; an event waits.

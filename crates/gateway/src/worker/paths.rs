@@ -48,6 +48,10 @@ impl PathErrors {
                     return;
                 }
             };
+            if let Some(reported) = &reported {
+                let ports = [sockets.ike_port, sockets.nat_t_port];
+                sockets.unreachable.note(reported, &ports, now_ms);
+            }
             let claim = reported.and_then(|reported| Claim::read(&reported, sockets.nat_t_port));
             // The socket also gets errors about packets of other programs.
             let Some(claim) = claim else { continue };

@@ -199,7 +199,7 @@ impl WorkerLoop {
         let Some(receive_socket) = self.plane().io.receive_socket(source) else {
             return self.plane().io.receive_errors(source);
         };
-        let Some((io, buffer)) = self.doors.plane().room() else {
+        let Some((io, buffer)) = self.doors.room() else {
             return;
         };
         let received = match source {

@@ -14,6 +14,7 @@ use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
 use super::links::LinkQueue;
 use super::port_user::port_user;
+use super::unreachable::UnreachablePeers;
 
 /// The port of IKE (RFC 7296 §2).
 pub const IKE_PORT: u16 = 500;
@@ -90,6 +91,9 @@ pub struct WorkerSockets {
     pub links: Vec<LinkQueue>,
     /// The known MTUs of paths. All workers share them.
     pub paths: Arc<PathMtus>,
+    /// The peers that ICMP errors call unreachable. All workers share them.
+    pub unreachable: Arc<UnreachablePeers>,
+    pub ike_port: u16,
     pub nat_t_port: u16,
     /// Firewall mark of everything sent.
     pub mark: Option<u32>,
@@ -102,6 +106,7 @@ pub struct Sockets {
     pub sender: IkeSender,
     /// The known MTUs of paths. All workers share them.
     pub paths: Arc<PathMtus>,
+    pub unreachable: Arc<UnreachablePeers>,
 }
 
 impl Sockets {
@@ -147,8 +152,11 @@ impl Sockets {
         }
         all[0].icmp = icmp_sockets();
         let paths = Arc::new(PathMtus::default());
+        let unreachable = Arc::new(UnreachablePeers::default());
         for worker in &mut all {
             worker.paths = Arc::clone(&paths);
+            worker.unreachable = Arc::clone(&unreachable);
+            worker.ike_port = config.ike_port;
             worker.nat_t_port = config.nat_t_port;
             worker.mark = config.mark;
         }
@@ -158,6 +166,7 @@ impl Sockets {
             workers: all,
             sender: IkeSender { sockets },
             paths,
+            unreachable,
         })
     }
 }

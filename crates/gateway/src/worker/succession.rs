@@ -50,7 +50,7 @@ impl Gateways {
     fn new() -> Self {
         let joins = [0, 1].map(|index| {
             let mut policy = policy("net", TRAP, &prefix(1 - index, NETWORKS[0]));
-            policy.local = ends(&prefix(index, NETWORKS[0]));
+            Arc::make_mut(&mut policy).local = ends(&prefix(index, NETWORKS[0]));
             let mut join = join_with(vec![policy]);
             join.set_engines(engines(&ENGINES));
             join

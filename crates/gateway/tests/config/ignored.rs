@@ -243,6 +243,10 @@ fn settings_of_the_gateway_that_cannot_work_are_refused() {
             "`mark`: all packets that nobody has marked",
         ),
         (
+            "mark = 0x80000000".to_owned(),
+            "`mark`: ICMP errors about protected packets would get the mark 0",
+        ),
+        (
             "listen = 224.0.0.1".to_owned(),
             "`listen`: `224.0.0.1` is not the IP address",
         ),
@@ -301,7 +305,7 @@ fn what_means_less_than_it_seems_is_warned_about() {
         "{shown}"
     );
     for child in [
-        "start_action = start\n inactivity = 4s\n close_action = start",
+        "start_action = trap|start\n inactivity = 4s",
         "start_action = trap\n inactivity = 4s",
         "start_action = start\n inactivity = 0",
         "priority = 100",

@@ -22,3 +22,12 @@ fn links_past_the_stack_are_named_once_and_carry_raw_esp() {
         assert!(refused.contains(expected), "{refused}");
     }
 }
+
+#[test]
+fn the_loopback_link_is_no_device_of_the_gateway() {
+    for keys in ["tun = lo", "interfaces {\n lo {\n if_id = 1\n }\n }"] {
+        let refused = read(&format!("gateway {{\n {keys}\n}}\n")).unwrap_err();
+        let shown = refused.render(false);
+        assert!(shown.contains("`lo` is the loopback link"), "{shown}");
+    }
+}

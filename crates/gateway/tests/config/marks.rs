@@ -118,6 +118,14 @@ fn marks_that_cannot_be_are_refused() {
             "the gateway's own packets have the mark 220",
         ),
         (
+            "mark_out = 0x800000dc",
+            "ICMP errors about protected packets have the mark 2147483868",
+        ),
+        (
+            "mark_in = 0x800000dc",
+            "ICMP errors about protected packets have the mark 2147483868",
+        ),
+        (
             "mark_in = 1\n set_mark_in = 2",
             "packets get the mark 2, which `mark_in` does not take",
         ),

@@ -272,3 +272,25 @@ fn only_stored_files_are_read() {
         assert!(said.contains(why), "{file}: {said}");
     }
 }
+
+/// Several connections may share a template. What one of them lacks is told at its own line.
+#[test]
+fn what_a_connection_lacks_is_told_at_its_own_line() {
+    let text = "base {\n local {\n auth = psk\n }\n remote {\n auth = psk\n }\n children {\n net {\n \
+                start_action = start\n }\n }\n}\nconnections {\n good : base {\n remote_addrs = 192.0.2.1\n }\n \
+                bad : base {\n }\n any : base {\n remote_addrs = %any\n }\n}\nsecrets {\n ike {\n secret = s\n }\n}\n";
+    let shown = refusal(text);
+    let line = |of: &str| 1 + text.lines().position(|line| line.trim() == of).unwrap();
+    for at in [line("bad : base {"), line("remote_addrs = %any")] {
+        let place = format!("no single address to connect to\n  --> test.conf:{at}:");
+        assert!(shown.contains(&place), "{place} is missing in {shown}");
+    }
+    assert_eq!(shown.matches("error: ").count(), 2, "{shown}");
+    let text = text.replace("psk\n }\n children", "pubkey\n }\n children");
+    let shown = refusal(&text);
+    let place = format!(
+        "trusts no certificate authority\n  --> test.conf:{}:",
+        line("bad : base {")
+    );
+    assert!(shown.contains(&place), "{place} is missing in {shown}");
+}

@@ -307,3 +307,34 @@ fn lifetimes_of_an_ike_sa_have_defaults_of_each_other() {
         "{bad}"
     );
 }
+
+/// Appliances write these whether or not somebody wants them.
+#[test]
+fn what_templates_write_is_taken() {
+    let templates = |keys: &str| {
+        site("", keys).replace("secret = s", "secret = 0123456789abcdef")
+            + "pools {\n}\nauthorities {\n}\n"
+    };
+    let quiet = good(&templates("hw_offload = auto\n ipcomp = no\n reqid = 0"));
+    assert!(quiet.warnings.is_empty(), "{}", quiet.warnings);
+    for (key, why) in [
+        ("reqid = 20", "ties each policy to its SAs"),
+        ("ipcomp = 1", "not compressed"),
+    ] {
+        let shown = good(&templates(key)).warnings.render(false);
+        let name = key.split(' ').next().unwrap_or_default();
+        let told = shown.contains(&format!("`{name}`: ")) && shown.contains(why);
+        assert!(told && shown.matches("warning: ").count() == 1, "{shown}");
+    }
+    for (key, instead) in [
+        ("reqid = x", "remove it"),
+        ("ipcomp = maybe", "remove it"),
+        ("hw_offload = yes", "set it to `auto` or `no`"),
+        ("policies = no", "`if_id_in` and `if_id_out`"),
+    ] {
+        let shown = refusal(&templates(key));
+        assert!(shown.contains(instead), "{shown}");
+    }
+    let shown = refusal(&(site("", "") + "pools { a { addrs = 10.9.0.0/24 } }\n"));
+    assert!(shown.contains("`pools` is not supported yet"), "{shown}");
+}

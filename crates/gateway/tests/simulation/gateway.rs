@@ -2,6 +2,7 @@
 //! sockets and devices. [`Gateway::on_plane_event`], [`Gateway::reload`] and the others do what the control thread of
 //! the daemon does, in the same order.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -207,6 +208,8 @@ pub struct Gateway {
     job_time: Duration,
     /// The latest child SA of each name, with its keys.
     pub newest: Vec<ChildSaInstalled>,
+    /// The time at which the last SA of each child has ended.
+    pub ended: HashMap<String, Instant>,
     trace: Option<String>,
     pub seen: Seen,
 }
@@ -252,6 +255,7 @@ impl Gateway {
             jobs: Vec::new(),
             job_time: options.job_time,
             newest: Vec::new(),
+            ended: HashMap::new(),
             trace: trace.map(|_| address.to_string()),
             seen: Seen::default(),
         };
@@ -582,7 +586,10 @@ impl Gateway {
             }
             Event::IkeSaRekeyed { .. } => self.seen.count("rekey of an IKE SA"),
             Event::ChildSaUseOutbound { child } => self.join.use_outbound(child, now),
-            Event::ChildSaDeleted(deleted) => self.join.delete(&deleted, now),
+            Event::ChildSaDeleted(deleted) => {
+                self.join.delete(&deleted, now);
+                self.ended.insert(deleted.name, now);
+            }
             Event::PeerMoved {
                 children,
                 local,

@@ -368,8 +368,10 @@ impl World {
             let of = |child: &usize| at != OTHER && packet[16..20] == CHILDREN[*child].nets[at].1;
             let is_of_branch = packet[12] == 10 && packet[13] != BYSTANDERS[1][1];
             let child = (0..CHILDREN.len()).find(of).filter(|_| is_of_branch);
+            // An SA whose negotiation was under way ends when it has come up.
+            let ended = child.and_then(|child| gateway.ended.get(CHILDREN[child].name).copied());
             if let Some(since) = child.and_then(|child| self.unprotected[at][child])
-                && self.now > since + LINGERING
+                && self.now > ended.map_or(since, |ended| ended.max(since)) + LINGERING
             {
                 return Err(format!(
                     "gateway {at} delivered a packet of a child that its configuration does not protect: {packet:02x?}"
@@ -460,13 +462,24 @@ impl World {
             let status = gateway.endpoint.status();
             let children: usize = status.iter().map(|sa| sa.children.len()).sum();
             let inbound = gateway.database.sad().all().len();
+            let rekeyed = status.iter().filter(|sa| sa.state == IkeSaState::Rekeyed);
+            let rekeyed = rekeyed.count();
+            let current = status.len() - rekeyed;
             let counts = [
-                status.len(),
+                current,
+                rekeyed,
                 gateway.endpoint.half_open(),
                 children,
                 inbound,
             ];
-            let most = [IKE_SAS_MAX, 0, CHILD_SAS_MAX, 2 * CHILD_SAS_MAX];
+            // A peer may still repeat a request to an SA that another has replaced.
+            let most = [
+                IKE_SAS_MAX,
+                IKE_SAS_MAX,
+                0,
+                CHILD_SAS_MAX,
+                2 * CHILD_SAS_MAX,
+            ];
             for (what, count) in ["IKE SAs", "child SAs"]
                 .iter()
                 .zip([status.len(), children])

@@ -12,6 +12,7 @@ use super::fetcher_socket::{FetchContent, FetchOutcome, FetcherSocket};
 use super::host_queue::HostQueue;
 use super::message::{FetchFailure, FetchTask};
 use super::reach::Reach;
+use esplanade_host::rate::LineLimit;
 
 /// The time after which a request counts as lost. A worker has less.
 const ANSWER_MAX: Duration = Duration::from_secs(25);
@@ -30,6 +31,18 @@ pub struct StatusFetcher {
     /// The places that wait, and those that are asked.
     under_way: HashSet<StatusSource>,
     tried: AskedPlaces,
+    /// Peers can name as many places as they like.
+    failures: FailureLines,
+}
+
+/// Limits lines about places that cannot be asked.
+#[derive(Debug)]
+struct FailureLines(LineLimit);
+
+impl Default for FailureLines {
+    fn default() -> Self {
+        Self(LineLimit::new(20, 1))
+    }
 }
 
 #[derive(Debug)]
@@ -179,6 +192,12 @@ impl StatusFetcher {
         places: StatusPlaces<'_>,
         now: Instant,
     ) -> bool {
+        if let Some(suppressed) = self.failures.0.take_suppressed(now) {
+            tracing::warn!(
+                suppressed,
+                "places to ask about certificates have failed, not logged one by one"
+            );
+        }
         let mut is_changed = self.tried.expire(now);
         for (source, _) in self.queue.take_late(now) {
             let failure = FetchFailure::new("its host has not answered others");
@@ -233,11 +252,13 @@ impl StatusFetcher {
     }
 
     fn fail(&mut self, source: StatusSource, failure: &FetchFailure, now: Instant) {
-        tracing::warn!(
-            uri = plain(source.uri()),
-            "the status of a certificate was not to be had: {}",
-            plain(&failure.text)
-        );
+        if self.failures.0.admits(now) {
+            tracing::warn!(
+                uri = plain(source.uri()),
+                "the status of a certificate was not to be had: {}",
+                plain(&failure.text)
+            );
+        }
         self.done(source, now);
     }
 

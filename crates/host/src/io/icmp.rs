@@ -21,12 +21,13 @@ const ICMP_FILTER: i32 = 1;
 const ICMPV6_FILTER: i32 = 1;
 
 const V4_UNREACHABLE: u8 = 3;
+const V6_UNREACHABLE: u8 = 1;
 const V6_TOO_BIG: u8 = 2;
 
 /// An ICMPv6 error has at most 1280 bytes (RFC 4443 §2.4). A longer message is truncated.
 const MESSAGE_MAX: usize = 1500;
 
-/// A socket that receives "destination unreachable" of IPv4, or "packet too big" of IPv6.
+/// A socket that receives "destination unreachable", and of IPv6 "packet too big".
 #[derive(Debug)]
 pub struct IcmpSocket {
     socket: Socket,
@@ -48,7 +49,7 @@ impl IcmpSocket {
             set_option(socket.as_fd(), SOL_RAW, ICMP_FILTER, blocked as i32)?;
         } else {
             let mut blocked = [u32::MAX; 8];
-            blocked[0] = !(1 << V6_TOO_BIG);
+            blocked[0] = !(1 << V6_TOO_BIG | 1 << V6_UNREACHABLE);
             set_filter(socket.as_fd(), &blocked)?;
         }
         Ok(Self { socket, v4 })

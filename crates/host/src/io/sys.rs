@@ -220,3 +220,13 @@ pub fn link_name(index: u32) -> String {
         None => format!("interface {index}"),
     }
 }
+
+/// Gives memory that nothing uses any more back to the system. The allocator keeps it for what comes next: after a large
+/// configuration was read, as much as the configuration itself takes.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes no memory that anybody has.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -417,6 +417,7 @@ impl Classifier {
             });
         }
         stretch.rules.extend(come);
+        stretch.rules.shrink_to_fit();
         // Two runs in their order become one.
         stretch.rules.sort_by_key(|(place, _)| *place);
         if let Some(payer) = coming.and_then(|held| held.payer) {

@@ -12,6 +12,8 @@ pub mod nft;
 mod ranges;
 mod repair;
 mod routing;
+mod rules;
+mod source;
 mod watch;
 
 use esplanade_ipsec::prefix::Prefix;
@@ -20,22 +22,23 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use futures_util::TryStreamExt;
-use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::sys::{AsyncSocket, TokioSocket, protocols};
-use rtnetlink::{Handle, IpVersion, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
 pub use lookup::{Headers, KnownMtu, Origin, RoutedTo, origin, route_to};
-pub use next_hop::{LinkFacts, Neighbour, NextHop, link_facts, neighbour, next_hop};
-pub use ranges::Destinations;
+pub use next_hop::{
+    LinkFacts, LinkKind, Neighbour, NextHop, link_facts, link_kind, neighbour, next_hop,
+};
+pub use ranges::{Destinations, of_the_link};
 pub use repair::OwnLink;
-pub use routing::{AddressRange, Routing, RuleConfig, RulePackets};
+pub use routing::{AddressRange, Routing, RuleConfig, RulePackets, shadowed};
+pub use source::of_own_networks;
 pub use watch::{NetWatch, TableWatch, Watched, WatchedNumbers};
 
 /// An operation that failed, with the kernel's error number if there is one.
@@ -78,6 +81,19 @@ pub struct LinkAddress {
     pub link: u32,
     pub address: IpAddr,
     pub prefix_len: u8,
+    /// Packets to other hosts can come from the address.
+    pub is_source: bool,
+    /// The host has the address for good, and not for a time, as from DHCP or a router (RFC 4862).
+    pub is_permanent: bool,
+}
+
+impl LinkAddress {
+    /// Returns the network of the address, or `None` if other hosts of it cannot be on the link.
+    pub fn network(&self) -> Option<Prefix> {
+        let network = Prefix::new(self.address, self.prefix_len)?;
+        let alone = network == Prefix::host(self.address);
+        (!alone && !self.address.is_loopback()).then_some(network)
+    }
 }
 
 /// The place to which a route leads.
@@ -89,11 +105,30 @@ pub enum RouteTarget {
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
+    /// Out of a link, where no other route to the destination has a source. The kernel takes a route with the address
+    /// that is its source, and IPv6 looks again with any source where the first look ends nowhere.
+    Held { index: u32 },
     /// To the next routing rule, as if the table had no such route.
     Throw,
     /// Nowhere. Such a route has the last metric: any other route to the same destination precedes
     /// it.
     Unreachable,
+}
+
+impl RouteTarget {
+    /// Routes to one destination with different metrics stand beside each other.
+    fn metric(self) -> u32 {
+        match self {
+            Self::Link { .. } | Self::Throw => METRIC_FIRST,
+            Self::Held { .. } => METRIC_HELD,
+            Self::Unreachable => METRIC_LAST,
+        }
+    }
+
+    /// Tells whether the route goes when its link goes.
+    fn has_link(self) -> bool {
+        matches!(self, Self::Link { .. } | Self::Held { .. })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,9 +169,11 @@ impl std::fmt::Display for Family {
 
 /// The metric of the route that every other route precedes.
 const METRIC_LAST: u32 = 65_535;
+/// The metric of the route that is left when another one has gone with its source.
+const METRIC_HELD: u32 = 32_768;
 /// The metric that the kernel gives to IPv6 routes by default. We name it, because a deletion
 /// without a metric may delete any route to the destination.
-const METRIC_IPV6: u32 = 1024;
+const METRIC_FIRST: u32 = 1024;
 
 /// The main routing table.
 pub const TABLE_MAIN: u32 = 254;
@@ -310,8 +347,7 @@ impl Net {
         let found = self.routes(family, table).await?.into_iter();
         let without = |found: ListedRoute| {
             let target = found.target?;
-            let outlives = matches!(target, RouteTarget::Throw | RouteTarget::Unreachable);
-            outlives.then_some(Route {
+            (!target.has_link()).then_some(Route {
                 destination: found.destination,
                 target,
                 table,
@@ -344,77 +380,6 @@ impl Net {
             })
         };
         Ok(of_table.filter_map(found).collect())
-    }
-
-    async fn has_rule(&self, family: Family, rule: &RuleConfig) -> Result<bool> {
-        let wanted = rule_message(family, rule);
-        let same = |found: &RuleMessage| {
-            let mut attributes = wanted.attributes.iter();
-            found.header.action == wanted.header.action
-                && found.header.flags.contains(RuleFlags::Invert)
-                    == wanted.header.flags.contains(RuleFlags::Invert)
-                && attributes.all(|attribute| found.attributes.contains(attribute))
-        };
-        Ok(self.rules(family).await?.iter().any(same))
-    }
-
-    /// Adds the rule. A rule that exists is no error.
-    async fn rule_add(&self, family: Family, rule: &RuleConfig) -> Result<()> {
-        let mut request = self.handle.rule().add();
-        *request.message_mut() = rule_message(family, rule);
-        let result = request.execute().await;
-        let what = || format!("cannot add the rule for table {}", rule.table);
-        ignore(
-            result.map_err(|e| NetError::new(what(), e)),
-            &[libc::EEXIST],
-        )
-    }
-
-    /// Deletes the rule. A rule that does not exist is no error.
-    async fn rule_delete(&self, family: Family, rule: &RuleConfig) -> Result<()> {
-        let request = self.handle.rule().del(rule_message(family, rule));
-        let result = request.execute().await;
-        let what = || format!("cannot delete the rule for table {}", rule.table);
-        ignore(
-            result.map_err(|e| NetError::new(what(), e)),
-            &[libc::ENOENT],
-        )
-    }
-
-    async fn rules(&self, family: Family) -> Result<Vec<RuleMessage>> {
-        let version = match family {
-            Family::V4 => IpVersion::V4,
-            Family::V6 => IpVersion::V6,
-        };
-        Box::pin(self.handle.rule().get(version).execute())
-            .try_collect()
-            .await
-            .map_err(|e| NetError::new("cannot list the rules", e))
-    }
-
-    /// Lists the rules of this priority that lead a mark to a table.
-    pub async fn rules_for_marks(&self, family: Family, priority: u32) -> Result<Vec<RuleConfig>> {
-        let rule = |found: &RuleMessage| {
-            let (mut table, mut value, mut mask, mut at) = (None, None, None, None);
-            for attribute in &found.attributes {
-                match attribute {
-                    RuleAttribute::Table(number) => table = Some(*number),
-                    RuleAttribute::FwMark(number) => value = Some(*number),
-                    RuleAttribute::FwMask(number) => mask = Some(*number),
-                    RuleAttribute::Priority(number) => at = Some(*number),
-                    _ => {}
-                }
-            }
-            Some(RuleConfig {
-                table: table?,
-                priority: at.filter(|at| *at == priority)?,
-                packets: RulePackets::Marked {
-                    value: value?,
-                    mask: mask?,
-                },
-            })
-        };
-        Ok(self.rules(family).await?.iter().filter_map(rule).collect())
     }
 }
 
@@ -467,6 +432,8 @@ fn link_address(message: &AddressMessage) -> Option<LinkAddress> {
         link: message.header.index,
         address,
         prefix_len: message.header.prefix_len,
+        is_source: source::is_source(message, address),
+        is_permanent: source::flags(message).contains(AddressFlags::Permanent),
     })
 }
 
@@ -483,18 +450,25 @@ fn target(message: &RouteMessage) -> Option<RouteTarget> {
         _ => None,
     };
     let (mut link, mut gateway, mut source) = (None, None, None);
+    let mut is_held = false;
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Oif(index) => link = Some(*index),
             RouteAttribute::Gateway(to) => gateway = address(to),
             RouteAttribute::PrefSource(from) => source = address(from),
+            RouteAttribute::Priority(METRIC_HELD) => is_held = true,
             _ => {}
         }
     }
-    Some(RouteTarget::Link {
-        index: link?,
-        gateway,
-        source,
+    let index = link?;
+    let held = RouteTarget::Held { index };
+    Some(match is_held && (gateway, source) == (None, None) {
+        true => held,
+        false => RouteTarget::Link {
+            index,
+            gateway,
+            source,
+        },
     })
 }
 
@@ -523,7 +497,7 @@ fn destination(message: &RouteMessage, family: Family) -> Option<Prefix> {
 fn route_message(route: &Route) -> RouteMessage {
     let length = route.destination.length();
     let kind = match route.target {
-        RouteTarget::Link { .. } => RouteType::Unicast,
+        RouteTarget::Link { .. } | RouteTarget::Held { .. } => RouteType::Unicast,
         RouteTarget::Throw => RouteType::Throw,
         RouteTarget::Unreachable => RouteType::Unreachable,
     };
@@ -547,10 +521,12 @@ fn route_message(route: &Route) -> RouteMessage {
                     builder = builder.pref_source(source);
                 }
             }
-            if route.target == RouteTarget::Unreachable {
-                builder = builder.priority(METRIC_LAST);
-            } else if route.destination.address().is_ipv6() {
-                builder = builder.priority(METRIC_IPV6);
+            if let RouteTarget::Held { index } = route.target {
+                builder = builder.output_interface(index);
+            }
+            let metric = route.target.metric();
+            if metric != METRIC_FIRST || route.destination.address().is_ipv6() {
+                builder = builder.priority(metric);
             }
             builder.build()
         }};
@@ -559,27 +535,4 @@ fn route_message(route: &Route) -> RouteMessage {
         IpAddr::V4(address) => build!(std::net::Ipv4Addr, address, IpAddr::V4),
         IpAddr::V6(address) => build!(std::net::Ipv6Addr, address, IpAddr::V6),
     }
-}
-
-fn rule_message(family: Family, rule: &RuleConfig) -> RuleMessage {
-    let mut message = RuleMessage::default();
-    message.header.family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    message.header.action = RuleAction::ToTable;
-    message.attributes = vec![
-        RuleAttribute::Table(rule.table),
-        RuleAttribute::Priority(rule.priority),
-    ];
-    match rule.packets {
-        RulePackets::Unmarked(mark) => {
-            message.header.flags = RuleFlags::Invert;
-            message.attributes.push(RuleAttribute::FwMark(mark));
-        }
-        RulePackets::Marked { value, mask } => message
-            .attributes
-            .extend([RuleAttribute::FwMark(value), RuleAttribute::FwMask(mask)]),
-    }
-    message
 }

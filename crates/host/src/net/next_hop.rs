@@ -5,7 +5,9 @@ use std::io;
 use std::net::IpAddr;
 
 use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::link::{
+    InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage,
+};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -139,6 +141,38 @@ pub fn neighbour(link: u32, address: IpAddr) -> io::Result<Option<Neighbour>> {
         _ => None,
     });
     Ok(mac.map(|mac| Neighbour { mac, is_sure }))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A device of a program, for IP packets.
+    Tun,
+    Other,
+}
+
+/// Returns the kind of the link with this name, or `None` if there is no such link.
+pub fn link_kind(name: &str) -> io::Result<Option<LinkKind>> {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    let answer = match ask_one(RouteNetlinkMessage::GetLink(message)) {
+        Ok(RouteNetlinkMessage::NewLink(answer)) => answer,
+        Ok(_) => return Err(unusable()),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // A TAP device has the same name for its kind, and is an Ethernet link.
+    let tun = LinkInfo::Kind(InfoKind::Tun);
+    let is_tun = answer.header.link_layer_type == LinkLayerType::None
+        && answer.attributes.iter().any(
+            |attribute| matches!(attribute, LinkAttribute::LinkInfo(info) if info.contains(&tun)),
+        );
+    Ok(Some(if is_tun {
+        LinkKind::Tun
+    } else {
+        LinkKind::Other
+    }))
 }
 
 /// Returns the address and the MTU of an Ethernet link.

@@ -28,6 +28,8 @@ const INTERVALS: u32 = libc::NFT_SET_INTERVAL as u32;
 const MAP: u32 = libc::NFT_SET_MAP as u32;
 /// The first 32-bit register. Keys of several fields lie in neighbouring registers.
 const REGISTER: u32 = libc::NFT_REG32_00 as u32;
+/// Length of the header in front of the packet that an ICMP error quotes, in bytes.
+const ICMP_LEN: u32 = 8;
 /// Length of a node's number in bytes.
 const NODE_LEN: usize = 8;
 /// Bytes in front of a node's number where a map gives it. `nft` aborts where a key begins with what a map gave. So the
@@ -36,6 +38,13 @@ const PAD_LEN: usize = 4;
 const REGISTER_OF_NODE: u32 = REGISTER + (PAD_LEN / 4) as u32;
 /// The registers behind a node's number, for the packet's field.
 const REGISTER_OF_FIELD: u32 = REGISTER_OF_NODE + (NODE_LEN / 4) as u32;
+/// Tells `nft` that the keys of a set are in the order of the host. It shows names as empty otherwise. The bytes are a type,
+/// a length and a number of 32 bits.
+const HOST_ORDER: [u8; 6] = {
+    let [a, b, c, d] = 1_u32.to_ne_bytes();
+    [0, 4, a, b, c, d]
+};
+
 /// The numbers by which `nft` knows the types of names, addresses and plain numbers.
 const TYPE_INTEGER: u32 = 4;
 const TYPE_IPV4: u32 = 7;
@@ -54,19 +63,45 @@ const ELEMENTS_PER_MESSAGE: usize = 256;
 /// The hook of the kernel that calls a base chain.
 #[derive(Debug, Clone, Copy)]
 pub enum Hook {
-    Prerouting = libc::NF_INET_PRE_ROUTING as isize,
-    Input = libc::NF_INET_LOCAL_IN as isize,
-    Forward = libc::NF_INET_FORWARD as isize,
-    Output = libc::NF_INET_LOCAL_OUT as isize,
+    Prerouting,
+    Input,
+    Forward,
+    Output,
+    /// That of packets that leave, behind the translation of addresses.
+    Postrouting,
+    /// That of packets of the host, which are routed again if the chain gives them a mark.
+    Reroute,
 }
 
 impl Hook {
+    fn number(self) -> u32 {
+        let number = match self {
+            Self::Prerouting => libc::NF_INET_PRE_ROUTING,
+            Self::Input => libc::NF_INET_LOCAL_IN,
+            Self::Forward => libc::NF_INET_FORWARD,
+            Self::Output | Self::Reroute => libc::NF_INET_LOCAL_OUT,
+            Self::Postrouting => libc::NF_INET_POST_ROUTING,
+        };
+        number as u32
+    }
+
+    /// The type of a chain.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Reroute => "route",
+            _ => "filter",
+        }
+    }
+
     /// Returns the place of our chain among the chains of a hook. Rules of others see the marks that we give, those
     /// of connection tracking (-200) and of the raw table (-300) too.
     fn priority(self) -> i32 {
         match self {
             Self::Prerouting => -310,
+            Self::Reroute => -150,
             Self::Input | Self::Forward | Self::Output => 0,
+            // Sources are translated at 100.
+            Self::Postrouting => 150,
         }
     }
 }
@@ -107,6 +142,8 @@ pub enum PacketField {
     Protocol,
     /// Two bytes of the transport header, from this offset.
     Transport(u32),
+    /// Bytes of the packet that an ICMP error quotes: their offset in its network header, and their number.
+    Quoted(u32, usize),
 }
 
 /// A condition of a rule. A packet that fails a condition leaves the rule.
@@ -187,9 +224,9 @@ impl NftChange {
         let mut body = attribute(1, &string(&self.name));
         body.extend(attribute(3, &string(name)));
         if let Some(hook) = hook {
-            let place = [number(1, hook as u32), number(2, hook.priority() as u32)].concat();
+            let place = [number(1, hook.number()), number(2, hook.priority() as u32)].concat();
             body.extend(attribute(4 | NESTED, &place));
-            body.extend(attribute(7, &string("filter")));
+            body.extend(attribute(7, &string(hook.kind())));
         }
         self.message(NEW_CHAIN, 0, &body);
     }
@@ -211,6 +248,9 @@ impl NftChange {
             body.extend(number(7, (PAD_LEN + NODE_LEN) as u32));
         }
         body.extend(number(10, id));
+        if let SetKeys::Names = keys {
+            body.extend(attribute(13, &HOST_ORDER));
+        }
         self.message(NEW_SET, 0, &body);
         self.add(name, keys, elements);
     }
@@ -536,6 +576,9 @@ fn expressions(step: &RuleMatch) -> Vec<u8> {
                 PacketField::Network(offset, len) => load(REGISTER_OF_FIELD, NETWORK, offset, len),
                 PacketField::Protocol => load_meta(REGISTER_OF_FIELD, libc::NFT_META_L4PROTO),
                 PacketField::Transport(offset) => load(REGISTER_OF_FIELD, TRANSPORT, offset, 2),
+                PacketField::Quoted(offset, len) => {
+                    load(REGISTER_OF_FIELD, TRANSPORT, ICMP_LEN + offset, len)
+                }
             };
             let body = [
                 attribute(1, &string(map)),

@@ -11,10 +11,15 @@ use super::routing::{shadowed, wanted};
 /// An inclusive range of numbers.
 type Span = (u128, u128);
 
-/// Destinations that a wider prefix never leads into a TUN device: multicast, broadcast and
-/// link-local addresses. Their packets end at the next router.
+/// Destinations that a wider prefix never leads into a TUN device.
 const OF_THE_LINK: [&str; 4] = ["224.0.0.0", "255.255.255.255", "ff00::", "fe80::"];
 const OF_THE_LINK_LENGTHS: [u8; 4] = [4, 32, 8, 10];
+
+/// Returns multicast, broadcast and link-local addresses. Their packets end at the next router.
+pub fn of_the_link() -> impl Iterator<Item = Prefix> {
+    let all = OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS);
+    all.filter_map(|(address, length)| Prefix::new(address.parse().ok()?, length))
+}
 
 /// The destinations whose longest prefix leads into a TUN device, as policies come and go.
 #[derive(Debug)]
@@ -43,13 +48,7 @@ impl Default for Destinations {
             changes: BTreeMap::new(),
             work: 0,
         };
-        for (address, length) in OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS) {
-            let address = address.parse().ok();
-            let prefix = address.and_then(|address| Prefix::new(address, length));
-            own.count(prefix.into_iter().collect(), true, |reasons| {
-                &mut reasons.out
-            });
-        }
+        own.count(of_the_link().collect(), true, |reasons| &mut reasons.out);
         own
     }
 }

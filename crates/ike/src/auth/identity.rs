@@ -171,6 +171,11 @@ impl Identity {
             _ => 2,
         }
     }
+
+    /// Tells whether this identity, as configured, can accept several that peers present.
+    pub fn is_pattern(&self) -> bool {
+        self.precision() < 2
+    }
 }
 
 impl FromStr for Identity {

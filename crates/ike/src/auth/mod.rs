@@ -33,7 +33,7 @@ pub use identity::generators;
 pub use identity::{Identity, IdentityError};
 pub use peer_certificates::{PeerCertificates, VerifiedPeer};
 pub use requests::certreq;
-pub(crate) use requests::{certreq_of_all, certreq_of_raw_key};
+pub(crate) use requests::{AUTHORITIES_ASKED_MAX, certreq_of_all, certreq_of_raw_key};
 pub use rules::{CertificateRules, SchemeRules};
 pub use scheme::SIGNATURE_HASHES;
 pub(crate) use signature::{check_auth, check_scheme};

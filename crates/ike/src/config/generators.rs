@@ -1,10 +1,58 @@
-//! Strategies for proposals that a configuration can have.
+//! A plain connection, and strategies for proposals that a configuration can have.
+
+use std::time::Duration;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::{EspProposal, IkeProposal};
+use super::{
+    Childless, Connection, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth,
+    LocalMethod, OcspInIke, PeerEntries, RemoteAuth, RemoteMethod, Retransmission, SendCert,
+    Unique,
+};
+
+/// A connection with pre-shared keys for any peer at any address. Nothing in it has a time, and it has no proposals and no
+/// children.
+pub fn plain_connection() -> Connection {
+    Connection {
+        name: "site".to_owned(),
+        local_addrs: vec![],
+        remote_addrs: vec![],
+        local_port: None,
+        remote_port: 500,
+        dscp: 0,
+        proposals: vec![],
+        legacy: false,
+        encap: false,
+        fragmentation: Fragmentation::default(),
+        childless: Childless::default(),
+        full_transcript_required: false,
+        send_certreq: true,
+        send_cert: SendCert::default(),
+        ocsp: OcspInIke::default(),
+        rekey_time: Duration::ZERO,
+        reauth_time: Duration::ZERO,
+        over_time: Duration::ZERO,
+        rand_time: Duration::ZERO,
+        dpd_delay: Duration::ZERO,
+        dpd_by_traffic: false,
+        dpd_timeout: Duration::ZERO,
+        unique: Unique::No,
+        keyingtries: 1,
+        retransmission: Retransmission::default(),
+        local: LocalAuth {
+            id: Identity::Any,
+            method: LocalMethod::Psk,
+        },
+        remote: RemoteAuth {
+            id: Identity::Any,
+            method: RemoteMethod::Psk,
+        },
+        peers: PeerEntries::default(),
+        children: vec![],
+    }
+}
 
 fn some<T: Copy + std::fmt::Debug + 'static>(
     all: Vec<T>,

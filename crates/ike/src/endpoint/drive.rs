@@ -1,12 +1,12 @@
 //! Commands, and the loop that drives the children towards what commands and the configuration want.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::goals::Goals;
-use super::name_hold::{NameHold, no_address};
+use super::name_hold::NameHold;
 use super::{CommandError, Endpoint, find_child};
 use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
 use crate::event::Event;
@@ -72,6 +72,8 @@ impl Endpoint {
     /// A packet has met a policy without an SA. This is [`Endpoint::initiate`] of one child, with the packet's
     /// selectors in front of the configured ones. A child with [`Child::from_packet`] has the packet's selectors
     /// only.
+    ///
+    /// Where the child is up, the peer has narrowed its selectors, and is asked for a further SA (RFC 7296 §2.9).
     pub fn acquire(
         &mut self,
         now: Instant,
@@ -81,13 +83,10 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let connection = self.connection(connection)?;
         let mut config = find_child(&connection, child)?;
-        // Traffic opens a closed child only if it has `start_action = trap`.
-        if config.start_action == StartAction::Start
-            && self.goals.is_closed(&connection.name, child)
-        {
+        if self.is_closed_to_traffic(&connection.name, child) {
             return Err(CommandError::Closed(child.to_owned()));
         }
-        if self.goals.holds_traffic(now, &connection.name, child) {
+        if (self.goals.holds_traffic(now, &connection.name, child)).is_some() {
             return Ok(());
         }
         if config.from_packet {
@@ -98,9 +97,67 @@ impl Endpoint {
             packet: Some(demand.packet),
             succeeds: None,
         };
-        let result = self.establish(now, &connection, vec![wanted], false);
+        let result = match self.leaves_out(&connection, &wanted) {
+            true => self.ask_further(now, &connection, &wanted),
+            false => self.establish(now, &connection, vec![wanted], false),
+        };
         self.settle(now);
         result
+    }
+
+    /// Says whether the child is up, but without this packet.
+    fn leaves_out(&self, connection: &Connection, wanted: &ChildRequest) -> bool {
+        let all = ChildRequest::from(wanted.config.clone());
+        !wanted.config.from_packet
+            && self.is_there(&connection.name, &all)
+            && !self.is_there(&connection.name, wanted)
+    }
+
+    /// Asks for a further SA of a child that is up. The IKE SA may be about to be replaced: then a later packet asks.
+    fn ask_further(
+        &mut self,
+        now: Instant,
+        connection: &Connection,
+        wanted: &ChildRequest,
+    ) -> Result<(), CommandError> {
+        let (name, child) = (&connection.name, &wanted.config.name);
+        let held = self.goals.holds_further(now, name, child);
+        let usable = self.usable(connection).filter(|_| held.is_none());
+        let Some(id) = usable else {
+            return Ok(());
+        };
+        self.goals.ask_further(name, child);
+        match self.with(now, id, |sa, ctx| sa.request_child(ctx, wanted)) {
+            Some(true) => Ok(()),
+            _ => Err(CommandError::Limit(Shortage::QueuedTasks)),
+        }
+    }
+
+    /// Tells whether packets of the child ask for no SA because a command has closed it. Traffic opens such a child only
+    /// if it has `start_action = trap`.
+    pub fn is_closed_to_traffic(&self, connection: &str, child: &str) -> bool {
+        let found = self.connection(connection);
+        let config = found.and_then(|connection| find_child(&connection, child));
+        let starts = config.is_ok_and(|config| config.start_action == StartAction::Start);
+        starts && self.goals.is_closed(connection, child)
+    }
+
+    /// The time for which packets of the child ask for no SA, because the peer has refused one, and the peer's reason.
+    pub fn refuses_traffic(
+        &self,
+        now: Instant,
+        connection: &str,
+        child: &str,
+    ) -> Option<(Duration, &str)> {
+        let held = self.goals.holds_traffic(now, connection, child);
+        let held = held.or_else(|| self.goals.holds_further(now, connection, child))?;
+        let failure = self.goals.look(connection, child).failure;
+        Some((held, failure.map_or("", |failure| &failure.why)))
+    }
+
+    /// Tells whether the peer has refused a further SA of the child with the reason that it had before.
+    pub fn refuses_again(&self, connection: &str, child: &str) -> bool {
+        self.goals.refuses_again(connection, child)
     }
 
     /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command or
@@ -122,7 +179,7 @@ impl Endpoint {
                 attempts += usize::from(self.goals.close(connection, &one.name));
             }
         }
-        attempts += self.name_hold.forget(connection, child);
+        attempts += self.forget_held(connection, child);
         let concerned = self.end(now, connection, child);
         self.settle(now);
         Ok(if concerned == 0 { attempts } else { concerned })
@@ -132,7 +189,7 @@ impl Endpoint {
     /// of one child. The endpoint forgets what was wanted of them.
     pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
         self.goals.forget(connection, child);
-        self.name_hold.forget(connection, child);
+        self.forget_held(connection, child);
         self.end(now, connection, child);
         self.settle(now);
     }
@@ -269,7 +326,7 @@ impl Endpoint {
         };
         let news = self.goals.unsent(now, name, children, jitter);
         if news.is_some() || tells {
-            let next = |child: &String| self.goals.look(name, child).1;
+            let next = |child: &String| self.goals.look(name, child).next_at;
             let next = children.iter().filter_map(next).min();
             self.events.push_back(Event::ConnectFailed {
                 connection: name.clone(),
@@ -285,13 +342,18 @@ impl Endpoint {
         now: Instant,
         connection: &Arc<Connection>,
         reason: DownReason,
+        remote: Option<IpAddr>,
     ) {
         let jitter = self.host.random.fraction();
+        let has_next = remote.filter(|remote| self.next_turn(connection, *remote, &reason));
         let retry_in = match reason {
             DownReason::Terminated => None,
             _ => {
                 let mut children = self.goals.pursued(&connection.name);
                 children.retain(|child| !self.is_child_there(&connection.name, child));
+                if let Some(remote) = has_next.filter(|_| !children.is_empty()) {
+                    return self.try_next_address(now, connection, &children, reason, remote);
+                }
                 for child in &children {
                     let of = (connection.name.clone(), child.clone());
                     self.goals.explain(now, &of, &reason);
@@ -308,6 +370,27 @@ impl Endpoint {
         });
     }
 
+    /// The attempt towards `remote` has failed, and the peer has another address.
+    fn try_next_address(
+        &mut self,
+        now: Instant,
+        connection: &Connection,
+        children: &[String],
+        reason: DownReason,
+        remote: IpAddr,
+    ) {
+        for child in children {
+            let of = (connection.name.clone(), child.clone());
+            self.goals.explain(now, &of, &reason);
+            self.goals.hurry(now, &connection.name, child);
+        }
+        self.events.push_back(Event::AddressFailed {
+            connection: connection.name.clone(),
+            remote,
+            reason,
+        });
+    }
+
     /// Finds children that are wanted and have ended or were refused, and plans their next attempts.
     pub(super) fn look_for_missing(&mut self, now: Instant) {
         // Many SAs of one child can end together.
@@ -319,6 +402,8 @@ impl Endpoint {
                 self.goals.ended(now, &ended);
                 let jitter = self.host.random.fraction();
                 self.goals.missing(now, connection, child, jitter);
+            } else if !self.is_child_up(connection, child) {
+                self.goals.ended_under_way(&ended);
             }
         }
         for (name, child) in self.goals.take_refused() {
@@ -336,6 +421,13 @@ impl Endpoint {
         let config = self.connection(connection);
         let config = config.and_then(|connection| find_child(&connection, child));
         config.is_ok_and(|config| self.is_there(connection, &ChildRequest::from(config)))
+    }
+
+    fn is_child_up(&self, connection: &str, child: &str) -> bool {
+        let ids = self.table.of_connection(connection);
+        let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
+        let is_up = |sa: &IkeSa| sa.established().is_some_and(|state| state.is_up(child));
+        sas.any(|sa| sa.is_with_initiation_peer() && is_up(sa))
     }
 
     /// Says whether the child is up or being established, with the peer that it is wanted with.
@@ -400,7 +492,7 @@ impl Endpoint {
         if !self.table.has_room(self.config.limits.ike_sas_max) {
             return Err(CommandError::Limit(Shortage::IkeSas));
         }
-        let (local, remote) = self.addresses(connection)?;
+        let (local, remote, wait) = self.addresses(connection)?;
         for child in &lasting {
             self.goals.want_once(&connection.name, child);
         }
@@ -409,10 +501,14 @@ impl Endpoint {
             IkeSa::connect(ctx, connection.clone(), local, remote, wanted)
         });
         match made {
-            Ok(sa) => self.insert(now, Box::new(sa), None),
+            Ok(mut sa) => {
+                sa.wait_for_answer(wait);
+                self.insert(now, Box::new(sa), None);
+            }
             Err(reason) => self.effects.push(Effect::ConnectFailed {
                 connection,
                 reason,
+                remote: None,
                 reauthenticates: None,
             }),
         }
@@ -430,27 +526,5 @@ impl Endpoint {
             Some(_) => alike.find_map(|local| routes.source(remote, Some(local))),
             None => routes.source(remote, None),
         }
-    }
-
-    /// Our address and the peer's when we initiate: the first pair between which there is a route now.
-    fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
-        let name = || connection.name.clone();
-        let (locals, remotes) = (&connection.local_addrs, &connection.remote_addrs);
-        if AddressMatch::hosts_of(remotes).next().is_none() {
-            let none = || CommandError::NoRemoteAddress(name());
-            return Err(no_address(remotes).unwrap_or_else(none));
-        }
-        if AddressMatch::hosts_of(locals).next().is_none()
-            && let Some(error) = no_address(locals)
-        {
-            return Err(error);
-        }
-        let port = connection.local_port.unwrap_or(self.config.ports.ike);
-        AddressMatch::hosts_of(remotes)
-            .find_map(|remote| {
-                let local = SocketAddr::new(self.source_for(connection, remote)?, port);
-                Some((local, SocketAddr::new(remote, connection.remote_port)))
-            })
-            .ok_or_else(|| CommandError::NoRoute(name()))
     }
 }

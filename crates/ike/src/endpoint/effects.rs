@@ -73,21 +73,33 @@ impl Endpoint {
             Effect::Established {
                 ike_sa,
                 initial_contact,
-            } => self.established(now, ike_sa, initial_contact),
+            } => {
+                let sa = self.table.get(ike_sa);
+                if let Some(sa) = sa.filter(|sa| sa.is_with_initiation_peer()) {
+                    self.failed_addresses.end(&sa.common.connection.name);
+                }
+                self.established(now, ike_sa, initial_contact);
+            }
             Effect::Reauthenticate { ike_sa } => self.reauthenticate_in_time(now, ike_sa),
             Effect::ReachOut { ike_sa } => self.reach_out(now, ike_sa),
-            Effect::Superseded { ike_sa, by } => self.superseded(now, ike_sa, by),
+            Effect::WithdrawAttempt { ike_sa } => self.withdraw_attempt(now, ike_sa),
+            Effect::ForgetReplaced { ike_sa } => {
+                self.with(now, ike_sa, |sa, _| sa.forget_replaced());
+            }
+            Effect::Superseded { ike_sa } => self.superseded(now, ike_sa),
             Effect::Reauthenticated { from, to } => self.reauthenticated(now, from, to),
             Effect::ConnectFailed {
                 connection,
                 reason,
+                remote,
                 reauthenticates,
             } => {
                 // The children go on over the old SA, as long as there is one.
-                let goes_on = reauthenticates.filter(|old| self.table.get(*old).is_some());
+                let lives = |old: &IkeSaId| self.table.get(*old)?.established();
+                let goes_on = reauthenticates.filter(|old| lives(old).is_some());
                 match goes_on {
                     Some(old) => self.not_reauthenticated(now, old, reason),
-                    None => self.connect_failed(now, &connection, reason),
+                    None => self.connect_failed(now, &connection, reason, remote),
                 }
             }
             Effect::HoldAuth { ike_sa } => {
@@ -110,18 +122,9 @@ impl Endpoint {
 
     /// Asks the peer of a child SA whether it is alive, if it has been silent.
     fn check_liveness(&mut self, now: Instant, child: ChildSaId) {
-        let Some(id) = self.table.ike_sa_of(child) else {
-            return;
-        };
-        self.with(now, id, |sa, ctx| {
-            let silent = |heard| now.saturating_duration_since(heard) >= SILENCE;
-            if sa
-                .established()
-                .is_some_and(|state| silent(state.last_heard))
-            {
-                sa.do_task(ctx, Task::Liveness);
-            }
-        });
+        if let Some(id) = self.table.ike_sa_of(child) {
+            self.with(now, id, |sa, ctx| sa.check_liveness(ctx, SILENCE));
+        }
     }
 
     /// `to` replaces `from` and takes over its children.
@@ -208,7 +211,7 @@ impl Endpoint {
             if redundant && by_peer {
                 self.with(now, goes, |sa, _| {
                     if let Some((state, _)) = sa.established_mut() {
-                        state.superseded = Some((now + REPLACEMENT, stays));
+                        state.superseded = Some(now + REPLACEMENT);
                     }
                 });
             } else if redundant {
@@ -219,12 +222,19 @@ impl Endpoint {
         }
     }
 
-    /// The peer has not deleted an SA that `by` makes redundant.
-    fn superseded(&mut self, now: Instant, ike_sa: IkeSaId, by: IkeSaId) {
+    /// The peer has not deleted an SA that another made redundant. A rekey may have replaced the other one since.
+    fn superseded(&mut self, now: Instant, ike_sa: IkeSaId) {
         let unique = self.table.get(ike_sa).map(|sa| sa.common.connection.unique);
-        let stays = self.table.get(by).and_then(IkeSa::established);
-        let redundant = stays.is_some_and(|state| !state.is_ending())
-            && (unique != Some(Unique::No) || self.is_covered(ike_sa, by));
+        let peer = self.table.peer_of(ike_sa);
+        let others = peer.map_or_else(Vec::new, |peer| self.table.of_peer(peer));
+        let redundant = others.into_iter().any(|by| {
+            let stays = self.table.get(by);
+            let is_other =
+                by != ike_sa && stays.is_some_and(|sa| sa.common.predecessor != Some(ike_sa));
+            let state = stays.and_then(IkeSa::established).filter(|_| is_other);
+            state.is_some_and(|state| !state.is_ending())
+                && (unique != Some(Unique::No) || self.is_covered(ike_sa, by))
+        });
         if redundant {
             self.with(now, ike_sa, |sa, ctx| {
                 sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded));

@@ -40,12 +40,21 @@ enum Wish {
     Down,
 }
 
+/// Why a child that is to be up at all times is not pursued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The attempts are used up, or none can be made.
+    GivenUp,
+    /// The child was closed because nobody used it. The next packet asks for it.
+    Idle,
+}
+
 /// A child of which something is wanted.
 #[derive(Debug, Default)]
 struct Goal {
     wish: Wish,
-    /// The child is wanted, but not pursued: the peer has closed it, or the attempts are used up.
-    rests: bool,
+    /// The child is wanted, and not pursued.
+    rest: Option<Rest>,
     /// Attempts in a row that the peer did not let succeed.
     failures: u32,
     failed_at: Option<Instant>,
@@ -57,23 +66,73 @@ struct Goal {
     next_at: Option<Instant>,
     /// The reason why the child is not up, and the time since when it is known.
     failure: Option<GoalFailure>,
+    further: FurtherSas,
+}
+
+/// The SAs beside the first one of a child. The peer has narrowed the first, and packets ask for what it leaves out.
+#[derive(Debug, Default)]
+struct FurtherSas {
+    asked: bool,
+    /// Requests in a row that the peer has refused, or has answered without the packet.
+    refusals: u32,
+    refused_at: Option<Instant>,
+    /// The last refusal has the reason of the one before.
+    repeated: bool,
+}
+
+impl FurtherSas {
+    fn refused(&mut self, now: Instant, repeated: bool) {
+        let asked = std::mem::take(&mut self.asked);
+        self.repeated = asked && repeated && self.refusals > 0;
+        if asked {
+            self.refusals = self.refusals.saturating_add(1);
+            self.refused_at = Some(now);
+        }
+    }
+
+    /// The time from which on packets may ask again.
+    fn next_at(&self) -> Option<Instant> {
+        let times = self.refusals.checked_sub(1)?;
+        Some(self.refused_at? + pause(AFTER_FAILURE, times, TRAFFIC_PAUSE_MAX, 0.5))
+    }
 }
 
 impl Goal {
     fn is_pursued(&self) -> bool {
-        matches!(self.wish, Wish::Once | Wish::Always) && !self.rests
+        matches!(self.wish, Wish::Once | Wish::Always) && self.rest.is_none()
     }
 
-    fn give_up(&mut self) {
+    /// Another SA is wanted in the place of one that has ended.
+    fn ask_once(&mut self) {
+        if self.wish == Wish::Open {
+            self.wish = Wish::Once;
+        }
+        self.rest = None;
+    }
+
+    fn stop(&mut self, rest: Rest) {
         self.failures = 0;
         match self.wish {
             Wish::Once => self.wish = Wish::Open,
-            _ => self.rests = true,
+            _ => self.rest = Some(rest),
         }
     }
 }
 
 pub(super) type GoalName = (String, String);
+
+/// The facts about a goal that others are told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GoalState<'a> {
+    /// A command has closed the child.
+    pub(super) closed: bool,
+    /// The child was closed because nobody used it.
+    pub(super) idle: bool,
+    /// The time of the next attempt.
+    pub(super) next_at: Option<Instant>,
+    /// The reason why the child is not up.
+    pub(super) failure: Option<&'a GoalFailure>,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Goals {
@@ -106,6 +165,12 @@ fn pause(first: Duration, times: u32, max: Duration, jitter: f64) -> Duration {
     doubled.mul_f64(0.75 + jitter / 2.0)
 }
 
+/// The time until `at`, if it is still to come.
+fn left(now: Instant, at: Instant) -> Option<Duration> {
+    at.checked_duration_since(now)
+        .filter(|left| !left.is_zero())
+}
+
 impl Goals {
     /// The child is being established, because the administrator, traffic or the configuration wants it.
     pub(super) fn want_once(&mut self, connection: &str, child: &str) {
@@ -114,7 +179,7 @@ impl Goals {
         if goal.wish != Wish::Always {
             goal.wish = Wish::Once;
         }
-        (goal.rests, goal.unsent) = (false, 0);
+        (goal.rest, goal.unsent) = (None, 0);
     }
 
     /// The configuration wants the child, unless a command has closed it.
@@ -122,7 +187,7 @@ impl Goals {
         let goal = self.goals.entry(name(connection, child)).or_default();
         if goal.wish != Wish::Down {
             goal.wish = Wish::Always;
-            (goal.rests, goal.failures, goal.unsent) = (false, 0, 0);
+            (goal.rest, goal.failures, goal.unsent) = (None, 0, 0);
         }
     }
 
@@ -148,15 +213,40 @@ impl Goals {
         goal.is_some_and(|goal| goal.wish == Wish::Down)
     }
 
-    /// An attempt has failed, and it is too early for traffic to ask for the next one.
-    pub(super) fn holds_traffic(&self, now: Instant, connection: &str, child: &str) -> bool {
+    /// An attempt has failed, and it is too early for traffic to ask for the next one. Returns the time until then.
+    pub(super) fn holds_traffic(
+        &self,
+        now: Instant,
+        connection: &str,
+        child: &str,
+    ) -> Option<Duration> {
         let goal = self.goals.get(&name(connection, child));
-        let waits = goal.filter(|goal| goal.next_at.is_some() && goal.failures > 0);
-        let failed = waits.and_then(|goal| Some((goal.failed_at?, goal.failures)));
-        failed.is_some_and(|(at, failures)| {
-            let wait = pause(AFTER_FAILURE, failures - 1, TRAFFIC_PAUSE_MAX, 0.5);
-            now < at + wait
-        })
+        let goal = goal.filter(|goal| goal.next_at.is_some() && goal.failures > 0)?;
+        let wait = pause(AFTER_FAILURE, goal.failures - 1, TRAFFIC_PAUSE_MAX, 0.5);
+        left(now, goal.failed_at? + wait)
+    }
+
+    /// The same for packets that the SAs of the child leave out.
+    pub(super) fn holds_further(
+        &self,
+        now: Instant,
+        connection: &str,
+        child: &str,
+    ) -> Option<Duration> {
+        let goal = self.goals.get(&name(connection, child))?;
+        left(now, goal.further.next_at()?)
+    }
+
+    /// The peer is asked for a further SA of the child.
+    pub(super) fn ask_further(&mut self, connection: &str, child: &str) {
+        let goal = self.goals.entry(name(connection, child)).or_default();
+        goal.further.asked = true;
+    }
+
+    /// The peer has refused a further SA of the child as it did before.
+    pub(super) fn refuses_again(&self, connection: &str, child: &str) -> bool {
+        let goal = self.goals.get(&name(connection, child));
+        goal.is_some_and(|goal| goal.further.repeated)
     }
 
     /// Forgets what was wanted of the children of a connection, or of one of them.
@@ -202,7 +292,16 @@ impl Goals {
     /// Follows what happens to children.
     pub(super) fn follow(&mut self, now: Instant, event: &Event) {
         match event {
-            Event::ChildSaInstalled(child) => self.installed(now, &child.connection, &child.name),
+            Event::ChildSaInstalled(child) => {
+                let name = name(&child.connection, &child.name);
+                if let Some(goal) = self.goals.get_mut(&name)
+                    && child.initiator
+                    && child.rekeyed_from.is_none()
+                {
+                    goal.further = FurtherSas::default();
+                }
+                self.installed(now, &child.connection, &child.name);
+            }
             Event::ChildSaDeleted(deleted) => self.deleted(deleted),
             Event::ChildFailed {
                 connection,
@@ -211,7 +310,10 @@ impl Goals {
                 ..
             } => {
                 let name = name(connection, child);
-                self.explain(now, &name, reason);
+                let repeated = !self.note_reason(now, &name, reason);
+                if let Some(goal) = self.goals.get_mut(&name) {
+                    goal.further.refused(now, repeated);
+                }
                 self.refused.push(name);
             }
             _ => {}
@@ -221,8 +323,10 @@ impl Goals {
     fn installed(&mut self, now: Instant, connection: &str, child: &str) {
         self.stop_timer(&name(connection, child));
         if let Some(goal) = self.goals.get_mut(&name(connection, child)) {
-            (goal.rests, goal.failures, goal.unsent) = (false, 0, 0);
-            goal.failure = None;
+            (goal.rest, goal.failures, goal.unsent) = (None, 0, 0);
+            if goal.further.refusals == 0 {
+                goal.failure = None;
+            }
             goal.up_since.get_or_insert(now);
             if goal.wish == Wish::Once {
                 goal.wish = Wish::Open;
@@ -275,12 +379,20 @@ impl Goals {
             .is_none_or(|since| now.saturating_duration_since(since) >= LASTING);
         goal.relapses = if lasted { 0 } else { goal.relapses + 1 };
         match (ended.then, reason) {
-            (EndAction::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
-            (EndAction::Start, _) => goal.rests = false,
-            // The peer's administrator, or silence, has closed the child in good order. `close_action` says what
-            // follows.
-            (_, DownReason::PeerDeleted | DownReason::Inactive) => goal.give_up(),
+            (EndAction::Start, _) => goal.ask_once(),
+            (_, DownReason::Inactive) => goal.stop(Rest::Idle),
+            // The peer has closed the child in good order. `close_action` says what follows, but for a child that is to
+            // be up at all times.
+            (_, DownReason::PeerDeleted) if goal.wish != Wish::Always => goal.stop(Rest::GivenUp),
             _ => {}
+        }
+    }
+
+    /// The child has lost an SA, and another attempt is under way already. If that fails, the child is tried as it would
+    /// be without it.
+    pub(super) fn ended_under_way(&mut self, ended: &MissingChild) {
+        if ended.then == EndAction::Start {
+            self.goals.entry(ended.name.clone()).or_default().ask_once();
         }
     }
 
@@ -328,7 +440,7 @@ impl Goals {
             goal.failed_at = Some(now);
             goal.unsent = 0;
             if keyingtries != 0 && goal.failures >= keyingtries {
-                goal.give_up();
+                goal.stop(Rest::GivenUp);
             } else {
                 again.push((name, goal.failures));
             }
@@ -372,7 +484,7 @@ impl Goals {
             let name = name(connection, child);
             self.stop_timer(&name);
             if let Some(goal) = self.goals.get_mut(&name) {
-                goal.give_up();
+                goal.stop(Rest::GivenUp);
             }
         }
     }
@@ -392,23 +504,28 @@ impl Goals {
         name: &GoalName,
         why: &impl std::fmt::Display,
     ) -> bool {
-        let goal = self.goals.entry(name.clone()).or_default();
+        self.goals.entry(name.clone()).or_default();
+        self.note_reason(now, name, why)
+    }
+
+    /// Remembers why the child is not up, and tells whether the reason is new.
+    fn note_reason(&mut self, now: Instant, name: &GoalName, why: &impl std::fmt::Display) -> bool {
+        let Some(goal) = self.goals.get_mut(name) else {
+            return true;
+        };
         let before = goal.failure.take().map(|failure| failure.why);
         self.explain(now, name, why);
         let goal = self.goals.get(name);
         goal.and_then(|goal| Some(&goal.failure.as_ref()?.why)) != before.as_ref()
     }
 
-    /// Says whether a command has closed the child, when it is tried again, and why it is not up.
-    pub(super) fn look(
-        &self,
-        connection: &str,
-        child: &str,
-    ) -> (bool, Option<Instant>, Option<&GoalFailure>) {
+    pub(super) fn look(&self, connection: &str, child: &str) -> GoalState<'_> {
         let goal = self.goals.get(&name(connection, child));
-        goal.map_or((false, None, None), |goal| {
-            let closed = goal.wish == Wish::Down;
-            (closed, goal.next_at, goal.failure.as_ref())
+        goal.map_or(GoalState::default(), |goal| GoalState {
+            closed: goal.wish == Wish::Down,
+            idle: goal.rest == Some(Rest::Idle),
+            next_at: goal.next_at,
+            failure: goal.failure.as_ref(),
         })
     }
 

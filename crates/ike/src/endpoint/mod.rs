@@ -13,14 +13,16 @@ mod reauthentication;
 mod receive;
 mod snapshot;
 mod table;
+mod turns;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::claims::Claims;
 use crate::config::{Child, Config, Connection};
+use crate::connection_choice::ConnectionTable;
 use crate::cookie::Cookies;
 use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
@@ -30,6 +32,7 @@ use crate::jobs::{Job, JobDone, Jobs};
 use crate::rate::Due;
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
+use crate::secret_choice::SecretTable;
 use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use ends::Ends;
@@ -40,6 +43,7 @@ use name_hold::NameHold;
 use own_addresses::AddressWatch;
 use pacing::Pacing;
 use table::IkeSaTable;
+use turns::FailedAddresses;
 
 /// The reason why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +64,8 @@ pub enum CommandError {
     NoAddress { name: String, why: String },
     #[error("the peer of connection {0:?} is behind a NAT: only the peer can reauthenticate")]
     BehindNat(String),
+    #[error("the IKE SA of connection {0:?} has no child SA that a new one could go on with")]
+    WithoutChildren(String),
     #[error("limit of {0} reached")]
     Limit(Shortage),
     #[error("child {0:?} is closed by command until `up` opens it")]
@@ -70,6 +76,8 @@ pub enum CommandError {
 
 /// Most IKE SAs whose timers are looked at in one call.
 const TIMERS_MAX: usize = 128;
+/// Most IKE SAs of one identity that are looked at for what one of them has shown.
+const PEER_SAS_MAX: usize = 8;
 
 /// All IKE SAs of one gateway. It holds no socket and no clock.
 ///
@@ -84,6 +92,8 @@ const TIMERS_MAX: usize = 128;
 /// caller can bring other peers' datagrams.
 pub struct Endpoint {
     config: Config,
+    connections: ConnectionTable,
+    secrets: SecretTable,
     /// Indices into the connections of `config`.
     by_name: HashMap<String, usize>,
     host: Host,
@@ -95,6 +105,7 @@ pub struct Endpoint {
     address_watch: AddressWatch,
     name_hold: NameHold,
     pacing: Pacing,
+    failed_addresses: FailedAddresses,
     cookies: Cookies,
     answers: Answers,
     report_limit: ReportLimit,
@@ -126,6 +137,8 @@ impl Endpoint {
         let mut claims = Claims::default();
         claims.configure(&config);
         Self {
+            connections: ConnectionTable::new(&config.connections),
+            secrets: SecretTable::new(&config.secrets),
             by_name: index(&config),
             answers: Answers::default(),
             report_limit: ReportLimit::default(),
@@ -139,6 +152,7 @@ impl Endpoint {
             address_watch: AddressWatch::default(),
             name_hold: NameHold::default(),
             pacing: Pacing::default(),
+            failed_addresses: FailedAddresses::default(),
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -161,6 +175,8 @@ impl Endpoint {
     /// and removed. Call [`Endpoint::withdraw`] before, for what must not go on. SAs of removed connections stay
     /// until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
+        self.connections = ConnectionTable::new(&config.connections);
+        self.secrets = SecretTable::new(&config.secrets);
         self.by_name = index(&config);
         self.config = config;
         self.jobs.reconfigure();
@@ -169,6 +185,9 @@ impl Endpoint {
         self.table
             .reconfigure(by_name, |id| self.ends.is_terminated(id));
         self.goals.configure(by_name);
+        let by_name = &self.by_name;
+        self.failed_addresses
+            .retain(|name| by_name.contains_key(name));
         self.claims.configure(&self.config);
         self.table.half_open.configure(&self.config);
     }
@@ -321,8 +340,30 @@ impl Endpoint {
     pub fn note_inbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| sa.note_inbound_traffic(ctx, child));
+            self.note_traffic_of_peer(now, id, child);
         }
         self.settle(now);
+    }
+
+    /// A peer with several IKE SAs may answer over another one than we send over.
+    fn note_traffic_of_peer(&mut self, now: Instant, id: IkeSaId, child: ChildSaId) {
+        let Some(peer) = self.table.peer_of(id) else {
+            return;
+        };
+        // Many peers can have one identity. The SAs of one of them are few.
+        let count = self.table.peers().get(peer).map_or(0, BTreeSet::len);
+        if !(2..=PEER_SAS_MAX).contains(&count) {
+            return;
+        }
+        let others = self.table.of_peer(peer);
+        let state = self.table.get(id).and_then(IkeSa::established);
+        let config = state.and_then(|state| Some(state.child(child)?.config.clone()));
+        let Some(config) = config else { return };
+        for other in others.into_iter().filter(|other| *other != id) {
+            self.with(now, other, |sa, ctx| {
+                sa.note_traffic_elsewhere(ctx, &config.name)
+            });
+        }
     }
 
     /// ESP went out on `child`. Its NAT mapping needs no keepalive for a while.
@@ -331,6 +372,9 @@ impl Endpoint {
             self.with(now, id, |sa, ctx| {
                 sa.note_outbound_traffic(ctx, child);
             });
+        }
+        if !self.effects.is_empty() {
+            self.settle(now);
         }
     }
 
@@ -417,6 +461,8 @@ impl Endpoint {
             now,
             wall_clock: wall_clock + now.saturating_duration_since(at),
             config: &self.config,
+            connections: &self.connections,
+            secrets: &self.secrets,
             random: &mut *self.host.random,
             key_exchange: &self.host.key_exchange,
             jobs: &mut self.jobs,
@@ -428,6 +474,7 @@ impl Endpoint {
             counters: &mut self.counters,
             last_id: &mut self.last_id,
             by_spi: self.table.by_spi(),
+            established: self.table.established(),
             peers: self.table.peers(),
             by_remote: self.table.by_remote(),
             report_limit: &mut self.report_limit,
@@ -469,6 +516,11 @@ impl Endpoint {
             if of_goals {
                 self.goals.follow(now, event);
             }
+            if let Event::ChildSaInstalled(new) = event
+                && let Some(past) = new.rekeyed_from.and_then(|old| self.table.past_of(old))
+            {
+                sa.inherit_past(new.child, past);
+            }
         }
         self.pacing.note(id, sa.common.remote.ip(), sa.connecting());
         if !sa.phase.awaits_job()
@@ -506,10 +558,10 @@ mod tests {
     use esplanade_crypto::secret::Secret as SecretBytes;
 
     use super::*;
+    use crate::config::generators::plain_connection;
     use crate::config::{
-        AddressMatch, Childless, EspProposal, Fragmentation, Identity, IkeProposal, LocalAuth,
-        LocalMethod, OcspInIke, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector,
-        SendCert, Unique,
+        AddressMatch, EspProposal, Identity, IkeProposal, LocalAuth, LocalMethod, RemoteAuth,
+        RemoteMethod, Secret, Selector,
     };
     use crate::host::{EspSpiAllocator, Routes};
 
@@ -551,36 +603,14 @@ mod tests {
             ..Child::default()
         };
         let connection = Connection {
-            name: "site".to_owned(),
             local_addrs: vec![AddressMatch::Host(address(own))],
             remote_addrs: vec![AddressMatch::Host(address(peer))],
-            local_port: None,
-            remote_port: 500,
-            dscp: 0,
             proposals: vec![IkeProposal {
                 encryption: vec![(Encryption::AesGcm16, 128)],
                 integrity: vec![],
                 prf: vec![Prf::HmacSha2_256],
                 groups: vec![Group::Curve25519],
             }],
-            legacy: false,
-            encap: false,
-            rekey_time: Duration::ZERO,
-            reauth_time: Duration::ZERO,
-            over_time: Duration::ZERO,
-            rand_time: Duration::ZERO,
-            dpd_delay: Duration::ZERO,
-            dpd_by_traffic: false,
-            dpd_timeout: Duration::ZERO,
-            fragmentation: Fragmentation::default(),
-            childless: Childless::default(),
-            full_transcript_required: false,
-            send_certreq: true,
-            send_cert: SendCert::default(),
-            ocsp: OcspInIke::default(),
-            unique: Unique::No,
-            keyingtries: 1,
-            retransmission: Retransmission::default(),
             local: LocalAuth {
                 id: Identity::Ip(address(own)),
                 method: LocalMethod::Psk,
@@ -589,8 +619,8 @@ mod tests {
                 id: Identity::Ip(address(peer)),
                 method: RemoteMethod::Psk,
             },
-            peers: vec![],
             children: vec![Arc::new(child)],
+            ..plain_connection()
         };
         let config = Config {
             connections: vec![Arc::new(connection)],

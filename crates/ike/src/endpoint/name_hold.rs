@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{CommandError, Endpoint};
 use crate::config::{AddressMatch, Connection, HostName};
 use crate::event::Event;
-use crate::failure::Shortage;
+use crate::failure::{DownReason, Shortage};
 use crate::sa::ChildRequest;
 
 /// Peers at addresses that no connection has have the names looked up this often at most.
@@ -80,6 +80,19 @@ impl HeldConnection {
 }
 
 impl Endpoint {
+    /// Forgets children that wait for names. Returns their number. If no other child waits, the attempt is over.
+    pub(super) fn forget_held(&mut self, connection: &str, child: Option<&str>) -> usize {
+        let forgotten = self.name_hold.forget(connection, child);
+        if forgotten > 0 && !self.name_hold.attempts.contains_key(connection) {
+            self.events.push_back(Event::ConnectFailed {
+                connection: connection.to_owned(),
+                reason: DownReason::Terminated,
+                retry_in: None,
+            });
+        }
+        forgotten
+    }
+
     /// Holds children until the names of their connection are looked up. Returns false if the connection has no names.
     pub(super) fn hold_for_names(
         &mut self,
@@ -147,16 +160,11 @@ impl Endpoint {
     pub(super) fn looks_for_stranger(&mut self, now: Instant) -> bool {
         let due = self.name_hold.next_for_strangers.is_none_or(|at| at <= now);
         if due {
-            let connections = self.config.connections.iter();
-            let names: BTreeSet<_> = connections
-                .flat_map(|connection| &connection.remote_addrs)
-                .filter_map(AddressMatch::name)
-                .map(|name| name.name.clone())
-                .collect();
-            self.name_hold.for_strangers.clone_from(&names);
+            let names = self.connections.remote_names();
+            self.name_hold.for_strangers.clone_from(names);
             if !names.is_empty() {
                 self.name_hold.next_for_strangers = Some(now + STRANGERS_PAUSE);
-                let names = names.into_iter().collect();
+                let names = names.iter().cloned().collect();
                 self.events.push_back(Event::NamesNeeded(names));
             }
         }

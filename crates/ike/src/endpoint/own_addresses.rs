@@ -105,7 +105,7 @@ impl Endpoint {
             return true;
         }
         // The peer answers to the address that a message of the old IKE SA comes from (RFC 7296 §2.11).
-        self.with(now, id, |sa, _| sa.common.local.set_ip(local));
+        self.with(now, id, |sa, _| sa.common.set_own_address(local));
         if !to_peer || self.reauthenticate(now, id).is_err() {
             self.end_where_address_is_gone(now, id);
         }

@@ -11,16 +11,24 @@ use crate::config::{AddressMatch, EndAction, StartAction};
 use crate::event::Event;
 use crate::failure::{DownReason, Shortage};
 use crate::id::IkeSaId;
+use crate::nat::UdpTrial;
 use crate::sa::{ChildRequest, ChildState, Effect, Established, IkeSa, IkeSaCommon, Task};
+use crate::status::GoalFailure;
 
 impl Endpoint {
     /// Has the peers of an IKE SA authenticate again, over a new IKE SA with the same children. The old one stays until
-    /// the new one has them.
+    /// the new one has them. Refuses that for an IKE SA without children, which would only end.
     pub fn reauthenticate_ike_sa(
         &mut self,
         now: Instant,
         ike_sa: IkeSaId,
     ) -> Result<(), CommandError> {
+        let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
+        let state = sa.established().filter(|state| !state.is_ending());
+        if state.is_some_and(|state| state.wanted_children().is_empty()) {
+            let connection = sa.common.connection.name.clone();
+            return Err(CommandError::WithoutChildren(connection));
+        }
         let result = self.reauthenticate(now, ike_sa);
         self.settle(now);
         result
@@ -48,22 +56,65 @@ impl Endpoint {
             request.config.dpd_action != EndAction::Clear
                 || request.config.start_action == StartAction::Start
         };
-        if wanted.is_some_and(|wanted| wanted.iter().any(comes_back)) {
-            // Where no attempt can be made, the verdict about the old SA remains.
-            let _ = self.reauthenticate(now, id);
+        let due = wanted.is_some_and(|wanted| wanted.iter().any(comes_back));
+        // Where no attempt can be made, the verdict about the old SA remains.
+        if due && self.reauthentication_of(id).is_none() && self.reauthenticate(now, id).is_ok() {
+            let attempt = self.reauthentication_of(id);
+            self.with(now, id, |sa, _| {
+                if let Some((state, _)) = sa.established_mut() {
+                    state.liveness.attempt = attempt;
+                }
+            });
         }
+    }
+
+    /// The peer of an IKE SA has been heard after all, so that the attempt beside that SA ends, unless the peer has
+    /// answered it.
+    pub(super) fn withdraw_attempt(&mut self, now: Instant, attempt: IkeSaId) {
+        let old = self.table.get(attempt);
+        let old = old.and_then(|attempt| attempt.common.reauthenticates);
+        self.with(now, attempt, |sa, ctx| sa.withdraw(ctx));
+        let Some(old) = old.filter(|old| self.reauthentication_of(*old).is_none()) else {
+            return;
+        };
+        self.with(now, old, |sa, _| {
+            if let Some((state, _)) = sa.established_mut() {
+                state.reauthentication = None;
+            }
+        });
     }
 
     /// The attempt to authenticate the peers of an IKE SA again has failed.
     pub(super) fn not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
+        self.note_not_reauthenticated(now, id, reason);
+        self.end_where_address_is_gone(now, id);
+    }
+
+    fn note_not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
+        let failure = GoalFailure {
+            at: now,
+            why: reason.to_string(),
+        };
+        let next = self.with(now, id, |sa, _| {
+            let (state, common) = sa.established_mut()?;
+            state.reauthentication = None;
+            // A trial that no new IKE SA can make is none. A later stretch of one-way traffic begins another.
+            if common.udp_trial == UdpTrial::Wanted {
+                common.udp_trial = UdpTrial::Untried;
+            }
+            // An attempt because of the peer's silence says nothing about who it is.
+            if state.liveness.attempt.is_none() {
+                state.reauth_failure = Some(failure);
+            }
+            state.reauth_at
+        });
         let Some(sa) = self.table.get(id) else { return };
-        let next = sa.established().and_then(|state| state.reauth_at);
-        self.events.push_back(Event::ConnectFailed {
+        self.events.push_back(Event::ReauthenticationFailed {
+            ike_sa: id,
             connection: sa.common.connection.name.clone(),
             reason,
-            retry_in: next.map(|at| at.saturating_duration_since(now)),
+            retry_in: next.flatten().map(|at| at.saturating_duration_since(now)),
         });
-        self.end_where_address_is_gone(now, id);
     }
 
     pub(super) fn reauthenticate(&mut self, now: Instant, id: IkeSaId) -> Result<(), CommandError> {
@@ -72,9 +123,16 @@ impl Endpoint {
         let state = sa.established().filter(goes_on);
         let mut requests = state.ok_or(CommandError::NoSa)?.wanted_children();
         if self.reauthentication_of(id).is_some() {
+            // An attempt because of the peer's silence is wanted now also if the peer is heard.
+            self.with(now, id, |sa, _| {
+                if let Some((state, _)) = sa.established_mut() {
+                    state.liveness.attempt = None;
+                }
+            });
             return Ok(());
         }
         let connection = sa.common.connection.clone();
+        let udp_trial = sa.common.udp_trial.of_successor();
         for request in &mut requests {
             // A child goes on as it is configured now.
             let mut configured = connection.children.iter();
@@ -101,12 +159,15 @@ impl Endpoint {
             Ok(mut sa) => {
                 let successor = sa.common.id;
                 sa.common.reauthenticates = Some(id);
+                sa.common.udp_trial = udp_trial;
+                sa.common.nat.forced |= udp_trial.is_in_udp();
                 self.insert(now, Box::new(sa), None);
                 self.link(now, id, successor);
             }
             Err(reason) => self.effects.push(Effect::ConnectFailed {
                 connection,
                 reason,
+                remote: None,
                 reauthenticates: Some(id),
             }),
         }
@@ -174,7 +235,15 @@ impl Endpoint {
             self.with(now, to, |sa, ctx| {
                 sa.do_task(ctx, Task::DeleteIke(DownReason::Superseded))
             });
+            self.note_not_reauthenticated(now, from, DownReason::NoChildTakenOver);
             return;
+        }
+        if let Some(old) = self.table.get(from) {
+            self.events.push_back(Event::IkeSaReauthenticated {
+                old: from,
+                new: to,
+                connection: old.common.connection.name.clone(),
+            });
         }
         self.counters.ike_reauthentications += 1;
         self.with(now, from, |sa, ctx| sa.give_way(ctx, &children));

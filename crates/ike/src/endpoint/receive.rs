@@ -10,9 +10,7 @@ use super::Endpoint;
 use super::half_open::HalfOpenPlace;
 use crate::config::{AddressMatch, Connection};
 use crate::crash_token;
-use crate::exchange::{
-    InitPayloads, PeerTraits, RefusalDetails, candidates, choose_init, init_refusal,
-};
+use crate::exchange::{InitPayloads, OFFERS_SHOWN, RefusalDetails, choose_init, init_refusal};
 use crate::id::IkeSaId;
 use crate::jobs::Payer;
 use crate::rate::Rate;
@@ -228,11 +226,7 @@ impl Endpoint {
     /// ESP or AH came in with an SPI that no SA has. The sender may have an SA that we have lost, and is told so
     /// (RFC 7296 §1.5). It must be at an address that a connection is for.
     pub fn note_unknown_spi(&mut self, now: Instant, remote: SocketAddr, spi: u32) {
-        let matches = |of: &[AddressMatch]| {
-            of.is_empty() || of.iter().any(|address| address.matches(remote.ip()))
-        };
-        let mut connections = self.config.connections.iter();
-        let Some(known) = connections.find(|connection| matches(&connection.remote_addrs)) else {
+        let Some(known) = self.connections.first_at(remote.ip()) else {
             return;
         };
         let own = AddressMatch::hosts_of(&known.local_addrs)
@@ -343,7 +337,7 @@ impl Endpoint {
         let Some(admission) = self.admit_init(now, received, &message, &theirs) else {
             return;
         };
-        let candidates = candidates(&self.config.connections, PeerTraits::of(received));
+        let candidates = self.connections.with_proposals(received.hosts());
         let is_known = self.table.half_open.is_configured(received.remote.ip());
         // The peer repeats its message, and a name may have its address by then.
         if !is_known && self.looks_for_stranger(now) && candidates.is_empty() {
@@ -355,8 +349,7 @@ impl Endpoint {
                 let why = "no connection is for these addresses";
                 let proven = admission.proven;
                 ctx.report_refusal(received, proven, Refusal::NoConnection, |ctx| {
-                    let known = ctx.config.connections.iter().map(AsRef::as_ref);
-                    init_refusal(&message, why, known, false)
+                    init_refusal(&message, why, &ctx.config.connections, false)
                 });
             });
             let error = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
@@ -460,9 +453,9 @@ impl Endpoint {
                 if refusal == Refusal::NoProposalChosen {
                     self.in_context(now, |ctx| {
                         let why = "its proposals and ours have nothing in common";
-                        ctx.report_refusal(received, admission.proven, refusal, |_| {
-                            let known = candidates.iter().map(AsRef::as_ref);
-                            init_refusal(message, why, known, true)
+                        ctx.report_refusal(received, admission.proven, refusal, |ctx| {
+                            let known = ctx.connections.first(received.hosts(), OFFERS_SHOWN);
+                            init_refusal(message, why, &known, true)
                         });
                     });
                 }

@@ -1,10 +1,11 @@
 //! The status of IKE SAs and of configured children.
 
 use super::Endpoint;
+use crate::config::StartAction;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::sa::{ChildRequest, ChildSa, ChildState, Established, IkeSa, Phase};
 use crate::status::{
-    ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
+    Attempt, ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
 };
 
 impl Endpoint {
@@ -15,20 +16,22 @@ impl Endpoint {
             let ids = self.table.of_connection(&connection.name);
             let sas: Vec<_> = ids.iter().filter_map(|id| self.table.get(*id)).collect();
             for child in &connection.children {
-                let (closed, next_at, failure) = self.goals.look(&connection.name, &child.name);
+                let goal = self.goals.look(&connection.name, &child.name);
                 let wanted = ChildRequest::from(child.clone());
                 let up = |state: &Established| state.is_up(&child.name);
                 let installed = |sa: &&IkeSa| sa.established().is_some_and(up);
                 let mut called = sas.iter().filter(|sa| sa.is_with_initiation_peer());
+                let under_way = called.clone().filter(|sa| sa.has_child(&wanted));
+                let attempt = under_way.clone().find_map(|sa| sa.attempt());
                 let state = if called.clone().any(installed) {
                     ConfiguredState::Up
                 } else if called.any(|sa| sa.has_child(&wanted)) {
                     ConfiguredState::Connecting
-                } else if next_at.is_some() {
+                } else if goal.next_at.is_some() {
                     ConfiguredState::Waiting
                 } else if sas.iter().any(installed) {
                     ConfiguredState::Up
-                } else if closed {
+                } else if goal.closed {
                     ConfiguredState::Closed
                 } else {
                     ConfiguredState::Down
@@ -37,8 +40,16 @@ impl Endpoint {
                     connection: connection.name.clone(),
                     child: child.name.clone(),
                     state,
-                    next_at,
-                    failure: failure.cloned(),
+                    wanted: match state {
+                        ConfiguredState::Connecting | ConfiguredState::Waiting => true,
+                        ConfiguredState::Closed => false,
+                        ConfiguredState::Up | ConfiguredState::Down => {
+                            child.start_action == StartAction::Start && !goal.idle
+                        }
+                    },
+                    next_at: goal.next_at,
+                    failure: goal.failure.cloned(),
+                    attempt: attempt.filter(|_| state == ConfiguredState::Connecting),
                 });
             }
         }
@@ -47,6 +58,14 @@ impl Endpoint {
 }
 
 impl Endpoint {
+    /// The attempt to establish an IKE SA of the connection, if a request of it waits for an answer.
+    pub fn attempt(&self, connection: &str) -> Option<Attempt> {
+        let ids = self.table.of_connection(connection).into_iter();
+        let sas = ids.filter_map(|id| self.table.get(id));
+        let mut called = sas.filter(|sa| sa.is_with_initiation_peer());
+        called.find_map(IkeSa::attempt)
+    }
+
     /// The state of every IKE SA, oldest first, without those of which only the last response is kept.
     pub fn states(&self) -> impl Iterator<Item = IkeSaState> {
         self.table.iter().filter_map(ike_sa_state)
@@ -126,6 +145,8 @@ pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
         rekey_at: up.and_then(|state| state.rekey_at),
         expires_at: up.and_then(|state| state.expires_at),
         reauth_at: up.and_then(|state| state.reauth_at),
+        reauth_failure: up.and_then(|state| state.reauth_failure.clone()),
+        rekey_failure: up.and_then(|state| state.rekey_failure.clone()),
         task_active: up
             .and_then(|state| state.exchange.as_ref())
             .map(|exchange| exchange.name()),
@@ -153,9 +174,13 @@ fn child(sa: &IkeSa, child: &ChildSa) -> ChildSaStatus {
         spi_in: child.spi_in,
         spi_out: child.spi_out,
         esp: child.esp,
+        key_exchange: child.key_exchange,
         local_ts: child.local_ts.clone(),
         remote_ts: child.remote_ts.clone(),
         udp_encap: sa.common.nat.udp_encap(),
+        one_way: sa
+            .established()
+            .and_then(|state| state.one_way(&sa.common, child)),
         installed: child.installed,
         rekey_at: child.rekey_at,
         expires_at: child.expires_at,

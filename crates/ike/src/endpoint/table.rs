@@ -1,7 +1,7 @@
 //! The table of IKE SAs, its indices, and the timers.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::half_open::{HalfOpen, HalfOpenStage};
 use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
 use crate::peer::PeerKey;
-use crate::sa::{IkeSa, Phase};
+use crate::sa::{IkeSa, Phase, TrafficPast};
 
 /// A timer fires this long after the call that armed it, or later.
 const TIMER_MIN: Duration = Duration::from_millis(1);
@@ -24,6 +24,7 @@ pub(super) struct IkeSaTable {
     /// Responder SAs by the source of their IKE_SA_INIT request and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
     by_connection: HashMap<String, BTreeSet<IkeSaId>>,
+    established: HashSet<IkeSaId>,
     /// Established SAs by peer.
     peers: HashMap<PeerKey, BTreeSet<IkeSaId>>,
     /// Established SAs by the peer's address.
@@ -110,6 +111,10 @@ impl IkeSaTable {
         &self.by_spi
     }
 
+    pub(super) fn established(&self) -> &HashSet<IkeSaId> {
+        &self.established
+    }
+
     pub(super) fn peers(&self) -> &HashMap<PeerKey, BTreeSet<IkeSaId>> {
         &self.peers
     }
@@ -185,6 +190,12 @@ impl IkeSaTable {
 
     pub(super) fn ike_sa_of(&self, child: ChildSaId) -> Option<IkeSaId> {
         self.by_child.get(&child).copied()
+    }
+
+    /// Returns the past of a child SA's traffic.
+    pub(super) fn past_of(&self, child: ChildSaId) -> Option<TrafficPast> {
+        let state = self.get(self.ike_sa_of(child)?)?.established()?;
+        Some(state.child(child)?.past)
     }
 
     pub(super) fn moved(&mut self, child: ChildSaId, to: IkeSaId) {
@@ -266,6 +277,10 @@ impl IkeSaTable {
             if let Some(key) = peer {
                 self.peers.entry(key.clone()).or_default().insert(id);
             }
+            match peer {
+                Some(_) => self.established.insert(id),
+                None => self.established.remove(&id),
+            };
             entry.peer = peer.cloned();
         }
         let remote = peer.map(|_| sa.common.remote.ip());

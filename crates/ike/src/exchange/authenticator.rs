@@ -8,40 +8,20 @@ use esplanade_pki::{RevocationStore, StatusSource};
 
 use crate::auth::{PeerAuthError, unix_time};
 use crate::config::{
-    self, CertificateUriBase, Connection, Credential, Identity, LocalMethod, RemoteMethod, SendCert,
+    CertificateUriBase, Connection, Credential, Identity, LocalMethod, RemoteMethod, SendCert,
 };
 use crate::failure::AuthFailure;
 use crate::jobs::{AuthenticatedPeer, ProofCheck, SignedAuth, Signing, Work};
 use crate::sa::{Context, InitTranscript};
+use crate::secret_choice::{ProofPeer, SecretTable};
 use crate::suite::{IkeSaKeys, Role, Secret};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, Id, Payload};
-
-/// Returns the identity that we claim.
-pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
-    let proved = match &connection.local.method {
-        LocalMethod::Signature(credentials) => credentials.first().map(|own| own.identity()),
-        LocalMethod::Psk => None,
-    };
-    match &connection.local.id {
-        Identity::Any => proved.unwrap_or(Identity::Ip(local)),
-        id => id.clone(),
-    }
-}
 
 /// The ID payload of the identity that we claim. One that is no identity stands for our address.
 pub(super) fn local_payload(local_id: &Identity, local: IpAddr) -> Id {
     local_id
         .to_payload()
         .unwrap_or_else(|| Identity::address_payload(local))
-}
-
-/// The peer that we prove ourselves to.
-#[derive(Clone, Copy)]
-pub(super) enum ProofPeer<'a> {
-    /// The peer has said who it is.
-    Is(&'a Identity),
-    /// The peer is yet to say who it is, and may have another identity.
-    MayBe(&'a Identity),
 }
 
 /// Connections with pre-shared keys on which one proof is tried.
@@ -95,7 +75,7 @@ pub(super) fn proof_check(
 
 /// Authenticates both ends of one IKE SA, under one connection.
 pub(super) struct Authenticator<'a> {
-    pub(super) secrets: &'a [config::Secret],
+    pub(super) secrets: &'a SecretTable,
     pub(super) revocation: &'a RevocationStore,
     /// For the validity of certificates.
     pub(super) wall_clock: SystemTime,
@@ -230,38 +210,12 @@ impl Authenticator<'_> {
         }
     }
 
-    /// Returns the pre-shared key of the two identities. If several keys fit, a key that names the peer is preferred,
-    /// and then a key that names us.
-    ///
-    /// A key that names others beside us is not for a peer that it does not name. Each of the others could pass itself
-    /// off as that peer.
     fn psk(&self, peer: ProofPeer<'_>) -> Result<&Secret, AuthFailure> {
-        let local = self.local_id;
+        let key = self.secrets.choose(self.local_id, peer);
         let (ProofPeer::Is(remote) | ProofPeer::MayBe(remote)) = peer;
-        let score = |owners: &[Identity]| {
-            let names = |id: &Identity| owners.iter().any(|owner| owner.accepts(id));
-            match (owners.is_empty(), names(remote), names(local)) {
-                (true, ..) => Some(0),
-                (_, false, false) => None,
-                (_, false, true)
-                    if matches!(peer, ProofPeer::Is(_))
-                        && !owners.iter().all(|o| o.accepts(local)) =>
-                {
-                    None
-                }
-                (_, theirs, ours) => Some(2 * u8::from(theirs) + u8::from(ours)),
-            }
-        };
-        let secrets = self.secrets.iter();
-        let usable = secrets.filter_map(|secret| Some((score(&secret.owners)?, secret)));
-        // Among secrets of equal score, the first one in the configuration wins.
-        usable
-            .rev()
-            .max_by_key(|(score, _)| *score)
-            .map(|(_, secret)| &*secret.key)
-            .ok_or_else(|| AuthFailure::NoSecret {
-                local: Box::new(local.clone()),
-                remote: Box::new(remote.clone()),
-            })
+        key.ok_or_else(|| AuthFailure::NoSecret {
+            local: Box::new(self.local_id.clone()),
+            remote: Box::new(remote.clone()),
+        })
     }
 }

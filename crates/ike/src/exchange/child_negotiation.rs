@@ -162,6 +162,15 @@ impl Established {
         if replaced.is_some_and(|old| !selectors.cover(&old.selectors())) {
             return Err(misbehaved(ChildResponseFault::SelectorsTooNarrow));
         }
+        // A further SA is for the packet. Any other would leave as many SAs as the peer likes.
+        let further = pending.rekeys.is_none() && self.is_up(&config.name);
+        if further
+            && !pending
+                .request
+                .is_met_by(&selectors.local, &selectors.remote)
+        {
+            return Err(ChildFailure::PacketLeftOut);
+        }
         let agreed = AgreedChild {
             config,
             claim: self.claim_granted(sa, ctx, config, selectors)?,

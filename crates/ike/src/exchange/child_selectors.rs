@@ -44,8 +44,8 @@ impl IkeSaCommon {
             }
         }
         if let Some((local, remote)) = request.packet {
-            ts::put_first(&mut local_ts, local);
-            ts::put_first(&mut remote_ts, remote);
+            ts::put_packet_first(&mut local_ts, local);
+            ts::put_packet_first(&mut remote_ts, remote);
         }
         Ok((local_ts, remote_ts))
     }
@@ -53,7 +53,7 @@ impl IkeSaCommon {
 
 impl Established {
     /// Returns the children whose networks the peer can mean. Children of the requested mode come first, then children
-    /// that the peer's selectors name exactly. Children that are not up yet come next, since several children may have
+    /// that take the packet that the peer names, then children that the peer's selectors name exactly. Children that are not up yet come next, since several children may have
     /// the same selectors. Equal children keep the order of the configuration.
     pub(super) fn matching_children<'a>(
         &self,
@@ -86,7 +86,15 @@ impl Established {
             }
             let other_mode = (config.mode == Mode::Transport) != theirs.transport;
             let partial = local_ts != own_local || remote_ts != own_remote;
-            let rank = (other_mode, partial, self.is_up(&config.name));
+            // RFC 7296 §2.9: what the initiator names first is to be among what it gets.
+            let without_packet =
+                !takes_packet(theirs.ts_r, &local_ts) || !takes_packet(theirs.ts_i, &remote_ts);
+            let rank = (
+                other_mode,
+                without_packet,
+                partial,
+                self.is_up(&config.name),
+            );
             let matched = MatchingChild {
                 config,
                 mode: config.mode,
@@ -146,6 +154,16 @@ impl Established {
         }
         Ok(claim)
     }
+}
+
+/// Says whether the granted selectors have the first one of the proposal, if that is a packet's: another one contains
+/// it.
+fn takes_packet(proposed: &[TrafficSelector], granted: &[TrafficSelector]) -> bool {
+    let Some((first, others)) = proposed.split_first() else {
+        return true;
+    };
+    !others.iter().any(|other| ts::contains(other, first))
+        || granted.iter().any(|own| ts::contains(own, first))
 }
 
 /// The traffic of another peer that `claim` overlaps. That peer may be dead, so it is asked whether it is alive.

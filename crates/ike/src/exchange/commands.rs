@@ -8,7 +8,8 @@ use crate::config::Child;
 use crate::failure::DownReason;
 use crate::id::ChildSaId;
 use crate::sa::{
-    ChildRequest, ChildSa, ChildState, Context, Ending, IkeSa, Phase, QueuedTask, Retirement, Task,
+    ChildRequest, ChildSa, ChildState, Context, Ending, IkeSa, PeerMapping, Phase, QueuedTask,
+    Retirement, Task,
 };
 
 /// The time that packets on the children of a reauthenticated IKE SA have to reach the peer.
@@ -43,6 +44,27 @@ impl IkeSa {
 
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: DownReason) {
         self.advance(|phase, sa| phase.close(sa, ctx, reason));
+    }
+
+    /// Drops an attempt that the peer has not answered yet.
+    pub(crate) fn withdraw(&mut self, ctx: &mut Context<'_>) {
+        self.advance(|phase, sa| phase.withdraw(sa, ctx));
+    }
+
+    /// The peer has been silent for long, and is asked whether it is alive.
+    pub(crate) fn check_liveness(&mut self, ctx: &mut Context<'_>, silence: Duration) {
+        let Some((state, sa)) = self.established_mut() else {
+            return;
+        };
+        if state.liveness.silence(ctx.now) >= silence && !sa.window.asks_for_life() {
+            state.ask_for_life(sa, ctx);
+            self.advance(|phase, sa| phase.run_tasks(sa, ctx));
+        }
+    }
+
+    /// Drops an SA that waits for the peer's delete.
+    pub(crate) fn forget_replaced(&mut self) {
+        self.advance(|phase, _| phase.forget_replaced());
     }
 
     /// Drops an SA that is not established.
@@ -133,32 +155,40 @@ impl IkeSa {
     }
 
     /// ESP came in on the child SA. The peer is alive, and sends on it (RFC 7296 §2.8).
-    pub(crate) fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+    pub(crate) fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let Some((state, sa)) = self.established_mut() else {
             return;
         };
-        state.heard(ctx.now);
+        state.heard(ctx);
         sa.window.calm(ctx.now, sa.connection.retransmission);
         let current = |child: &&mut ChildSa| child.state != ChildState::Rekeyed;
-        if let Some(child) = state.child_mut(child).filter(current) {
+        if let Some(child) = state.child_mut(id).filter(current) {
             child.last_used = ctx.now;
             child.use_outbound(ctx);
+        }
+        if let Some(name) = state.child(id).map(|child| child.config.clone()) {
+            state.traffic_received(sa, ctx, &name.name, false);
+        }
+    }
+
+    /// ESP of a child of this name came in over another IKE SA of the peer.
+    pub(crate) fn note_traffic_elsewhere(&mut self, ctx: &mut Context<'_>, name: &str) {
+        if let Some((state, sa)) = self.established_mut() {
+            state.traffic_received(sa, ctx, name, true);
         }
     }
 
     /// ESP went out on the child SA.
-    pub(crate) fn note_outbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+    pub(crate) fn note_outbound_traffic(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         self.common.last_sent = ctx.now;
-        let Some((state, _)) = self.established_mut() else {
+        let Some((state, sa)) = self.established_mut() else {
             return;
         };
-        // Nobody knows which came first in one look at the data plane. An answer may have come.
-        if state.last_heard < ctx.now {
-            state.unanswered_since.get_or_insert(ctx.now);
-        }
-        if let Some(child) = state.child_mut(child) {
+        state.liveness.sent(ctx.now);
+        if let Some(child) = state.child_mut(id) {
             child.last_used = ctx.now;
         }
+        state.traffic_sent(sa, ctx, id);
     }
 
     /// ESP came from another outer address.
@@ -169,7 +199,7 @@ impl IkeSa {
         remote: SocketAddr,
     ) {
         if let Some((state, sa)) = self.established_mut() {
-            state.note_peer_address(sa, ctx, local, remote);
+            state.note_peer_address(sa, ctx, PeerMapping::saw_esp, (local, remote));
         }
     }
 
@@ -191,8 +221,8 @@ impl IkeSa {
             return;
         };
         // The peer is alive. What it was asked here in vain has some more time, so that this SA ends there too.
-        state.heard(ctx.now);
-        let timing = state.liveness_timing(sa, ctx.now);
+        state.heard(ctx);
+        let timing = state.liveness.timing(&sa.connection, ctx.now);
         sa.window.calm(ctx.now, timing);
         for child in &mut state.children {
             let own = ChildRequest::from(child.config.clone());

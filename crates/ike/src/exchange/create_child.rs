@@ -40,9 +40,10 @@ impl Established {
         request: ChildRequest,
     ) -> Result<(), Ending> {
         let name = request.config.name.clone();
-        // The configuration bounds the number of all other children.
+        // The configuration bounds the number of children, but not of the SAs that packets ask for.
         let limit = ctx.config.limits.children_per_sa_max;
-        if request.config.from_packet && self.children.len() >= limit {
+        let further = request.packet.is_some() && self.is_up(&name);
+        if (request.config.from_packet || further) && self.children.len() >= limit {
             let failure = ChildFailure::Resources(Shortage::ChildSas);
             sa.child_failed(ctx, &name, failure);
             return Ok(());

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::authenticator::{self, Authenticator, PSKS_MAX, ProofPeer, Undecided};
+use super::authenticator::{self, Authenticator, PSKS_MAX, Undecided};
 use super::child_negotiation::{ChildExchange, ChildTerms};
-use super::connection_choice::{AuthTraits, PeerTraits, candidates};
 use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_of};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
@@ -14,6 +13,7 @@ use esplanade_pki::attributes::GroupName;
 
 use crate::auth::{certreq, certreq_of_raw_key};
 use crate::config::{CertificateUriBase, Childless, Connection, Identity, RemoteMethod, Unique};
+use crate::connection_choice::AuthTraits;
 use crate::crash_token;
 use crate::event::{Event, IkeSaUp, PeerLimit};
 use crate::failure::{
@@ -29,6 +29,7 @@ use crate::sa::{
     AuthDue, AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon,
     InitResponded, KnownProofs, PendingChild, Phase, Task,
 };
+use crate::secret_choice::ProofPeer;
 use crate::suite::Role;
 use crate::transport::ReceivedMessage;
 use crate::wire::{
@@ -48,9 +49,9 @@ impl IkeSaCommon {
         if connection.childless == Childless::Force && !due.init.childless {
             return self.abandon(ctx, DownReason::NotChildless);
         }
-        let local_id = authenticator::local_id(&connection, self.local.ip());
+        let local_id = connection.local_id(self.local.ip());
         let authenticator = Authenticator {
-            secrets: &ctx.config.secrets,
+            secrets: ctx.secrets,
             revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection: &connection,
@@ -207,8 +208,8 @@ impl IkeSaCommon {
             .peers
             .contains_key(&PeerKey::new(connection, local_id, &remote_id));
         // The peer is to keep the SA that this one replaces, unless that has ended here (RFC 7296 §2.8.3).
-        let lives = |old| ctx.by_remote.values().flatten().any(|id| *id == old);
-        let known = known || self.reauthenticates.is_some_and(lives);
+        let replaced = self.reauthenticates.as_ref();
+        let known = known || replaced.is_some_and(|old| ctx.established.contains(old));
         if !known && connection.unique != Unique::Never {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }
@@ -367,7 +368,7 @@ impl AuthSent {
             return Err(ResponderFault::Proof(Undecided::Needs(check)));
         }
         let authenticator = Authenticator {
-            secrets: &ctx.config.secrets,
+            secrets: ctx.secrets,
             revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection,
@@ -398,6 +399,7 @@ impl AuthSent {
         let mut established = Box::new(established);
         established.groups = groups;
         established.keep_token(ctx, message);
+        established.keep_lifetime(ctx, message);
         sa.full_transcript = init.full_transcript;
         sa.report_up(ctx, &established);
         ctx.effects.push(Effect::Established {
@@ -583,11 +585,7 @@ impl InitResponded {
                     id_r: responder_id.as_ref(),
                     suite: &suite,
                 };
-                let peer = PeerTraits {
-                    auth: Some(auth),
-                    ..PeerTraits::at(sa.hosts)
-                };
-                let candidates = candidates(&ctx.config.connections, peer);
+                let candidates = ctx.connections.candidates(sa.hosts, auth);
                 self.check(ctx, candidates, sa.hosts.0, remote_id, &theirs)?
             }
         };
@@ -665,7 +663,7 @@ impl InitResponded {
         local_id: &'a Identity,
     ) -> Authenticator<'a> {
         Authenticator {
-            secrets: &ctx.config.secrets,
+            secrets: ctx.secrets,
             revocation: &ctx.config.revocation,
             wall_clock: ctx.wall_clock,
             connection,
@@ -696,7 +694,7 @@ impl InitResponded {
         let candidates: Vec<_> = connections
             .into_iter()
             .map(|connection| {
-                let local_id = authenticator::local_id(&connection, local);
+                let local_id = connection.local_id(local);
                 (connection, local_id)
             })
             .collect();

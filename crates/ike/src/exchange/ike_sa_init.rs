@@ -2,23 +2,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use esplanade_crypto::dh::DhError;
 use esplanade_crypto::iana::Group;
 
-use super::connection_choice::{PeerTraits, candidates};
-
 use super::error_reply::{ErrorReply, notify, requested_method};
 use super::key_exchange;
 use super::payloads::{InitPayloads, looks_up_certificates};
-use crate::auth::{SIGNATURE_HASHES, certreq_of_all, certreq_of_raw_key};
-use crate::config::{Childless, Connection, Fragmentation, RemoteMethod};
+use crate::auth::SIGNATURE_HASHES;
+use crate::config::{Childless, Connection, Fragmentation};
 use crate::event::Direction;
 use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
 use crate::id::IkeSaId;
 use crate::jobs::{KeyExchangeService, PATIENCE, Payer, QueueFull, Work, WorkOutcome};
-use crate::nat::{self, Nat};
+use crate::nat::{self, Nat, UdpTrial};
 use crate::negotiate;
 use crate::protected::{OutgoingMessage, ProtectedChannel};
 use crate::refusal::Refusal;
@@ -116,16 +114,19 @@ fn begin(
 ) -> IkeSaCommon {
     IkeSaCommon {
         id: IkeSaId(ctx.next_id()),
+        begun: ctx.now,
         role,
         spi_i: spis.0,
         spi_r: spis.1,
         local: ends.0,
         remote: ends.1,
+        mapping: None,
         hosts: (ends.0.ip(), ends.1.ip()),
         nat: Nat {
             forced: connection.encap,
             ..Nat::default()
         },
+        udp_trial: UdpTrial::default(),
         connection,
         fragmentation: false,
         full_transcript: false,
@@ -167,6 +168,7 @@ impl IkeSa {
             restarts: 0,
             refused: None,
             requests,
+            wait: Duration::ZERO,
             held: None,
         };
         let spis = (ctx.ike_spi(), 0);
@@ -177,6 +179,13 @@ impl IkeSa {
             common,
             phase: Phase::InitSent(Box::new(state)),
         })
+    }
+
+    /// The peer has to answer within this time. Zero means as long as retransmissions last.
+    pub(crate) fn wait_for_answer(&mut self, wait: Duration) {
+        if let Phase::InitSent(state) = &mut self.phase {
+            state.wait = wait;
+        }
     }
 
     /// Sends the first request, unless that was done.
@@ -252,8 +261,8 @@ impl InitSent {
         self.request.clone_from(&datagram);
         let mut message = OutgoingMessage::whole(datagram);
         sa.transmit(ctx, &mut message);
-        let timing = &sa.connection.retransmission;
-        sa.window.init_sent(ctx.now, message, timing, ctx.random);
+        let timing = sa.connection.retransmission.within(self.wait);
+        sa.window.init_sent(ctx.now, message, &timing, ctx.random);
         Phase::InitSent(self)
     }
 
@@ -449,7 +458,7 @@ impl InitSent {
             spi_r,
             received.local,
             received.remote,
-            sa.connection.encap,
+            sa.nat.forced,
         );
         if sa.nat.udp_encap() {
             nat::float(&mut sa.local, &mut sa.remote, &ctx.config.ports);
@@ -480,35 +489,8 @@ impl InitSent {
     }
 }
 
-/// Returns the responder's hints for IKE_AUTH: the authorities that it trusts, and the hashes for signatures. It does
-/// not know yet which of the connections the initiator means. Connections that send no CERTREQ are left out.
-fn auth_hints(connections: &[Arc<Connection>], suite: &Suite) -> impl Iterator<Item = Payload> {
-    let possible = connections
-        .iter()
-        .filter(|connection| negotiate::allows(&connection.proposals, suite));
-    let possible: Vec<_> = possible
-        .filter(|connection| connection.send_certreq)
-        .collect();
-    let asking: Vec<_> = (possible.iter())
-        .map(|connection| &connection.remote.method)
-        .collect();
-    let trusted = asking.iter().filter_map(|method| match method {
-        RemoteMethod::Certificate { authorities, .. } => Some(&**authorities),
-        RemoteMethod::PublicKey { .. } | RemoteMethod::Psk => None,
-    });
-    let x509 = certreq_of_all(trusted);
-    let mut methods = asking.iter();
-    let raw = methods.any(|method| matches!(method, RemoteMethod::PublicKey { .. }));
-    let raw = raw.then(certreq_of_raw_key);
-    let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
-    let ocsp = possible.iter().any(|connection| connection.ocsp.request);
-    let ocsp = (ocsp && x509.is_some()).then(CertReq::ocsp);
-    let certreqs = x509.into_iter().chain(raw).chain(ocsp);
-    let certreqs = certreqs.map(Payload::CertReq);
-    certreqs.chain([hashes])
-}
-
-/// Chooses the connection and the proposal for a request.
+/// Chooses the connection and the proposal for a request. `candidates` are the connections that the peer can mean. Those
+/// that have the same proposals as an earlier one can be left out.
 pub(crate) fn choose_init(
     key_exchange: &dyn KeyExchange,
     candidates: &[Arc<Connection>],
@@ -527,11 +509,7 @@ pub(crate) fn choose_init(
         return Err(ErrorReply::invalid_ke_payload(method));
     }
     key_exchange.check(method, &theirs.key_exchange.data)?;
-    Ok(InitChoice {
-        candidates: candidates.to_vec(),
-        connection,
-        chosen,
-    })
+    Ok(InitChoice { connection, chosen })
 }
 
 impl IkeSa {
@@ -594,7 +572,7 @@ impl InitReceived {
         let choice = match is_current {
             true => Ok(choice),
             false => {
-                let known = candidates(&ctx.config.connections, PeerTraits::of(&received));
+                let known = ctx.connections.with_proposals(received.hosts());
                 choose_init(&**ctx.key_exchange, &known, &theirs)
             }
         };
@@ -635,11 +613,7 @@ fn respond(
     answer: KeyExchangeAnswer,
     deadline: Instant,
 ) -> Phase {
-    let InitChoice {
-        candidates,
-        connection,
-        chosen,
-    } = choice;
+    let InitChoice { connection, chosen } = choice;
     let (spi_i, spi_r) = (sa.spi_i, sa.spi_r);
     let nonce = ctx.nonce();
     let nonces = Nonces {
@@ -655,7 +629,11 @@ fn respond(
         Payload::Nonce(nonce.clone()),
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
-    payloads.extend(auth_hints(&candidates, &keys.suite()));
+    // Hints for IKE_AUTH: the authorities that we trust, and the hashes for signatures.
+    let certreqs = ctx.connections.certreqs(received.hosts(), &keys.suite());
+    payloads.extend(certreqs.into_iter().map(Payload::CertReq));
+    let hashes = Notify::signature_hashes(SIGNATURE_HASHES);
+    payloads.push(Payload::Notify(hashes));
     let fragmentation = announces_fragmentation(&connection) && takes_fragments(message);
     payloads.extend(fragmentation_notify(fragmentation));
     let childless = connection.childless != Childless::Never;

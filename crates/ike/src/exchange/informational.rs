@@ -36,7 +36,7 @@ impl Established {
         ctx: &mut Context<'_>,
     ) -> Result<(), Ending> {
         self.exchange = Some(PendingExchange::Liveness);
-        let timing = self.liveness_timing(sa, ctx.now);
+        let timing = self.liveness.timing(&sa.connection, ctx.now);
         sa.send_liveness(ctx, &mut self.channel, &timing)
     }
 
@@ -117,6 +117,7 @@ impl Established {
             return self.deleted_by_peer(sa, ctx);
         }
         self.keep_token(ctx, message);
+        self.keep_lifetime(ctx, message);
         let (deleted, confirmed) = self.find_deleted(message);
         for id in deleted {
             self.child_deleted_by_peer(sa, ctx, id);

@@ -15,7 +15,6 @@ mod authenticator;
 mod child_negotiation;
 mod child_selectors;
 mod commands;
-mod connection_choice;
 mod create_child;
 mod error_reply;
 mod ike_auth;
@@ -28,10 +27,9 @@ mod refusal_report;
 mod rekey_child;
 mod rekey_ike;
 
-pub(crate) use connection_choice::{PeerTraits, candidates};
 pub(crate) use ike_sa_init::choose_init;
 pub(crate) use payloads::InitPayloads;
-pub(crate) use refusal_report::{RefusalDetails, init_refusal};
+pub(crate) use refusal_report::{OFFERS_SHOWN, RefusalDetails, init_refusal};
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,13 +37,12 @@ use std::time::Duration;
 use crate::crash_token;
 use crate::event::{Direction, Event};
 use crate::failure::{DownReason, RequestFault, Shortage, UnusableResponse};
-use crate::id::ChildSaId;
 use crate::jobs::{PATIENCE, Ticket, WorkOutcome};
 use crate::protected::ProtectedChannel;
 use crate::refusal::Refusal;
 use crate::sa::{
-    Context, Effect, Ending, Established, HeldMessage, IkeSa, IkeSaCommon, PendingExchange, Phase,
-    Task, send_again,
+    Context, Effect, Ending, Established, HeldMessage, IkeSa, IkeSaCommon, PeerMapping,
+    PendingExchange, Phase, Task, send_again,
 };
 use crate::suite::OpenError;
 use crate::transport::{
@@ -224,6 +221,10 @@ impl Phase {
         if !lost || received.remote.ip() != sa.remote.ip() {
             return self;
         }
+        if state.unknown_until.is_some_and(|until| ctx.now < until) {
+            // Our answer to its rekey has not come yet.
+            return self;
+        }
         let token = state.peer_token.as_ref();
         if token.is_some_and(|token| crash_token::shows(&message, token)) {
             return self.close(sa, ctx, DownReason::PeerRestarted);
@@ -265,8 +266,14 @@ impl Phase {
         if let Self::Established(state) = self
             && !state.is_held(received)
         {
-            state.heard(ctx.now);
-            state.note_peer_address(sa, ctx, received.local, received.remote);
+            state.heard(ctx);
+            state.unknown_until = None;
+            state.note_peer_address(
+                sa,
+                ctx,
+                PeerMapping::saw_ike,
+                (received.local, received.remote),
+            );
         }
     }
 
@@ -409,6 +416,7 @@ impl Phase {
     fn handle_timeout(mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
         let incomplete = sa.window.expire_fragments(ctx.now);
         (0..incomplete).for_each(|_| ctx.counters.count(Refusal::FragmentsIncomplete));
+        let addresses = sa.ends_again();
         match sa.window.handle_timeout(ctx.now, ctx.random) {
             Expiry::Nothing => {}
             Expiry::Retransmit(message) => {
@@ -419,11 +427,11 @@ impl Phase {
                     return self.close(sa, ctx, reason);
                 }
                 ctx.counters.retransmissions_sent += 1;
-                let addresses = (sa.local, sa.remote);
                 let dscp = sa.connection.dscp;
                 let narrow = send_again(ctx, self.channel_mut(), message, addresses, dscp);
                 sa.narrow_path = narrow.or(sa.narrow_path);
                 sa.last_sent = ctx.now;
+                self.tell_silence(sa, ctx);
             }
             Expiry::GiveUp(unusable) => {
                 ctx.counters.peers_timed_out += 1;
@@ -628,15 +636,31 @@ impl Established {
         &self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
-        local: SocketAddr,
-        remote: SocketAddr,
+        saw: impl Fn(&mut PeerMapping, (SocketAddr, SocketAddr)),
+        ends: (SocketAddr, SocketAddr),
     ) {
-        let moved = (sa.local, sa.remote) != (local, remote);
-        if !moved || !sa.nat.remote || sa.nat.local || local.port() != ctx.config.ports.nat_t {
+        let of_nat_t = ends.0.port() == ctx.config.ports.nat_t;
+        if !sa.nat.remote || sa.nat.local || !of_nat_t {
             return;
         }
-        (sa.local, sa.remote) = (local, remote);
-        let children: Vec<ChildSaId> = self.children.iter().map(|child| child.id).collect();
+        let before = ((sa.local, sa.remote), sa.esp_ends());
+        if sa.mapping.is_none() && before.0 == ends {
+            return;
+        }
+        let mut mapping = sa.mapping.unwrap_or_else(|| PeerMapping::new(before.0));
+        saw(&mut mapping, ends);
+        (sa.local, sa.remote) = mapping.ike();
+        sa.mapping = Some(mapping);
+        if before == (mapping.ike(), mapping.esp()) {
+            return;
+        }
+        let esp_moves = before.1 != mapping.esp();
+        let (local, remote) = match esp_moves {
+            true => mapping.esp(),
+            false => mapping.ike(),
+        };
+        let children = self.children.iter().filter(|_| esp_moves);
+        let children = children.map(|child| child.id).collect();
         ctx.events.push_back(Event::PeerMoved {
             ike_sa: sa.id,
             children,

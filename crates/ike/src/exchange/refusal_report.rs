@@ -1,10 +1,11 @@
 //! The report to the administrator about a refused peer: who it is, what it offers, and what is configured.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use super::connection_choice::{PeerTraits, candidates};
 use super::error_reply::ErrorReply;
 use super::payloads::ChildPayloads;
+use crate::auth::IdentityError;
 use crate::config::{Connection, Identity};
 use crate::event::{Event, RefusedPeer};
 use crate::failure::{AuthFailure, HeldTraffic};
@@ -59,6 +60,9 @@ impl Context<'_> {
     }
 }
 
+/// The connections or children whose proposals a report has.
+pub(crate) const OFFERS_SHOWN: usize = 4;
+
 /// The part of a report that depends on what was refused.
 #[derive(Default)]
 pub(crate) struct RefusalDetails {
@@ -71,20 +75,25 @@ pub(crate) struct RefusalDetails {
 }
 
 /// An IKE_SA_INIT request for which there is no connection, or no proposal of one.
-pub(crate) fn init_refusal<'a>(
+pub(crate) fn init_refusal(
     message: &Message,
     why: &str,
-    configured: impl IntoIterator<Item = &'a Connection>,
+    known: &[Arc<Connection>],
     by_proposal: bool,
 ) -> RefusalDetails {
+    let connection = match (by_proposal, known) {
+        (true, [only]) => Some(only.name.clone()),
+        _ => None,
+    };
     let configured = match by_proposal {
-        false => text::addresses(configured),
-        true => offers(configured.into_iter().map(|connection| {
+        false => text::addresses(known.iter().map(AsRef::as_ref)),
+        true => offers(known.iter().map(|connection| {
             let own = negotiate::ike_offer(&connection.proposals, &[]);
             (connection.name.as_str(), own)
         })),
     };
     RefusalDetails {
+        connection,
         why: why.to_owned(),
         offered: text::proposals(proposals_of(message)),
         configured,
@@ -103,7 +112,7 @@ fn proposals_of(message: &Message) -> &[Proposal] {
 /// The proposals of some of our connections or children.
 fn offers<'a>(named: impl Iterator<Item = (&'a str, Vec<Proposal>)>) -> String {
     let one = |(name, own): (&str, Vec<_>)| format!("{name}: {}", text::proposals(&own));
-    let all: Vec<_> = named.take(4).map(one).collect();
+    let all: Vec<_> = named.take(OFFERS_SHOWN).map(one).collect();
     text::clean(&all.join("; "))
 }
 
@@ -114,20 +123,35 @@ pub(super) fn auth_refusal(
     message: &Message,
     failure: &AuthFailure,
 ) -> RefusalDetails {
-    let id = |of: fn(&Payload) -> Option<&Id>| {
+    let find = |of: fn(&Payload) -> Option<&Id>| {
         let id = message.payloads.iter().find_map(of)?;
-        Some(Identity::from_payload(id).map_or_else(|error| error.to_string(), |id| id.to_string()))
+        Some(Identity::from_payload(id))
     };
-    let here = candidates(&ctx.config.connections, PeerTraits::at(hosts));
+    let local_id = find(|payload| match payload {
+        Payload::IdR(id) => Some(id),
+        _ => None,
+    });
+    let remote_id = find(|payload| match payload {
+        Payload::IdI(id) => Some(id),
+        _ => None,
+    });
+    // One more than the list has tells that there are others.
+    let here = ctx.connections.first(hosts, text::MEMBERS_MAX + 1);
+    let claimed = remote_id.as_ref().and_then(|id| id.as_ref().ok());
+    let accepting = claimed.map(|id| ctx.connections.accepting(hosts, id));
+    let connection = match (accepting.as_deref(), here.as_slice()) {
+        // The peer can only mean the one for the identity that it claims, or else the only one.
+        (Some([only]), _) | (None | Some([]), [only]) => Some(only.name.clone()),
+        _ => None,
+    };
+    let shown = |id: Result<Identity, IdentityError>| match id {
+        Ok(id) => id.to_string(),
+        Err(error) => error.to_string(),
+    };
     RefusalDetails {
-        local_id: id(|payload| match payload {
-            Payload::IdR(id) => Some(id),
-            _ => None,
-        }),
-        remote_id: id(|payload| match payload {
-            Payload::IdI(id) => Some(id),
-            _ => None,
-        }),
+        connection,
+        local_id: local_id.map(shown),
+        remote_id: remote_id.map(shown),
         why: failure.to_string(),
         configured: text::identities(here.iter().map(AsRef::as_ref)),
         ..RefusalDetails::default()

@@ -19,6 +19,7 @@ use crate::sa::{
     Context, Effect, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, PendingIkeRekey,
     Phase, Retirement, SimultaneousIkeRekey, Task,
 };
+use crate::status::GoalFailure;
 use crate::suite::{IkeSaKeys, Nonces, Role};
 use crate::transport::{ReceivedMessage, Window};
 use crate::wire::{ExchangeType, Message, Notify, NotifyType, Payload};
@@ -128,11 +129,18 @@ impl Established {
                 return Err(Ending::Silent(DownReason::PeerRefused(error.kind)));
             }
             (NotifyType::TEMPORARY_FAILURE, _) => {}
-            _ => ctx.events.push_back(Event::RekeyFailed {
-                ike_sa: sa.id,
-                connection: sa.connection.name.clone(),
-                reason: child_failure(error, &pending.offer, (&[], &[])),
-            }),
+            _ => {
+                let reason = child_failure(error, &pending.offer, (&[], &[]));
+                self.rekey_failure = Some(GoalFailure {
+                    at: ctx.now,
+                    why: reason.to_string(),
+                });
+                ctx.events.push_back(Event::RekeyFailed {
+                    ike_sa: sa.id,
+                    connection: sa.connection.name.clone(),
+                    reason,
+                });
+            }
         }
         self.ike_rekey_failed(ctx);
         Ok(())
@@ -268,16 +276,22 @@ impl Established {
         let (local_id, remote_id) = (self.local_id.clone(), self.remote_id.clone());
         let mut state = Established::new(ctx, &sa.connection, channel, local_id, remote_id);
         state.keep_authentication(self);
+        if !role.is_initiator() {
+            state.unknown_until = Some(ctx.now + sa.connection.retransmission.patience());
+        }
         let common = IkeSaCommon {
             id: IkeSaId(ctx.next_id()),
+            begun: sa.begun,
             connection: sa.connection.clone(),
             role,
             spi_i,
             spi_r,
             local: sa.local,
             remote: sa.remote,
+            mapping: sa.mapping,
             hosts: sa.hosts,
             nat: sa.nat,
+            udp_trial: sa.udp_trial,
             fragmentation: sa.fragmentation,
             full_transcript: sa.full_transcript,
             narrow_path: sa.narrow_path,

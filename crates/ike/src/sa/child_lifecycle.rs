@@ -78,7 +78,9 @@ impl ChildSa {
         ctx.tell_of_child_limits(&state.peer);
         let replaced = agreed.replaces.and_then(|old| state.child(old));
         let last_used = replaced.map_or(ctx.now, |old| old.last_used);
+        let past = replaced.map(|old| old.past).unwrap_or_default();
         ctx.counters.child_sas_installed += 1;
+        let (local, remote) = sa.esp_ends();
         ctx.events
             .push_back(Event::ChildSaInstalled(Box::new(ChildSaInstalled {
                 ike_sa: sa.id,
@@ -96,8 +98,8 @@ impl ChildSa {
                 esp,
                 key_in,
                 key_out,
-                local: sa.local,
-                remote: sa.remote,
+                local,
+                remote,
                 udp_encap: sa.nat.udp_encap(),
                 soft_bytes,
                 hard_bytes: life.life_bytes,
@@ -124,6 +126,7 @@ impl ChildSa {
             replaces: agreed.replaces,
             installed: ctx.now,
             last_used,
+            past,
             rekey_failed: false,
             rekey_at: deadline(ctx.now, rekey_in.max(Duration::from_secs(1)))
                 .filter(|_| !life.rekey_time.is_zero()),

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use esplanade_crypto::iana::Group;
 
-use super::deadline;
+use super::{TrafficPast, deadline};
 use crate::claims::SelectorPair;
 use crate::config::{Child, Mode};
 use crate::event::EspSuite;
 use crate::id::ChildSaId;
+use crate::ts;
 use crate::wire::{ProtocolId, TrafficSelector};
 
 /// A child to be established, and the packet that asks for it.
@@ -30,6 +31,15 @@ impl ChildRequest {
         own.name == other.name
             && (!own.from_packet
                 || (&own.local_ts, &own.remote_ts) == (&other.local_ts, &other.remote_ts))
+    }
+
+    /// Says whether an SA with these selectors carries the packet that asks, if one does.
+    pub(crate) fn is_met_by(&self, local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {
+        let has = |list: &[TrafficSelector], end: TrafficSelector| {
+            list.iter().any(|own| ts::contains(own, &end))
+        };
+        let packet = self.packet.filter(|_| !self.config.from_packet);
+        packet.is_none_or(|(own, theirs)| has(local, own) && has(remote, theirs))
     }
 }
 
@@ -90,6 +100,8 @@ pub(crate) struct ChildSa {
     pub(crate) installed: Instant,
     /// The time at which the SA, or the SA that it replaces, last carried a packet.
     pub(crate) last_used: Instant,
+    /// The past of the traffic of the SA, and of those that it has replaced.
+    pub(crate) past: TrafficPast,
     /// Our last attempt to rekey the SA has failed.
     pub(crate) rekey_failed: bool,
     pub(crate) rekey_at: Option<Instant>,

@@ -1,6 +1,6 @@
 //! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,6 +10,7 @@ use super::held_message::HeldMessage;
 use super::ike_sa::IkeSa;
 use crate::claims::Claims;
 use crate::config::{Config, Connection};
+use crate::connection_choice::ConnectionTable;
 use crate::event::{Event, Transmit};
 use crate::failure::DownReason;
 use crate::host::{EspSpiAllocator, PolicyRoom, Random};
@@ -18,6 +19,7 @@ use crate::jobs::{Jobs, Ticket, WorkOutcome};
 use crate::peer::PeerKey;
 use crate::protected::OutgoingMessage;
 use crate::report_limit::ReportLimit;
+use crate::secret_choice::SecretTable;
 use crate::status::IkeCounters;
 use crate::suite::KeyExchange;
 use crate::transport::udp_payload;
@@ -28,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) wall_clock: SystemTime,
     pub(crate) config: &'a Config,
+    pub(crate) connections: &'a ConnectionTable,
+    pub(crate) secrets: &'a SecretTable,
     pub(crate) random: &'a mut dyn Random,
     pub(crate) key_exchange: &'a Arc<dyn KeyExchange>,
     pub(crate) jobs: &'a mut Jobs,
@@ -42,6 +46,7 @@ pub(crate) struct Context<'a> {
     pub(crate) last_id: &'a mut u64,
     /// IKE SAs by our own SPI.
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
+    pub(crate) established: &'a HashSet<IkeSaId>,
     /// Established IKE SAs by peer.
     pub(crate) peers: &'a HashMap<PeerKey, BTreeSet<IkeSaId>>,
     /// Established IKE SAs by the peer's address.
@@ -77,13 +82,19 @@ pub(crate) enum Effect {
     Reauthenticate { ike_sa: IkeSaId },
     /// The peer has not answered for a while. It may have lost this SA.
     ReachOut { ike_sa: IkeSaId },
-    /// The time is over that the peer had to delete `ike_sa` in favour of `by`.
-    Superseded { ike_sa: IkeSaId, by: IkeSaId },
+    /// The peer is heard again, so that this IKE SA, which was tried in its silence, is not needed.
+    WithdrawAttempt { ike_sa: IkeSaId },
+    /// The SA that has replaced this one has ended. So a peer keeps no more replaced SAs here than it has SAs.
+    ForgetReplaced { ike_sa: IkeSaId },
+    /// The time is over that the peer had to delete `ike_sa` in favour of another SA.
+    Superseded { ike_sa: IkeSaId },
     /// The peers have authenticated again. The children that `from` had are up over `to`, or refused.
     Reauthenticated { from: IkeSaId, to: IkeSaId },
     ConnectFailed {
         connection: Arc<Connection>,
         reason: DownReason,
+        /// The peer's address that the attempt went to.
+        remote: Option<IpAddr>,
         /// The IKE SA for which the attempt was to authenticate the peers again.
         reauthenticates: Option<IkeSaId>,
     },

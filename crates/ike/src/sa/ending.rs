@@ -18,8 +18,6 @@ use crate::wire::{Delete, ExchangeType, Payload, ProtocolId};
 
 /// The time for which the last response is kept, for a request that comes again after the SA has ended.
 const GONE_TIME: Duration = Duration::from_secs(30);
-/// The time for which a rekeyed SA waits for the peer's delete.
-const DELETE_TIME: Duration = Duration::from_secs(30);
 
 /// The SA is to end.
 #[derive(Debug)]
@@ -111,13 +109,35 @@ impl Phase {
         }
     }
 
-    /// Waits for the peer to delete an SA that a rekey has replaced.
+    /// Waits for the peer to delete an SA that a rekey has replaced. Our answer to the rekey can be lost. The peer repeats its
+    /// request then, and has nothing if the old SA is gone.
     pub(crate) fn await_delete(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
         match self {
             Self::Established(state) => Self::Rekeyed(Box::new(Rekeyed {
                 channel: state.tear_down(sa, ctx, &DownReason::Rekeyed),
-                delete_at: ctx.now + DELETE_TIME,
+                delete_at: ctx.now + sa.connection.retransmission.patience(),
             })),
+            other => other,
+        }
+    }
+
+    /// Drops an attempt that the peer has not answered yet.
+    pub(crate) fn withdraw(self, sa: &IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        match self {
+            Self::InitSent(state) => {
+                for request in &state.requests {
+                    sa.child_abandoned(ctx, &request.config.name);
+                }
+                Self::Closed
+            }
+            other => other,
+        }
+    }
+
+    /// Drops an SA that waits for the peer's delete. What has replaced it has ended.
+    pub(crate) fn forget_replaced(self) -> Self {
+        match self {
+            Self::Rekeyed(_) => Self::Closed,
             other => other,
         }
     }
@@ -172,6 +192,7 @@ impl IkeSaCommon {
         ctx.effects.push(Effect::ConnectFailed {
             connection: self.connection.clone(),
             reason,
+            remote: Some(self.hosts.1),
             reauthenticates: self.reauthenticates,
         });
     }
@@ -239,6 +260,10 @@ impl Established {
         sa.end_later(ctx, self.children, reason);
         if *reason != DownReason::Rekeyed {
             ctx.ends.push_back(sa.due_end(None, reason));
+            if let Some(replaced) = sa.predecessor {
+                ctx.effects
+                    .push(Effect::ForgetReplaced { ike_sa: replaced });
+            }
         }
         self.channel
     }

@@ -1,30 +1,23 @@
 //! The phase of an authenticated IKE SA: its peer, its child SAs, and what waits to be done.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::secret::Secret;
 
 use super::child_sa::{ChildRequest, ChildSa};
-use super::deadline;
 use super::held_message::HeldMessage;
+use super::liveness::Liveness;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
 use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
-use crate::rate::Due;
+use crate::status::GoalFailure;
 use crate::transport::Window;
 use crate::wire::ProtocolId;
 use esplanade_pki::attributes::GroupName;
-
-/// Unanswered traffic after which the peer is asked whether it is alive, if it was not asked for long. A peer that has
-/// lost its SAs says so at once.
-const ASK_EARLY: Duration = Duration::from_secs(5);
-/// Unanswered traffic after which a new IKE SA is tried beside this one. A peer that was started again may say nothing
-/// about the SA that it has lost, and a path that is down may come back.
-const REACH_OUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Established {
@@ -40,22 +33,16 @@ pub(crate) struct Established {
     pub(crate) exchange: Option<PendingExchange>,
     /// The message whose key exchange is being answered, or completed.
     pub(crate) held: Option<Box<HeldMessage>>,
-    /// The time at which the last authenticated message or ESP packet of the peer came in.
-    pub(crate) last_heard: Instant,
+    pub(crate) liveness: Liveness,
+    /// The peer has made this SA by a rekey, and may not know it before that time: our answer can be lost. It is `None` when
+    /// the peer has used the SA.
+    pub(crate) unknown_until: Option<Instant>,
     /// The message IDs are about to be used up, and a rekey was asked for.
     pub(crate) runs_out: bool,
     /// The time since when the peer has answered every CREATE_CHILD_SA request with TEMPORARY_FAILURE.
     pub(crate) busy_since: Option<Instant>,
     /// The token that shows that the peer has lost the SA (RFC 6290).
     pub(crate) peer_token: Option<Secret>,
-    /// The time at which the peer was last asked whether it is alive.
-    pub(crate) asked_at: Option<Instant>,
-    /// The next time at which a message that nobody has authenticated may have the peer asked.
-    pub(crate) next_doubt: Due,
-    /// The time at which ESP went out first after the peer was heard last.
-    pub(crate) unanswered_since: Option<Instant>,
-    /// A new IKE SA was tried since the peer was heard last.
-    pub(crate) reached_out: bool,
     pub(crate) established: Instant,
     /// The identifier that was given last when this SA was established. IKE SAs with larger ones were begun later.
     pub(crate) last_id: u64,
@@ -65,44 +52,17 @@ pub(crate) struct Established {
     pub(crate) reauth_at: Option<Instant>,
     /// The hard end of the SA, unless the peers authenticate again before.
     pub(crate) reauth_limit: Option<Instant>,
-    /// The IKE SA that was begun last to authenticate again.
+    /// The last attempt to authenticate again has failed. A rekey does not change that.
+    pub(crate) reauth_failure: Option<GoalFailure>,
+    /// The last attempt to rekey the SA has failed.
+    pub(crate) rekey_failure: Option<GoalFailure>,
+    /// The IKE SA that was begun last to authenticate again, unless it has come to nothing.
     pub(crate) reauthentication: Option<IkeSaId>,
-    /// The SA that makes this one redundant, and the time that the peer has to delete this one.
-    pub(crate) superseded: Option<(Instant, IkeSaId)>,
+    /// Another SA makes this one redundant, and the peer has until this time to delete it.
+    pub(crate) superseded: Option<Instant>,
 }
 
 impl Established {
-    /// An authenticated message or ESP packet of the peer has come in.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
-        self.unanswered_since = None;
-        self.reached_out = false;
-    }
-
-    /// The time to ask the peer whether it is alive, unless it is heard before.
-    pub(crate) fn ask_at(&self, connection: &Connection) -> Option<Instant> {
-        let delay = connection.dpd_delay;
-        if delay.is_zero() {
-            return None;
-        }
-        if !connection.dpd_by_traffic {
-            return deadline(self.last_heard, delay);
-        }
-        let early = deadline(self.unanswered_since?, delay.min(ASK_EARLY))?;
-        match self.asked_at {
-            Some(asked) => deadline(asked, delay).map(|at| at.max(early)),
-            None => Some(early),
-        }
-    }
-
-    /// The time to try a new IKE SA, unless the peer is heard before. It was asked, and has not answered.
-    pub(crate) fn reach_out_at(&self, connection: &Connection) -> Option<Instant> {
-        let since = self.unanswered_since?;
-        let asked = self.asked_at.is_some_and(|asked| asked >= since);
-        let due = asked && !self.reached_out && connection.dpd_by_traffic;
-        deadline(since, REACH_OUT).filter(|_| due)
-    }
-
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
     }
@@ -121,10 +81,12 @@ impl Established {
         self.current(child).next().is_some()
     }
 
-    /// Says whether the child is up, or an exchange for it is queued or under way.
+    /// Says whether the child is up, and carries the packet that asks for it, or an exchange for it is queued or under
+    /// way.
     pub(crate) fn has_child(&self, request: &ChildRequest) -> bool {
         let current = |child: &ChildSa| {
             request.is_for(&child.config)
+                && request.is_met_by(&child.local_ts, &child.remote_ts)
                 && child.state.is_current()
                 && !self.is_child_ending(child.id)
         };
@@ -231,18 +193,19 @@ impl Established {
     }
 
     pub(super) fn next_timeout(&self, connection: &Connection, window: &Window) -> Option<Instant> {
-        let of_children = self
-            .children
-            .iter()
-            .flat_map(|child| [child.rekey_at, child.expires_at, child.idle_at()]);
+        let of_children = self.children.iter().flat_map(|child| {
+            let lapses_at = child.past.lapses_at();
+            [child.rekey_at, child.expires_at, child.idle_at(), lapses_at]
+        });
         let of_sa = [
             self.rekey_at,
             self.expires_at,
             self.reauth_at,
-            self.superseded.map(|(at, _)| at),
-            self.reach_out_at(connection),
+            self.superseded,
+            self.liveness.reach_out_at(connection),
         ];
-        let liveness = self.ask_at(connection).filter(|_| !window.asks_for_life());
+        let liveness = self.liveness.ask_at(connection);
+        let liveness = liveness.filter(|_| !window.asks_for_life());
         let tasks = self.tasks.iter().map(|queued| queued.not_before).min();
         let when_idle = tasks.filter(|_| !window.is_busy());
         of_children

@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use super::deadline;
 use super::established::Established;
+use super::mapping::PeerMapping;
 use super::phase::Phase;
 use crate::config::{AddressMatch, Config, Connection};
 use crate::failure::DownReason;
 use crate::id::IkeSaId;
 use crate::jobs::{Payer, Ticket};
-use crate::nat::Nat;
+use crate::nat::{Nat, UdpTrial};
 use crate::suite::Role;
 use crate::transport::Window;
 use crate::wire::{ExchangeType, Header};
@@ -26,18 +27,24 @@ pub(crate) struct IkeSa {
 #[derive(Debug)]
 pub(crate) struct IkeSaCommon {
     pub(crate) id: IkeSaId,
+    /// The time at which the attempt to establish it began.
+    pub(crate) begun: Instant,
     /// A responder's connection can still change when the peer says who it is.
     pub(crate) connection: Arc<Connection>,
     /// Our role in IKE_SA_INIT; after a rekey, our role in that rekey.
     pub(crate) role: Role,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
+    /// The addresses of our IKE messages.
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+    /// Where a peer that has moved is. `None`: it has not, and its ESP comes from where its IKE comes from.
+    pub(crate) mapping: Option<PeerMapping>,
     /// The addresses of both ends in IKE_SA_INIT, which traffic selectors mean by the addresses of the two. Only a peer that
     /// receives at its address gets through IKE_SA_INIT. Later one datagram with a false source address can change `remote`.
     pub(crate) hosts: (IpAddr, IpAddr),
     pub(crate) nat: Nat,
+    pub(crate) udp_trial: UdpTrial,
     /// Both ends have announced that they take fragments (RFC 7383 §2.3).
     pub(crate) fragmentation: bool,
     /// The ends have proved who they are over both messages of IKE_SA_INIT. A rekey changes nothing in that.
@@ -159,6 +166,29 @@ impl IkeSaCommon {
             || self.was_called
             || hosts.peek().is_none()
             || hosts.any(|host| host == self.hosts.1)
+    }
+
+    /// The addresses of ESP.
+    pub(crate) fn esp_ends(&self) -> (SocketAddr, SocketAddr) {
+        let mapping = self.mapping.as_ref();
+        mapping.map_or((self.local, self.remote), PeerMapping::esp)
+    }
+
+    /// The addresses of the next retransmission. A message can be late, and ESP can know the peer's mapping better. So
+    /// every other retransmission goes where ESP goes.
+    pub(crate) fn ends_again(&self) -> (SocketAddr, SocketAddr) {
+        match self.window.retransmissions() % 2 {
+            1 => self.esp_ends(),
+            _ => (self.local, self.remote),
+        }
+    }
+
+    /// The SA goes on from another own address.
+    pub(crate) fn set_own_address(&mut self, address: IpAddr) {
+        self.local.set_ip(address);
+        if let Some(mapping) = &mut self.mapping {
+            mapping.set_own(address);
+        }
     }
 
     pub(crate) fn own_spi(&self) -> u64 {

@@ -7,26 +7,25 @@ use super::context::{Context, Effect};
 use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
+use super::liveness::Liveness;
 use super::task::{PendingExchange, Task};
-use crate::config::{Connection, Identity, Retransmission};
+use crate::config::{Connection, Identity};
 use crate::crash_token;
 use crate::event::Event;
 use crate::failure::{ChildFailure, DownReason};
 use crate::id::ChildSaId;
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
-use crate::rate::Rate;
 use crate::transport::Urgency;
-use crate::wire::Message;
+use crate::wire::{Message, NotifyType};
 
 /// Pause before a rekey or a reauthentication that has failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(30);
-/// The rate at which unauthenticated messages make us ask one peer.
-const DOUBTS: Rate = Rate {
-    every: Duration::from_secs(10),
-    burst: 1,
-};
-
+/// The time before the end of an authentication at which the peers authenticate again, at least. Half of a short lifetime
+/// is enough.
+const EARLY_MIN: Duration = Duration::from_secs(60);
+/// The shortest lifetime of an authentication that is obeyed. A peer that tells less has us authenticate no more often.
+const LIFETIME_MIN: Duration = Duration::from_secs(5);
 /// The time of a peer that seems to have lost the SA, where the connection sets none.
 const DOUBT: Duration = Duration::from_secs(10);
 
@@ -62,21 +61,20 @@ impl Established {
             children: Vec::new(),
             tasks: std::collections::VecDeque::new(),
             exchange: None,
-            last_heard: ctx.now,
+            liveness: Liveness::new(ctx.now),
+            unknown_until: None,
             runs_out: false,
             held: None,
             busy_since: None,
             peer_token: None,
-            asked_at: None,
-            next_doubt: None,
-            unanswered_since: None,
-            reached_out: false,
             established: ctx.now,
             last_id: *ctx.last_id,
             rekey_at,
             expires_at: hard(rekey).into_iter().chain(reauth_limit).min(),
             reauth_at,
             reauth_limit,
+            reauth_failure: None,
+            rekey_failure: None,
             reauthentication: None,
             superseded: None,
         }
@@ -86,6 +84,7 @@ impl Established {
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
         self.superseded = old.superseded;
         self.groups.clone_from(&old.groups);
+        self.reauth_failure.clone_from(&old.reauth_failure);
         if old.reauth_limit.is_none() {
             return;
         }
@@ -95,6 +94,33 @@ impl Established {
         self.expires_at = of_rekey.into_iter().chain(old.reauth_limit).min();
         self.reauth_at = old.reauth_at;
         self.reauth_limit = old.reauth_limit;
+    }
+
+    /// The peer says for how long the authentication holds. The peers authenticate again before (RFC 4478 §2).
+    pub(crate) fn keep_lifetime(&mut self, ctx: &mut Context<'_>, message: &Message) {
+        let told = message.notification(NotifyType::AUTH_LIFETIME);
+        let Some(seconds) = told.and_then(|told| <[u8; 4]>::try_from(&*told.data).ok()) else {
+            return;
+        };
+        let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
+        let early = (lifetime / 10).max(EARLY_MIN).min(lifetime / 2);
+        let soft = lifetime - early - ctx.jitter(early / 2);
+        let earlier = |before: Option<Instant>, after: Duration| {
+            let own = deadline(ctx.now, after);
+            before.into_iter().chain(own).min()
+        };
+        let hard = lifetime.max(2 * LIFETIME_MIN);
+        self.reauth_at = earlier(self.reauth_at, soft.max(LIFETIME_MIN));
+        self.reauth_limit = earlier(self.reauth_limit, hard);
+        self.expires_at = earlier(self.expires_at, hard);
+    }
+
+    /// An authenticated message or ESP packet of the peer has come in.
+    pub(crate) fn heard(&mut self, ctx: &mut Context<'_>) {
+        if let Some(attempt) = self.liveness.heard(ctx.now) {
+            ctx.effects
+                .push(Effect::WithdrawAttempt { ike_sa: attempt });
+        }
     }
 
     /// Keeps the crash token that a protected message brings.
@@ -111,15 +137,15 @@ impl Established {
         if sa.suspended {
             return;
         }
+        self.lapse_one_way(sa, ctx);
         let now = ctx.now;
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         let (mut tasks, mut expired) = (Vec::new(), Vec::new());
         if due(&mut self.expires_at) {
             tasks.push(Task::DeleteIke(DownReason::Expired));
         }
-        if let Some((_, by)) = self.superseded.take_if(|(at, _)| *at <= now) {
-            let ike_sa = sa.id;
-            ctx.effects.push(Effect::Superseded { ike_sa, by });
+        if due(&mut self.superseded) {
+            ctx.effects.push(Effect::Superseded { ike_sa: sa.id });
         }
         if due(&mut self.reauth_at) {
             // It is tried again later, within the hard lifetime.
@@ -148,14 +174,12 @@ impl Established {
         for task in tasks {
             self.queue(ctx, task);
         }
-        if self
-            .reach_out_at(&sa.connection)
-            .is_some_and(|at| at <= now)
-        {
-            self.reached_out = true;
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.liveness.reach_out_at(&sa.connection)) {
+            self.liveness.reached_out();
             ctx.effects.push(Effect::ReachOut { ike_sa: sa.id });
         }
-        if self.ask_at(&sa.connection).is_some_and(|at| at <= ctx.now) {
+        if is_due(self.liveness.ask_at(&sa.connection)) && !sa.window.asks_for_life() {
             self.ask_for_life(sa, ctx);
         }
     }
@@ -179,37 +203,20 @@ impl Established {
     /// the peer (RFC 7296 §2.21.4).
     pub(crate) fn doubt(&mut self, sa: &mut IkeSaCommon, ctx: &Context<'_>) {
         let off = sa.connection.dpd_delay.is_zero();
-        if !off && DOUBTS.allows(ctx.now, self.next_doubt) {
-            DOUBTS.take(ctx.now, &mut self.next_doubt);
+        if !off && self.liveness.doubts(ctx.now) {
             self.ask_for_life(sa, ctx);
         }
     }
 
     /// Has the peer asked whether it is alive. A request that is outstanding asks that too.
     pub(crate) fn ask_for_life(&mut self, sa: &mut IkeSaCommon, ctx: &Context<'_>) {
-        self.asked_at = Some(ctx.now);
+        self.liveness.asked(ctx.now);
         if sa.window.is_busy() {
-            let timing = self.liveness_timing(sa, ctx.now);
+            let timing = self.liveness.timing(&sa.connection, ctx.now);
             sa.window.hasten(ctx.now, timing, Urgency::Question);
         } else {
             self.queue(ctx, Task::Liveness);
         }
-    }
-
-    /// The timing of the question whether the peer is alive. A peer that is asked early has as long to answer as one
-    /// that is asked late, because a path can be down for a while.
-    pub(crate) fn liveness_timing(&self, sa: &IkeSaCommon, now: Instant) -> Retransmission {
-        let connection = &sa.connection;
-        let limit = connection.dpd_timeout;
-        if limit.is_zero() {
-            return connection.retransmission;
-        }
-        let since = self.unanswered_since.filter(|_| connection.dpd_by_traffic);
-        let whole = connection.dpd_delay.saturating_add(limit);
-        let verdict = since.and_then(|since| deadline(since, whole));
-        let left = verdict.map(|at| at.saturating_duration_since(now));
-        let limit = left.map_or(limit, |left| left.max(limit));
-        connection.retransmission.within(limit)
     }
 
     /// Our rekey of the IKE SA has failed. It is tried again later, within the hard lifetime.

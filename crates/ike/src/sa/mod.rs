@@ -7,6 +7,7 @@
 //! [`IkeSa::advance`] is the one place where an SA changes its phase. `crate::exchange` has the exchanges that lead from one
 //! phase to the next.
 
+mod attempt;
 mod child_lifecycle;
 mod child_sa;
 mod context;
@@ -16,10 +17,14 @@ mod established;
 mod held_message;
 mod ike_sa;
 mod lifetimes;
+mod liveness;
+mod mapping;
+mod one_way;
 mod phase;
 mod queue;
 mod sending;
 mod task;
+mod traffic;
 mod waiting;
 
 use std::time::{Duration, Instant};
@@ -32,6 +37,8 @@ pub(crate) use ending::Ending;
 pub(crate) use established::Established;
 pub(crate) use held_message::{HeldMessage, KnownProofs};
 pub(crate) use ike_sa::{ConnectProgress, IkeSa, IkeSaCommon};
+pub(crate) use mapping::PeerMapping;
+pub(crate) use one_way::TrafficPast;
 pub(crate) use phase::{
     AuthDue, AuthSent, Closing, InitChoice, InitReceived, InitResponded, InitSent, InitTranscript,
     Phase, Rekeyed,

@@ -1,7 +1,7 @@
 //! The phases of an IKE SA. Each type holds what an SA has in that phase and in no other.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::child_sa::ChildRequest;
 use super::established::Established;
@@ -45,6 +45,8 @@ pub(crate) struct InitSent {
     /// response until the next retransmission is due (RFC 7296 §2.21.1).
     pub(crate) refused: Option<DownReason>,
     pub(crate) requests: Vec<ChildRequest>,
+    /// The time that the peer has to answer; zero: as long as retransmissions last.
+    pub(crate) wait: Duration,
     /// The response whose key exchange is being completed.
     pub(crate) held: Option<Box<HeldMessage>>,
 }
@@ -62,8 +64,6 @@ pub(crate) struct InitReceived {
 /// The connection and the proposal that answer an IKE_SA_INIT request.
 #[derive(Debug)]
 pub(crate) struct InitChoice {
-    /// The connections that the peer can mean.
-    pub(crate) candidates: Vec<Arc<Connection>>,
     pub(crate) connection: Arc<Connection>,
     pub(crate) chosen: ChosenIke,
 }

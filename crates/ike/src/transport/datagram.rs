@@ -24,6 +24,13 @@ pub(crate) struct ReceivedMessage<'a> {
     pub(crate) remote: SocketAddr,
 }
 
+impl ReceivedMessage<'_> {
+    /// Our address and the peer's.
+    pub(crate) fn hosts(&self) -> (IpAddr, IpAddr) {
+        (self.local.ip(), self.remote.ip())
+    }
+}
+
 /// Returns the IKE message in a UDP payload, or `None` if the payload is a NAT keepalive.
 pub(crate) fn ike_message(payload: &[u8], nat_t: bool) -> Result<Option<&[u8]>, Refusal> {
     if !nat_t {

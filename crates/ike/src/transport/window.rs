@@ -190,6 +190,17 @@ impl Window {
         }
     }
 
+    /// The reason why the last response to the outstanding request could not be used.
+    pub(crate) fn unusable(&self) -> Option<&UnusableResponse> {
+        self.outstanding.as_ref()?.unusable.as_ref()
+    }
+
+    /// The outstanding request goes in fragments.
+    pub(crate) fn is_fragmented(&self) -> bool {
+        let outstanding = self.outstanding.as_ref();
+        outstanding.is_some_and(|outstanding| outstanding.message.is_fragmented())
+    }
+
     /// Remembers IKE_SA_INIT that is sent anew, with a cookie or another KE payload. Its message ID is zero again
     /// (RFC 7296 §2.6).
     pub(crate) fn init_sent(

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
+use esplanade_ike::config::generators::plain_connection;
 use esplanade_ike::config::{
-    AddressMatch, Child, Childless, Connection, EspProposal, Fragmentation, Identity, IkeProposal,
-    Lifetime, LocalAuth, LocalMethod, OcspInIke, RemoteAuth, RemoteMethod, Retransmission, Secret,
-    Selector, SendCert, Unique,
+    AddressMatch, Child, Connection, EspProposal, Identity, IkeProposal, Lifetime, LocalAuth,
+    LocalMethod, RemoteAuth, RemoteMethod, Secret, Selector,
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
@@ -125,31 +125,9 @@ pub fn connection(
     children: Vec<Child>,
 ) -> Connection {
     Connection {
-        name: "site".to_owned(),
         local_addrs: vec![AddressMatch::Host(local.parse().unwrap())],
         remote_addrs: vec![AddressMatch::Host(remote.parse().unwrap())],
-        local_port: None,
-        remote_port: 500,
-        dscp: 0,
         proposals: vec![ike_proposal()],
-        legacy: false,
-        encap: false,
-        fragmentation: Fragmentation::Yes,
-        childless: Childless::Allow,
-        full_transcript_required: false,
-        send_certreq: true,
-        send_cert: SendCert::IfAsked,
-        ocsp: OcspInIke::default(),
-        rekey_time: Duration::ZERO,
-        reauth_time: Duration::ZERO,
-        over_time: Duration::ZERO,
-        rand_time: Duration::ZERO,
-        dpd_delay: Duration::ZERO,
-        dpd_by_traffic: false,
-        dpd_timeout: Duration::ZERO,
-        unique: Unique::No,
-        keyingtries: 1,
-        retransmission: Retransmission::default(),
         local: LocalAuth {
             id: id(ids.0),
             method: LocalMethod::Psk,
@@ -158,8 +136,8 @@ pub fn connection(
             id: id(ids.1),
             method: RemoteMethod::Psk,
         },
-        peers: vec![],
         children: children.into_iter().map(Arc::new).collect(),
+        ..plain_connection()
     }
 }
 
@@ -186,6 +164,15 @@ pub fn change_children(connection: &mut Connection, change: impl FnMut(&mut Chil
         .iter_mut()
         .map(Arc::make_mut)
         .for_each(change);
+}
+
+/// Has the selectors take UDP alone, so that the traffic may need no answer.
+pub fn udp_alone(connection: &mut Connection) {
+    change_children(connection, |child| {
+        for ts in child.local_ts.iter_mut().chain(&mut child.remote_ts) {
+            ts.protocol = 17;
+        }
+    });
 }
 
 /// The configuration of B alone.

@@ -80,6 +80,17 @@ impl EarlyPackets {
         lost
     }
 
+    /// Tells whether packets with this SPI wait.
+    #[inline]
+    pub fn holds(&self, spi: u32) -> bool {
+        !self.waiting.is_empty() && self.waits(spi)
+    }
+
+    #[cold]
+    fn waits(&self, spi: u32) -> bool {
+        self.waiting.iter().any(|early| early.spi == spi)
+    }
+
     fn share(&self, sender: IpAddr) -> usize {
         self.shares.get(&sender).copied().unwrap_or_default()
     }
@@ -110,14 +121,30 @@ impl Inbound {
         !self.early.waiting.is_empty()
     }
 
+    /// Returns the SPIs of packets that wait. Later packets with these SPIs have to come here as well: they wait, too.
+    pub fn early_spis(&self) -> Vec<u32> {
+        let mut spis: Vec<_> = self.early.waiting.iter().map(|early| early.spi).collect();
+        spis.sort_unstable();
+        spis.dedup();
+        spis
+    }
+
     /// Takes the packets whose SAs have come, or whose SPIs were given up: pass them to [`Self::push_early`]. Drops
     /// packets that have waited long enough.
     pub fn take_early(&mut self, sad: &Sad) -> Vec<EarlyPacket> {
         let mut ready = Vec::new();
+        let now_ms = self.now_ms;
+        let is_late = |early: &EarlyPacket| now_ms >= early.since_ms + WAIT_MS;
+        // This is asked for each burst.
+        let mut waiting = self.early.waiting.iter();
+        if waiting.all(|early| sad.awaits(early.spi) && !is_late(early)) {
+            return ready;
+        }
         for early in std::mem::take(&mut self.early).waiting {
-            if !sad.awaits(early.spi) {
+            // An SA may come at any time, and then its first packet waits already.
+            if !self.early.holds(early.spi) && !sad.awaits(early.spi) {
                 ready.push(early);
-            } else if self.now_ms >= early.since_ms + WAIT_MS {
+            } else if is_late(&early) {
                 let EarlyPacket { spi, facts, .. } = &early;
                 let sequence = early.sequence_low;
                 self.reports

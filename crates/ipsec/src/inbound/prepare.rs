@@ -259,11 +259,17 @@ impl InboundStage {
             // Protocol and SPI identify the SA (RFC 4301 §4.1).
             let sa = reader.get(run.sa);
             let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
-            let Some(sa) = sa else {
+            // The SA may have come while packets before these wait for it. None overtakes them.
+            let spi = heads.first().map_or(0, |head| head.spi);
+            let is_behind = early.holds(spi);
+            let Some(sa) = sa.filter(|_| !is_behind) else {
+                let waits = is_behind
+                    || sad.awaits(spi)
+                    || sad
+                        .lookup(spi)
+                        .is_some_and(|sa| sa.layout.protocol == run.protocol);
                 for head in heads {
-                    if sad.awaits(head.spi)
-                        && let Some(lost) = hold_early(early, batch, burst, head)
-                    {
+                    if waits && let Some(lost) = hold_early(early, batch, burst, head) {
                         for lost in lost {
                             let EarlyPacket { spi, facts, .. } = &lost;
                             reports.drop_unknown(*spi, lost.sequence_low, facts, burst.now_ms);

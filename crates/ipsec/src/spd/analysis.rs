@@ -40,6 +40,8 @@ pub struct Analysis {
 
 /// The most comparisons of boxes for all entries: about one second of work.
 const WORK_MAX: usize = 100_000_000;
+/// The most comparisons of boxes that [`earlier_overlaps`] makes.
+const OVERLAPS_WORK_MAX: usize = 20_000_000;
 /// The most boxes that may be left of one entry.
 const PIECES_MAX: usize = 4096;
 /// The most overlaps that are named for one entry.
@@ -365,13 +367,61 @@ fn same_action(a: &Action, b: &Action) -> bool {
     }
 }
 
+fn regions_of(entry: &SpdEntry) -> Vec<Region> {
+    let selectors = entry.selectors.as_slice().iter();
+    selectors.filter_map(|s| Region::new(entry, s)).collect()
+}
+
+/// The way in which an entry overlaps a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryOverlaps {
+    /// Its place in the list.
+    pub entry: usize,
+    /// It matches all packets of the later one.
+    pub covers: bool,
+    /// The later one matches all packets of it.
+    pub is_covered: bool,
+}
+
+/// Returns for each entry the earlier ones that match some of its packets. Entries that `counts` refuses are left out.
+/// Returns `None` if that takes too much work.
+pub fn earlier_overlaps(
+    entries: &[SpdEntry],
+    counts: impl Fn(usize) -> bool,
+) -> Option<Vec<Vec<EntryOverlaps>>> {
+    let regions: Vec<Vec<Region>> = entries.iter().map(regions_of).collect();
+    let counted = |(index, regions): (usize, &Vec<Region>)| match counts(index) {
+        true => regions.clone(),
+        false => Vec::new(),
+    };
+    let counted: Vec<Vec<Region>> = regions.iter().enumerate().map(counted).collect();
+    let mut analyser = Analyser {
+        ends: [REMOTE, LOCAL].map(|end| Intervals::new(&counted, end)),
+        regions,
+        work: OVERLAPS_WORK_MAX,
+    };
+    let overlaps = (0..entries.len()).map(|entry| {
+        let earlier = analyser.meeting(entry).ok()?;
+        let own = analyser.regions[entry].len();
+        let mut found = Vec::with_capacity(earlier.len());
+        for other in earlier {
+            analyser
+                .spend(2 * own * analyser.regions[other].len())
+                .ok()?;
+            found.push(EntryOverlaps {
+                entry: other,
+                covers: analyser.covers(other, entry),
+                is_covered: analyser.covers(entry, other),
+            });
+        }
+        Some(found)
+    });
+    overlaps.collect()
+}
+
 /// Examines the entries in the order of the SPD.
 pub fn analyse(entries: &[SpdEntry]) -> Analysis {
-    let regions = |entry: &SpdEntry| {
-        let selectors = entry.selectors.as_slice().iter();
-        selectors.filter_map(|s| Region::new(entry, s)).collect()
-    };
-    let regions: Vec<Vec<Region>> = entries.iter().map(regions).collect();
+    let regions: Vec<Vec<Region>> = entries.iter().map(regions_of).collect();
     let mut analyser = Analyser {
         ends: [REMOTE, LOCAL].map(|end| Intervals::new(&regions, end)),
         regions,

@@ -90,7 +90,7 @@ impl SpdEntry {
 
 /// The place of an entry in the order of the SPD. The lowest place comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EntryPlace(pub u64);
+pub struct EntryPlace(pub u128);
 
 /// The decision about an outbound packet.
 #[derive(Debug)]

@@ -9,7 +9,8 @@ pub mod udp_encap;
 
 pub use ip::{FixedHeader, IpVersion, IpView, Malformed};
 
-pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+/// Reads a 16-bit field. `None` if the bytes end before it does.
+pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk::<2>()?))
 }
 

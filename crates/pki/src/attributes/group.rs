@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::text::steers;
+
 /// Octets of a name.
 const LEN_MAX: usize = 256;
 /// Names that are shown of a list.
@@ -45,7 +47,6 @@ impl Eq for GroupName {}
 impl fmt::Display for GroupName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An authority may have put anything into it.
-        let steers = |c: char| c.is_control();
         f.write_str(&self.0.replace(steers, "\u{fffd}"))
     }
 }

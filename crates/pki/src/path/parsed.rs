@@ -1,7 +1,6 @@
 //! The parts of a certificate that path validation uses.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
@@ -25,6 +24,7 @@ use crate::oid;
 use crate::revocation::{Points, Serial};
 use crate::signed::{Signed, SubjectKey, authority_key};
 use crate::subject_name::SubjectName;
+use crate::validity::Validity;
 
 #[derive(Clone)]
 pub(super) struct Parsed {
@@ -35,8 +35,7 @@ pub(super) struct Parsed {
     pub(super) subject: DistinguishedName,
     pub(super) issuer: DistinguishedName,
     pub(super) key: SubjectKey,
-    pub(super) not_before: Duration,
-    pub(super) not_after: Duration,
+    pub(super) validity: Validity,
     pub(super) version: Version,
     pub(super) extensions: Extensions,
     /// The names that name constraints apply to. It is `None` if one of the names is malformed.
@@ -88,8 +87,10 @@ impl Parsed {
             subject,
             issuer: name(&tbs.issuer)?,
             key: SubjectKey::new(&tbs.subject_public_key_info).map_err(text)?,
-            not_before: tbs.validity.not_before.to_unix_duration(),
-            not_after: tbs.validity.not_after.to_unix_duration(),
+            validity: Validity {
+                not_before: tbs.validity.not_before.to_unix_duration(),
+                not_after: tbs.validity.not_after.to_unix_duration(),
+            },
             version: tbs.version,
             extensions,
         })

@@ -16,6 +16,7 @@ use crate::revocation::{Revocation, StatusSource};
 use crate::rules::{AuthorityName, PathRules};
 use crate::scheme::Scheme;
 use crate::subject_name::SubjectName;
+use crate::validity::ValidityPhase;
 
 /// Certificates between the peer's and the trusted authority's. No sane path is longer.
 const INTERMEDIATES_MAX: usize = 8;
@@ -291,19 +292,21 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn check_time(&self, certificate: &Parsed) -> Result<(), PathError> {
-        if self.now < certificate.not_before {
-            return Err(PathError::NotYetValid {
-                subject: certificate.subject.to_string(),
-                not_before: certificate.not_before.as_secs(),
-            });
+        let validity = certificate.validity;
+        let subject = || certificate.subject.to_string();
+        match validity.phase(self.now) {
+            ValidityPhase::Within(_) => Ok(()),
+            ValidityPhase::NotYet(until) => Err(PathError::NotYetValid {
+                subject: subject(),
+                validity,
+                until,
+            }),
+            ValidityPhase::Ended(since) => Err(PathError::Expired {
+                subject: subject(),
+                validity,
+                since,
+            }),
         }
-        if self.now > certificate.not_after {
-            return Err(PathError::Expired {
-                subject: certificate.subject.to_string(),
-                not_after: certificate.not_after.as_secs(),
-            });
-        }
-        Ok(())
     }
 }
 

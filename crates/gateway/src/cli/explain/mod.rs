@@ -29,7 +29,7 @@ pub(super) fn explain(options: &Explain) -> Result<(), Failure> {
     let text = match options.json {
         true => {
             let json = serde_json::to_value(&report).map_err(Failure::runtime)?;
-            format!("{json:#}\n")
+            crate::status::json::lines(&json)
         }
         false => report.to_string(),
     };

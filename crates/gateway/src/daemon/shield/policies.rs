@@ -1,19 +1,19 @@
 //! The policies as the shield needs them: maps of intervals for packets that come in, and sets of destinations for
 //! packets that leave. Policies of peers come and go one at a time, each within its peer's share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
 
 use esplanade_ike::config::Identity;
-use esplanade_ipsec::selector::{PortRange, SelectorSet, TrafficSelector};
+use esplanade_ipsec::prefix::Prefix;
+use esplanade_ipsec::selector::{SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::PolicyId;
 
 use crate::config::{GatewayConfig, InterfaceConfig};
-use crate::join::{
-    ConfiguredPolicy, PeerPolicy, PolicyKind, disputes_bypass, ranges, undisputed_bypasses,
-};
-use crate::net::classifier::{Classifier, ClassifierRule, HeldRules, RulePlace, Span, WorkLimit};
-use crate::net::{AddressRange, Destinations};
+use crate::join::{ConfiguredPolicy, PeerPolicy, PolicyKind, ranges};
+use crate::net::Destinations;
+use crate::net::classifier::{Classifier, HeldRules, WorkLimit};
+
+use super::rules::{Ends, PolicyRules, RulesByRemote};
 
 /// Most elements of maps and sets that the policies of all peers may take. The kernel has about 256 bytes for each.
 const ELEMENTS_MAX: usize = 1 << 17;
@@ -30,19 +30,10 @@ const CHANGES_PER_RULE: usize = 8;
 /// The work that one policy of the configuration may make.
 const CONFIGURED_WORK_MAX: usize = 1 << 24;
 
-const ICMP: u8 = libc::IPPROTO_ICMP as u8;
-const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
-/// The protocols whose headers begin with two ports.
-const WITH_PORTS: [libc::c_int; 5] = [
-    libc::IPPROTO_TCP,
-    libc::IPPROTO_UDP,
-    libc::IPPROTO_SCTP,
-    libc::IPPROTO_DCCP,
-    libc::IPPROTO_UDPLITE,
-];
-
 /// The number of the chain for policies of the common interface. An interface's chain has the interface's number.
 pub const COMMON: u32 = 0;
+/// The number of the chain for packets that leave. No interface has it: it stands for `%unique` where one is named.
+pub const LEAVING: u32 = u32::MAX;
 
 /// The reason why the shield takes no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +70,7 @@ pub enum ConfiguredFull {
 /// A policy of a peer, and the peer whose share it takes.
 pub type OwnedPolicy = (PeerPolicy, Option<Identity>);
 
-/// Destinations that packets in the clear must not leave for.
+/// Destinations that packets with an interface's mark must not leave for in the clear.
 #[derive(Debug)]
 pub struct GuardedDestinations {
     pub interface: u32,
@@ -92,8 +83,8 @@ pub struct ShieldPolicies {
     configured: Vec<ConfiguredPolicy>,
     /// The places of the policies of children.
     by_child: HashMap<(String, String), usize>,
-    /// Bypass policies that routes may carry, by their place, with the number of policies of peers that dispute it.
-    bypasses: Vec<(usize, usize)>,
+    /// The networks on the host's links.
+    networks: Vec<Prefix>,
     /// For IPv4 and for IPv6.
     classifiers: [Classifier; 2],
     destinations: Vec<GuardedDestinations>,
@@ -131,17 +122,17 @@ struct HeldPolicy {
     destinations: usize,
 }
 
-/// The rules of a policy for each range of remote addresses. The number says which classifier they belong to.
-type RulesByRemote = BTreeMap<(usize, Span), Vec<(RulePlace, ClassifierRule)>>;
-
 impl ShieldPolicies {
     /// Makes the policies of a configuration.
-    pub fn of(config: &GatewayConfig, configured: &[ConfiguredPolicy]) -> Result<Self, NoRoom> {
+    pub fn of(
+        config: &GatewayConfig,
+        configured: &[ConfiguredPolicy],
+        networks: &[Prefix],
+    ) -> Result<Self, NoRoom> {
         let places = configured.iter().enumerate();
         let marked = config.marked_interfaces();
         let marked = marked.filter(|interface| interface.marks.outbound.is_some());
         let interfaces = marked.map(|interface| interface.if_id);
-        let interfaces = std::iter::once(COMMON).chain(interfaces);
         let destinations = interfaces.map(|interface| GuardedDestinations {
             interface,
             ranges: Destinations::default(),
@@ -151,6 +142,7 @@ impl ShieldPolicies {
             configured: configured.to_vec(),
             by_child: places.map(|(at, policy)| (policy.name(), at)).collect(),
             destinations: destinations.collect(),
+            networks: networks.to_vec(),
             ..Self::default()
         };
         for (place, policy) in configured.iter().enumerate() {
@@ -165,7 +157,6 @@ impl ShieldPolicies {
                 why,
             })?;
         }
-        new.follow_bypasses();
         new.configured_size = new.size();
         Ok(new)
     }
@@ -177,13 +168,14 @@ impl ShieldPolicies {
         &mut self,
         config: &GatewayConfig,
         configured: &[ConfiguredPolicy],
+        networks: &[Prefix],
         peers: Vec<OwnedPolicy>,
     ) -> Result<Vec<(PolicyId, ShieldFull)>, NoRoom> {
-        let mut new = match Self::of(config, configured) {
+        let mut new = match Self::of(config, configured, networks) {
             Ok(new) => new,
             Err(misfit) => {
                 let lacking = configured.iter().filter(|policy| !self.stands_for(policy));
-                self.lacking = lacking.map(ConfiguredPolicy::name).collect();
+                self.lacking = lacking.map(|policy| policy.name()).collect();
                 return Err(misfit);
             }
         };
@@ -223,27 +215,10 @@ impl ShieldPolicies {
             rules: CONFIGURED_WORK_MAX,
             branches: usize::MAX,
         };
-        let rules = rules((place, 0), policy.kind, ends);
+        let rules = PolicyRules::of((place, 0), policy.kind, ends, &self.networks);
         self.add_rules(policy, &rules, None, &mut budget)?;
         self.follow_destinations(true, policy, ends);
         Ok(())
-    }
-
-    /// Finds the Bypass policies that no other policy of the configuration keeps from ordinary routes.
-    fn follow_bypasses(&mut self) {
-        let places = undisputed_bypasses(&self.configured).into_iter();
-        self.bypasses = places.map(|place| (place, 0)).collect();
-        for (place, _) in self.bypasses.clone() {
-            self.bypass(place, true);
-        }
-    }
-
-    fn bypass(&mut self, place: usize, come: bool) {
-        let bypass = self.configured.get(place);
-        let common = self.destinations.first_mut();
-        if let (Some(bypass), Some(common)) = (bypass, common) {
-            common.ranges.bypass(come, &ranges(&bypass.remote));
-        }
     }
 
     /// Adds a policy of a peer. `owner` is the peer whose share it takes. After an error nothing has changed.
@@ -332,13 +307,12 @@ impl ShieldPolicies {
         self.last_number += 1;
         let number = self.last_number;
         let ends = (&local[..], &remote[..]);
-        let rules = rules((place, number), configured.kind, ends);
+        let rules = PolicyRules::of((place, number), configured.kind, ends, &self.networks);
         let destinations = self.destinations_of(&configured, ends);
         let payer = owner.as_ref().map(|owner| self.pay(owner, destinations));
-        let own: usize = rules.values().map(Vec::len).sum();
         let mut budget = WorkLimit {
             rules: WORK_MAX,
-            branches: CHANGES_MAX + CHANGES_PER_RULE * own,
+            branches: CHANGES_MAX + CHANGES_PER_RULE * rules.count(),
         };
         let added = self.add_rules(&configured, &rules, payer, &mut budget);
         if let Err(full) = added.and_then(|()| self.check_room(owner.as_ref(), destinations)) {
@@ -347,7 +321,6 @@ impl ShieldPolicies {
             return Err(full);
         }
         self.follow_destinations(true, &configured, ends);
-        self.follow_disputes(true, place, &configured, ends);
         if let Some(key) = key(place, ends) {
             self.by_selectors.insert(key, number);
         }
@@ -376,10 +349,9 @@ impl ShieldPolicies {
         let payer = payer.map(|payer| payer.number);
         if let Some(configured) = self.configured.get(place).cloned() {
             let holder = (place, number);
-            let rules = rules(holder, configured.kind, ends);
+            let rules = PolicyRules::of(holder, configured.kind, ends, &self.networks);
             self.remove_rules(&configured, holder, payer, &rules);
             self.follow_destinations(false, &configured, ends);
-            self.follow_disputes(false, place, &configured, ends);
         }
         if let Some(owner) = &held.owner {
             self.pay_no_more(owner, held.destinations);
@@ -456,11 +428,11 @@ impl ShieldPolicies {
     fn add_rules(
         &mut self,
         policy: &ConfiguredPolicy,
-        rules: &RulesByRemote,
+        rules: &PolicyRules,
         payer: Option<u64>,
         budget: &mut WorkLimit,
     ) -> Result<(), ShieldFull> {
-        for chain in self.chains_of(policy) {
+        for (chain, rules) in self.chains_of(policy, rules) {
             for ((family, remote), rules) in rules {
                 let held = HeldRules {
                     chain,
@@ -480,28 +452,36 @@ impl ShieldPolicies {
         policy: &ConfiguredPolicy,
         holder: (usize, u64),
         payer: Option<u64>,
-        rules: &RulesByRemote,
+        rules: &PolicyRules,
     ) {
-        for chain in self.chains_of(policy) {
+        for (chain, rules) in self.chains_of(policy, rules) {
             for (family, remote) in rules.keys() {
                 self.classifiers[*family].remove(chain, *remote, holder, payer);
             }
         }
     }
 
-    /// The chains that a policy's rules are in.
-    fn chains_of(&self, policy: &ConfiguredPolicy) -> Vec<u32> {
+    /// Returns the chains that a policy's rules are in, each with its rules.
+    fn chains_of<'a>(
+        &self,
+        policy: &ConfiguredPolicy,
+        rules: &'a PolicyRules,
+    ) -> Vec<(u32, &'a RulesByRemote)> {
+        let if_ids = policy.sa.if_ids;
         let of_interface = self.interfaces.iter().filter(|interface| {
-            let if_ids = policy.sa.if_ids;
             match (interface.marks.are_given(), interface.marks.inbound) {
                 (false, _) => if_ids.outbound == interface.if_id,
                 (true, Some(_)) => if_ids.inbound == interface.if_id,
                 (true, None) => false,
             }
         });
-        let mut chains: Vec<_> = of_interface.map(|interface| interface.if_id).collect();
+        let chains = of_interface.map(|interface| (interface.if_id, &rules.inbound));
+        let mut chains: Vec<_> = chains.collect();
         if policy.sa.is_led() && policy.sa.marks.given.is_none() {
-            chains.push(COMMON);
+            chains.push((COMMON, &rules.inbound));
+        }
+        if if_ids.outbound == 0 {
+            chains.push((LEAVING, &rules.outbound));
         }
         chains
     }
@@ -522,39 +502,6 @@ impl ShieldPolicies {
         }
     }
 
-    /// Follows a policy of a peer that keeps packets of Bypass policies from ordinary routes, or no longer does.
-    fn follow_disputes(
-        &mut self,
-        come: bool,
-        place: usize,
-        policy: &ConfiguredPolicy,
-        (local, remote): Ends<'_>,
-    ) {
-        if policy.kind == PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
-            return;
-        }
-        let mut turned = Vec::new();
-        for (bypass_place, disputes) in &mut self.bypasses {
-            let bypass = self.configured.get(*bypass_place);
-            let disputed = bypass.is_some_and(|bypass| {
-                disputes_bypass((place, local, remote), (*bypass_place, bypass))
-            });
-            if disputed {
-                let before = *disputes;
-                *disputes = match come {
-                    true => before + 1,
-                    false => before.saturating_sub(1),
-                };
-                if (before == 0) != (*disputes == 0) {
-                    turned.push((*bypass_place, *disputes == 0));
-                }
-            }
-        }
-        for (place, come) in turned {
-            self.bypass(place, come);
-        }
-    }
-
     /// Returns the number of elements of all maps.
     pub fn element_count(&mut self) -> usize {
         let classifiers = self.classifiers.iter_mut();
@@ -572,12 +519,6 @@ impl ShieldPolicies {
         &self.interfaces
     }
 
-    /// Tells whether a policy accepts packets that others may drop.
-    pub fn accepts(&self) -> bool {
-        let mut policies = self.configured.iter();
-        policies.any(|policy| policy.kind == PolicyKind::Bypass)
-    }
-
     /// Tells whether interfaces have policies that the gateway's own routes do not lead to.
     pub fn has_bound(&self) -> bool {
         self.configured.iter().any(|policy| !policy.sa.is_led())
@@ -593,99 +534,8 @@ impl ShieldPolicies {
     }
 }
 
-type Ends<'a> = (&'a [TrafficSelector], &'a [TrafficSelector]);
-
 fn key(place: usize, (local, remote): Ends<'_>) -> Option<(usize, SelectorSet)> {
     Some((place, SelectorSet::from_ends(local, remote)?))
-}
-
-/// Returns the rules of a policy's pairs of selectors.
-fn rules(
-    (place, number): (usize, u64),
-    kind: PolicyKind,
-    (local, remote): Ends<'_>,
-) -> RulesByRemote {
-    let accepts = match kind {
-        PolicyKind::Bypass => true,
-        PolicyKind::Protect { .. } => false,
-        PolicyKind::Discard => return RulesByRemote::new(),
-    };
-    let mut all = RulesByRemote::new();
-    let mut index = 0;
-    for from in remote {
-        let addresses = AddressRange {
-            first: from.addresses.first(),
-            last: from.addresses.last(),
-        };
-        let (family, span) = (usize::from(addresses.first.is_ipv6()), span(addresses));
-        for to in local {
-            let pairs = pair(to, from, accepts).into_iter();
-            let placed = pairs.map(|rule| {
-                index += 1;
-                ((place, number, index), rule)
-            });
-            all.entry((family, span)).or_default().extend(placed);
-        }
-    }
-    all.retain(|_, rules| !rules.is_empty());
-    all
-}
-
-/// Returns the rules for a pair of selectors. There is none if no packet shows what they select by.
-fn pair(to: &TrafficSelector, from: &TrafficSelector, accepts: bool) -> Vec<ClassifierRule> {
-    let same_family = to.addresses.first().is_ipv4() == from.addresses.first().is_ipv4();
-    let protocol = match (to.protocol, from.protocol) {
-        _ if !same_family => return Vec::new(),
-        (0, protocol) | (protocol, 0) => protocol,
-        (a, b) if a == b => a,
-        _ => return Vec::new(),
-    };
-    let rule = |protocol, ports| ClassifierRule {
-        local: span(AddressRange {
-            first: to.addresses.first(),
-            last: to.addresses.last(),
-        }),
-        protocol,
-        ports,
-        accepts,
-    };
-    let (to, from) = match (to.ports, from.ports) {
-        (PortRange::Any, PortRange::Any) => {
-            let protocols = if protocol == 0 {
-                (0, u8::MAX)
-            } else {
-                (protocol, protocol)
-            };
-            return vec![rule(protocols, None)];
-        }
-        // Nothing shows that ports cannot be seen.
-        (PortRange::Opaque, _) | (_, PortRange::Opaque) => return Vec::new(),
-        (to, from) => (numbers(to), numbers(from)),
-    };
-    // Type and code of ICMP stand where a source port would, and both ends select by them.
-    let codes = (to.0.max(from.0), to.1.min(from.1));
-    let with_ports = WITH_PORTS.map(|one| (one as u8, [from, to]));
-    let with_codes = [ICMP, ICMPV6].map(|one| (one, [codes, (0, u16::MAX)]));
-    let known = with_ports.into_iter().chain(with_codes);
-    known
-        .filter(|(one, [first, _])| [0, *one].contains(&protocol) && first.0 <= first.1)
-        .map(|(one, ports)| rule((one, one), Some(ports)))
-        .collect()
-}
-
-fn numbers(ports: PortRange) -> (u16, u16) {
-    match ports {
-        PortRange::Range(first, last) => (first, last),
-        PortRange::Any | PortRange::Opaque => (0, u16::MAX),
-    }
-}
-
-fn span(range: AddressRange) -> Span {
-    let number = |address| match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
-    };
-    (number(range.first), number(range.last))
 }
 
 #[cfg(test)]

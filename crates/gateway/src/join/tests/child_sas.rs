@@ -55,8 +55,8 @@ fn an_spi_means_what_its_direction_says() {
 #[test]
 fn what_was_configured_reaches_the_sas() {
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.tfc = TfcPadding::To(1200);
-    configured.sa.class = Some(5);
+    Arc::make_mut(&mut configured).sa.tfc = TfcPadding::To(1200);
+    Arc::make_mut(&mut configured).sa.class = Some(5);
     let mut join = join_with(vec![configured]);
     for (id, takes_padding) in [(1, true), (2, false)] {
         let mut sa = installed(&join, id, "10.2.0.0/16", None);

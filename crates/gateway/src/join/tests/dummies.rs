@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn dummies_are_sent_on_the_sa_in_use_only() {
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.dummies = 20;
+    Arc::make_mut(&mut configured).sa.dummies = 20;
     let other = policy("other", TRAP, "10.3.0.0/16");
     let mut join = join_with(vec![configured, other]);
     let spis = |join: &mut Join| {

@@ -6,8 +6,10 @@ mod handover;
 pub(crate) mod hosts;
 mod placement;
 mod policy_book;
+mod policy_order;
 mod routes;
 mod succession;
+mod totals;
 
 use std::time::Duration;
 
@@ -46,15 +48,16 @@ pub(crate) fn wire(cidr: &str) -> Vec<wire::TrafficSelector> {
 }
 
 pub(crate) fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredPolicy {
-    ConfiguredPolicy {
+    ConfiguredPolicy::new(ChildPolicy {
         connection: "site".into(),
         child: child.into(),
         kind,
         local: ends("10.1.0.0/16"),
         remote: ends(remote),
         shares_entry_of: child.into(),
+        shared_traffic: SharedTraffic::default(),
         sa: SaOptions::default(),
-    }
+    })
 }
 
 pub(crate) fn installed(

@@ -50,7 +50,7 @@ fn into_the_core_and_out_of_it_a_child_goes_with_its_next_sa() {
     // A new configuration counts as an order where there is none.
     join.placement.forget_orders();
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.engine = Some(EngineKind::CPU);
+    Arc::make_mut(&mut configured).sa.engine = Some(EngineKind::CPU);
     join.configure(vec![configured]);
     assert_eq!(renewals(&mut join), renewed);
     join.configure(vec![policy("net", TRAP, "10.2.0.0/16")]);
@@ -201,7 +201,7 @@ fn an_order_ends_and_begins_the_balance_of_a_child() {
     // A reload that chooses an engine ends the balance.
     join.placement.forget_orders();
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
-    configured.sa.engine = Some(EngineKind::CPU);
+    Arc::make_mut(&mut configured).sa.engine = Some(EngineKind::CPU);
     join.configure(vec![configured]);
     assert_eq!((engine(&join), join.balances()), (Some("cpu"), false));
     let error = join.set_engine(None, "net", "pool").unwrap_err();
@@ -220,8 +220,8 @@ fn what_may_not_wait_or_the_kernels_lack_stays_with_the_cpu() {
         (Some(0), dscp(&[46]), 2),
     ] {
         let mut configured = policy("net", TRAP, "10.2.0.0/16");
-        configured.sa.class = class;
-        configured.sa.dscp = codes;
+        Arc::make_mut(&mut configured).sa.class = class;
+        Arc::make_mut(&mut configured).sa.dscp = codes;
         let mut join = adaptive_join(configured);
         let sa = installed(&join, 1, "10.2.0.0/16", None);
         join.install_now(&sa, 0).unwrap();

@@ -108,7 +108,7 @@ fn a_reload_never_lets_trapped_traffic_out() {
     route_changes(&mut join);
     // A detail of the policy changes, and its routes stay.
     let mut changed = policy("net", TRAP, "10.2.0.0/16");
-    changed.sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
+    Arc::make_mut(&mut changed).sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
     join.configure(vec![changed]);
     assert_eq!(route_changes(&mut join), []);
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
@@ -133,10 +133,10 @@ fn a_reload_never_lets_trapped_traffic_out() {
 /// Two children with the same selectors: one for DSCP 46, one for all others.
 pub(super) fn join_with_voice() -> Join {
     let mut net = policy("net", TRAP, "10.2.0.0/16");
-    net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
+    Arc::make_mut(&mut net).sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
     let mut voice = policy("voice", TRAP, "10.2.0.0/16");
-    voice.shares_entry_of = "net".into();
-    voice.sa.dscp = DscpSet::EMPTY.with(46);
+    Arc::make_mut(&mut voice).shares_entry_of = "net".into();
+    Arc::make_mut(&mut voice).sa.dscp = DscpSet::EMPTY.with(46);
     join_with(vec![net, voice])
 }
 
@@ -202,7 +202,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
 #[test]
 fn flows_share_the_entry_that_they_populate() {
     let mut each = policy("net", TRAP, "10.2.0.0/16");
-    each.sa.populate.remote = true;
+    Arc::make_mut(&mut each).sa.populate.remote = true;
     let mut join = join_with(vec![each]);
     for (id, remote) in [(1, "10.2.0.1"), (2, "10.2.0.2")] {
         assert_eq!(send(&join, remote), Err("acquire site/net".into()));
@@ -244,13 +244,13 @@ fn flows_share_the_entry_that_they_populate() {
 #[test]
 fn a_policy_of_an_interface_is_for_its_packets_only() {
     let mut bound = policy("net", TRAP, "0.0.0.0/0");
-    bound.local = ends("0.0.0.0/0");
-    bound.sa.if_ids = crate::config::IfIds {
+    Arc::make_mut(&mut bound).local = ends("0.0.0.0/0");
+    Arc::make_mut(&mut bound).sa.if_ids = crate::config::IfIds {
         inbound: 43,
         outbound: 42,
     };
     let mut pass = policy("pass", PolicyKind::Bypass, "10.9.0.0/16");
-    pass.sa.if_ids.outbound = 42;
+    Arc::make_mut(&mut pass).sa.if_ids.outbound = 42;
     let mut join = join_with(vec![bound.clone(), pass]);
     let from = |join: &Join, interface, remote: &str| {
         let flow = Flow {
@@ -282,7 +282,7 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
     );
 
     // The SA stays where it was negotiated for, whatever the child is bound to now.
-    bound.sa.if_ids = Default::default();
+    Arc::make_mut(&mut bound).sa.if_ids = Default::default();
     join.configure(vec![bound]);
     assert_eq!(from(&join, 0, "10.2.0.1"), "site/net");
     assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
@@ -295,7 +295,7 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
 #[test]
 fn selectors_that_come_with_a_peer_are_told_while_it_is_there() {
     let mut known = policy("net", NO_TRAP, "10.2.0.0/16");
-    known.remote.clear();
+    Arc::make_mut(&mut known).remote.clear();
     let mut join = join_with(vec![known, policy("other", NO_TRAP, "10.3.0.0/16")]);
     let told = |join: &mut Join| {
         let changes = join.take_changes().into_iter();

@@ -16,14 +16,14 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
     );
 
     let mut ssh = pass();
-    ssh.remote[0].protocol = 6;
-    ssh.remote[0].ports = PortRange::Range(22, 22);
+    Arc::make_mut(&mut ssh).remote[0].protocol = 6;
+    Arc::make_mut(&mut ssh).remote[0].ports = PortRange::Range(22, 22);
     assert_eq!(thrown(&[ssh, net()]), 0, "only one port is bypassed");
     let mut host = pass();
-    host.local = ends("10.1.0.5/32");
+    Arc::make_mut(&mut host).local = ends("10.1.0.5/32");
     assert_eq!(thrown(&[host, net()]), 0, "only one host is bypassed");
     let mut unknown = net();
-    unknown.local.clear();
+    Arc::make_mut(&mut unknown).local.clear();
     assert_eq!(thrown(&[pass(), unknown]), 0, "an address not known yet");
     let drop = policy("drop", PolicyKind::Discard, "10.2.1.128/25");
     assert_eq!(thrown(&[drop, pass()]), 0, "some of it is discarded");
@@ -38,12 +38,12 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
 #[test]
 fn routes_lead_to_the_device_of_a_mark() {
     let mut marked = policy("net", NO_TRAP, "10.2.0.0/16");
-    marked.sa.if_ids = crate::config::IfIds {
+    Arc::make_mut(&mut marked).sa.if_ids = crate::config::IfIds {
         inbound: 7,
         outbound: 7,
     };
     let bound = marked.clone();
-    marked.sa.marks.outbound = Some(crate::config::Mark {
+    Arc::make_mut(&mut marked).sa.marks.outbound = Some(crate::config::Mark {
         value: 10,
         mask: u32::MAX,
     });

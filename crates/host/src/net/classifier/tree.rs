@@ -5,9 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Branch, ClassifierMap, ClassifierRule, OverlapsTooOften, Span, WorkLimit};
 
-/// The intervals of a field, by their first numbers.
+/// The intervals of a field.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Level(BTreeMap<u128, Interval>);
+pub(super) struct Level(Intervals);
+
+/// Intervals by their first numbers. Most fields have one interval, which takes a tenth of the room of a map.
+#[derive(Clone, Debug, Default)]
+enum Intervals {
+    #[default]
+    Empty,
+    One(u128, Interval),
+    Many(BTreeMap<u128, Interval>),
+}
 
 #[derive(Clone, Debug)]
 struct Interval {
@@ -129,17 +138,61 @@ impl Level {
     }
 
     fn visit(&self, field: Field, node: u64, take: &mut dyn FnMut(Branch)) {
-        for (first, one) in &self.0 {
-            one.visit(field, node, *first, take);
+        match &self.0 {
+            Intervals::Empty => {}
+            Intervals::One(first, one) => one.visit(field, node, *first, take),
+            Intervals::Many(all) => {
+                for (first, one) in all {
+                    one.visit(field, node, *first, take);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, first: u128, one: Interval) {
+        self.0 = match std::mem::take(&mut self.0) {
+            Intervals::Empty => Intervals::One(first, one),
+            Intervals::One(other, former) => {
+                Intervals::Many([(other, former), (first, one)].into())
+            }
+            Intervals::Many(mut all) => {
+                all.insert(first, one);
+                Intervals::Many(all)
+            }
+        };
+    }
+
+    /// Returns the last interval that begins at a place or before it.
+    fn last_from(&self, at: u128) -> Option<Span> {
+        match &self.0 {
+            Intervals::Empty => None,
+            Intervals::One(first, one) => (*first <= at).then_some((*first, one.last)),
+            Intervals::Many(all) => {
+                let (first, one) = all.range(..=at).next_back()?;
+                Some((*first, one.last))
+            }
         }
     }
 
     /// Takes out the intervals inside a span.
     fn take(&mut self, (first, last): Span) -> Vec<(u128, Interval)> {
-        let inside: Vec<_> = self.0.range(first..=last).map(|(at, _)| *at).collect();
+        let Intervals::Many(all) = &mut self.0 else {
+            return match std::mem::take(&mut self.0) {
+                Intervals::One(at, one) if (first..=last).contains(&at) => vec![(at, one)],
+                other => {
+                    self.0 = other;
+                    Vec::new()
+                }
+            };
+        };
+        let inside: Vec<_> = all.range(first..=last).map(|(at, _)| *at).collect();
         let inside = inside.into_iter();
-        let inside = inside.filter_map(|at| Some((at, self.0.remove(&at)?)));
-        inside.collect()
+        let inside = inside.filter_map(|at| Some((at, all.remove(&at)?)));
+        let inside = inside.collect();
+        if all.is_empty() {
+            self.0 = Intervals::Empty;
+        }
+        inside
     }
 
     /// Returns the spans that rules are about, each with the intervals that it meets. A rule that comes can cut these.
@@ -148,14 +201,14 @@ impl Level {
         let window = |rule: &&ClassifierRule| {
             let (first, last) = field.span(rule);
             let beside = first.saturating_sub(1);
-            let before = self.0.range(..=beside).next_back();
-            let before = before.filter(|(_, one)| one.last >= beside);
-            let behind = self.0.range(..=last.saturating_add(1)).next_back();
-            let behind = behind.map_or(last, |(_, one)| one.last.max(last));
-            (before.map_or(first, |(first, _)| *first), behind)
+            let before = self.last_from(beside);
+            let before = before.filter(|(_, end)| *end >= beside);
+            let behind = self.last_from(last.saturating_add(1));
+            let behind = behind.map_or(last, |(_, end)| end.max(last));
+            (before.map_or(first, |(first, _)| first), behind)
         };
         let changed = change.gone.iter().chain(change.come);
-        if self.0.is_empty() {
+        if matches!(self.0, Intervals::Empty) {
             let spans = changed.map(|rule| field.span(rule));
             let whole = spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
             return whole.into_iter().collect();
@@ -266,7 +319,7 @@ impl<'a> LevelChange<'a> {
                     }
                     None => self.make(field, node, span, &rules)?,
                 };
-                level.0.insert(span.0, one);
+                level.insert(span.0, one);
             }
             for ((first, one), _) in former {
                 self.drop_interval(field, node, first, &one);

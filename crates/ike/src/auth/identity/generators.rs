@@ -26,6 +26,11 @@ fn distinguished_name() -> impl Strategy<Value = DistinguishedName> {
     })
 }
 
+/// Gives one of these identities or patterns. With few, they often meet.
+pub fn identity_among(texts: &'static [&'static str]) -> impl Strategy<Value = Identity> {
+    select(texts).prop_map(|text| text.parse().expect("an identity"))
+}
+
 /// Gives identities that a peer can present.
 pub fn identity() -> impl Strategy<Value = Identity> {
     prop_oneof![

@@ -1,7 +1,11 @@
 //! Tests of the shield's policies: rules, differences, and the room of each peer.
 
-use esplanade_ipsec::selector::AddressRange as Addresses;
+use std::net::IpAddr;
+use std::sync::Arc;
 
+use esplanade_ipsec::selector::{AddressRange as Addresses, PortRange};
+
+use super::super::rules::pair;
 use super::*;
 use crate::daemon::shield::{SharedPolicies, Shield, Tables};
 use crate::join::tests::{TRAP, ends, policy};
@@ -11,12 +15,12 @@ const PEER: &str = "192.0.2.9/32";
 /// A child whose remote end is the peer's address, and another whose networks are known.
 fn shield() -> Shield {
     let mut known = policy("net", TRAP, "10.2.0.0/16");
-    known.remote.clear();
+    Arc::make_mut(&mut known).remote.clear();
     let configured = [known, policy("other", TRAP, "10.3.0.0/16")];
     let config = GatewayConfig::default();
     let policies = SharedPolicies::default();
     policies
-        .with(|own| own.configure(&config, &configured, Vec::new()))
+        .with(|own| own.configure(&config, &configured, &[], Vec::new()))
         .unwrap();
     Shield {
         config,
@@ -101,7 +105,7 @@ fn one_peer_takes_no_room_of_others() {
     assert_eq!(refused, ShieldFull::OfPeer);
     let used = shield.policies.with(|own| own.size() - own.configured_size);
     let most = ELEMENTS_MAX / SHARES;
-    assert!(used <= most && used > most - 300, "{used} of {most}");
+    assert!(used <= most && used > most - 500, "{used} of {most}");
     assert_eq!(add(id + 1, owner("honest.example")), Ok(()));
     shield.policies.with(|own| own.remove(PolicyId(1)));
     assert_eq!(
@@ -283,7 +287,10 @@ fn a_share_is_charged_when_the_table_is_made_anew() {
         let configured = own.configured.clone();
         let config = GatewayConfig::default();
         let peers = vec![(policy, Some(owner("a.example")))];
-        assert_eq!(own.configure(&config, &configured, peers), Ok(Vec::new()));
+        assert_eq!(
+            own.configure(&config, &configured, &[], peers),
+            Ok(Vec::new())
+        );
         assert!(own.share_of(&owner("a.example")) > 250);
         own.remove(PolicyId(1));
         assert_eq!((own.payers.len(), own.held.len()), (0, 0));
@@ -298,7 +305,7 @@ fn too_many() -> ConfiguredPolicy {
         ports: PortRange::Range(30_000 - n, 30_000 + n),
         ..ends("10.1.0.1/32")[0]
     };
-    policy.local = (0..6000).map(nested).collect();
+    Arc::make_mut(&mut policy).local = (0..6000).map(nested).collect();
     policy
 }
 
@@ -315,12 +322,14 @@ fn children_of_a_configuration_that_does_not_fit_come_up_if_the_table_has_them()
         let mut configured = own.configured.clone();
         // One child is new, one is bound elsewhere, one has other addresses.
         configured.push(policy("new", TRAP, "10.5.0.0/16"));
-        configured[1].sa.if_ids.outbound = 7;
-        configured[0].remote = ends("203.0.113.0/24");
-        let fits = ShieldPolicies::of(&config, &configured);
+        Arc::make_mut(&mut configured[1]).sa.if_ids.outbound = 7;
+        Arc::make_mut(&mut configured[0]).remote = ends("203.0.113.0/24");
+        let fits = ShieldPolicies::of(&config, &configured, &[]);
         assert!(fits.is_ok());
         configured.push(too_many());
-        let misfit = own.configure(&config, &configured, Vec::new()).unwrap_err();
+        let misfit = own
+            .configure(&config, &configured, &[], Vec::new())
+            .unwrap_err();
         assert_eq!(misfit.policy, "site/large");
         assert_eq!(misfit.why, ConfiguredFull::OverlapsTooOften);
         assert_eq!(own.size(), before, "the table is as it was");
@@ -338,7 +347,7 @@ fn children_of_a_configuration_that_does_not_fit_come_up_if_the_table_has_them()
         assert_eq!(added, Err(ShieldFull::Lacking));
         configured.pop();
         assert_eq!(
-            own.configure(&config, &configured, Vec::new()),
+            own.configure(&config, &configured, &[], Vec::new()),
             Ok(Vec::new())
         );
         assert_eq!(own.add(policy_of("new", 2), None), Ok(()));
@@ -350,7 +359,10 @@ fn a_first_configuration_that_does_not_fit_lets_no_child_come_up() {
     let mut own = ShieldPolicies::default();
     let configured = [policy("net", TRAP, "10.2.0.0/16"), too_many()];
     let config = GatewayConfig::default();
-    assert!(own.configure(&config, &configured, Vec::new()).is_err());
+    assert!(
+        own.configure(&config, &configured, &[], Vec::new())
+            .is_err()
+    );
     for child in ["net", "large"] {
         let ends = (ends("10.1.0.0/16"), ends("10.2.0.0/16"));
         let reserved = own.reserve(("site", child), ends, &owner("a.example"));

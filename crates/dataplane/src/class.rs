@@ -119,3 +119,76 @@ impl<T> ClassQueue<T> {
         self.len == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn classes_come_from_the_dscp() {
+        for (tos, class) in [(0, 0), (0xb8, 5), (0x28, 1), (0xe0, 7), (0xff, 7)] {
+            assert_eq!(Class::from_tos(tos).get(), class);
+        }
+        assert_eq!(Class::new(8), None);
+        assert_eq!(Class::new(7), Some(Class::HIGHEST));
+    }
+
+    #[test]
+    fn higher_classes_go_first_and_lower_ones_do_not_starve() {
+        let class = |c| Class::new(c).unwrap();
+        let mut queue = ClassQueue::new(100, 4);
+        for n in 0..10 {
+            for c in [0, 3, 7] {
+                queue.push(class(c), n).unwrap();
+            }
+        }
+        let order: Vec<u8> = std::iter::from_fn(|| queue.pop())
+            .map(|(c, _)| c.get())
+            .collect();
+        assert_eq!(order[..4], [7; 4]);
+        // Two items have waited for four others and take their turns. Then the highest class is next again.
+        assert_eq!(order[4..8], [0, 3, 7, 7]);
+        assert_eq!(order.len(), 30);
+        assert!(order.iter().rposition(|c| *c == 7) < Some(20));
+    }
+
+    #[test]
+    fn lanes_are_bounded_by_themselves() {
+        let mut queue = ClassQueue::new(2, 4);
+        let (low, high) = (Class::LOWEST, Class::HIGHEST);
+        assert_eq!(queue.push(low, 1), Ok(()));
+        assert_eq!(queue.push(low, 2), Ok(()));
+        assert_eq!(queue.push(low, 3), Err(Full(3)));
+        assert_eq!(queue.push(high, 4), Ok(()));
+        assert_eq!(queue.pop(), Some((high, 4)));
+        assert_eq!((queue.pop(), queue.len()), (Some((low, 1)), 1));
+    }
+
+    proptest! {
+        /// The order within a class is kept and nothing is lost. An item waits for at most `patience` + 7 others, for
+        /// itself and for each item before it in its lane.
+        #[test]
+        fn waiting_is_bounded(pushes in prop::collection::vec(0u8..8, 1..300), patience in 0u64..20) {
+            let mut queue = ClassQueue::new(300, patience);
+            let mut lens = [0usize; 8];
+            let mut bound = Vec::new();
+            for (n, c) in pushes.iter().enumerate() {
+                lens[usize::from(*c)] += 1;
+                bound.push(lens[usize::from(*c)] * (patience as usize + 8));
+                queue.push(Class::new(*c).unwrap(), n).unwrap();
+            }
+            let mut last = [None; 8];
+            let mut served = 0;
+            while let Some((class, n)) = queue.pop() {
+                served += 1;
+                prop_assert!(served <= bound[n], "{n} served as number {served}");
+                prop_assert!(last[usize::from(class.get())] < Some(n));
+                last[usize::from(class.get())] = Some(n);
+            }
+            prop_assert_eq!(served, pushes.len());
+            prop_assert!(queue.is_empty());
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Lowers the maximum segment size (MSS) in TCP SYN packets, so that TCP segments fit the tunnel.
 
-use crate::wire::ip::{IpView, PROTOCOL_TCP};
-use crate::wire::{IpVersion, be16, checksum};
+use esplanade_ipsec::wire::ip::{IpView, PROTOCOL_TCP};
+use esplanade_ipsec::wire::{IpVersion, be16, checksum};
 
 const SYN: u8 = 0x02;
 const TCP_HEADER_LEN: usize = 20;
@@ -75,6 +75,63 @@ fn mss_option(options: &[u8]) -> Option<usize> {
                 }
                 at += len.max(2);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esplanade_testkit::vectors;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn mss_is_lowered_as_scapy_would_have_written_it() {
+        let cases = vectors::primitives("mss.json").cases;
+        assert!(cases.len() > 300);
+        let mut clamped = 0;
+        for case in cases {
+            let mut packet = case.input.clone();
+            let view = IpView::parse(&packet).unwrap();
+            let changed = clamp(&mut packet, &view, 1200, false);
+            assert_eq!(packet, case.output, "{}", case.name);
+            assert_eq!(changed, case.input != case.output, "{}", case.name);
+            clamped += usize::from(changed);
+        }
+        assert!(clamped > 50);
+        assert_eq!(mss_for(IpVersion::V4, 1400), 1360);
+        assert_eq!(mss_for(IpVersion::V6, 1400), 1340);
+    }
+
+    /// A checksum that the hardware completes covers only the pseudo header so far.
+    #[test]
+    fn a_partial_checksum_is_left_alone() {
+        let cases = vectors::primitives("mss.json").cases;
+        let case = cases.iter().find(|case| case.input != case.output).unwrap();
+        let mut packet = case.input.clone();
+        let view = IpView::parse(&packet).unwrap();
+        assert!(clamp(&mut packet, &view, 1200, true));
+        let checksum = view.upper + 16..view.upper + 18;
+        assert_eq!(packet[checksum.clone()], case.input[checksum.clone()]);
+        assert_ne!(packet[checksum.clone()], case.output[checksum]);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_segments_never_panic(mut packet in prop::collection::vec(any::<u8>(), 40..200)) {
+            // An IPv4 packet with TCP inside, and rubbish behind the ports.
+            let len = packet.len();
+            packet[0] = 0x45;
+            packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+            packet[6..8].fill(0);
+            packet[9] = PROTOCOL_TCP;
+            packet[10..12].fill(0);
+            let sum = checksum::fold(checksum::sum(0, &packet[..20]));
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+            let view = IpView::parse(&packet).unwrap();
+            clamp(&mut packet, &view, 500, false);
+            prop_assert_eq!(packet.len(), len);
         }
     }
 }
