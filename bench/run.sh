@@ -14,5 +14,6 @@ cargo build --locked --release -p esplanade
 .venv/bin/python bench/vpn_ab.py
 .venv/bin/python bench/path.py
 .venv/bin/python bench/handshake.py
+.venv/bin/python bench/crowd.py
 .venv/bin/python bench/drills.py
 .venv/bin/python bench/tunnel.py "$@"

@@ -43,7 +43,8 @@ class Setup:
         self.processes: list[Process] = []
         self.device: str | None = None
 
-    def start(self) -> None:
+    def link(self) -> None:
+        """Makes the two namespaces and what joins them."""
         Path("/run/netns").mkdir(exist_ok=True)
         run(["ip", "-batch", "-"], stdin=(
             f"netns add {self.a.name}\nnetns add {self.b.name}\n"
@@ -53,6 +54,9 @@ class Setup:
             run(["ip", "-n", space.name, "-batch", "-"], stdin=(
                 f"link set lo up\nlink set wan up\naddress add {outer}/24 dev wan\n"
                 f"address add {inner}/32 dev lo\n"))
+
+    def start(self) -> None:
+        self.link()
         self.tunnel()
         self.b.run(["ping", "-c", "1", "-W", "2", "-I", self.address_b, self.address_a])
         self.processes.append(self.b.start(["iperf3", "-s", "-B", self.address_b]))
