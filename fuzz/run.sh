@@ -5,6 +5,8 @@
 set -u -o pipefail
 cd "$(dirname "$0")"
 
+# What is built with these flags shares nothing with other builds.
+export CARGO_TARGET_DIR=target
 # libFuzzer itself is C++.
 cxx=${CXX:-c++}
 command -v "${cxx%% *}" >/dev/null 2>&1 || {
@@ -41,7 +43,7 @@ done
 # With --target the flags are for the product alone: no build script or macro becomes instrumented.
 if [ ${#bins[@]} -gt 0 ]; then
   # shellcheck disable=SC2086
-  RUSTFLAGS=$(echo $flags) cargo $toolchain build --release --locked --features libfuzzer \
+  RUSTFLAGS=$(echo $flags) cargo $toolchain build --profile fuzz --locked --features libfuzzer \
     --target "$host" "${bins[@]}" || exit 1
 fi
 # This target counts steps by a call at each, in place of libFuzzer's own functions (src/steps.rs). The calls would slow
@@ -49,7 +51,7 @@ fi
 if [ -n "$cost" ]; then
   flags="$flags -Cllvm-args=-sanitizer-coverage-trace-pc-guard -Clink-arg=-Wl,--allow-multiple-definition"
   # shellcheck disable=SC2086
-  RUSTFLAGS=$(echo $flags) cargo $toolchain build --release --locked --features libfuzzer,steps \
+  RUSTFLAGS=$(echo $flags) cargo $toolchain build --profile fuzz --locked --features libfuzzer,steps \
     --target "$host" --bin cost || exit 1
 fi
 
@@ -86,7 +88,7 @@ for target in "${targets[@]}"; do
   esac
   # New inputs go to the first folder, so that the seeds stay as they are.
   mkdir -p "target/corpus/$target" "artifacts/$target"
-  "target/$host/release/$target" "target/corpus/$target" "corpus/$target" "target/unpacked/$target" \
+  "target/$host/fuzz/$target" "target/corpus/$target" "corpus/$target" "target/unpacked/$target" \
     -artifact_prefix="artifacts/$target/" "${options[@]}" "${len[@]+"${len[@]}"}" || failed+=("$target")
 done
 [ ${#failed[@]} = 0 ] || { echo "fuzz/run.sh: findings in fuzz/artifacts: ${failed[*]}" >&2; exit 1; }

@@ -259,9 +259,10 @@ def manifest(text: str, files: list[str], crates: set[str]) -> str:
     """The workspace's manifest with each crate where it is in the copy."""
     names = sorted(path.split("/")[1] for path in files if re.fullmatch(r"crates/[^/]+/Cargo\.toml", path))
     place = {name: f"{'mutated' if name in crates else 'crates'}/{name}" for name in names}
-    text, count = re.subn(r'^members = \["crates/\*"\]$', f"members = {json.dumps(list(place.values()))}", text, flags=re.MULTILINE)
+    members = f"members = {json.dumps([*place.values(), 'fuzz'])}"
+    text, count = re.subn(r'^members = \["crates/\*", "fuzz"\]$', members, text, flags=re.MULTILINE)
     if count != 1:
-        raise Refused("the members of the workspace are not crates/*")
+        raise Refused("the members of the workspace are not crates/* and fuzz")
     return re.sub(r'path = "crates/([\w-]+)"', lambda found: f'path = "{place[found[1]]}"', text)
 
 

@@ -68,23 +68,18 @@ tally() {
 }
 
 # What finds most comes first.
-all="deps format unit interop clippy newest userns fuzz docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
+all="deps format unit interop clippy newest userns fuzz-coverage docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
 soak="release simulation mutants"
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
     deps) stage deps tools/deps.sh ;;
-    format)
-      stage format cargo fmt --all --check
-      stage format-fuzz cargo fmt --manifest-path fuzz/Cargo.toml --check ;;
+    format) stage format cargo fmt --all --check ;;
     clippy)
       stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings
       # The decompressor of crates/ace for a controller without an operating system.
-      stage clippy-core cargo clippy --locked -p esplanade-ace --no-default-features -- -D warnings
-      # Another workspace; with the same target folder every dependency has been checked.
-      stage clippy-fuzz cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" \
-        --all-targets -- -D warnings ;;
+      stage clippy-core cargo clippy --locked -p esplanade-ace --no-default-features -- -D warnings ;;
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
     panics) stage panics tools/panics.py ;;
@@ -93,9 +88,7 @@ for name in ${names/ lint / format clippy docs deny }; do
       stage kernels tools/together.sh tools/gpu-kernels.py tools/gpu-races.sh tools/gpu-intel.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
-    fuzz)
-      stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
-      stage fuzz-coverage fuzz/coverage.sh ;;
+    fuzz-coverage) stage fuzz-coverage fuzz/coverage.sh ;;
     interop) stage interop interop/run ;;
     # The other stages run the debug profile. What is shipped has other code in it, and chooses other tiers.
     release)

@@ -1,6 +1,6 @@
 //! Replays the corpus of each target again and again, and prints the number of inputs per second.
 //!
-//! Run `cargo run --manifest-path fuzz/Cargo.toml --release --example rate [TARGET...]`.
+//! Run `cargo run -p esplanade-fuzz --release --example rate [TARGET...]`.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 mod insider;
 mod material;
 mod scripts;
-pub mod setup;
+mod setup;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -191,11 +191,15 @@ fn make(rest: &[&str]) -> Result<(), String> {
 
 /// Returns the folder of one of our packages.
 fn package(name: &str) -> Result<PathBuf, String> {
-    let folder = name.strip_prefix("esplanade-").unwrap_or("gateway");
-    let manifest = format!("crates/{folder}/Cargo.toml");
+    let folder = match name.strip_prefix("esplanade-") {
+        None => "crates/gateway".to_owned(),
+        Some("fuzz") => "fuzz".to_owned(),
+        Some(other) => format!("crates/{other}"),
+    };
+    let manifest = format!("{folder}/Cargo.toml");
     exists(&manifest)?;
     match read(&manifest).contains(&format!("name = \"{name}\"")) {
-        true => Ok(root().join(format!("crates/{folder}"))),
+        true => Ok(root().join(folder)),
         false => Err(format!("there is no package {name}")),
     }
 }
@@ -208,13 +212,9 @@ fn cargo(rest: &[&str]) -> Result<(), String> {
         let at = rest.iter().position(|word| *word == option)?;
         rest.get(at + 1).copied()
     };
-    let mut folder = match (value("-p"), value("--manifest-path")) {
-        (Some(name), _) => package(name)?,
-        (None, Some(path)) => {
-            exists(path)?;
-            root().join(path.trim_end_matches("Cargo.toml"))
-        }
-        (None, None) => root(),
+    let mut folder = match value("-p") {
+        Some(name) => package(name)?,
+        None => root(),
     };
     if let Some(features) = value("--features") {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
