@@ -271,6 +271,12 @@ fn await_address(address: &str) {
     }
 }
 
+/// Adds an address that the host has at once.
+fn add_address(address: &str, link: &str) {
+    ip(&format!("address add {address} dev {link} nodad"));
+    await_address(address.split('/').next().unwrap());
+}
+
 /// A host with a link to the outside, two networks behind it and a device for tunnels.
 fn host() {
     ip("link set lo up");
@@ -354,9 +360,8 @@ async fn sources() {
     repair().await;
     assert_eq!(source("-4"), "172.16.1.2");
     assert_eq!(source("-6"), "fd00:1::2");
-    ip("address add 10.1.0.1/16 dev lan0");
-    ip("address add fd00:a::1/64 dev lan0 nodad");
-    await_address("fd00:a::1");
+    add_address("10.1.0.1/16", "lan0");
+    add_address("fd00:a::1/64", "lan0");
     repair().await;
     assert_eq!(source("-4"), "10.1.0.1");
     assert_eq!(source("-6"), "fd00:a::1");
@@ -474,7 +479,7 @@ async fn an_address_from_outside_opens_nothing(net: &Net, routing: &mut Routing)
     };
     let before = tables();
     for address in given {
-        ip(&format!("address add {address} dev wan0 nodad"));
+        add_address(address, "wan0");
     }
     repair().await;
     all_led(true, own);
@@ -517,7 +522,7 @@ async fn packets_without_a_source_are_held(net: &Net, routing: &mut Routing) {
         assert!(!route.contains("dev"), "{packet}: {route}");
     }
     for address in lan {
-        ip(&format!("address add {address} dev lan0 nodad"));
+        add_address(address, "lan0");
     }
     repair().await;
     all_led(true, &["10.2.0.9", "fd02::9"]);
