@@ -12,9 +12,9 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
-rm -f "$logs"/*.log "$logs"/*.log.cpu
+rm -f "$logs"/*
 
-passed=0 failed=0 skipped=0 failures=() totals=()
+skipped=0
 # Seconds. CI ends a run after 90 minutes, and its log is lost with it.
 longest=5000
 [ -n "${CI:-}" ] || longest=86400
@@ -23,12 +23,13 @@ longest=5000
 # processors that it may use. A stage that waits for something that never comes ends after three times as long.
 stage() {
   local name=$1; shift
-  local started=$SECONDS log=$logs/$name.log rc tests budget wall used
+  local started=$SECONDS log=$logs/$name.log rc p f budget wall used
   budget=$(awk -v name="$name" '$1 == name { print $2 }' tools/budget.txt)
   [ -n "$budget" ] || { echo "tools/budget.txt does not name the stage $name" >&2; exit 2; }
   # What is drawn by the commit otherwise runs whole.
   [ -z "${SOAK:-}" ] || budget=$((20 * budget))
   wall=$((3 * budget + 60))
+  [ -z "${BOUNDED_IDLE:-}" ] || wall=$longest
   [ "$wall" -lt $((longest - SECONDS)) ] || wall=$((longest - SECONDS))
   printf '\n=== %s: %s\n' "$name" "$*"
   if [ "$wall" -gt 0 ]; then
@@ -40,22 +41,22 @@ stage() {
     rc=124
   fi
   used=$(tail -n 1 "$log.cpu")
-  totals+=("$(printf '%-14s %5d s of processors, %5d allowed, %5d s' "$name" "$used" "$budget" $((SECONDS - started)))")
+  printf '%-14s %5d s of processors, %5d allowed, %5d s\n' "$name" "$used" "$budget" $((SECONDS - started)) \
+    >"$logs/$name.total"
   printf '=== %s: %s in %s s\n' "$name" "$([ "$rc" = 0 ] && echo ok || echo "FAILED ($rc)")" $((SECONDS - started))
-  tests=$(tally "$log")
-  read -r p f <<<"$tests"
-  passed=$((passed + p)) failed=$((failed + f))
+  read -r p f <<<"$(tally "$log")"
   if [ $((p + f)) = 0 ]; then
-    if [ "$rc" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    if [ "$rc" = 0 ]; then p=1; else f=1; fi
   elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then
-    failed=$((failed + 1))
+    f=1
   fi
-  [ "$rc" = 0 ] || failures+=("$name (log: $log)"$'\n'"$(reasons "$log")")
+  echo "$p $f" >"$logs/$name.tally"
+  [ "$rc" = 0 ] || { echo "FAILED: $name (log: $log)"; reasons "$log"; } >"$logs/$name.failure"
 }
 
 # What failed and why, out of a log: shown again at the end, where nobody has to look for it.
 reasons() {
-  sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^(FAILED|ERROR|E  ) |^error|panicked at|\.\.\. FAILED$|^ENDED: ' | tail -n 40 | sed 's/^/  /'
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^(FAILED|ERROR|E  ) |^error|panicked at|\.\.\. FAILED$|^ENDED: |No space left on device' | tail -n 40 | sed 's/^/  /'
 }
 
 # Sums the closing lines of cargo test and pytest in a log: "passed failed".
@@ -72,8 +73,13 @@ all="deps format unit interop clippy newest userns fuzz-coverage docs panics den
 soak="release simulation mutants"
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
-for name in ${names/ lint / format clippy docs deny }; do
-  case $name in
+names=${names/ lint / format clippy docs deny }
+# They wait for nothing and have no clock, so they run beside the others, in the time that those leave processors idle.
+quiet="deny rtl-lint rtl-test rtl-formal"
+
+# Runs the stages of one name.
+run() {
+  case $1 in
     deps) stage deps tools/deps.sh ;;
     format) stage format cargo fmt --all --check ;;
     clippy)
@@ -110,16 +116,43 @@ for name in ${names/ lint / format clippy docs deny }; do
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then
         echo "SKIP newest: Debian 13's peers are not unpacked (tools/deps.sh)" | tee "$logs/newest.log"
-        continue
+        return
       fi
       stage newest interop/run --newest test_libreswan.py test_tunnel.py test_choice.py test_credentials.py \
         test_fragmentation.py test_reauthentication.py test_revocation.py test_lifecycle.py \
         -k "not esplanade-to-esplanade and not test_psk and not test_suites and not under_load and not by_time" ;;
     userns) stage userns interop/run --user -k test_psk ;;
-    rtl-*) stage "$name" rtl/run "${name#rtl-}" ;;
+    rtl-*) stage "$1" rtl/run "${1#rtl-}" ;;
+  esac
+}
+
+foreground=() beside=()
+for name in $names; do
+  case " $all $soak " in
+    *" $name "*) ;;
     *) echo "unknown stage: $name (known: $all $soak lint soak)" >&2; exit 2 ;;
   esac
+  case " $quiet " in
+    *" $name "*) beside+=("$name") ;;
+    *) foreground+=("$name") ;;
+  esac
 done
+# What the others need.
+if [ "${foreground[0]-}" = deps ]; then
+  run deps
+  foreground=("${foreground[@]:1}")
+fi
+if [ ${#foreground[@]} -gt 0 ] && [ ${#beside[@]} -gt 0 ]; then
+  printf '\n=== beside the other stages: %s\n' "${beside[*]}"
+  (for name in "${beside[@]}"; do BOUNDED_IDLE=1 run "$name"; done) >"$logs/beside" 2>&1 &
+  lane=$!
+  trap 'kill "$lane"; pkill -TERM -P "$lane"; exit 130' INT TERM
+  for name in "${foreground[@]}"; do run "$name"; done
+  tail -n +1 -f --pid="$lane" "$logs/beside"
+  wait "$lane"
+else
+  for name in "${foreground[@]}" "${beside[@]}"; do run "$name"; done
+fi
 
 echo
 unexpected=0
@@ -136,11 +169,13 @@ while IFS= read -r line; do
   fi
 done < <(cat "$logs"/*.log 2>/dev/null | grep -a '^SKIP ' | sort -u)
 if [ "$unexpected" -gt 0 ] && [ -n "${CI:-}" ]; then
-  failed=$((failed + unexpected))
-  failures+=("$unexpected unexpected skips")
+  echo "0 $unexpected" >"$logs/skips.tally"
+  echo "FAILED: $unexpected unexpected skips" >"$logs/skips.failure"
 fi
-for failure in "${failures[@]+"${failures[@]}"}"; do echo "FAILED: $failure"; done
-printf '%s\n' "${totals[@]+"${totals[@]}"}"
+read -r passed failed < <(cat "$logs"/*.tally | awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')
+cat "$logs"/*.failure 2>/dev/null
+# In the order in which they ended.
+(cd "$logs" && ls -tr -- *.total | xargs cat)
 echo "took $SECONDS s"
 echo "$passed passed, $failed failed, $skipped skipped"
-[ ${#failures[@]} = 0 ] && [ "$failed" = 0 ]
+[ "$failed" = 0 ]

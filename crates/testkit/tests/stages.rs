@@ -97,7 +97,7 @@ fn each_stage_has_a_budget() {
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    let (_, calls) = script.split_once("\nfor name in ").unwrap();
+    let (_, calls) = script.split_once("\nrun() {").unwrap();
     let stages: Vec<&str> = calls
         .split("stage ")
         .skip(1)
