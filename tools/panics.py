@@ -8,11 +8,11 @@ count: they follow a panic, or end the process.
 Usage: tools/panics.py
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,17 +26,28 @@ PANIC = re.compile(r"panic|unwrap_failed|expect_failed|_fail\b")
 FOLLOWING = re.compile(r"panic_in_cleanup|panic_count|panic_nounwind|panic_on_ord|panic_misaligned_pointer|panic_null_pointer")
 
 
-def compile_object(folder: str) -> Path:
-    """The object file of the whole package."""
-    path = Path(folder) / "package.o"
+def compiled() -> Path:
+    """The library of the package, which has one object file.
+
+    A bench of the package, chosen from the whole workspace, needs nothing else. So its dependencies have the features that
+    the tests give them, and are not compiled again.
+    """
     settings = {"opt-level": 3, "overflow-checks": "false", "debug-assertions": "false", "codegen-units": 1}
     config = [f"profile.dev.package.{PACKAGE}.{key}={value}" for key, value in settings.items()]
-    command = ["cargo", "rustc", "--locked", "-p", PACKAGE, "--lib"]
+    command = ["cargo", "build", "--locked", "--workspace", "--bench", "children", "--message-format=json-render-diagnostics"]
     command += [part for setting in config for part in ("--config", setting)]
     # Incremental builds inline other functions.
     environment = os.environ | {"CARGO_INCREMENTAL": "0"}
-    subprocess.run([*command, "--", f"--emit=obj={path}"], cwd=ROOT, check=True, env=environment)
-    return path
+    messages = subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
+    libraries = [
+        Path(file)
+        for message in map(json.loads, messages.splitlines())
+        if message["reason"] == "compiler-artifact" and message["target"]["name"] == PACKAGE.replace("-", "_")
+        for file in message["filenames"]
+        if file.endswith(".rlib")
+    ]
+    [library] = libraries
+    return library
 
 
 def functions_that_panic(path: Path) -> dict[str, set[str]]:
@@ -76,8 +87,7 @@ def main() -> int:
         # Another compiler rules out other panics.
         print(f"SKIP panics: the list is for {wanted} on x86-64, and this is {here}")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        found = functions_that_panic(compile_object(folder))
+    found = functions_that_panic(compiled())
     known = reasons()
     new = sorted(found.keys() - known.keys())
     gone = sorted(known.keys() - found.keys())
