@@ -445,10 +445,13 @@ impl Join {
             .order(&self.database, policies, child_sas, name, engine)
     }
 
-    /// Returns what a configured child has carried, over all its SAs. Returns `None` if it has had none.
+    /// Returns what a configured child has carried and dropped, over all its SAs. Returns `None` if it has had none, and
+    /// no packets for one.
     pub fn carried(&self, connection: &str, child: &str) -> Option<ChildTotals> {
         let name = (connection.to_owned(), child.to_owned());
-        self.totals.of(&name, &self.child_sas, self.database.sad())
+        let unserved = self.policies.unserved(&name);
+        let carried = self.totals.of(&name, &self.child_sas, self.database.sad());
+        totals::with_unserved(carried, unserved)
     }
 
     /// Looks at the next slice of child SAs, and at child SAs that wait for their peer. `now_ms` is the data plane's
