@@ -33,7 +33,7 @@ mod totals;
 mod translate;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -187,6 +187,11 @@ impl Join {
                 renew(self.database.placements(), &child.outbound.common);
             }
         }
+    }
+
+    /// Names the addresses of peers, whose ESP without an SA is told of before that of strangers.
+    pub fn set_peers(&self, addresses: HashSet<IpAddr>) {
+        self.database.sad().set_peers(addresses);
     }
 
     /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
