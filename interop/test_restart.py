@@ -1,12 +1,18 @@
 """A peer is killed and started again while the other end goes on. The tests print the time without traffic."""
 
+import itertools
+import struct
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from ends import ENDS, esplanade_pair, ids, start
 from harness.process import wait_until
 from harness.settings import pair
-from harness.traffic import assert_ping, ping
+from harness.traffic import assert_ping, inject, ping
+from scapy.layers.inet import IP, UDP
+from scapy.layers.ipsec import ESP
 
 # What strongSwan as the survivor needs to find out by itself.
 CHARON = {"dpd_delay": "2s"}
@@ -45,6 +51,53 @@ def test_a_peer_that_is_killed_and_started_again_is_back(ends, topology, daemon,
     print(f"{ids(ends)}: {outage(topology, 60):.2f} s without traffic after the restart")
     if ends == esplanade_pair:
         assert "crash token" in a.logs()
+
+
+@contextmanager
+def strangers(topology, end, address):
+    """About 2000 packets a second with false sources: ESP, and requests of IKE, for SAs that are not there."""
+    numbers = itertools.count()
+    ended = threading.Event()
+
+    def forged():
+        number = next(numbers)
+        source = f"198.18.{number >> 8 & 255}.{number & 255}"
+        spis = struct.pack("!QQ", 0x5EED0000 + number, 0xFEED0000 + number)
+        request = spis + bytes([46, 0x20, 37, 0x08]) + struct.pack("!II", 9, 60) + bytes([0, 0, 0, 32]) + bytes(28)
+        outer = IP(src=source, dst=address)
+        yield bytes(outer / UDP(sport=500, dport=500) / request)
+        yield bytes(outer / ESP(spi=0xDEAD0000 + number, seq=1, data=bytes(64)))
+
+    packets = [packet for _ in range(2000) for packet in forged()]
+
+    def flood():
+        while not ended.is_set():
+            for at in range(0, len(packets), 100):
+                inject(topology.wan, packets[at:at + 100])
+                if ended.wait(0.04):
+                    return
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        yield lambda: (end.counter("ike.refused.unknown-spi"), end.counter("drops.unknown-spi"))
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.esplanade_only
+def test_a_flood_of_strangers_does_not_hide_a_crash(topology, daemon, folder):
+    a, b, settings = survivor_and_victim(topology, daemon, esplanade_pair, folder)
+    with strangers(topology, b, topology.b.wan4) as counts:
+        time.sleep(1)
+        b.kill()
+        b.start(settings[1])
+        took = outage(topology, 60)
+        print(f"under a flood: {took:.2f} s without traffic after the restart")
+        wait_until("the flood is there", lambda: min(counts()) > 1000)
+    assert "crash token" in a.logs()
+    assert took < 5
 
 
 @pytest.mark.parametrize("peer", ["charon", "esplanade"])

@@ -82,6 +82,45 @@ def test_reports_are_as_described(topology, daemon):
     assert [list(one) for one in chosen["connections"] + chosen["sas"]] == [["site"], ["site"]]
 
 
+def test_what_a_child_loses_and_carries_is_told(topology, daemon):
+    settings = pair(topology, inner=4)
+    for own in settings:
+        own.connections["site"]["children"]["net"]["start_action"] = "none"
+    a, b = (daemon("esplanade", side) for side in "ab")
+    for end, own in zip((a, b), settings):
+        end.start(own)
+    assert "lost" not in a.command("status").stdout
+    send = ["ping", "-c", "5", "-i", "0.1", "-W", "1", topology.b.host4]
+    assert topology.host_a.run(send, check=False).returncode != 0
+
+    def lost():
+        child = report(a)["connections"][0]["site"]["children"]["net"]
+        return child.get("drops", {}).get("no-sa", 0)
+
+    assert lost() == 5
+    assert "site/net: 5 packets dropped (no-sa 5)" in a.command("status", "site").stdout
+    assert report(a, "--brief")["tunnels"][0]["drops"] == {"no-sa": 5}
+    a.up()
+    assert_ping(topology.host_a, topology.b.host4)
+    old = {child["spi-in"] for child in a.children()}
+    a.rekey_child()
+    wait_until("the new child SA", lambda: old.isdisjoint({child["spi-in"] for child in a.children()}))
+    assert lost() == 5, "the counts go on"
+
+    # 20 packets a second of 828 bytes each, in both directions.
+    traffic = ["ping", "-q", "-c", "100", "-i", "0.05", "-s", "800", topology.b.host4]
+    ping = topology.host_a.start(traffic)
+    measured = report(a, "--rate", "2")
+    (tunnel,) = report(b, "--rate", "1", "--brief")["tunnels"]
+    ping.stop()
+    assert 2000 <= measured["rate-window-ms"] < 4000
+    child = measured["connections"][0]["site"]["children"]["net"]
+    for rates in (child["rates"], tunnel["rates"]):
+        for way in ("in", "out"):
+            assert 15 <= rates[f"packets-per-second-{way}"] <= 21
+            assert 15 * 828 * 8 <= rates[f"bits-per-second-{way}"] <= 21 * 828 * 8
+
+
 def test_an_end_that_answers_says_whom_it_refused(topology, daemon):
     settings = pair(topology, inner=4)
     settings[0].secrets["ike-1"]["secret"] = "not the one"

@@ -1,7 +1,9 @@
-//! Logging: one subscriber that writes text or JSON to standard error.
+//! Logging: one subscriber that writes text or JSON to standard error, or entries with fields to the journal.
 //!
 //! While the gateway runs, a separate thread writes to standard error. So a thread that logs never
 //! waits.
+
+mod journal;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
@@ -11,6 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -21,12 +24,15 @@ use tracing_subscriber::fmt::format::{self, JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
+use self::journal::{Entry, JournalSocket};
 use crate::output::{LineOutput, Observer, OutputReport};
 
 /// The time that the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static OUTPUT: OnceLock<LineOutput> = OnceLock::new();
+/// Set if the output takes entries of the journal.
+static ENTRIES: OnceLock<()> = OnceLock::new();
 
 thread_local! {
     /// Collects the events that the writing thread logs itself.
@@ -43,14 +49,27 @@ pub enum Format {
     Json,
 }
 
-/// Starts the thread that writes to standard error for this module. Panics become events.
-pub fn start() -> io::Result<()> {
-    // `Stderr` would hold its lock during a slow write.
-    let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-    if OUTPUT.get().is_none() {
-        let _ = OUTPUT.set(LineOutput::start("log", sink, Losses)?);
-        std::panic::set_hook(Box::new(log_panic));
+/// Starts the thread that writes for this module: to standard error, or text to the journal where standard error goes
+/// there anyway. Panics become events.
+pub fn start(format: Format) -> io::Result<()> {
+    if OUTPUT.get().is_some() {
+        return Ok(());
     }
+    let journal = (format == Format::Text && to_journal())
+        .then(|| JournalSocket::connect(Path::new(journal::SOCKET)));
+    let output = match journal {
+        Some(Ok(socket)) => {
+            let _ = ENTRIES.set(());
+            LineOutput::start("log", socket, Losses)?
+        }
+        // `Stderr` would hold its lock during a slow write.
+        Some(Err(_)) | None => {
+            let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+            LineOutput::start("log", sink, Losses)?
+        }
+    };
+    let _ = OUTPUT.set(output);
+    std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }
 
@@ -86,6 +105,34 @@ where
         self.0
             .format_event(context, Writer::new(&mut line), event)?;
         writer.write_str(&prioritized(&line, priority(*event.metadata().level())))
+    }
+}
+
+/// Makes entries for the journal. They go out here and not through the writer, which takes text only.
+#[derive(Debug)]
+struct Entries<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Entries<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        _writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0
+            .format_event(context, Writer::new(&mut line), event)?;
+        let mut entry = Entry::new(&line, priority(*event.metadata().level()));
+        entry.own("target", event.metadata().target());
+        event.record(&mut entry);
+        EventWriter
+            .write_all(&entry.into_bytes())
+            .map_err(|_| fmt::Error)
     }
 }
 
@@ -125,6 +172,9 @@ pub fn init(format: Format, filter: EnvFilter) {
         .with_writer(EventWriter);
     // A test that embeds the gateway may have installed its own subscriber, which stays.
     let _ = match format {
+        Format::Text if ENTRIES.get().is_some() => builder
+            .event_format(Entries(timeless().with_level(false)))
+            .try_init(),
         Format::Text if to_journal() => builder.event_format(Prioritized(timeless())).try_init(),
         Format::Json if to_journal() => builder
             .fmt_fields(JsonFields::new())
@@ -150,11 +200,13 @@ pub fn first_names(all: &[String], most: usize) -> String {
     }
 }
 
-/// Writes text to standard error, in order with the log, and unchanged unless the journal reads it.
+/// Writes text where the log goes, in order with it, and unchanged unless the journal reads it.
 /// A failure is ignored: there is no place to report it.
 pub fn write_text(level: Level, text: &str) {
+    let priority = priority(level);
     match to_journal() {
-        true => put(prioritized(text, priority(level)).as_bytes()),
+        true if ENTRIES.get().is_some() => put(&Entry::new(text, priority).into_bytes()),
+        true => put(prioritized(text, priority).as_bytes()),
         false => put(text.as_bytes()),
     }
 }
@@ -271,6 +323,24 @@ mod tests {
         });
         let text = String::from_utf8(NOTE.take().unwrap()).unwrap();
         let expected = "<3>ERROR t: one\n<3>two\n<4> WARN t: three count=3\n<6> INFO t: four\n<7>DEBUG t: five\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn entries_for_the_journal_have_the_fields_of_the_event() {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(EventWriter)
+            .event_format(Entries(timeless().with_level(false)))
+            .finish();
+        NOTE.set(Some(Vec::new()));
+        tracing::subscriber::with_default(subscriber, || {
+            let (spi_in, none) = (format_args!("{:08x}", 7), None::<u8>);
+            tracing::warn!(target: "t", connection = "hq", spi_in, count = 3, none, "child SA {}", "up");
+        });
+        let text = String::from_utf8(NOTE.take().unwrap()).unwrap();
+        let expected = "PRIORITY=4\nSYSLOG_IDENTIFIER=esplanade\n\
+            MESSAGE=t: child SA up connection=\"hq\" spi_in=00000007 count=3\n\
+            ESPLANADE_TARGET=t\nESPLANADE_CONNECTION=hq\nESPLANADE_SPI_IN=00000007\nESPLANADE_COUNT=3\n";
         assert_eq!(text, expected);
     }
 

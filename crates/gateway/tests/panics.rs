@@ -17,7 +17,7 @@ fn a_worker_panics() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    log::start().unwrap();
+    log::start(log::Format::Json).unwrap();
     log::init(log::Format::Json, log_filter::parse("info").unwrap());
     {
         let _flush = log::FlushAtEnd;

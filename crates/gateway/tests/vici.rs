@@ -85,6 +85,8 @@ impl Drop for Gateway {
 thread_local! {
     /// The number of commands that the gateway's thread received, and the commands that it leaves unanswered.
     static HEARD: Cell<usize> = const { Cell::new(0) };
+    /// The number of times that the SAs were listed. Each time they have received 125,000 bytes more.
+    static LISTED: Cell<u64> = const { Cell::new(0) };
     static HELD: RefCell<Vec<Request>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -153,7 +155,10 @@ fn answer(request: Request, events: &Events) {
             drops.set("no-sa", 7);
             reply.section("drops", drops);
         }
-        "list-sas" => request.emit("list-sa", sa()),
+        "list-sas" => {
+            let asked = LISTED.replace(LISTED.get() + 1);
+            request.emit("list-sa", sa(1_572_864 + 125_000 * asked));
+        }
         "list-policies" => {
             if !list_long(&request) {
                 return request.fail("not complete");
@@ -214,7 +219,7 @@ fn commands_and_streamed_events() {
             seen.push(event);
         })
         .unwrap();
-    assert_eq!(seen, [sa()]);
+    assert_eq!(seen, [sa(1_572_864)]);
 
     // A client that did not register gets no events.
     assert!(
@@ -464,7 +469,7 @@ fn nobody_at_the_socket_is_unreachable() {
 
 #[test]
 fn security_associations_are_readable() {
-    let event = sa();
+    let event = sa(1_572_864);
     let (name, content) = event.sections().next().unwrap();
     let expected = "\
 office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
@@ -559,7 +564,8 @@ fn status_shows_what_is_asked_for() {
     let (code, brief, _) = status(&["--brief"]);
     let lines: Vec<&str> = brief.lines().collect();
     assert_eq!((code, lines.len()), (Some(0), 8));
-    let first = "branch/lan1  waiting  198.51.100.2      4s  reason 1; next attempt in 6s";
+    let first = "branch/lan1  waiting  198.51.100.2      4s  reason 1; next attempt in 6s; \
+        12 packets dropped (no-sa 12)";
     assert_eq!(lines[0], first);
     assert_eq!(
         lines[7],
@@ -592,6 +598,43 @@ fn status_shows_what_is_asked_for() {
         assert!(errors.contains(&format!("is called `{name}`")), "{errors}");
         assert!(errors.contains(help), "{errors}");
     }
+}
+
+#[test]
+fn status_measures_rates_and_tells_what_is_lost() {
+    let gateway = Gateway::start();
+    let socket = gateway.socket.to_str().unwrap();
+    let status = |arguments: &[&str]| {
+        let output = esplanade(&[&["status", "--socket", socket], arguments].concat());
+        assert_eq!(output.status.code(), Some(0));
+        text(&output.stdout)
+    };
+    let report: serde_json::Value =
+        serde_json::from_str(&status(&["--rate", "1", "--brief", "--json"])).unwrap();
+    let window = report["rate-window-ms"].as_u64().unwrap();
+    assert!((1000..10_000).contains(&window), "{window}");
+    let tunnels = report["tunnels"].as_array().unwrap();
+    let named = |child: &str| tunnels.iter().find(|one| one["child"] == child).unwrap();
+    let rate = named("net")["rates"]["bits-per-second-in"]
+        .as_u64()
+        .unwrap();
+    let expected = 1_000_000_000 / window;
+    assert!(
+        rate.abs_diff(expected) <= expected / 100,
+        "{rate} over {window} ms"
+    );
+    assert_eq!(named("lan1")["drops"]["no-sa"], 12);
+    assert!(named("lan2").get("drops").is_none());
+
+    let lost = "lost      branch/lan1: 12 packets dropped (no-sa 12)\n";
+    assert!(status(&[]).contains(lost));
+    assert!(status(&["lan1"]).ends_with(lost));
+    assert!(!status(&["lan2"]).contains("lost"));
+    assert!(status(&["--rate", "1", "--brief", "net"]).contains("/s in, 0 packets/s; 0 bit/s out"));
+    let whole = status(&["--rate", "1", "--json"]);
+    let whole: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let lan = &whole["connections"][1]["branch"]["children"]["lan1"];
+    assert_eq!(lan["rates"]["packets-per-second-out"], 0);
 }
 
 #[test]

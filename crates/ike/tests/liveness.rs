@@ -1,7 +1,7 @@
 //! Peers that are gone: traffic that is not answered, hints that nobody has authenticated, and crash tokens.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -456,11 +456,11 @@ fn a_path_that_is_down_for_half_a_minute_ends_nothing() {
 }
 
 #[test]
-fn a_flood_of_hints_about_many_peers_is_limited_in_all() {
+fn a_flood_of_hints_from_the_address_of_a_peer_is_limited() {
     let mut pair = established(|_, _| {});
     let spi = pair.a.children.values().next().unwrap().0.spi_out;
     for _ in 0..1000 {
-        tell(&mut pair, "203.0.113.9", &hint(7));
+        tell(&mut pair, B, &hint(7));
     }
     let before = pair.a.sent.len();
     tell(&mut pair, B, &hint(spi));
@@ -545,6 +545,48 @@ fn a_crash_token_ends_the_sa_at_once() {
     assert_eq!(down(&pair.a), [&DownReason::PeerRestarted]);
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
+}
+
+/// Somebody asks B about an SA that it does not have, and sends it ESP. Returns the number of answers.
+fn ask_of_unknown(pair: &mut Pair, from: IpAddr) -> usize {
+    let mut request = hint(0x1234);
+    request[..16].fill(7);
+    request[16] = PayloadType::SK.0;
+    let (local, now) = (SocketAddr::new(pair.b.address, 500), pair.now);
+    let b = &mut pair.b.endpoint;
+    b.handle_datagram(now, local, SocketAddr::new(from, 500), &request);
+    b.note_unknown_spi(now, SocketAddr::new(from, 0), 0x1234_5678);
+    std::iter::from_fn(|| b.poll_transmit()).count()
+}
+
+#[test]
+fn a_flood_of_strangers_does_not_hide_a_crash() {
+    let mut pair = with_tokens(Some(b"secret of B"), |_, _| {});
+    restart(&mut pair, Some(b"secret of B"));
+    let restarted = pair.now;
+    let (mut strangers, mut answers) = (0u32, 0);
+    while pair.b.children.is_empty() {
+        for _ in 0..100 {
+            strangers += 1;
+            let from = Ipv4Addr::from_bits(0xcb00_0000 + strangers);
+            answers += ask_of_unknown(&mut pair, from.into());
+            // Hints of strangers at A take nothing from those of B.
+            tell(&mut pair, "203.0.113.9", &hint(0x1234));
+        }
+        // Until A has given its SAs up.
+        if !pair.a.children.is_empty() {
+            esp_arrives(&mut pair);
+        }
+        pair.run(SECOND / 100);
+        assert!(pair.now - restarted < SECOND, "{strangers} strangers");
+    }
+    assert_eq!(down(&pair.a), [&DownReason::PeerRestarted]);
+    assert!(answers <= 20, "{answers}");
+    // Who sends from the address of the peer gets few answers too.
+    pair.run(2 * SECOND);
+    let peer = pair.a.address;
+    let answers: usize = (0..1000).map(|_| ask_of_unknown(&mut pair, peer)).sum();
+    assert_eq!(answers, 10, "5 to IKE, 5 to ESP");
 }
 
 // RFC 6290 R10, R13

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU8;
 
-use crate::common::{ONE, Tunnel, assert_reconciled, inner};
+use crate::common::{ONE, Tunnel, assert_reconciled, inner, ipv4, selectors};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};
@@ -120,4 +120,53 @@ fn a_burst_beyond_the_batch_is_dropped_and_counted() {
         assert_eq!(counters.drops.get(DropReason::TooLong), 3);
         assert_reconciled(counters);
     }
+}
+
+#[test]
+fn packets_without_an_sa_count_with_their_policy() {
+    let counts = |tunnel: &Tunnel| {
+        tunnel
+            .policy
+            .unserved()
+            .iter()
+            .map(|(_, n)| n)
+            .collect::<Vec<_>>()
+    };
+    for mut tunnel in tunnels() {
+        let placed = |n| {
+            packets(n)
+                .into_iter()
+                .map(|packet| (packet, HEADROOM, TAILROOM))
+        };
+        push(&mut tunnel, &placed(3).collect::<Vec<_>>());
+        assert_eq!(counts(&tunnel), [0, 0]);
+        arrived(&mut tunnel);
+
+        tunnel.policy.remove(tunnel.outbound_sa.common.spi);
+        push(&mut tunnel, &placed(5).collect::<Vec<_>>());
+        let echo = ipv4(
+            "10.1.0.7",
+            "10.2.0.9",
+            1,
+            0,
+            &[8, 0, 0xf7, 0xff, 0, 0, 0, 0],
+        );
+        push(&mut tunnel, &[(echo, HEADROOM, TAILROOM)]);
+        assert!(
+            tunnel
+                .outbound
+                .push(&tunnel.spd, &inner(4, &[1; 8]))
+                .is_ok()
+        );
+        assert_eq!(counts(&tunnel), [7, 0]);
+        assert_eq!(tunnel.outbound.counters().drops.get(DropReason::NoSa), 7);
+        assert_reconciled(tunnel.outbound.counters());
+    }
+    let narrow = selectors(
+        ["10.1.0.0/30", "fd00:1::/126"],
+        ["10.2.0.0/16", "fd00:2::/64"],
+    );
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.selectors = narrow.clone());
+    push(&mut tunnel, &[(inner(4, &[1; 8]), HEADROOM, TAILROOM)]);
+    assert_eq!(counts(&tunnel), [0, 1]);
 }

@@ -116,6 +116,9 @@ fn agrees(cache: &FlowCache, spd: &Spd, flow: &Flow, verdict: Verdict) -> bool {
         }
         (Decision::Bypass, Verdict::Bypass) => true,
         (Decision::Discard(reason), Verdict::Discard(cached)) => reason == cached,
+        (Decision::Discard(reason), Verdict::Outside(_)) => {
+            reason == DropReason::OutsideSaSelectors
+        }
         _ => false,
     }
 }

@@ -1,14 +1,18 @@
 //! Tests both walks together: sealed packets are opened, changed packets are refused, and every packet is accounted
 //! for.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
+use crate::common::{
+    DeadEngine, SlowEngine, Tunnel, address, assert_reconciled, facts, inner, ipv4,
+};
 use esplanade_crypto::generators;
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::{DropReason, Event};
 use proptest::prelude::*;
@@ -375,6 +379,27 @@ fn few_packets_with_an_unknown_spi_raise_an_event() {
         told.iter().all(ours) && (1..10).contains(&told.len()),
         "{told:?}"
     );
+}
+
+#[test]
+fn strangers_with_unknown_spis_take_no_event_from_a_peer() {
+    let mut tunnel = Tunnel::new(Transform::ESP[0], true);
+    let sealed = tunnel.seal(&[inner(4, b"one")]);
+    let (spi, _) = sealed[0].split_first_chunk().expect("an SPI");
+    let sad = tunnel.database.sad();
+    assert!(sad.remove(u32::from_be_bytes(*spi)).is_some());
+    let (stranger, peer) = (address("203.0.113.9"), address("198.51.100.7"));
+    sad.set_peers([peer].into());
+    tunnel.inbound.set_now_ms(1000);
+    for from in [stranger, stranger, peer, peer] {
+        let remote = SocketAddr::new(from, 4500);
+        tunnel.open_from(&sealed, &OuterFacts { remote, ..facts() });
+    }
+    let told = tunnel.inbound.drain_events().map(|event| match event {
+        Event::UnknownSpi { remote, .. } => remote.ip(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [stranger, peer]);
 }
 
 // RFC 4303 R8

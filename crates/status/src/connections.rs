@@ -98,7 +98,8 @@ pub struct ListedChild {
     /// Time until the next attempt.
     #[serde(rename = "next-attempt", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
-    /// The packets that the child has carried. `None` means that it has had no SA since the gateway's start.
+    /// The packets that the child has carried and dropped. `None` means that it has had no SA since the gateway's start,
+    /// and no packet for one.
     #[serde(flatten)]
     pub carried: Option<ListedTotals>,
     /// The reason why the last attempt failed.
@@ -140,7 +141,8 @@ pub struct ListedTotals {
     pub packets_in: u64,
     pub bytes_out: u64,
     pub packets_out: u64,
-    /// The packets that its SAs have dropped, by reason. Only reasons for which a packet was dropped are there.
+    /// The packets that its SAs have dropped, and those for which it had no SA, by reason. Only reasons for which a packet
+    /// was dropped are there.
     #[serde(skip_serializing_if = "NamedCounters::is_empty")]
     pub drops: NamedCounters,
     /// Seconds for which the child has always had an SA. `None` means that it has none.

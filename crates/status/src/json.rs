@@ -1,9 +1,13 @@
 //! The JSON of `status`, which `docs/status.schema.json` describes.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use esplanade_pki::text::steers;
 use esplanade_vici::Section;
 use serde_json::{Map, Value, json};
 
+use super::rates::Rates;
 use super::tunnels::{CHILDREN, Tunnel};
 
 /// The version of the form. It grows when a key goes, or when its meaning or type changes; not when a key is added.
@@ -44,6 +48,25 @@ pub fn report(
 /// Returns one entry for each tunnel.
 pub fn brief(tunnels: &[Tunnel]) -> Value {
     json!({ "schema": SCHEMA, "tunnels": tunnels })
+}
+
+/// Adds the time over which rates were measured, and the rates of the children of [`report`].
+pub fn add_rates(report: &mut Value, rates: &BTreeMap<(String, String), Rates>, window: Duration) {
+    report["rate-window-ms"] = json!(u64::try_from(window.as_millis()).unwrap_or(u64::MAX));
+    let listed = report.get_mut("connections").and_then(Value::as_array_mut);
+    let listed = listed
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut);
+    for (connection, content) in listed.flatten() {
+        let children = content.get_mut("children").and_then(Value::as_object_mut);
+        for (child, content) in children.into_iter().flatten() {
+            let key = (connection.clone(), child.clone());
+            if let (Some(rates), Value::Object(content)) = (rates.get(&key), content) {
+                content.insert("rates".to_owned(), json!(rates));
+            }
+        }
+    }
 }
 
 /// Writes out JSON in lines. Texts come from peers: nothing in them may steer a terminal.

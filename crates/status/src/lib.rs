@@ -11,7 +11,7 @@
 //!
 //! Field names are vici's, as stock `swanctl` reads them. `vici::Section::of` turns a structure into an answer. The
 //! command line gets the answers over the control socket. It prints them as [`json`], for which it asks for answers with
-//! types, or as [`text`]. [`tunnels`] has one entry for each tunnel.
+//! types, or as [`text`]. [`tunnels`] has one entry for each tunnel. [`rates`] compares two answers.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod counters;
 pub mod json;
 mod parts;
 mod printable;
+pub mod rates;
 mod sas;
 mod stats;
 pub mod text;

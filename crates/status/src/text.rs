@@ -3,7 +3,7 @@
 //! The command line has an answer as a section, perhaps from another version of the gateway. Missing keys are left out
 //! of the text, and unknown keys are not shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use esplanade_vici::Section;
@@ -93,6 +93,38 @@ pub fn render_down(name: &str, connection: &Section) -> String {
         let _ = writeln!(out, "{:<10}{line}", "refused");
     }
     out
+}
+
+/// Writes one line for each child of a connection that has dropped packets, from a `list-conn` event.
+pub fn render_drops(name: &str, connection: &Section) -> String {
+    let mut out = String::new();
+    let children = connection.sub("children").into_iter();
+    for (child, section) in children.flat_map(Section::sections) {
+        if let Some(line) = drops_line(&drops(section)) {
+            let name = printable(&format!("{name}/{child}"));
+            let _ = writeln!(out, "{:<10}{name}: {line}", "lost");
+        }
+    }
+    out
+}
+
+/// Returns the packets that a child, or a child SA, has dropped.
+pub(crate) fn drops(section: &Section) -> BTreeMap<String, u64> {
+    let reasons = texts(section.sub("drops"));
+    let counts =
+        reasons.filter_map(|(reason, count)| Some((reason.to_owned(), count.parse().ok()?)));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Says how many packets were dropped, and why. A peer sends dummies to be dropped: they are not told.
+pub(crate) fn drops_line(drops: &BTreeMap<String, u64>) -> Option<String> {
+    let told = drops.iter().filter(|(reason, _)| *reason != "dummy");
+    let all = told
+        .clone()
+        .fold(0u64, |all, (_, count)| all.saturating_add(*count));
+    let reasons = told.map(|(reason, count)| format!("{} {count}", printable(reason)));
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    (all > 0).then(|| format!("{} dropped ({reasons})", plural(all, "packet")))
 }
 
 /// Writes out the peers that were refused and that no connection is known for, from the answer to `stats`.

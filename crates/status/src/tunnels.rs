@@ -10,7 +10,8 @@ use esplanade_vici::Section;
 use serde::Serialize;
 
 use super::printable::printable;
-use super::text::{human_duration, plural, waits};
+use super::rates::{Change, Rates, rates_line};
+use super::text::{drops, drops_line, human_duration, plural, waits};
 
 /// A tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,12 +30,21 @@ pub struct Tunnel {
     pub since: Option<u64>,
     pub packets_in: u64,
     pub packets_out: u64,
+    /// The packets that were dropped, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub drops: BTreeMap<String, u64>,
+    /// The bits and packets in a second, if they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Rates>,
     /// Seconds until the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u64>,
     /// The event that a tunnel waits for while it is not up, in words.
     #[serde(skip)]
     pub waits: String,
+    /// The numbers of the child SAs that count for the tunnel. There are none if the child itself counts.
+    #[serde(skip)]
+    pub sas: Vec<String>,
     /// The reason why the tunnel is down, or what the peer has refused while it is up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -57,6 +67,14 @@ impl Tunnel {
 
     pub fn name(&self) -> String {
         format!("{}/{}", self.connection, self.child)
+    }
+
+    /// Takes the rates of the tunnel.
+    pub fn measure(&mut self, change: &Change) {
+        self.rates = Some(match self.sas.as_slice() {
+            [] => change.of_child(&self.connection, &self.child),
+            sas => change.of_sas(sas),
+        });
     }
 
     /// Says what the tunnel waits for and why it is not up.
@@ -134,8 +152,11 @@ fn up<'a>(sas: impl Iterator<Item = (&'a str, &'a Section)>) -> Vec<Tunnel> {
                 since: None,
                 packets_in: 0,
                 packets_out: 0,
+                drops: BTreeMap::new(),
+                rates: None,
                 next_attempt: None,
                 waits: String::new(),
+                sas: Vec::new(),
                 last_error: None,
             });
             tunnel.since = tunnel.since.max(number("install-time"));
@@ -147,6 +168,10 @@ fn up<'a>(sas: impl Iterator<Item = (&'a str, &'a Section)>) -> Vec<Tunnel> {
             }
             tunnel.packets_in += number("packets-in").unwrap_or(0);
             tunnel.packets_out += number("packets-out").unwrap_or(0);
+            for (reason, count) in drops(child) {
+                *tunnel.drops.entry(reason).or_default() += count;
+            }
+            tunnel.sas.extend(child.text("uniqueid").map(str::to_owned));
         }
     }
     found.into_values().collect()
@@ -166,6 +191,10 @@ fn count(tunnel: &mut Tunnel, child: &Section) {
     tunnel.since = since.or(tunnel.since);
     tunnel.packets_in = inbound.unwrap_or(tunnel.packets_in);
     tunnel.packets_out = outbound.unwrap_or(tunnel.packets_out);
+    if inbound.is_some() {
+        tunnel.drops = drops(child);
+        tunnel.sas.clear();
+    }
 }
 
 fn down(connection: &str, child: &str, content: &Section, section: &Section) -> Tunnel {
@@ -185,7 +214,10 @@ fn down(connection: &str, child: &str, content: &Section, section: &Section) -> 
         since: number(section, "last-error-age"),
         packets_in: 0,
         packets_out: 0,
+        drops: drops(section),
+        rates: None,
         next_attempt,
+        sas: Vec::new(),
         waits: waits(
             Some(state),
             next_attempt.map(human_duration),
@@ -293,18 +325,25 @@ pub fn united(mut events: Vec<Section>) -> Vec<Section> {
 
 /// Says what a tunnel carries, and what is wrong with it.
 fn told(tunnel: &Tunnel) -> String {
+    let dropped = drops_line(&tunnel.drops);
     if !tunnel.is_up() {
-        return tunnel.why();
+        let dropped = dropped.map(|dropped| format!("; {dropped}"));
+        return tunnel.why() + &dropped.unwrap_or_default();
     }
-    let carried = format!(
+    let mut told = format!(
         "{} in, {} out",
         plural(tunnel.packets_in, "packet"),
         tunnel.packets_out
     );
-    match &tunnel.last_error {
-        Some(why) => format!("{carried}; {}", printable(why)),
-        None => carried,
+    if let Some(dropped) = dropped {
+        told += &format!(", {dropped}");
     }
+    let rates = tunnel.rates.as_ref().map(rates_line);
+    let why = tunnel.last_error.as_deref().map(printable);
+    for part in [rates, why].into_iter().flatten() {
+        told += &format!("; {part}");
+    }
+    told
 }
 
 fn tint(tunnel: &Tunnel) -> &'static str {

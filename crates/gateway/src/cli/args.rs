@@ -223,6 +223,9 @@ pub struct StatusOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Measure for so long what each child carries in a second, and show it
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub rate: Option<u64>,
     /// End with 1 if a child that is to be up by itself is not up
     #[arg(long)]
     pub check: bool,

@@ -121,7 +121,8 @@ fn run(options: RunOptions) -> Result<(), Failure> {
             .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
     }
     // From here on, a blocked or closed standard error neither delays nor ends the gateway.
-    log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
+    log::start(options.log_format)
+        .map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let mut loaded = load(&options.config)?;
     let modules = &loaded.gateway.modules;
     let modules = modules.iter().map(|one| one.path.clone()).collect();

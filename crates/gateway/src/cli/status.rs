@@ -1,6 +1,7 @@
 //! `esplanade status`: what the running gateway says of itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -11,14 +12,20 @@ use crate::config::{Subject, nearest};
 use crate::failure::{Exit, Failure};
 use crate::log::first_names;
 use crate::status::json;
+use crate::status::rates::{Change, Rates, Sample, render_rates};
 use crate::status::text::{self, plural};
-use crate::status::tunnels::{Chosen, Tunnel, append_children, render_brief, same_entry, tunnels};
+use crate::status::tunnels::{
+    self, Chosen, Tunnel, append_children, render_brief, same_entry, tunnels,
+};
 use crate::vici::Section;
 
 /// Most tunnels that the verdict of `--check` names with their reasons.
 const REASONS_MAX: usize = 5;
 /// Most known names that are listed beside a name that is not known.
 const NAMES_MAX: usize = 10;
+
+/// The rates of children by their names, and the time over which they were measured.
+type MeasuredRates = (BTreeMap<(String, String), Rates>, Duration);
 
 /// An answer of the gateway.
 struct Answer {
@@ -104,9 +111,59 @@ fn united(mut answers: Vec<Answer>) -> Vec<Answer> {
     answers
 }
 
+/// The counts of a first answer, and when they were taken.
+struct FirstSample {
+    counts: Sample,
+    at: Instant,
+}
+
+impl FirstSample {
+    fn take(options: &StatusOptions) -> Result<Self, Failure> {
+        let begun = Instant::now();
+        let mut client = connect(&options.control)?;
+        let mut all = |name, event| -> Result<Vec<Section>, Failure> {
+            Ok(tunnels::united(list(
+                &mut client,
+                name,
+                &Section::new(),
+                event,
+            )?))
+        };
+        let (sas, connections) = (all("list-sas", "list-sa")?, all("list-conns", "list-conn")?);
+        let (sas, connections) = (sas.iter(), connections.iter());
+        let counts = Sample::of(
+            sas.flat_map(Section::sections),
+            connections.flat_map(Section::sections),
+        );
+        // The answers to many tunnels take a while.
+        let at = begun + begun.elapsed() / 2;
+        Ok(Self { counts, at })
+    }
+}
+
+/// Asks the gateway, and with `--rate` twice.
+fn ask(options: &StatusOptions) -> Result<(Answers, Option<Change>), Failure> {
+    let Some(seconds) = options.rate else {
+        return Ok((Answers::ask(options)?, None));
+    };
+    let first = FirstSample::take(options)?;
+    std::thread::sleep(Duration::from_secs(seconds));
+    let begun = Instant::now();
+    let answers = Answers::ask(options)?;
+    let change = Change {
+        before: first.counts,
+        after: Sample::of(sections(&answers.sas), sections(&answers.connections)),
+        window: (begun + begun.elapsed() / 2).saturating_duration_since(first.at),
+    };
+    Ok((answers, Some(change)))
+}
+
 pub(super) fn status(options: &StatusOptions) -> Result<(), Failure> {
-    let mut answers = Answers::ask(options)?;
+    let (mut answers, change) = ask(options)?;
     let mut found = tunnels(sections(&answers.sas), sections(&answers.connections));
+    if let Some(change) = &change {
+        found.iter_mut().for_each(|tunnel| tunnel.measure(change));
+    }
     let known = sections(&answers.connections).chain(sections(&answers.sas));
     let known: BTreeSet<String> = known.map(|(name, _)| name.to_owned()).collect();
     if !options.names.is_empty() {
@@ -125,11 +182,23 @@ pub(super) fn status(options: &StatusOptions) -> Result<(), Failure> {
         answers.filter(&Chosen::of(&found, BTreeSet::new()));
     }
     let some = options.down || !options.names.is_empty();
+    let rates = change.map(|change| {
+        let rates = change.by_child(sections(&answers.connections));
+        (rates, change.window)
+    });
     let output = match (options.json, options.brief) {
-        (true, true) => json::lines(&json::brief(&found)),
-        (true, false) => in_json(answers),
+        (true, brief) => {
+            let mut report = match brief {
+                true => json::brief(&found),
+                false => in_json(answers),
+            };
+            if let Some((rates, window)) = &rates {
+                json::add_rates(&mut report, rates, *window);
+            }
+            json::lines(&report)
+        }
         (false, true) => render_brief(&found, takes_colours(&std::io::stdout())),
-        (false, false) => in_full(&answers, some),
+        (false, false) => in_full(&answers, rates.as_ref(), some),
     };
     print(output.as_bytes())?;
     verdict
@@ -186,15 +255,14 @@ fn unknown(name: &str, found: &[Tunnel], connections: &BTreeSet<String>) -> Fail
     Failure::new(Exit::Usage, what).help(help)
 }
 
-fn in_json(answers: Answers) -> String {
+fn in_json(answers: Answers) -> Value {
     let all = |answers: Vec<Answer>| answers.into_iter().map(|one| one.json).collect();
     let (sas, connections) = (all(answers.sas), all(answers.connections));
-    let report = json::report(sas, connections, answers.counters.json, answers.stats.json);
-    json::lines(&report)
+    json::report(sas, connections, answers.counters.json, answers.stats.json)
 }
 
 /// Writes out everything, what is down first. If only some tunnels are to be shown, the rest of the gateway is not.
-fn in_full(answers: &Answers, some: bool) -> String {
+fn in_full(answers: &Answers, rates: Option<&MeasuredRates>, some: bool) -> String {
     let stats = &answers.stats.section;
     let known = || sections(&answers.connections);
     let mut shown: String = known()
@@ -206,6 +274,11 @@ fn in_full(answers: &Answers, some: bool) -> String {
     if sas.is_empty() && !some {
         shown += "no security associations\n";
     }
+    let drops = known().map(|(name, connection)| text::render_drops(name, connection));
+    shown.extend(drops);
+    shown += &rates.map_or(String::new(), |(rates, window)| {
+        render_rates(rates, *window)
+    });
     shown += &text::render_names(known().map(|(_, connection)| connection));
     if some {
         return shown;

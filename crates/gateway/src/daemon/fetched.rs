@@ -102,6 +102,8 @@ impl Daemon {
             let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
             self.join
                 .configure(policies::configured(&self.loaded, source));
+            self.join
+                .set_peers(policies::addresses_of_peers(&self.loaded));
             self.shielding.renew_at(now);
         }
         self.endpoint.names_looked_up(now, &answered);

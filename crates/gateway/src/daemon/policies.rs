@@ -20,6 +20,14 @@ pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
         .collect()
 }
 
+/// Returns the single addresses at which connections have peers.
+pub(super) fn addresses_of_peers(loaded: &Loaded) -> HashSet<IpAddr> {
+    let connections = loaded.ike.connections.iter();
+    connections
+        .flat_map(|connection| AddressMatch::hosts_of(&connection.remote_addrs))
+        .collect()
+}
+
 /// Returns the policies in the order of the SPD. `source` finds the local address towards a peer.
 pub fn configured(
     loaded: &Loaded,

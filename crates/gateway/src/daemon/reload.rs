@@ -132,6 +132,8 @@ impl Daemon {
         self.loaded = loaded;
         self.renew_revocation(now);
         self.join.configure(configured);
+        self.join
+            .set_peers(policies::addresses_of_peers(&self.loaded));
         self.shielding.renew_at(now);
         self.refused.clear();
         let connections = policies::by_name(&self.loaded);

@@ -66,6 +66,7 @@ impl Daemon {
         let mut join = Join::new(database.clone());
         let source = |remote| plane::source_for(remote, loaded.gateway.mark);
         join.configure(policies::configured(&loaded, source));
+        join.set_peers(policies::addresses_of_peers(&loaded));
         // The guards, which keep traffic in, come next. Everything that can fail comes after them.
         let guards = Guards::raise(&loaded.gateway, &mut join, started).await;
         let stand = guards.is_ok();

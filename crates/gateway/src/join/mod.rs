@@ -33,7 +33,7 @@ mod totals;
 mod translate;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -187,6 +187,11 @@ impl Join {
                 renew(self.database.placements(), &child.outbound.common);
             }
         }
+    }
+
+    /// Names the addresses of peers, whose ESP without an SA is told of before that of strangers.
+    pub fn set_peers(&self, addresses: HashSet<IpAddr>) {
+        self.database.sad().set_peers(addresses);
     }
 
     /// Installs a child SA: from now on it receives. `now_ms` is the data plane's clock.
@@ -445,10 +450,13 @@ impl Join {
             .order(&self.database, policies, child_sas, name, engine)
     }
 
-    /// Returns what a configured child has carried, over all its SAs. Returns `None` if it has had none.
+    /// Returns what a configured child has carried and dropped, over all its SAs. Returns `None` if it has had none, and
+    /// no packets for one.
     pub fn carried(&self, connection: &str, child: &str) -> Option<ChildTotals> {
         let name = (connection.to_owned(), child.to_owned());
-        self.totals.of(&name, &self.child_sas, self.database.sad())
+        let unserved = self.policies.unserved(&name);
+        let carried = self.totals.of(&name, &self.child_sas, self.database.sad());
+        totals::with_unserved(carried, unserved)
     }
 
     /// Looks at the next slice of child SAs, and at child SAs that wait for their peer. `now_ms` is the data plane's

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use esplanade_ipsec::selector::{PopulateFromPacket, SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::{
     Action, EntryPlace, LevelMerge, MergedLevel, Policy, PolicyId, ReplacedLevels, Spd, SpdBook,
-    SpdEntry,
+    SpdEntry, UnservedDrops,
 };
 
 use super::policy::{ChildName, ConfiguredPolicy, PeerPolicy, PolicyKind};
@@ -82,6 +82,8 @@ pub(super) struct PolicyBook {
     order: PolicyOrder,
     groups: BTreeMap<PolicyId, PolicyGroup>,
     by_selectors: HashMap<GroupKey, PolicyId>,
+    /// The packets without an SA, by the child with the entry. The policies of a child count together.
+    unserved: HashMap<ChildName, Arc<UnservedDrops>>,
     next_id: u32,
     spd: SpdBook,
     /// Policies whose entries may have to change.
@@ -100,6 +102,7 @@ impl Default for PolicyBook {
             order: PolicyOrder::default(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
+            unserved: HashMap::new(),
             next_id: 1,
             spd: SpdBook::default(),
             lagging: BTreeSet::new(),
@@ -145,7 +148,14 @@ impl PolicyBook {
                 self.hold(&policy, trap);
             }
         }
+        let by_name = &self.by_name;
+        self.unserved.retain(|name, _| by_name.contains_key(name));
         self.place_unprotected();
+    }
+
+    /// Returns the packets of a child for which there was no SA. A child without an entry of its own has none.
+    pub fn unserved(&self, name: &ChildName) -> Option<&UnservedDrops> {
+        self.unserved.get(name).map(Arc::as_ref)
     }
 
     /// Lets the entries of the configuration that bypass or discard follow it.
@@ -220,8 +230,10 @@ impl PolicyBook {
             return *id;
         }
         let id = self.free_id();
+        let unserved = self.unserved.entry(key.0.clone()).or_default();
+        let policy = Policy::new(id, configured.full_name()).with_unserved(Arc::clone(unserved));
         let group = PolicyGroup {
-            policy: Arc::new(Policy::new(id, configured.full_name())),
+            policy: Arc::new(policy),
             configured: configured.clone(),
             selectors,
             child_sas: 0,

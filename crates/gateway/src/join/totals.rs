@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use esplanade_ike::event::ChildSaId;
+use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::SaCommon;
 use esplanade_ipsec::sad::Sad;
+use esplanade_ipsec::spd::UnservedDrops;
 
 use super::child_sas::{ChildSas, InstalledChild};
 use super::policy::ChildName;
@@ -21,7 +23,7 @@ pub struct HalfTotals {
 pub struct ChildTotals {
     pub inbound: HalfTotals,
     pub outbound: HalfTotals,
-    /// Only reasons for which a packet was dropped are there.
+    /// Only reasons for which a packet was dropped are there. Packets for which there was no SA count too.
     pub drops: BTreeMap<&'static str, u64>,
     /// The data plane's time since which the child always has had an SA. `None` means that it has none.
     pub up_since_ms: Option<u64>,
@@ -112,8 +114,23 @@ impl HalfTotals {
 
 impl ChildTotals {
     fn add_drops(&mut self, half: &SaCommon) {
-        for (reason, count) in half.drops.iter().filter(|(_, count)| *count > 0) {
+        self.add_reasons(half.drops.iter());
+    }
+
+    fn add_reasons(&mut self, drops: impl Iterator<Item = (DropReason, u64)>) {
+        for (reason, count) in drops.filter(|(_, count)| *count > 0) {
             *self.drops.entry(reason.name()).or_default() += count;
         }
     }
+}
+
+/// Adds the packets of a child that no SA carried. A child that never had an SA can have such packets too.
+pub(super) fn with_unserved(
+    carried: Option<ChildTotals>,
+    unserved: Option<&UnservedDrops>,
+) -> Option<ChildTotals> {
+    let never = carried.is_none();
+    let mut carried = carried.unwrap_or_default();
+    carried.add_reasons(unserved.into_iter().flat_map(UnservedDrops::iter));
+    (!never || !carried.drops.is_empty()).then_some(carried)
 }

@@ -85,6 +85,11 @@ pub fn down() -> Section {
             .set("next-attempt", 6)
             .set("last-error", format!("reason {number}"))
             .set("last-error-age", 4);
+        if number == 1 {
+            let mut drops = Section::new();
+            drops.set("no-sa", 12);
+            child.section("drops", drops);
+        }
         children.section(&format!("lan{number}"), child);
     }
     let mut content = Section::new();
@@ -96,7 +101,7 @@ pub fn down() -> Section {
     message
 }
 
-pub fn sa() -> Section {
+pub fn sa(bytes_in: u64) -> Section {
     let mut child = Section::new();
     child
         .set("name", "net")
@@ -111,7 +116,7 @@ pub fn sa() -> Section {
         .set("encr-alg", "AES_GCM_16")
         .set("encr-keysize", 128)
         .set("esn", 1)
-        .set("bytes-in", 1_572_864)
+        .set("bytes-in", bytes_in)
         .set("packets-in", 1200)
         .set("use-in", 3)
         .set("bytes-out", 100)

@@ -11,12 +11,58 @@ use crate::source_network::SourceNetwork;
 const PART_OF_A_SOURCE: u32 = 4;
 /// Senders that have shown a cookie own their address. They get this many times more notifies.
 const FOR_PROVEN: u32 = 50;
+/// Senders at addresses of peers get this many times more in all, so that strangers take nothing from them. A stranger
+/// that uses the addresses of a few peers takes little from the others.
+const FOR_PEERS: u32 = 50;
+/// Hints that are looked at in a second, of all peers and of one.
+const HEARD: Share = Share { all: 1000, own: 10 };
+
+/// The kinds of senders that are not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    Stranger,
+    /// The source address is that of a peer: configured, or with an IKE SA. It can be false.
+    AtPeersAddress,
+    /// The sender has shown a cookie.
+    Proven,
+}
+
+/// The number of times in a second that all senders, and a single source of them, get something.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    all: u32,
+    own: u32,
+}
+
+impl Share {
+    fn of(sender: Sender, per_second: u32) -> Self {
+        let own = per_second.div_ceil(PART_OF_A_SOURCE);
+        match sender {
+            Sender::Stranger => Self {
+                all: per_second,
+                own,
+            },
+            Sender::AtPeersAddress => Self {
+                all: per_second.saturating_mul(FOR_PEERS),
+                own,
+            },
+            Sender::Proven => {
+                let all = per_second.saturating_mul(FOR_PROVEN);
+                let own = all.div_ceil(PART_OF_A_SOURCE);
+                Self { all, own }
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Answers {
     unproven: Budget,
+    at_peers_addresses: Budget,
     proven: Budget,
     hints: Budget,
+    hints_to_peers: Budget,
+    heard: Budget,
 }
 
 /// The notifies of the current second.
@@ -37,14 +83,15 @@ impl Budget {
         }
     }
 
-    fn has_left(&mut self, now: Instant, source: SourceNetwork, per_second: u32) -> bool {
+    fn has_left(&mut self, now: Instant, source: SourceNetwork, share: Share) -> bool {
         self.refill(now);
         let own = self.by_source.get(&source).copied().unwrap_or(0);
-        self.spent < per_second && own < per_second.div_ceil(PART_OF_A_SOURCE)
+        self.spent < share.all && own < share.own
     }
 
-    fn take(&mut self, now: Instant, source: SourceNetwork, per_second: u32) -> bool {
-        let left = self.has_left(now, source, per_second);
+    fn take(&mut self, now: Instant, source: IpAddr, share: Share) -> bool {
+        let source = SourceNetwork::of_source(source);
+        let left = self.has_left(now, source, share);
         if left {
             self.spent += 1;
             *self.by_source.entry(source).or_default() += 1;
@@ -54,29 +101,55 @@ impl Budget {
 }
 
 impl Answers {
-    /// Says whether a sender that has not proved its address may get an error notify.
-    pub(super) fn has_left(&mut self, now: Instant, source: IpAddr, per_second: u32) -> bool {
-        let source = SourceNetwork::of_source(source);
-        self.unproven.has_left(now, source, per_second)
+    fn budget(&mut self, sender: Sender) -> &mut Budget {
+        match sender {
+            Sender::Stranger => &mut self.unproven,
+            Sender::AtPeersAddress => &mut self.at_peers_addresses,
+            Sender::Proven => &mut self.proven,
+        }
     }
 
-    /// Says whether the sender of an unknown SPI may be told so.
-    pub(super) fn take_hint(&mut self, now: Instant, source: IpAddr, per_second: u32) -> bool {
+    /// Says whether a sender may get an error notify.
+    pub(super) fn has_left(
+        &mut self,
+        now: Instant,
+        source: IpAddr,
+        sender: Sender,
+        per_second: u32,
+    ) -> bool {
+        let share = Share::of(sender, per_second);
         let source = SourceNetwork::of_source(source);
-        self.hints.take(now, source, per_second)
+        self.budget(sender).has_left(now, source, share)
     }
 
     pub(super) fn take(
         &mut self,
         now: Instant,
         source: IpAddr,
-        proven: bool,
+        sender: Sender,
         per_second: u32,
     ) -> bool {
-        let source = SourceNetwork::of_source(source);
-        match proven {
-            true => (self.proven).take(now, source, per_second.saturating_mul(FOR_PROVEN)),
-            false => self.unproven.take(now, source, per_second),
-        }
+        let share = Share::of(sender, per_second);
+        self.budget(sender).take(now, source, share)
+    }
+
+    /// Says whether the sender of an unknown SPI may be told so.
+    pub(super) fn take_hint(
+        &mut self,
+        now: Instant,
+        source: IpAddr,
+        sender: Sender,
+        per_second: u32,
+    ) -> bool {
+        let budget = match sender {
+            Sender::Stranger => &mut self.hints,
+            Sender::AtPeersAddress | Sender::Proven => &mut self.hints_to_peers,
+        };
+        budget.take(now, source, Share::of(sender, per_second))
+    }
+
+    /// Says whether a hint from a peer's address is looked at.
+    pub(super) fn hear_hint(&mut self, now: Instant, source: IpAddr) -> bool {
+        self.heard.take(now, source, HEARD)
     }
 }

@@ -29,7 +29,6 @@ use crate::failure::{DownReason, Shortage};
 use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::jobs::{Job, JobDone, Jobs};
-use crate::rate::Due;
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::secret_choice::SecretTable;
@@ -110,7 +109,6 @@ pub struct Endpoint {
     answers: Answers,
     report_limit: ReportLimit,
     /// The next time at which a hint that nobody has authenticated is looked at.
-    next_hint: Due,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
     counters: IkeCounters,
@@ -142,7 +140,6 @@ impl Endpoint {
             by_name: index(&config),
             answers: Answers::default(),
             report_limit: ReportLimit::default(),
-            next_hint: None,
             config,
             host,
             wall_clock: (now, SystemTime::UNIX_EPOCH),

@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::iana::Group;
 
 use super::Endpoint;
+use super::answers::Sender;
 use super::half_open::HalfOpenPlace;
 use crate::config::{AddressMatch, Connection};
 use crate::crash_token;
 use crate::exchange::{InitPayloads, OFFERS_SHOWN, RefusalDetails, choose_init, init_refusal};
 use crate::id::IkeSaId;
 use crate::jobs::Payer;
-use crate::rate::Rate;
 use crate::refusal::Refusal;
 use crate::sa::IkeSa;
 use crate::suite::Role;
@@ -26,12 +26,6 @@ use crate::wire::{
 const FLAG_RESPONSE: u8 = 0x20;
 /// Place of the first payload's type in the header (RFC 7296 §3.1).
 const NEXT_PAYLOAD: usize = 16;
-/// The rate at which hints of anybody are looked at.
-const HINTS: Rate = Rate {
-    every: Duration::from_millis(20),
-    burst: 50,
-};
-
 /// The message begins with an Encrypted payload, or a fragment of one.
 fn is_protected(datagram: &[u8]) -> bool {
     let first = datagram.get(NEXT_PAYLOAD).map(|first| PayloadType(*first));
@@ -150,6 +144,14 @@ impl Endpoint {
         self.error(now, received, vec![error], false);
     }
 
+    /// Says what kind of sender an unauthenticated message has, by its source address.
+    fn sender_at(&self, source: IpAddr) -> Sender {
+        match self.table.half_open.is_configured(source) || self.table.is_peers(source) {
+            true => Sender::AtPeersAddress,
+            false => Sender::Stranger,
+        }
+    }
+
     pub(super) fn error(
         &mut self,
         now: Instant,
@@ -159,7 +161,11 @@ impl Endpoint {
     ) {
         let per_second = self.config.limits.error_notifies_per_second;
         let source = received.remote.ip();
-        if self.answers.take(now, source, proven, per_second) {
+        let sender = match proven {
+            true => Sender::Proven,
+            false => self.sender_at(source),
+        };
+        if self.answers.take(now, source, sender, per_second) {
             self.unprotected(now, received, errors);
         } else {
             self.counters.count(Refusal::RateLimited);
@@ -206,10 +212,14 @@ impl Endpoint {
     /// message gets no response (RFC 7296 §1.5).
     fn receive_hint(&mut self, now: Instant, received: &ReceivedMessage<'_>) {
         self.counters.count(Refusal::UnauthenticatedNotify);
-        if !HINTS.allows(now, self.next_hint) {
+        // A stranger's hint is about no SA, and takes nothing from a peer's.
+        let source = received.remote.ip();
+        if !self.table.is_peers(source) {
+            return;
+        }
+        if !self.answers.hear_hint(now, source) {
             return self.counters.count(Refusal::RateLimited);
         }
-        HINTS.take(now, &mut self.next_hint);
         let message = Message::decode(received.datagram).ok();
         let invalid = message
             .as_ref()
@@ -218,7 +228,7 @@ impl Endpoint {
         let Some(spi) = spi.map(u32::from_be_bytes) else {
             return;
         };
-        for id in self.table.of_remote(received.remote.ip()) {
+        for id in self.table.of_remote(source) {
             self.with(now, id, |sa, ctx| sa.doubt_child(ctx, spi));
         }
     }
@@ -242,7 +252,8 @@ impl Endpoint {
         let local = SocketAddr::new(source, ports.0);
         let remote = SocketAddr::new(remote.ip(), ports.1);
         let per_second = self.config.limits.error_notifies_per_second;
-        if !self.answers.take_hint(now, remote.ip(), per_second) {
+        let sender = self.sender_at(remote.ip());
+        if !(self.answers).take_hint(now, remote.ip(), sender, per_second) {
             return;
         }
         let notify = Notify::new(NotifyType::INVALID_SPI, spi.to_be_bytes().to_vec());
@@ -393,10 +404,11 @@ impl Endpoint {
             };
         let errors = limits.error_notifies_per_second;
         let known = self.table.half_open.is_configured(source);
+        let sender = self.sender_at(source);
         let payer = Payer::unproven(source, known);
         let method = Group::from_number(theirs.key_exchange.method);
         if self.table.half_open.takes_unproven(source, &limits)
-            && self.answers.has_left(now, source, errors)
+            && self.answers.has_left(now, source, sender, errors)
             && !self.jobs.wants_proof(now, method, payer)
         {
             let proven = None;

@@ -184,6 +184,13 @@ impl IkeSaTable {
         ids.flatten().copied().collect()
     }
 
+    /// Says whether a peer at this address has an IKE SA. Half-open ones do not count: anybody can begin one.
+    pub(super) fn is_peers(&self, remote: IpAddr) -> bool {
+        let ids = self.by_remote.get(&remote).into_iter().flatten();
+        let mut sas = ids.filter_map(|id| self.get(*id));
+        sas.any(|sa| sa.established().is_some())
+    }
+
     pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&PeerKey> {
         self.entries.get(&id)?.peer.as_ref()
     }

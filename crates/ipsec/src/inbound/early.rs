@@ -146,9 +146,8 @@ impl Inbound {
                 ready.push(early);
             } else if is_late(&early) {
                 let EarlyPacket { spi, facts, .. } = &early;
-                let sequence = early.sequence_low;
-                self.reports
-                    .drop_unknown(*spi, sequence, facts, self.now_ms);
+                let name = (*spi, early.sequence_low);
+                self.reports.drop_unknown(sad, name, facts, self.now_ms);
             } else {
                 self.early.push(early);
             }

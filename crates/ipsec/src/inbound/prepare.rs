@@ -272,12 +272,14 @@ impl InboundStage {
                     if waits && let Some(lost) = hold_early(early, batch, burst, head) {
                         for lost in lost {
                             let EarlyPacket { spi, facts, .. } = &lost;
-                            reports.drop_unknown(*spi, lost.sequence_low, facts, burst.now_ms);
+                            let name = (*spi, lost.sequence_low);
+                            reports.drop_unknown(sad, name, facts, burst.now_ms);
                         }
                         continue;
                     }
                     let outer = burst.outer(&head.packet);
-                    reports.drop_unknown(head.spi, head.sequence_low, outer, burst.now_ms);
+                    let name = (head.spi, head.sequence_low);
+                    reports.drop_unknown(sad, name, outer, burst.now_ms);
                 }
                 result = Err(DropReason::UnknownSpi);
                 continue;

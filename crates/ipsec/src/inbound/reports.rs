@@ -8,20 +8,23 @@ use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
 use crate::sa::{InboundSa, SaDirection};
+use crate::sad::Sad;
 use crate::tunnel::OuterFacts;
 
 /// SPIs up to here are reserved (RFC 4303 §2.1).
 const RESERVED_MAX: u32 = 255;
-/// The shortest time between two events about unknown SPIs.
+/// The shortest time between two events about unknown SPIs: from strangers, and from addresses of peers.
 const UNKNOWN_EVERY_MS: u64 = 10;
+const UNKNOWN_OF_PEERS_EVERY_MS: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Reports {
     pub counters: Arc<WalkCounters>,
     pub events: Vec<Event>,
     pub audits: Vec<(AuditEvent, u64)>,
-    /// The next time at which an unknown SPI may raise an event.
+    /// The next time at which an unknown SPI of a stranger may raise an event, and one from an address of a peer.
     unknown_ms: u64,
+    unknown_of_peers_ms: u64,
 }
 
 impl Reports {
@@ -31,6 +34,7 @@ impl Reports {
             events: Vec::new(),
             audits: Vec::with_capacity(AuditKind::ALL.len()),
             unknown_ms: 0,
+            unknown_of_peers_ms: 0,
         }
     }
 
@@ -62,12 +66,22 @@ impl Reports {
 
     /// Counts a dropped packet whose SPI no SA has.
     #[cold]
-    pub fn drop_unknown(&mut self, spi: u32, sequence: u32, facts: &OuterFacts, now_ms: u64) {
+    pub fn drop_unknown(
+        &mut self,
+        sad: &Sad,
+        (spi, sequence): (u32, u32),
+        facts: &OuterFacts,
+        now_ms: u64,
+    ) {
         let (reason, sequence) = (DropReason::UnknownSpi, Some(sequence.into()));
         self.drop_of(reason, Some(spi), sequence, facts);
-        if spi > RESERVED_MAX && now_ms >= self.unknown_ms {
-            self.unknown_ms = now_ms + UNKNOWN_EVERY_MS;
-            let remote = facts.remote;
+        let remote = facts.remote;
+        let (next_ms, every_ms) = match sad.has_peer_at(remote.ip()) {
+            true => (&mut self.unknown_of_peers_ms, UNKNOWN_OF_PEERS_EVERY_MS),
+            false => (&mut self.unknown_ms, UNKNOWN_EVERY_MS),
+        };
+        if spi > RESERVED_MAX && now_ms >= *next_ms {
+            *next_ms = now_ms + every_ms;
             self.events.push(Event::UnknownSpi { spi, remote });
         }
     }

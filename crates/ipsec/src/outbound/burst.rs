@@ -130,9 +130,8 @@ impl Outbound {
                 Verdict::Acquire(entry) => {
                     let flow = staged.key.flow(self.interface);
                     self.gate.events.extend(spd.acquire(entry, &flow));
-                    staged.verdict = Verdict::Discard(DropReason::NoSa);
                 }
-                Verdict::Bypass | Verdict::Discard(_) => {}
+                Verdict::Bypass | Verdict::Discard(_) | Verdict::Outside(_) => {}
             }
         }
     }
@@ -184,29 +183,50 @@ impl Outbound {
                     let from = first + head.first;
                     bypassed.extend(from..from + head.count);
                 }
-                Verdict::Discard(reason) if head.key.is_icmp() => {
+                Verdict::Discard(_) | Verdict::Acquire(_) | Verdict::Outside(_) => {
                     let run = head.range(0);
                     let packets = packets.get(run.clone()).unwrap_or_default();
                     let lens = lens.get(run).unwrap_or_default();
-                    self.discard_icmp(spd, flows, (reason, head.header), packets, lens);
+                    self.discard(spd, flows, head, (packets, lens));
                 }
-                Verdict::Discard(reason) => self.counters.count_drop(reason, head.count.into()),
-                // `find_stage` turned acquires into drops.
-                Verdict::Acquire(_) => {}
             }
         }
     }
 
-    /// Drops packets, except ICMP errors about packets of an SA.
+    /// Drops the packets of a flow, except ICMP errors about packets of an SA.
+    #[inline(never)]
+    fn discard(
+        &mut self,
+        spd: &Spd,
+        flows: &mut FlowCache,
+        head: &Staged,
+        (packets, lens): (&[ArenaPacket], &[u32]),
+    ) {
+        let Some((reason, entry)) = head.verdict.drop_reason() else {
+            return;
+        };
+        let mut dropped = u64::from(head.count);
+        if head.key.is_icmp() {
+            let refusal = (reason, head.header);
+            let returned = self.return_errors(spd, flows, refusal, packets, lens);
+            dropped = dropped.saturating_sub(returned);
+        }
+        if dropped > 0 {
+            self.count_unprotected(spd, (reason, entry), dropped);
+        }
+    }
+
+    /// Prepares ICMP errors about packets of an SA, and returns how many they are.
     #[cold]
-    fn discard_icmp(
+    fn return_errors(
         &mut self,
         spd: &Spd,
         flows: &mut FlowCache,
         (reason, header): (DropReason, Header),
         packets: &[ArenaPacket],
         lens: &[u32],
-    ) {
+    ) -> u64 {
+        let mut returned = 0;
         for (packet, len) in packets.iter().zip(lens) {
             let filling = self.batches.filling.as_ref();
             let bytes = filling.and_then(|(batch, _)| batch.buffer.get(packet.range()));
@@ -214,14 +234,13 @@ impl Outbound {
             let sa = view.and_then(|(bytes, view)| {
                 icmp_errors::return_sa(spd, reason, bytes, &view, self.interface)
             });
-            match sa {
-                Some(sa) => {
-                    flows.hold(&sa);
-                    self.prepare_run(&sa, header, from_ref(packet), from_ref(len), (*len).into());
-                }
-                None => self.counters.count_drop(reason, 1),
+            if let Some(sa) = sa {
+                flows.hold(&sa);
+                self.prepare_run(&sa, header, from_ref(packet), from_ref(len), (*len).into());
+                returned += 1;
             }
         }
+        returned
     }
 
     /// Prepares packets of one SA whose outer headers are equal.

@@ -27,7 +27,7 @@ use crate::icmp_errors;
 use crate::iv::{IvPool, RandomSource};
 use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
-use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
+use crate::spd::{FlowCache, FlowKey, Spd, Stripe, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::IpView;
 use crate::wire::ip::PROTOCOL_NONE;
@@ -125,6 +125,7 @@ pub struct Outbound {
     flows: Option<FlowCache>,
     /// The interface that packets come from, in the numbering of the SPD.
     interface: u32,
+    stripe: Stripe,
     scratch: burst::Scratch,
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
@@ -157,6 +158,7 @@ impl Outbound {
             label_key: RandomState::new(),
             flows: Some(flow_cache(flows)),
             interface: 0,
+            stripe: Stripe::next(),
             scratch: burst::Scratch::default(),
             nested: Vec::new(),
             held: VecDeque::new(),
@@ -238,38 +240,51 @@ impl Outbound {
             interface: self.interface,
             ..view.outbound_flow()
         };
-        let reason = match self.look_up(spd, &flow) {
+        let (reason, entry) = match self.look_up(spd, &flow) {
             Ok(outcome) => {
                 if matches!(outcome, Outcome::Bypass) {
                     self.counters.count_bypassed(packets);
                 }
                 return outcome;
             }
-            Err(reason) => reason,
+            Err(refusal) => refusal,
         };
         if let Some(sa) = icmp_errors::return_sa(spd, reason, packet, view, self.interface) {
             return Outcome::Protect(sa);
         }
-        self.counters.count_drop(reason, packets);
+        self.count_unprotected(spd, (reason, entry), packets);
         Outcome::Dropped(reason)
     }
 
-    fn look_up(&mut self, spd: &Spd, flow: &Flow) -> Result<Outcome, DropReason> {
+    /// Counts packets that the SPD does not let pass, also with the policy that has no SA for them.
+    fn count_unprotected(
+        &self,
+        spd: &Spd,
+        (reason, entry): (DropReason, Option<u32>),
+        packets: u64,
+    ) {
+        self.counters.count_drop(reason, packets);
+        if let Some(entry) = entry {
+            spd.count_unserved(entry, reason, packets, self.stripe);
+        }
+    }
+
+    fn look_up(&mut self, spd: &Spd, flow: &Flow) -> Result<Outcome, (DropReason, Option<u32>)> {
         let (Some(flows), Some(key)) = (&mut self.flows, FlowKey::from_flow(flow)) else {
-            return Err(DropReason::NoPolicy);
+            return Err((DropReason::NoPolicy, None));
         };
         flows.begin_burst(spd, self.interface);
-        match flows.lookup(spd, &key) {
-            Verdict::Protect(slot) => match flows.sa(slot) {
+        let verdict = flows.lookup(spd, &key);
+        if let Verdict::Acquire(entry) = verdict {
+            self.gate.events.extend(spd.acquire(entry, flow));
+        }
+        match (verdict, verdict.drop_reason()) {
+            (_, Some(refusal)) => Err(refusal),
+            (Verdict::Protect(slot), None) => match flows.sa(slot) {
                 Some(sa) => Ok(Outcome::Protect(Arc::clone(sa))),
-                None => Err(DropReason::NoSa),
+                None => Err((DropReason::NoSa, None)),
             },
-            Verdict::Bypass => Ok(Outcome::Bypass),
-            Verdict::Discard(reason) => Err(reason),
-            Verdict::Acquire(entry) => {
-                self.gate.events.extend(spd.acquire(entry, flow));
-                Err(DropReason::NoSa)
-            }
+            (_, None) => Ok(Outcome::Bypass),
         }
     }
 

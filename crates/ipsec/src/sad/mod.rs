@@ -13,12 +13,12 @@ mod groups;
 mod reader;
 mod spi;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use esplanade_crypto::random;
 
 use crate::sa::InboundSa;
@@ -59,6 +59,8 @@ pub struct Sad {
     chunks: Box<[OnceLock<Chunk>]>,
     changes: Changes,
     groups: Groups,
+    /// The addresses at which peers are known to be.
+    peers: ArcSwap<HashSet<IpAddr>>,
     allocator: Mutex<Allocator>,
 }
 
@@ -103,8 +105,18 @@ impl Sad {
             chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             changes: Changes::new(CHANGES_KEPT),
             groups: Groups::default(),
+            peers: ArcSwap::default(),
             allocator: Mutex::default(),
         }
+    }
+
+    /// Names the addresses of peers. Packets from others with unknown SPIs take no event from theirs.
+    pub fn set_peers(&self, addresses: HashSet<IpAddr>) {
+        self.peers.store(Arc::new(addresses));
+    }
+
+    pub(crate) fn has_peer_at(&self, address: IpAddr) -> bool {
+        self.peers.load().contains(&address)
     }
 
     /// Reserves a slot and returns its SPI. Returns `None` if the table is full or there is no randomness.

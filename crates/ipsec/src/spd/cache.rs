@@ -156,6 +156,20 @@ pub enum Verdict {
     Discard(DropReason),
     /// The packet must be protected, but there is no SA yet. The number is that of the entry, for [`Spd::acquire`].
     Acquire(u32),
+    /// The packet must be protected, but the SAs are for narrower selectors. The number is that of the entry.
+    Outside(u32),
+}
+
+impl Verdict {
+    /// The reason for which a packet is dropped, and the number of the Protect entry that has no SA for it.
+    pub(crate) fn drop_reason(self) -> Option<(DropReason, Option<u32>)> {
+        match self {
+            Self::Protect(_) | Self::Bypass => None,
+            Self::Discard(reason) => Some((reason, None)),
+            Self::Acquire(entry) => Some((DropReason::NoSa, Some(entry))),
+            Self::Outside(entry) => Some((DropReason::OutsideSaSelectors, Some(entry))),
+        }
+    }
 }
 
 /// The place of an SA in the cache. It is valid until the next burst begins.
@@ -633,11 +647,12 @@ impl FlowCache {
                 let generation = match reason {
                     DropReason::NoPolicy => NO_POLICY,
                     DropReason::PolicyDiscard => POLICY_DISCARD,
-                    // The decision depends on SAs, and no SA is at hand whose generation a hit could compare.
                     _ => return Verdict::Discard(reason),
                 };
                 (Verdict::Discard(reason), generation, None)
             }
+            // These depend on SAs, and no SA is at hand whose generation a hit could compare.
+            Resolved::Outside { entry } => return Verdict::Outside(entry),
             Resolved::Acquire { entry, .. } => return Verdict::Acquire(entry),
         };
         if let Some(sa) = &sa {

@@ -11,6 +11,7 @@ mod levels;
 mod policy;
 mod snapshot;
 mod tables;
+mod unserved;
 
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, SAS_MAX};
 pub use snapshot::Spd;
 pub(crate) use tables::SaTables;
+pub(crate) use unserved::Stripe;
+pub use unserved::UnservedDrops;
 
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -111,6 +114,10 @@ enum Resolved<'a> {
     },
     Bypass,
     Discard(DropReason),
+    /// The policy's SAs are for narrower selectors.
+    Outside {
+        entry: u32,
+    },
     Acquire {
         entry: u32,
         acquire: Acquire<'a>,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::UnservedDrops;
 use crate::event::Event;
 use crate::options::PolicyId;
 use crate::sa::OutboundSa;
@@ -23,6 +24,7 @@ pub struct Policy {
     /// The lock of the control plane. The packet path never takes it.
     changing: Mutex<()>,
     acquire_raised: AtomicBool,
+    unserved: Arc<UnservedDrops>,
 }
 
 /// The SAs of a policy at one moment, newest first.
@@ -69,7 +71,19 @@ impl Policy {
             outbound: ArcSwap::default(),
             changing: Mutex::new(()),
             acquire_raised: AtomicBool::new(false),
+            unserved: Arc::default(),
         }
+    }
+
+    /// Has the packets that find no SA counted together with those of other policies.
+    #[must_use]
+    pub fn with_unserved(self, unserved: Arc<UnservedDrops>) -> Self {
+        Self { unserved, ..self }
+    }
+
+    /// The packets of the policy that none of its SAs carried.
+    pub fn unserved(&self) -> &UnservedDrops {
+        &self.unserved
     }
 
     /// Sends with `sa` from now on. The SA replaces an SA with the same selectors and DSCPs, which the function

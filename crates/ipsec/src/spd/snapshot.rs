@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::classifier::{Match, Possible};
 use super::levels::{Compiled, Level};
-use super::{Acquire, Action, Decision, EntryPlace, Policy, Resolved, SpdEntry};
+use super::{Acquire, Action, Decision, EntryPlace, Policy, Resolved, SpdEntry, Stripe};
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::options::PolicyId;
@@ -210,12 +210,26 @@ impl Spd {
         Acquire { policy, selector }.raise(flow)
     }
 
+    /// Counts packets of a Protect entry that none of its SAs carries. `entry` comes from a [`super::Verdict`].
+    pub(crate) fn count_unserved(
+        &self,
+        entry: u32,
+        reason: DropReason,
+        packets: u64,
+        stripe: Stripe,
+    ) {
+        if let Some(policy) = self.numbered(entry).and_then(SpdEntry::policy) {
+            policy.unserved().add(stripe, reason, packets);
+        }
+    }
+
     /// Makes the outbound decision (RFC 4301 §5.1).
     pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
         match self.resolve(flow) {
             Resolved::Protect { sa, .. } => Decision::Protect(sa),
             Resolved::Bypass => Decision::Bypass,
             Resolved::Discard(reason) => Decision::Discard(reason),
+            Resolved::Outside { .. } => Decision::Discard(DropReason::OutsideSaSelectors),
             Resolved::Acquire { acquire, .. } => Decision::Acquire(acquire),
         }
     }
@@ -237,12 +251,13 @@ impl Spd {
                     let (sa, generation) = (Arc::clone(sa), selection.generation());
                     return Resolved::Protect { sa, generation };
                 }
+                let number = self.number(found.place).unwrap_or(u32::MAX);
                 if !selection.is_empty() && entry.populate.is_none() {
-                    return Resolved::Discard(DropReason::OutsideSaSelectors);
+                    return Resolved::Outside { entry: number };
                 }
                 let selector = entry.populate.narrow(found.selector, flow);
                 Resolved::Acquire {
-                    entry: self.number(found.place).unwrap_or(u32::MAX),
+                    entry: number,
                     acquire: Acquire { policy, selector },
                 }
             }

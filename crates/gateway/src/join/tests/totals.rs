@@ -1,5 +1,8 @@
 //! Tests of what a child has carried over all its SAs.
 
+use esplanade_ipsec::outbound::{Outbound, Outcome, WalkLimits};
+use esplanade_ipsec::wire::checksum;
+
 use super::*;
 
 /// Counts packets of 100 bytes at an installed SA.
@@ -69,4 +72,61 @@ fn a_child_that_is_no_longer_configured_is_forgotten_with_its_last_sa() {
     join.free_spis(begun + Duration::from_secs(60));
     join.configure(Vec::new());
     assert!(join.carried("site", "net").is_none());
+}
+
+/// An IPv4 packet of UDP from the protected side.
+fn packet_to(remote: &str) -> Vec<u8> {
+    let mut packet = vec![0; 28];
+    packet[0] = 0x45;
+    packet[3] = 28;
+    (packet[8], packet[9]) = (64, 17);
+    packet[12..16].copy_from_slice(&[10, 1, 0, 1]);
+    packet[16..20].copy_from_slice(&remote.parse::<std::net::Ipv4Addr>().unwrap().octets());
+    let sum = checksum::fold(checksum::sum(0, &packet[..20]));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+#[test]
+fn packets_without_an_sa_count_with_their_child() {
+    let children = || {
+        vec![
+            policy("net", TRAP, "10.2.0.0/16"),
+            policy("other", TRAP, "10.3.0.0/16"),
+        ]
+    };
+    let mut join = join_with(children());
+    let drops = |join: &Join, child| {
+        let carried = join.carried("site", child)?;
+        Some(carried.drops.into_iter().collect::<Vec<_>>())
+    };
+    let drop = |join: &Join, remote| {
+        let mut outbound = Outbound::new(WalkLimits::default());
+        let outcome = outbound.push(&join.database.spd(), &packet_to(remote));
+        let reason = DropReason::NoSa;
+        assert!(
+            matches!(outcome, Ok(Outcome::Dropped(why)) if why == reason),
+            "{outcome:?}"
+        );
+    };
+    drop(&join, "10.2.7.9");
+    assert_eq!(drops(&join, "net"), Some(vec![("no-sa", 1)]));
+    assert_eq!(drops(&join, "other"), None);
+    assert_eq!(join.carried("site", "net").unwrap().up_since_ms, None);
+    // An SA for a part of the child has a policy of its own, whose packets count with the child's.
+    let sa = installed(&join, 1, "10.2.7.0/24", None);
+    join.install_now(&sa, 1000).unwrap();
+    drop(&join, "10.2.8.9");
+    let own = &join.child(ChildSaId(1)).unwrap().outbound;
+    own.common.drops.add(DropReason::TooLong, 4);
+    assert_eq!(
+        drops(&join, "net"),
+        Some(vec![("no-sa", 2), ("too-long", 4)])
+    );
+    join.delete_now(&deleted(&sa, false, EndAction::Clear), Instant::now());
+    drop(&join, "10.2.7.9");
+    join.configure(children());
+    assert_eq!(drops(&join, "net").unwrap()[0], ("no-sa", 3));
+    join.configure(Vec::new());
+    assert_eq!(drops(&join, "other"), None);
 }
