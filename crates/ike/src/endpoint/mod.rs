@@ -9,6 +9,7 @@ mod half_open;
 mod name_hold;
 mod own_addresses;
 mod pacing;
+mod path_probes;
 mod reauthentication;
 mod receive;
 mod snapshot;
@@ -42,6 +43,7 @@ use half_open::HalfOpen;
 use name_hold::NameHold;
 use own_addresses::AddressWatch;
 use pacing::Pacing;
+use path_probes::ProbeRefusals;
 use table::IkeSaTable;
 use turns::FailedAddresses;
 
@@ -106,6 +108,7 @@ pub struct Endpoint {
     name_hold: NameHold,
     pacing: Pacing,
     failed_addresses: FailedAddresses,
+    probe_refusals: ProbeRefusals,
     cookies: Cookies,
     answers: Answers,
     report_limit: ReportLimit,
@@ -153,6 +156,7 @@ impl Endpoint {
             name_hold: NameHold::default(),
             pacing: Pacing::default(),
             failed_addresses: FailedAddresses::default(),
+            probe_refusals: ProbeRefusals::default(),
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),

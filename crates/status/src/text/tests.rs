@@ -238,3 +238,21 @@ fn human_units() {
     assert_eq!(human_bytes(1536), "1.5 KiB");
     assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
 }
+
+#[test]
+fn a_narrow_path_is_told_with_its_source() {
+    let mut sa = Section::new();
+    sa.set("state", "ESTABLISHED").set("path-mtu", 1400);
+    sa.set("path-mtu-by", "probes");
+    let text = render_sa("site", &sa);
+    assert!(
+        text.contains("\n  path MTU 1400 bytes; probes have found it"),
+        "{text}"
+    );
+    sa.set("path-mtu-by", "icmp");
+    let text = render_sa("site", &sa);
+    assert!(
+        text.contains("\n  path MTU 1400 bytes; an ICMP error"),
+        "{text}"
+    );
+}
