@@ -241,18 +241,14 @@ fn human_units() {
 
 #[test]
 fn a_narrow_path_is_told_with_its_source() {
-    let mut sa = Section::new();
-    sa.set("state", "ESTABLISHED").set("path-mtu", 1400);
-    sa.set("path-mtu-by", "probes");
-    let text = render_sa("site", &sa);
-    assert!(
-        text.contains("\n  path MTU 1400 bytes; probes have found it"),
-        "{text}"
-    );
-    sa.set("path-mtu-by", "icmp");
-    let text = render_sa("site", &sa);
-    assert!(
-        text.contains("\n  path MTU 1400 bytes; an ICMP error"),
-        "{text}"
-    );
+    for (by, told) in [
+        ("probes", "probes have found it"),
+        ("icmp", "an ICMP error"),
+    ] {
+        let mut sa = Section::new();
+        sa.set("path-mtu", 1400).set("path-mtu-by", by);
+        let text = render_sa("site", &sa);
+        let line = format!("\n  path MTU 1400 bytes; {told}");
+        assert!(text.contains(&line), "{text}");
+    }
 }
