@@ -125,6 +125,18 @@ fn a_narrow_path_is_found_in_seconds() {
 }
 
 #[test]
+fn a_short_outage_of_long_packets_is_no_narrow_path() {
+    let mut pair = pair(|_, _| {});
+    pair.path_mtu = Some(1400);
+    send_for(&mut pair, 4 * SECOND);
+    assert_eq!(probes(&pair.a), [1500, 1500, 1500]);
+    pair.path_mtu = None;
+    send_for(&mut pair, 4 * SECOND);
+    assert_eq!(probes(&pair.a)[3..5], [1200, 1280]);
+    assert_eq!(found(&pair.a), [PathFound::Whole]);
+}
+
+#[test]
 fn a_jumbo_path_may_be_narrow_too() {
     let mut pair = pair(|_, _| {});
     pair.a.longest_packet = Some(9216);

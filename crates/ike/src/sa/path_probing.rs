@@ -158,7 +158,7 @@ impl IkeSaCommon {
         ctx.counters.path_probes_sent += 1;
         let timing = self.connection.retransmission;
         (self.window).request_sent(ctx.now, message, &timing, ctx.random);
-        self.window.is_probe(ctx.now, wait);
+        self.window.begin_probe(ctx.now, wait);
         Ok(Some(sent))
     }
 

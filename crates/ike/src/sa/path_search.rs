@@ -55,6 +55,7 @@ enum Stage {
 struct Round {
     begun: Instant,
     stage: Stage,
+    top: u16,
     /// The shortest size that was lost. At first it is the embedder's.
     lost_at: u16,
     /// The size that is being probed.
@@ -146,6 +147,7 @@ impl PathSearch {
         let new = Round {
             begun: now,
             stage: Stage::Top,
+            top,
             lost_at: top,
             size: top,
             lost: 0,
@@ -153,7 +155,7 @@ impl PathSearch {
         };
         let mut round = round.unwrap_or(new);
         // An ICMP error, or another route, has told more meanwhile.
-        if top < round.lost_at && (round.stage == Stage::Top || round.size >= top) {
+        if top < round.top && (round.stage == Stage::Top || round.size >= top) {
             round = Round {
                 begun: round.begun,
                 ..new
@@ -173,17 +175,20 @@ impl PathSearch {
     /// The probe was answered. `sent` is its true size: a block cipher can make it a little shorter.
     pub(crate) fn arrived(&mut self, now: Instant, sent: u16) -> Option<PathFound> {
         let mut round = self.round?;
-        if round.stage == Stage::Top {
+        if round.size >= round.top {
             self.set(None);
             self.finish(now);
             return Some(PathFound::Whole);
         }
         round.best = sent;
         round.stage = Stage::Above;
-        let Some(size) = above(round.size, round.lost_at) else {
-            return self.end(now, round);
-        };
-        (round.size, round.lost) = (size, 0);
+        if round.size >= round.lost_at {
+            // It was lost by chance before.
+            round.lost_at = round.top;
+        }
+        // The last size was lost already, but perhaps in a short outage.
+        let next = above(round.size, round.lost_at).unwrap_or(round.lost_at);
+        (round.size, round.lost) = (next, 0);
         self.round = Some(round);
         None
     }

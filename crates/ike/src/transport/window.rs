@@ -163,7 +163,7 @@ impl Window {
     }
 
     /// The outstanding request, which is being sent for the first time, is a probe of the path. It has this time.
-    pub(crate) fn is_probe(&mut self, now: Instant, wait: Duration) {
+    pub(crate) fn begin_probe(&mut self, now: Instant, wait: Duration) {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.probe = Some(ProbeOutcome::Sent);
             outstanding.next_at = now + wait;
