@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from ends import esplanade_pair, establish
+from ends import ENDS, esplanade_pair, establish, ids
 from harness.capture import Capture
 from harness.namespaces import Namespace
 from harness.oracle import esp_packets
@@ -108,6 +108,105 @@ def test_senders_learn_what_the_tunnel_takes(outer, encap, topology, daemon):
     for end in (a, b):
         assert end.counter("drops.too-big") > 0
         assert end.counter("io.path-mtus-learned") == 1
+
+
+def silent_hole(topology):
+    """The narrow link is the router's, and its errors do not come back: both gateways lose long packets and hear nothing."""
+    topology.wan.run(["ip", "link", "set", "to_b", "mtu", PATH_MTU])
+    topology.wan.run(["nft", "-f", "-"], stdin="table inet deaf { chain out { type filter hook output priority 0;\n"
+                                               "icmp type destination-unreachable drop; icmpv6 type packet-too-big drop; }; }\n")
+
+
+def known_mtu(end):
+    sa, = end.sas()["site"]
+    return int(sa.get("path-mtu", 0)), sa.get("path-mtu-by")
+
+
+@pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
+@pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
+def test_a_path_that_loses_long_packets_in_silence_is_found(outer, encap, topology, daemon):
+    """RFC 8899: no ICMP error tells, and probes do."""
+    silent_hole(topology)
+    a, b = establish(daemon, esplanade_pair, pair(topology, outer=outer, encap=encap, esp="aes128gcm16"))
+    assert known_mtu(a) == (0, None)
+
+    def found():
+        ping(topology.host_a, topology.b.host4, count=1, timeout=0.2)
+        return [known_mtu(end) for end in (a, b)] == [(PATH_MTU, "probes")] * 2
+
+    wait_until("both ends have found it", found, timeout=20)
+    for version in (4, 6):
+        ways = [(topology.host_a, topology.host_b, topology.b.host(version)),
+                (topology.host_b, topology.host_a, topology.a.host(version))]
+        for sender, receiver, address in ways:
+            sent, longest = probe(sender, receiver, address, 1400)
+            assert longest == longest_inner(outer, encap)
+            assert 1 <= sent <= 2
+            transfer(sender, receiver, address, size=300_000)
+    assert ping(topology.host_a, topology.b.host4, size=1400) == 3, "without DF"
+    for end in (a, b):
+        assert end.counter("io.path-mtus-learned") == 0
+        told = [line for line in end.logs().splitlines() if "no ICMP error says so" in line]
+        assert len(told) == 1 and "WARN" in told[0] and f"the path MTU is {PATH_MTU} now" in told[0], told
+        assert f"path MTU {PATH_MTU} bytes; probes have found it" in end.command("status").stdout
+    explained = a.command("explain", f"icmp {topology.a.host4} -> {topology.b.host4}").stdout
+    assert f"the path takes {PATH_MTU} bytes, as probes have found" in explained, explained
+
+
+def test_a_transfer_over_a_silent_path_goes_on_by_itself(topology, daemon):
+    silent_hole(topology)
+    establish(daemon, esplanade_pair, pair(topology, inner=4))
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
+
+
+@pytest.mark.parametrize("ends", ENDS[:2], ids=ids)
+def test_strongswan_answers_probes(ends, topology, daemon):
+    silent_hole(topology)
+    ours = ends.index("esplanade")
+    sides = establish(daemon, ends, pair(topology, inner=4, encap=True, esp="aes128gcm16"))
+    end, here, there = sides[ours], (topology.host_a, topology.host_b)[ours], (topology.host_b, topology.host_a)[ours]
+    address = (topology.b, topology.a)[ours].host4
+
+    def found():
+        assert ping(here, address, count=1), "the tunnel is up"
+        return known_mtu(end) == (PATH_MTU, "probes")
+
+    wait_until("the path is found", found, timeout=20)
+    assert probe(here, there, address, 1400)[1] == longest_inner(4, True)
+    assert ping(here, address) == 3
+    assert len(end.installed()) == 1
+    assert end.counter("ike.path-probes-lost") >= 4
+
+
+def test_a_path_that_takes_all_is_probed_once(topology, daemon):
+    """And one on which routers tell is not said to be silent."""
+    a, b = establish(daemon, esplanade_pair, pair(topology, inner=4))
+    wait_until("A has probed", lambda: ping(topology.host_a, topology.b.host4, count=1)
+               and a.counter("ike.path-probes-sent"))
+    assert ping(topology.host_a, topology.b.host4, count=20, interval=0.1) == 20
+    assert a.counter("ike.path-probes-sent") == 1
+    for end in (a, b):
+        assert end.counter("ike.path-probes-lost") == 0
+        assert known_mtu(end) == (0, None)
+
+
+def test_errors_about_probes_are_heard(topology, daemon):
+    narrow(topology)
+    a, b = establish(daemon, esplanade_pair, pair(topology, inner=4, encap=True))
+    wait_until("A knows", lambda: ping(topology.host_a, topology.b.host4, count=1) and known_mtu(a)[0] == PATH_MTU)
+    assert known_mtu(a) == (PATH_MTU, "icmp")
+    wait_until("the search is over", lambda: a.counter("ike.path-probes-sent") == 2)
+    assert "no ICMP error says so" not in a.logs() + b.logs()
+    assert a.counter("io.icmp-disbelieved") == 0
+
+
+def test_probes_can_be_switched_off(topology, daemon):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"]["path_mtu_probe"] = "no"
+    a, _ = establish(daemon, esplanade_pair, settings)
+    assert ping(topology.host_a, topology.b.host4, count=15, interval=0.1) == 15
+    assert a.counter("ike.path-probes-sent") == 0
 
 
 def test_errors_of_a_blind_forger_move_nothing(topology, daemon):

@@ -42,13 +42,14 @@ pub(crate) struct ConnectionContext<'a> {
 }
 
 /// Keys that say how IKE works. Without IKE they change nothing. `version` says what holds in any case.
-const WITHOUT_EFFECT_ON_SHUNTS: [&str; 22] = [
+const WITHOUT_EFFECT_ON_SHUNTS: [&str; 23] = [
     "dscp",
     "local_port",
     "remote_port",
     "proposals",
     "encap",
     "fragmentation",
+    "path_mtu_probe",
     "childless",
     "full_transcript_auth",
     "mobike",
@@ -129,6 +130,7 @@ pub(crate) fn connection(
         legacy: consent.legacy,
         encap,
         fragmentation: options.fragmentation,
+        path_mtu_probe: options.path_mtu_probe,
         childless: options.childless,
         full_transcript_required: options.full_transcript_required,
         send_certreq: options.send_certreq,

@@ -177,6 +177,7 @@ pub const CONNECTION: Schema = Schema {
         "proposals",
         "encap",
         "fragmentation",
+        "path_mtu_probe",
         "childless",
         "full_transcript_auth",
         "mobike",

@@ -501,23 +501,26 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// Returns the longest packet for an SA whose outer packets must not be fragmented. An IPv6 sender
-/// need not send less than 1280 bytes (RFC 8200 §5); an outer packet that becomes too long because
-/// of this is fragmented.
+/// Returns the longest packet for an SA whose outer packets must not, or cannot, be fragmented on their way. An IPv6
+/// sender need not send less than 1280 bytes (RFC 8200 §5); an outer packet that becomes too long because of this is
+/// fragmented.
 pub fn size_limit(sa: &OutboundSa, view: &IpView, path_mtu: usize) -> Option<usize> {
     let limit = sa.inner_mtu(path_mtu);
     let limit = match view.version {
         IpVersion::V4 => limit,
         IpVersion::V6 => limit.max(pmtu::V6_MIN.into()),
     };
-    leaves_whole(sa.common.mode, sa.common.tunnel.df, view).then_some(limit)
+    let outer = sa.common.path().version();
+    leaves_whole(sa.common.mode, sa.common.tunnel.df, outer, view).then_some(limit)
 }
 
-/// Tells whether nobody may fragment the sealed packet. In transport mode, the packet's own header
-/// decides.
-fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
+/// Tells whether nobody may fragment the sealed packet, or nobody would. In transport mode, the packet's own header
+/// decides. Routers do not fragment IPv6 (RFC 8200 §5), and our kernel knows only what ICMP errors tell it, but not what
+/// probes have found.
+fn leaves_whole(mode: Mode, df: DfPolicy, outer: IpVersion, view: &IpView) -> bool {
     match (mode, df) {
-        (Mode::Transport, _) | (_, DfPolicy::Copy) => view.dont_fragment,
+        (Mode::Transport, _) => view.dont_fragment,
+        (Mode::Tunnel, DfPolicy::Copy) => view.dont_fragment || outer == IpVersion::V6,
         (Mode::Tunnel, DfPolicy::Set) => view.dont_fragment || view.version == IpVersion::V4,
         (Mode::Tunnel, DfPolicy::Clear) => false,
     }

@@ -18,7 +18,7 @@ use super::report::Hop;
 use super::words::describe;
 use super::{PacketSpec, Report};
 use esplanade_dataplane::{is_of_sa, size_limit};
-use esplanade_host::net::{KnownMtu, RoutedTo};
+use esplanade_host::net::{KnownBy, KnownMtu, RoutedTo};
 
 /// Most SAs that are named for an inbound packet.
 const INBOUND_SHOWN: usize = 8;
@@ -379,15 +379,15 @@ fn size(
     known: Option<KnownMtu>,
     (known_len, device): (bool, u16),
 ) -> Size {
-    let Some(KnownMtu { mtu, learned }) = known else {
+    let Some(KnownMtu { mtu, by }) = known else {
         return Size::sent("what the path to the peer takes is not known".to_owned());
     };
     let mtu = mtu as usize;
     let whole = sa.inner_mtu(mtu).min(device.into());
-    let from = if learned {
-        "as learned"
-    } else {
-        "by the route"
+    let from = match by {
+        KnownBy::Error => "as learned",
+        KnownBy::Probes => "as probes have found",
+        KnownBy::Route => "by the route",
     };
     let by_device = match whole == usize::from(device) {
         true => format!(" and the TUN device {device}"),
@@ -426,7 +426,7 @@ fn size(
         ),
     };
     // The gateway learns the MTU when the kernel refuses a packet, and uses it from the next packet on.
-    let first = match !learned && meta.dont_fragment {
+    let first = match by == KnownBy::Route && meta.dont_fragment {
         true => "the kernel refuses the first such packet; from then on ",
         false => "",
     };

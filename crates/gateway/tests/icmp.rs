@@ -67,7 +67,7 @@ fn errors_arrive_and_other_icmp_does_not() {
                 sequence_low: 9,
             },
         };
-        assert_eq!(Claim::read(&reported, 4500), Some(expected));
+        assert_eq!(Claim::read(&reported, &[4500]), Some(expected));
         assert_eq!(socket.receive(&mut message).unwrap(), None);
         let mut damaged = fragmentation_needed(1400);
         damaged[2] ^= 1;

@@ -229,6 +229,8 @@ pub struct Connection {
     /// Encapsulates ESP in UDP even without a NAT, by sending a false NAT detection hash.
     pub encap: bool,
     pub fragmentation: Fragmentation,
+    /// Probes the path MTU (RFC 8899).
+    pub path_mtu_probe: bool,
     pub childless: Childless,
     /// The peer must announce that AUTH covers both messages of IKE_SA_INIT.
     pub full_transcript_required: bool,

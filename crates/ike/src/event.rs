@@ -30,6 +30,9 @@ pub struct Transmit {
     pub dscp: u8,
     /// The payload, with the non-ESP marker on the NAT-T port.
     pub payload: Vec<u8>,
+    /// The datagram shows whether packets of its size arrive. It has DF, and this host does not fragment it. If it is too
+    /// long for the link, it is dropped.
+    pub path_probe: bool,
 }
 
 impl fmt::Debug for Transmit {
@@ -160,6 +163,20 @@ pub enum Event {
     },
     /// The traffic of a child SA has begun or ceased to go one way.
     OneWay(Box<OneWayTold>),
+    /// Traffic goes out, and the path to the peer is to be probed (RFC 8899). The embedder answers with
+    /// [`crate::Endpoint::probe_path`].
+    PathProbeDue {
+        ike_sa: IkeSaId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// Probes have found something about the path to the peer.
+    PathProbed {
+        ike_sa: IkeSaId,
+        connection: String,
+        remote: IpAddr,
+        found: PathFound,
+    },
     /// The peer has not answered the request of our attempt to establish an IKE SA, nor the first retransmissions. There
     /// is one event for each attempt.
     Unanswered(Box<Attempt>),
@@ -181,6 +198,20 @@ pub struct OneWayTold {
     pub udp_encap: bool,
     pub protocol: Protocol,
     pub change: OneWayChange,
+}
+
+/// The result of probes of a path. Sizes are bytes of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathFound {
+    /// Packets of all sizes arrive that the embedder has named.
+    Whole,
+    /// Packets of up to `mtu` bytes arrive. Those of `lost` bytes do not.
+    Narrow { mtu: u16, lost: u16 },
+    /// No probe of any size is answered in time, so that nothing is known. What was found before still counts.
+    Nothing,
+    /// The peer has answered a probe with an error, or the IKE SA has ended over a probe. The peer gets no more for a
+    /// day.
+    Refused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,9 @@ pub(crate) struct OutgoingMessage {
     /// The content of a message in fragments, from which smaller fragments can be made.
     cut_from: Option<(Header, PlainContent)>,
     times_sent: u32,
+    /// The datagrams are an empty request and a probe of the path. The probe goes first, then the empty request, and
+    /// from then on both.
+    path_probe: bool,
 }
 
 impl OutgoingMessage {
@@ -25,6 +28,7 @@ impl OutgoingMessage {
             datagrams: vec![datagram],
             cut_from: None,
             times_sent: 0,
+            path_probe: false,
         }
     }
 
@@ -32,14 +36,31 @@ impl OutgoingMessage {
         self.cut_from.is_some()
     }
 
+    /// Says whether the message shows, when it is sent now, that packets of its size arrive.
+    pub(crate) fn probes_path(&self) -> bool {
+        self.path_probe && self.times_sent == 0
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.datagrams.iter().map(Vec::len).sum()
+        match self.datagrams.as_slice() {
+            [_, long] if self.path_probe => long.len(),
+            all => all.iter().map(Vec::len).sum(),
+        }
     }
 
     /// The datagrams, to be sent once.
     pub(crate) fn send(&mut self) -> &[Vec<u8>] {
-        self.times_sent = self.times_sent.saturating_add(1);
-        &self.datagrams
+        let before = self.times_sent;
+        self.times_sent = before.saturating_add(1);
+        let mut datagrams = self.datagrams.as_slice();
+        if self.path_probe {
+            datagrams = match (before, datagrams) {
+                (0, [_, rest @ ..]) => rest,
+                (1, [first, ..]) => std::slice::from_ref(first),
+                (_, all) => all,
+            };
+        }
+        datagrams
     }
 }
 
@@ -82,8 +103,30 @@ impl ProtectedChannel {
                 datagrams: self.sealer.seal_fragments(header, &content, longest)?,
                 cut_from: Some((*header, content)),
                 times_sent: 0,
+                path_probe: false,
             }),
         }
+    }
+
+    /// Seals a probe of the path: a message whose one datagram has `len` bytes, or less by a part of a block. `payload`
+    /// makes its only payload of this many bytes. Returns `None` if there is no room.
+    pub(crate) fn seal_path_probe(
+        &mut self,
+        header: &Header,
+        payload: impl FnOnce(usize) -> Option<Payload>,
+        len: usize,
+    ) -> Result<Option<OutgoingMessage>, SealError> {
+        let Some(payload) = self.sealer.room(len).and_then(payload) else {
+            return Ok(None);
+        };
+        let long = self.sealer.seal(header, &[payload])?;
+        let short = self.sealer.seal(header, &[])?;
+        Ok(Some(OutgoingMessage {
+            datagrams: vec![short, long],
+            cut_from: None,
+            times_sent: 0,
+            path_probe: true,
+        }))
     }
 
     /// Cuts a message that has brought no answer into smaller fragments. Returns false if it stays as it is.

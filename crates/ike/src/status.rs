@@ -215,6 +215,10 @@ counters! {
     messages_reassembled: Messages,
     /// Requests sent again, because no answer came.
     retransmissions_sent: Messages,
+    /// Probes of path MTUs sent.
+    path_probes_sent: Messages,
+    /// Probes of path MTUs that were answered only after a short request was sent in their place.
+    path_probes_lost: Messages,
     /// IKE SAs that came up, those of rekeys too.
     ike_sas_established: Sas,
     /// Child SAs that came up, those of rekeys too.

@@ -33,6 +33,7 @@ mod narrowing;
 mod nat;
 mod ocsp;
 mod own_addresses;
+mod path_probes;
 mod payload_rules;
 mod peer_addresses;
 mod peer_limits;

@@ -20,7 +20,6 @@ const LOST: Conditions = Conditions {
     loss: 1.0,
     ..Conditions::PERFECT
 };
-const IPV4_AND_UDP: usize = 28;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The fragments of the large messages, for the usual size and for the smallest.

@@ -1,5 +1,6 @@
 //! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191,
-//! RFC 8201, RFC 4301 §8.2).
+//! RFC 8201, RFC 4301 §8.2). Probes find others (RFC 8899), on paths that drop long packets without an error. The lower
+//! one of the two counts.
 //!
 //! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or AH
 //! header that was sent to that address in the last seconds. The quote must have the header's SPI and a sequence number
@@ -72,8 +73,8 @@ const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 5
 
 impl Claim {
     /// Reads a claim. Returns `None` unless the error is about the size of an ESP packet, of an AH packet, or of a
-    /// datagram from our port `udp_port`.
-    pub fn read(reported: &Reported<'_>, udp_port: u16) -> Option<Self> {
+    /// datagram from one of our ports `udp_ports`.
+    pub fn read(reported: &Reported<'_>, udp_ports: &[u16]) -> Option<Self> {
         let about = reported.about;
         let mut mtu = reported.mtu?;
         let (remote, protocol, payload) = match about.first()? >> 4 {
@@ -102,7 +103,7 @@ impl Claim {
         let evidence = match protocol {
             esp::PROTOCOL => quoted(0),
             ah::PROTOCOL => quoted(4),
-            PROTOCOL_UDP if be16(payload, 0)? == udp_port => quoted(UDP_HEADER_LEN),
+            PROTOCOL_UDP if udp_ports.contains(&be16(payload, 0)?) => quoted(UDP_HEADER_LEN),
             _ => return None,
         };
         Some(Self {
@@ -142,7 +143,23 @@ struct SentRecord {
     begins: [AtomicU64; 2],
 }
 
-type Paths = HashMap<IpAddr, LearnedMtu>;
+/// The MTUs of a path, by their source. At least one of them is there.
+#[derive(Clone, Copy, Debug, Default)]
+struct PathEntry {
+    told: Option<LearnedMtu>,
+    probed: Option<LearnedMtu>,
+}
+
+type Paths = HashMap<IpAddr, PathEntry>;
+
+/// The source of a path MTU that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuSource {
+    /// An ICMP error, or our own kernel.
+    Told,
+    /// Probes, while no error said so.
+    Probed,
+}
 
 /// The path MTUs of a gateway.
 #[derive(Debug)]
@@ -285,10 +302,13 @@ impl PathMtus {
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX).max(min);
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let paths = self.paths.load();
-        let known = paths.get(&remote).filter(|path| path.is_fresh(now_ms));
+        let path = paths.get(&remote).filter(|path| path.is_fresh(now_ms));
+        let known = path
+            .and_then(|path| path.told)
+            .filter(|told| told.is_fresh(now_ms));
         // A message never raises the MTU (RFC 1191 §6.3). Repeating a claim does not extend its age, because no
         // larger packets are sent meanwhile.
-        if known.is_some_and(|path| path.mtu <= mtu) {
+        if known.is_some_and(|told| told.mtu <= mtu) {
             return Err(Disbelief::NothingNew);
         }
         // Anybody can invent guesses for any number of peers. Guesses must neither fill the table nor cost copies of
@@ -298,7 +318,7 @@ impl PathMtus {
             Evidence::Local | Evidence::Quoted { .. } => self.paths_max,
         };
         let fresh = || paths.iter().filter(|(_, path)| path.is_fresh(now_ms));
-        if known.is_none() && fresh().count() >= paths_max {
+        if path.is_none() && fresh().count() >= paths_max {
             return Err(Disbelief::Full);
         }
         let mut next: Paths = fresh().map(|(remote, path)| (*remote, *path)).collect();
@@ -307,21 +327,83 @@ impl PathMtus {
             Evidence::Local | Evidence::Quoted { .. } => AGE_MS,
         };
         let until_ms = now_ms.saturating_add(age_ms);
-        next.insert(remote, LearnedMtu { mtu, until_ms });
+        next.entry(remote).or_default().told = Some(LearnedMtu { mtu, until_ms });
         self.paths.store(next.into());
         self.any.store(true, Ordering::Release);
         Ok(mtu)
     }
 
-    /// Returns the learned MTU of the path to `remote`, in bytes. Returns `None` if nothing narrower than the
-    /// interface's MTU is known.
+    /// Notes what probes have found: the MTU of the path to `remote`, and for how long it counts. `None`: the path takes
+    /// what the interface takes.
+    pub fn set_probed(
+        &self,
+        remote: IpAddr,
+        found: Option<(u16, u64)>,
+        now_ms: u64,
+    ) -> Result<(), Disbelief> {
+        let min = match IpVersion::of(remote) {
+            IpVersion::V4 => V4_MIN,
+            IpVersion::V6 => V6_MIN,
+        };
+        let probed = found.map(|(mtu, until_ms)| LearnedMtu {
+            mtu: mtu.max(min),
+            until_ms,
+        });
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let paths = self.paths.load();
+        let fresh = paths.iter().filter(|(_, path)| path.is_fresh(now_ms));
+        let mut next: Paths = fresh.map(|(remote, path)| (*remote, *path)).collect();
+        if probed.is_some() && !next.contains_key(&remote) && next.len() >= self.paths_max {
+            return Err(Disbelief::Full);
+        }
+        next.entry(remote).or_default().probed = probed;
+        self.any.store(true, Ordering::Release);
+        self.paths.store(next.into());
+        Ok(())
+    }
+
+    /// Notes that a message of IKE was sent that must not be fragmented, so that an ICMP error about it is believed. The
+    /// payload is that of UDP. An error quotes eight bytes of it, which have at least half of an SPI of IKE.
+    pub fn sent_ike(&self, remote: IpAddr, payload: &[u8], now_ms: u64) {
+        if let (Some(first), Some(second)) = (be32(payload, 0), be32(payload, 4)) {
+            self.sent(remote, first, second, now_ms);
+        }
+    }
+
+    /// Returns the MTU of the path to `remote`, in bytes. Returns `None` if nothing narrower than the interface's MTU is
+    /// known.
     pub fn mtu(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
+        self.known(remote, now_ms).map(|(mtu, _)| mtu)
+    }
+
+    /// The same with its source.
+    pub fn known(&self, remote: IpAddr, now_ms: u64) -> Option<(u16, MtuSource)> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
         let paths = self.paths.load();
         let path = paths.get(&remote)?;
-        path.is_fresh(now_ms).then_some(path.mtu)
+        let mtu = |of: Option<LearnedMtu>| Some(of.filter(|of| of.is_fresh(now_ms))?.mtu);
+        match (mtu(path.told), mtu(path.probed)) {
+            (told, Some(probed)) if told.is_none_or(|told| probed < told) => {
+                Some((probed, MtuSource::Probed))
+            }
+            (told, _) => Some((told?, MtuSource::Told)),
+        }
+    }
+
+    /// Returns what ICMP errors and our own kernel have told of the path to `remote`.
+    pub fn told(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
+        let paths = self.paths.load();
+        let told = paths.get(&remote)?.told?;
+        told.is_fresh(now_ms).then_some(told.mtu)
+    }
+}
+
+impl PathEntry {
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        let mut both = [self.told, self.probed].into_iter().flatten();
+        both.any(|one| one.is_fresh(now_ms))
     }
 }
 

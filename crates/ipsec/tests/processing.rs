@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
-use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, PathMtus};
+use esplanade_ipsec::pmtu::{
+    AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, MtuSource, PathMtus, V4_MIN,
+};
 use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::vectors;
@@ -264,6 +266,60 @@ fn paths_age() {
     );
 }
 
+/// RFC 8899 §4.6.1: neither of the two sources raises what the other says.
+#[test]
+fn the_lower_one_of_error_and_probes_counts() {
+    let paths = PathMtus::default();
+    let peer = PEER.into();
+    assert_eq!(paths.set_probed(peer, Some((1400, 5000)), 0), Ok(()));
+    assert_eq!(paths.known(peer, 0), Some((1400, MtuSource::Probed)));
+    assert_eq!(paths.told(peer, 0), None);
+    assert_eq!(paths.learn(peer, 1450, Evidence::Local, 0), Ok(1450));
+    assert_eq!(paths.known(peer, 0), Some((1400, MtuSource::Probed)));
+    assert_eq!(paths.told(peer, 0), Some(1450));
+    assert_eq!(paths.learn(peer, 1300, Evidence::Local, 0), Ok(1300));
+    assert_eq!(paths.known(peer, 0), Some((1300, MtuSource::Told)));
+    assert_eq!(paths.set_probed(peer, None, 0), Ok(()));
+    assert_eq!(paths.mtu(peer, 0), Some(1300));
+    assert_eq!(paths.set_probed(peer, Some((1280, 5000)), 0), Ok(()));
+    assert_eq!(paths.mtu(peer, 4999), Some(1280));
+    assert_eq!(paths.mtu(peer, 5000), Some(1300));
+    // Both have ended.
+    assert_eq!(paths.mtu(peer, AGE_MS), None);
+    assert_eq!(paths.set_probed(peer, Some((100, 5000)), 0), Ok(()));
+    assert_eq!(paths.mtu(peer, 0), Some(V4_MIN));
+}
+
+#[test]
+fn what_probes_find_is_bounded_too() {
+    let paths = PathMtus::new(2);
+    let found = |last: u8, found| paths.set_probed(IpAddr::from([192, 0, 2, last]), found, 0);
+    let narrow = Some((1400, AGE_MS));
+    assert_eq!(found(1, narrow), Ok(()));
+    assert_eq!(found(2, narrow), Ok(()));
+    assert_eq!(found(3, narrow), Err(Disbelief::Full));
+    assert_eq!(found(1, None), Ok(()));
+    assert_eq!(found(3, narrow), Ok(()));
+}
+
+/// A router that drops a probe says so about a message of IKE.
+#[test]
+fn errors_about_probes_are_believed() {
+    let peer = IpAddr::from(PEER);
+    let spis = [0x5a; 16];
+    let marked = [&[0; 4][..], &spis].concat();
+    for (port, payload) in [(500_u16, &spis[..]), (4500, &marked)] {
+        let [high, low] = port.to_be_bytes();
+        let udp = [&[high, low, 1, 244, 0, 0, 0, 0][..], &payload[..8]].concat();
+        let claim = claim(4, 17, 1400, true, &udp).expect("it is about our port");
+        let paths = PathMtus::default();
+        let learn = |now_ms| paths.learn(peer, claim.mtu, claim.evidence, now_ms);
+        assert_eq!(learn(0), Err(Disbelief::NotOurs));
+        paths.sent_ike(peer, payload, 0);
+        assert_eq!(learn(100), Ok(1400));
+    }
+}
+
 /// An error that quotes nothing secret may come from anybody.
 #[test]
 fn guesses_age_soon() {
@@ -325,7 +381,7 @@ fn claim(version: u8, protocol: u8, mtu: u32, df: bool, payload: &[u8]) -> Optio
         mtu: Some(mtu),
         about: &about,
     };
-    Claim::read(&reported, 4500)
+    Claim::read(&reported, &[500, 4500])
 }
 
 #[test]

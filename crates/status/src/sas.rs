@@ -47,6 +47,12 @@ pub struct ListedIkeSa {
     /// The ends have proved who they are over both messages of IKE_SA_INIT.
     #[serde(skip_serializing_if = "is_no")]
     pub full_transcript: bool,
+    /// The path MTU to the peer in bytes, if it is known to be less than the MTU of the route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u32>,
+    /// The source of the path MTU: `probes`, or `icmp` for ICMP errors and the own kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu_by: Option<&'static str>,
     /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,

@@ -33,6 +33,13 @@ pub fn render_sa(name: &str, sa: &Section) -> String {
         let ago = age.map(|age| format!(" ({age} ago)")).unwrap_or_default();
         let _ = writeln!(out, "  {what:<8}failed: {why}{ago}");
     }
+    if let Some(mtu) = sa.text("path-mtu").map(printable) {
+        let by = match sa.text("path-mtu-by") {
+            Some("probes") => "probes have found it: the path loses longer packets in silence",
+            _ => "an ICMP error or the own kernel has told it",
+        };
+        let _ = writeln!(out, "  path MTU {mtu} bytes; {by}");
+    }
     for side in ["local", "remote"] {
         let part = |what: &str| text(&format!("{side}-{what}"));
         let _ = writeln!(

@@ -61,11 +61,15 @@ fn the_df_policy_is_for_the_headers_of_tunnels() {
     let mut view = IpView::parse(&ipv4(17, &[0; 8])).unwrap();
     for df in [false, true] {
         view.dont_fragment = df;
-        for policy in [DfPolicy::Copy, DfPolicy::Set, DfPolicy::Clear] {
-            assert_eq!(leaves_whole(Mode::Transport, policy, &view), df);
+        for outer in [IpVersion::V4, IpVersion::V6] {
+            let whole = |mode, policy| leaves_whole(mode, policy, outer, &view);
+            for policy in [DfPolicy::Copy, DfPolicy::Set, DfPolicy::Clear] {
+                assert_eq!(whole(Mode::Transport, policy), df);
+            }
+            let cut_before = df || outer == IpVersion::V6;
+            assert_eq!(whole(Mode::Tunnel, DfPolicy::Copy), cut_before);
+            assert!(whole(Mode::Tunnel, DfPolicy::Set));
+            assert!(!whole(Mode::Tunnel, DfPolicy::Clear));
         }
-        assert_eq!(leaves_whole(Mode::Tunnel, DfPolicy::Copy, &view), df);
-        assert!(leaves_whole(Mode::Tunnel, DfPolicy::Set, &view));
-        assert!(!leaves_whole(Mode::Tunnel, DfPolicy::Clear, &view));
     }
 }

@@ -59,7 +59,10 @@ impl Site {
         Self {
             spd: Spd::new(entries),
             policy,
-            path: Some(KnownMtu { mtu, learned: true }),
+            path: Some(KnownMtu {
+                mtu,
+                by: KnownBy::Error,
+            }),
             inbound: Vec::new(),
             reports_discards: false,
             asks: true,
@@ -315,7 +318,7 @@ fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
     // The kernel refuses the first packet that meets an MTU which no packet has tested.
     site.path = Some(KnownMtu {
         mtu: 1500,
-        learned: false,
+        by: KnownBy::Route,
     });
     let (_, text) = outcome(&site, &sized(fits + 1, true));
     assert!(text.contains("the kernel refuses the first such packet"));

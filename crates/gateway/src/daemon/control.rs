@@ -224,7 +224,8 @@ impl Daemon {
                 continue;
             }
             let name = sa.connection.as_deref().unwrap_or("(unnamed)");
-            let listed = report::ike_sa(sa, children, now);
+            let path = self.plane.narrow_path(sa.remote.ip(), self.clock.now_ms());
+            let listed = report::ike_sa(sa, path, children, now);
             let halves = |sa: &ListedIkeSa| Named::halves(sa, |sa| &mut sa.child_sas);
             complete &= request.emit_divided("list-sa", name, &listed, &halves);
         }

@@ -25,6 +25,7 @@ mod load;
 mod load_queue;
 mod log_lines;
 pub mod own_traffic;
+mod path_probes;
 mod plane;
 pub mod policies;
 pub mod preview;
@@ -87,6 +88,7 @@ use log_lines::{
     log_address_failed, log_child_failed, log_deleted, log_down, log_limit, log_renewal, log_up,
     plain, trace_message,
 };
+use path_probes::PathProbes;
 use plane::{Ending, FromPlane, Plane};
 use refusals::RefusalTable;
 use shielding::Shielding;
@@ -193,6 +195,7 @@ struct Daemon {
     /// Policies whose traffic asked for an SA in vain. The log has one line about each of them.
     refused: HashSet<PolicyId>,
     silent_peers: SilentPeers,
+    probed: PathProbes,
     /// The time to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
     shielding: Shielding,
@@ -400,7 +403,7 @@ impl Daemon {
         }
         self.release_shield(now);
         while let Some(transmit) = self.endpoint.poll_transmit() {
-            self.plane.send_ike(&transmit);
+            self.plane.send_ike(&transmit, self.clock.now_ms());
         }
         while self.job_pool.has_idle_thread()
             && let Some(job) = self.endpoint.poll_job(now)
@@ -542,6 +545,7 @@ impl Daemon {
 
     fn on_event(&mut self, event: Event, now: Instant) {
         self.note_renewals(&event);
+        self.follow_paths(&event, now);
         match event {
             Event::ChildSaIdle { child } => self.on_idle(child, now),
             Event::IkeSaUp(up) => self.on_ike_up(&up),
@@ -617,6 +621,7 @@ impl Daemon {
             Event::IkeSaReauthenticated { .. }
             | Event::ReauthenticationFailed { .. }
             | Event::RekeyFailed { .. } => log_renewal(&event),
+            Event::PathProbeDue { .. } | Event::PathProbed { .. } => {}
             Event::OneWay(told) => self.log_one_way(&told),
             Event::Unanswered(attempt) => self.log_unanswered(&attempt),
             Event::Refused(refused) => self.on_refused(refused, now),

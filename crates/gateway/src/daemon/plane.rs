@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use esplanade_engines::{ChildSaDevice, EngineHost, Engines};
 use esplanade_ike::{EspSpiAllocator, Routes, Transmit};
-use esplanade_ipsec::pmtu::PathMtus;
+use esplanade_ipsec::pmtu::{MtuSource, PathMtus};
 use esplanade_ipsec::{Database, Event};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
@@ -29,7 +29,9 @@ use crate::io::tun::TunError;
 use crate::io::xdp::XdpProgram;
 use crate::join::RouteChange;
 use crate::net::nft::{Nft, NftChange};
-use crate::net::{self, Headers, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo};
+use crate::net::{
+    self, Headers, KnownBy, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo,
+};
 use crate::share::LoadSample;
 use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
@@ -226,24 +228,29 @@ impl Plane {
     }
 
     /// Sends a message or a keepalive of IKE. A failure is the network's: IKE retransmits.
-    pub fn send_ike(&self, transmit: &Transmit) {
+    pub fn send_ike(&self, transmit: &Transmit, now_ms: u64) {
         let (local, remote) = (transmit.local, transmit.remote);
         // The lower two bits are ECN's.
-        let tos = transmit.dscp << 2;
-        if let Err(error) = self.sender.send(local, remote, tos, &transmit.payload) {
+        let (tos, df) = (transmit.dscp << 2, transmit.path_probe);
+        if df {
+            (self.paths).sent_ike(remote.ip(), &transmit.payload, now_ms);
+        }
+        let sent = (self.sender).send((local, remote), tos, df, &transmit.payload);
+        if let Err(error) = sent {
             tracing::debug!(%local, %remote, "cannot send an IKE message: {error}");
         }
     }
 
     /// Sends what holds a NAT's mapping open: one octet of 0xff (RFC 3948 §2.3).
     pub fn send_nat_keepalive(&self, local: SocketAddr, remote: SocketAddr) {
-        let (dscp, payload) = (0, vec![0xff]);
-        self.send_ike(&Transmit {
+        let keepalive = Transmit {
             local,
             remote,
-            dscp,
-            payload,
-        });
+            dscp: 0,
+            payload: vec![0xff],
+            path_probe: false,
+        };
+        self.send_ike(&keepalive, 0);
     }
 
     /// Lets these SAs send dummy packets from now on, and no others.
@@ -259,16 +266,40 @@ impl Plane {
 
     /// Returns the length in bytes that packets to `remote` may have, or `None` if nothing is known.
     pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
-        let learned = |mtu: u16| KnownMtu {
-            mtu: mtu.into(),
-            learned: true,
-        };
         let by_route = |mtu| KnownMtu {
             mtu,
-            learned: false,
+            by: KnownBy::Route,
         };
-        let known = self.paths.mtu(remote, now_ms).map(learned);
+        let known = self.narrow_path(remote, now_ms);
         known.or_else(|| route_mtu(remote, Some(self.config.mark)).ok().map(by_route))
+    }
+
+    /// The same, if the path is known to take less than its first link.
+    pub fn narrow_path(&self, remote: IpAddr, now_ms: u64) -> Option<KnownMtu> {
+        let (mtu, source) = self.paths.known(remote, now_ms)?;
+        let by = match source {
+            MtuSource::Told => KnownBy::Error,
+            MtuSource::Probed => KnownBy::Probes,
+        };
+        Some(KnownMtu {
+            mtu: mtu.into(),
+            by,
+        })
+    }
+
+    /// Returns the longest packet that is worth a probe of the path: what the route takes, and ICMP errors allow.
+    pub fn probe_limit(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
+        let route = route_mtu(remote, Some(self.config.mark)).ok()?;
+        let route = u16::try_from(route).unwrap_or(u16::MAX);
+        let told = self.paths.told(remote, now_ms);
+        Some(told.map_or(route, |told| told.min(route)))
+    }
+
+    /// Has what probes have found count for packets to `remote`, up to this time of the clock.
+    pub fn set_probed(&self, remote: IpAddr, found: Option<(u16, u64)>, now_ms: u64) {
+        if let Err(error) = self.paths.set_probed(remote, found, now_ms) {
+            tracing::warn!(%remote, ?error, "no room for what probes have found of the path");
+        }
     }
 
     /// Returns what the newest ICMP error says of a peer, and the seconds since then.

@@ -19,6 +19,7 @@ use crate::config::ShareLimits;
 use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
 use crate::join::{AdaptiveEngines, ChildTotals, InstalledChild};
+use crate::net::{KnownBy, KnownMtu};
 use crate::output;
 use crate::share::ShareReport;
 use crate::status::{
@@ -28,7 +29,12 @@ use crate::status::{
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
-pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -> ListedIkeSa {
+pub fn ike_sa(
+    sa: &IkeSaStatus,
+    path: Option<KnownMtu>,
+    child_sas: Named<ListedChildSa>,
+    now: Instant,
+) -> ListedIkeSa {
     // An identity that is not known yet is %any, as in swanctl.
     let id = |id: &Option<_>| {
         id.as_ref()
@@ -53,6 +59,12 @@ pub fn ike_sa(sa: &IkeSaStatus, child_sas: Named<ListedChildSa>, now: Instant) -
         nat_remote: sa.nat_remote,
         fragmentation: sa.fragmentation,
         full_transcript: sa.full_transcript,
+        path_mtu: path.map(|path| path.mtu),
+        path_mtu_by: path.and_then(|path| match path.by {
+            KnownBy::Probes => Some("probes"),
+            KnownBy::Error => Some("icmp"),
+            KnownBy::Route => None,
+        }),
         encr_alg: suite.map(|suite| names::encryption(suite.encryption).to_owned()),
         encr_keysize: suite.map(|suite| suite.key_bits).filter(|bits| *bits != 0),
         integ_alg: suite.and_then(|suite| Some(names::integrity(suite.integrity?).to_owned())),

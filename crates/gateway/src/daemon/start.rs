@@ -15,6 +15,7 @@ use super::holds::Holds;
 use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
 use super::load_queue::{ConfigurationInForce, LoadQueue};
+use super::path_probes::PathProbes;
 use super::plane::{self, Plane};
 use super::refusals::RefusalTable;
 use super::shielding::Shielding;
@@ -154,6 +155,7 @@ impl Daemon {
             events,
             refused: HashSet::new(),
             silent_peers: SilentPeers::new(),
+            probed: PathProbes::default(),
             repair_at: Some(match from_plane.routes_lag {
                 true => started + TICK,
                 false => started + FIRST_LOOK_AFTER,

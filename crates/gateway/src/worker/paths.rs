@@ -48,11 +48,11 @@ impl PathErrors {
                     return;
                 }
             };
+            let ports = [sockets.ike_port, sockets.nat_t_port];
             if let Some(reported) = &reported {
-                let ports = [sockets.ike_port, sockets.nat_t_port];
                 sockets.unreachable.note(reported, &ports, now_ms);
             }
-            let claim = reported.and_then(|reported| Claim::read(&reported, sockets.nat_t_port));
+            let claim = reported.and_then(|reported| Claim::read(&reported, &ports));
             // The socket also gets errors about packets of other programs.
             let Some(claim) = claim else { continue };
             let learned = sockets

@@ -272,12 +272,12 @@ pub struct IkeSender {
 
 impl IkeSender {
     /// Sends `payload` from `local`, whose port chooses the socket. An unspecified address lets the
-    /// kernel choose. `tos` has the DSCP and ECN bits of the IP header.
+    /// kernel choose. `tos` has the DSCP and ECN bits of the IP header. With `df` nobody fragments the datagram.
     pub fn send(
         &self,
-        local: SocketAddr,
-        remote: SocketAddr,
+        (local, remote): (SocketAddr, SocketAddr),
         tos: u8,
+        df: bool,
         payload: &[u8],
     ) -> io::Result<()> {
         let serves = |socket: &&Arc<UdpSocket>| {
@@ -298,6 +298,7 @@ impl IkeSender {
             remote,
             local: source,
             tos,
+            df,
             payload,
             ..Outgoing::NONE
         };

@@ -250,6 +250,15 @@ fn a_full_transcript_is_required_only_where_the_gateway_announces_it() {
 }
 
 #[test]
+fn paths_are_probed_unless_that_is_switched_off() {
+    let read = |keys: &str| good(&site(keys, "")).ike.connections[0].path_mtu_probe;
+    assert!(read("") && read("path_mtu_probe = yes"));
+    assert!(!read("path_mtu_probe = no"));
+    let rendered = refusal(&site("path_mtu_probe = 1400", ""));
+    assert!(rendered.contains("path_mtu_probe"), "{rendered}");
+}
+
+#[test]
 fn a_peer_is_asked_by_traffic_unless_a_delay_is_set() {
     let read = |keys: &str| {
         let loaded = good(&site(keys, ""));

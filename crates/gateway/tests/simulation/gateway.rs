@@ -599,6 +599,10 @@ impl Gateway {
                 self.seen.count("move of a peer");
                 self.join.peer_moved(&children, local, remote);
             }
+            // An Ethernet's packets.
+            Event::PathProbeDue { ike_sa, .. } => {
+                self.endpoint.probe_path(now, ike_sa, Some(1500));
+            }
             Event::NatKeepalive { local, remote } => self.send_ike(local, remote, vec![0xff]),
             // The log, the control socket and helper processes have the others.
             _ => {}

@@ -46,9 +46,18 @@ pub enum RoutedTo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownMtu {
     pub mtu: u32,
-    /// True if a refused packet or an ICMP error told the MTU. False if it is the MTU of the route,
-    /// which no packet has tested yet.
-    pub learned: bool,
+    pub by: KnownBy,
+}
+
+/// The way in which an MTU is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownBy {
+    /// It is the MTU of the route, which no packet has tested yet.
+    Route,
+    /// A refused packet or an ICMP error told it.
+    Error,
+    /// Probes have found it.
+    Probes,
 }
 
 /// Returns the origin of packets from `source`. Fails if no route leads back to `source`.

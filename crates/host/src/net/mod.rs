@@ -31,7 +31,7 @@ use rtnetlink::sys::{AsyncSocket, TokioSocket, protocols};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
-pub use lookup::{Headers, KnownMtu, Origin, RoutedTo, origin, route_to};
+pub use lookup::{Headers, KnownBy, KnownMtu, Origin, RoutedTo, origin, route_to};
 pub use next_hop::{
     LinkFacts, LinkKind, Neighbour, NextHop, link_facts, link_kind, neighbour, next_hop,
 };

@@ -26,6 +26,7 @@ pub fn plain_connection() -> Connection {
         legacy: false,
         encap: false,
         fragmentation: Fragmentation::default(),
+        path_mtu_probe: true,
         childless: Childless::default(),
         full_transcript_required: false,
         send_certreq: true,

@@ -113,6 +113,11 @@ impl Endpoint {
             Effect::JobDropped { ike_sa, ticket } => {
                 self.with(now, ike_sa, |sa, ctx| sa.job_dropped(ctx, ticket));
             }
+            Effect::PathProbeRefused {
+                ike_sa,
+                connection,
+                remote,
+            } => self.path_probe_refused(now, ike_sa, connection, remote),
             Effect::CheckLiveness { child } => self.check_liveness(now, child),
             Effect::ChildAbandoned { connection, child } => {
                 self.goals.abandoned(&connection, &child);

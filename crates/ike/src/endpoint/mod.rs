@@ -9,6 +9,7 @@ mod half_open;
 mod name_hold;
 mod own_addresses;
 mod pacing;
+mod path_probes;
 mod reauthentication;
 mod receive;
 mod snapshot;
@@ -41,6 +42,7 @@ use half_open::HalfOpen;
 use name_hold::NameHold;
 use own_addresses::AddressWatch;
 use pacing::Pacing;
+use path_probes::ProbeRefusals;
 use table::IkeSaTable;
 use turns::FailedAddresses;
 
@@ -105,6 +107,7 @@ pub struct Endpoint {
     name_hold: NameHold,
     pacing: Pacing,
     failed_addresses: FailedAddresses,
+    probe_refusals: ProbeRefusals,
     cookies: Cookies,
     answers: Answers,
     report_limit: ReportLimit,
@@ -150,6 +153,7 @@ impl Endpoint {
             name_hold: NameHold::default(),
             pacing: Pacing::default(),
             failed_addresses: FailedAddresses::default(),
+            probe_refusals: ProbeRefusals::default(),
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),

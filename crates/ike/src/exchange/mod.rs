@@ -558,6 +558,7 @@ impl Established {
             self.exchange = Some(exchange);
             return Err(Ending::Silent(reason));
         }
+        let outcome = sa.window.probe_outcome();
         sa.window.response_accepted();
         if received == ExchangeType::CREATE_CHILD_SA && self.is_busy_for_long(ctx, message) {
             self.exchange = Some(exchange);
@@ -575,6 +576,9 @@ impl Established {
             PendingExchange::DeleteUnaccepted(spi) => ctx.spis.release(spi),
             PendingExchange::RekeyIke(pending) => {
                 return self.handle_rekey_ike_response(sa, ctx, *pending, message);
+            }
+            PendingExchange::PathProbe(sent) => {
+                self.path_probe_answered(sa, ctx, (sent, outcome), message);
             }
             PendingExchange::DeleteEnded(_)
             | PendingExchange::Liveness
@@ -602,6 +606,9 @@ impl Established {
     ) -> Result<(), Ending> {
         if sa.window.runs_out() && !std::mem::replace(&mut self.runs_out, true) {
             self.rekey_at = Some(ctx.now);
+        }
+        if self.tasks.iter().any(|queued| queued.not_before <= ctx.now) {
+            sa.window.hurry_probe(ctx.now);
         }
         while !sa.window.is_busy() && !sa.suspended {
             if sa.window.has_run_out() {
@@ -633,7 +640,7 @@ impl Established {
 
     /// Follows a peer whose NAT mapping has changed. An end that is behind a NAT itself does not do so (RFC 7296 §2.23).
     pub(crate) fn note_peer_address(
-        &self,
+        &mut self,
         sa: &mut IkeSaCommon,
         ctx: &mut Context<'_>,
         saw: impl Fn(&mut PeerMapping, (SocketAddr, SocketAddr)),
@@ -651,6 +658,10 @@ impl Established {
         saw(&mut mapping, ends);
         (sa.local, sa.remote) = mapping.ike();
         sa.mapping = Some(mapping);
+        let hosts = |(local, remote): (SocketAddr, SocketAddr)| (local.ip(), remote.ip());
+        if hosts(before.0) != hosts(mapping.ike()) {
+            self.path.restart();
+        }
         if before == (mapping.ike(), mapping.esp()) {
             return;
         }

@@ -110,6 +110,12 @@ pub(crate) enum Effect {
     },
     /// A job of this IKE SA has made room for others.
     JobDropped { ike_sa: IkeSaId, ticket: Ticket },
+    /// The peer has answered a probe of the path with an error, or the IKE SA has ended over one.
+    PathProbeRefused {
+        ike_sa: IkeSaId,
+        connection: String,
+        remote: IpAddr,
+    },
     /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
     CheckLiveness { child: ChildSaId },
 }
@@ -166,17 +172,13 @@ impl Context<'_> {
 
     /// Sends a datagram outside an IKE SA, with the non-ESP marker on the NAT-T port.
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &[u8]) {
-        self.transmit_as(local, remote, 0, datagram);
-    }
-
-    fn transmit_as(&mut self, local: SocketAddr, remote: SocketAddr, dscp: u8, datagram: &[u8]) {
-        let payload = udp_payload(datagram, self.is_nat_t(local));
         self.counters.messages_sent += 1;
         self.transmits.push_back(Transmit {
             local,
             remote,
-            dscp,
-            payload,
+            dscp: 0,
+            payload: udp_payload(datagram, self.is_nat_t(local)),
+            path_probe: false,
         });
     }
 
@@ -188,10 +190,17 @@ impl Context<'_> {
         dscp: u8,
         message: &mut OutgoingMessage,
     ) {
-        let fragments = message.is_fragmented();
+        let (fragments, path_probe) = (message.is_fragmented(), message.probes_path());
         for datagram in message.send() {
             self.counters.fragments_sent += u64::from(fragments);
-            self.transmit_as(local, remote, dscp, datagram);
+            self.counters.messages_sent += 1;
+            self.transmits.push_back(Transmit {
+                local,
+                remote,
+                dscp,
+                payload: udp_payload(datagram, self.is_nat_t(local)),
+                path_probe,
+            });
         }
     }
 

@@ -242,6 +242,7 @@ impl Established {
                     });
                 }
             }
+            Some(PendingExchange::PathProbe(_)) => sa.ended_over_path_probe(ctx, reason),
             Some(
                 PendingExchange::DeleteChild(..)
                 | PendingExchange::DeleteEnded(_)

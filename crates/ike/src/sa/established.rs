@@ -8,6 +8,7 @@ use esplanade_crypto::secret::Secret;
 use super::child_sa::{ChildRequest, ChildSa};
 use super::held_message::HeldMessage;
 use super::liveness::Liveness;
+use super::path_search::PathSearch;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
 use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
@@ -34,6 +35,7 @@ pub(crate) struct Established {
     /// The message whose key exchange is being answered, or completed.
     pub(crate) held: Option<Box<HeldMessage>>,
     pub(crate) liveness: Liveness,
+    pub(crate) path: PathSearch,
     /// The peer has made this SA by a rekey, and may not know it before that time: our answer can be lost. It is `None` when
     /// the peer has used the SA.
     pub(crate) unknown_until: Option<Instant>,

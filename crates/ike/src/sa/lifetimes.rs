@@ -8,6 +8,7 @@ use super::deadline;
 use super::established::Established;
 use super::ike_sa::IkeSaCommon;
 use super::liveness::Liveness;
+use super::path_search::PathSearch;
 use super::task::{PendingExchange, Task};
 use crate::config::{Connection, Identity};
 use crate::crash_token;
@@ -62,6 +63,7 @@ impl Established {
             tasks: std::collections::VecDeque::new(),
             exchange: None,
             liveness: Liveness::new(ctx.now),
+            path: PathSearch::default(),
             unknown_until: None,
             runs_out: false,
             held: None,
@@ -84,6 +86,7 @@ impl Established {
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
         self.superseded = old.superseded;
         self.groups.clone_from(&old.groups);
+        self.path = old.path;
         self.reauth_failure.clone_from(&old.reauth_failure);
         if old.reauth_limit.is_none() {
             return;

@@ -20,6 +20,8 @@ mod lifetimes;
 mod liveness;
 mod mapping;
 mod one_way;
+mod path_probing;
+mod path_search;
 mod phase;
 mod queue;
 mod sending;

@@ -145,7 +145,7 @@ impl IkeSaCommon {
         self.narrow_path = Some(self.narrow_path.map_or(len, |before| before.min(len)));
     }
 
-    fn cannot_send(&self, error: &SealError) -> Ending {
+    pub(super) fn cannot_send(&self, error: &SealError) -> Ending {
         tracing::warn!(ike_sa = %self.id, connection = self.connection.name, %error, "cannot send a message");
         Ending::Silent(DownReason::Resources(Shortage::Message))
     }

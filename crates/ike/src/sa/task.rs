@@ -52,6 +52,8 @@ pub(crate) enum PendingExchange {
     RekeyIke(Box<PendingIkeRekey>),
     Liveness,
     CrashToken,
+    /// A probe of the path, whose packet has this many bytes.
+    PathProbe(u16),
 }
 
 /// A child SA that we have proposed.
@@ -167,7 +169,8 @@ impl PendingExchange {
             | Self::DeleteUnaccepted(..)
             | Self::DeleteEnded(_)
             | Self::Liveness
-            | Self::CrashToken => ExchangeType::INFORMATIONAL,
+            | Self::CrashToken
+            | Self::PathProbe(_) => ExchangeType::INFORMATIONAL,
         }
     }
 
@@ -181,6 +184,7 @@ impl PendingExchange {
             Self::RekeyIke(_) => "IKE_REKEY",
             Self::Liveness => "IKE_DPD",
             Self::CrashToken => "IKE_CRASH_TOKEN",
+            Self::PathProbe(_) => "IKE_PATH_PROBE",
         }
     }
 }

@@ -88,6 +88,7 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
+        self.ask_for_path(sa, ctx);
         let alive_at = self.liveness.alive_at();
         let current = |child: &&mut ChildSa| child.state.is_current();
         let Some(child) = self.child_mut(id).filter(current) else {

@@ -146,6 +146,14 @@ impl Sealer {
         })
     }
 
+    /// The bytes of content for which a message of at most `longest` bytes has room.
+    pub(crate) fn room(&self, longest: usize) -> Option<usize> {
+        let around = HEADER_LEN + GENERIC_HEADER_LEN + self.key.iv_len() + self.key.icv_len();
+        let block = self.key.block_len();
+        let padded = longest.checked_sub(around)? / block * block;
+        padded.checked_sub(1)
+    }
+
     /// The bytes of content for which a fragment of at most `longest` bytes has room.
     fn fragment_room(&self, longest: usize) -> Option<usize> {
         let around = HEADER_LEN

@@ -8,4 +8,4 @@ mod window;
 
 pub(crate) use datagram::{ReceivedMessage, ike_message, message_len, udp_payload};
 pub(crate) use reassembly::{FragmentEffect, ReassemblyFull, ReassemblyLimits};
-pub(crate) use window::{Expiry, RequestStatus, Urgency, Window};
+pub(crate) use window::{Expiry, ProbeOutcome, RequestStatus, Urgency, Window};

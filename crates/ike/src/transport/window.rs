@@ -51,9 +51,22 @@ struct OutstandingRequest {
     timing: Retransmission,
     urgency: Urgency,
     next_at: Instant,
+    /// The request fills a packet of a certain size, and is to show whether such packets arrive.
+    probe: Option<ProbeOutcome>,
     /// The reason why the last response could not be used. Anybody may have sent it, so the right response is still
     /// awaited.
     unusable: Option<UnusableResponse>,
+}
+
+/// The outcome of a request that was sent in one long packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeOutcome {
+    /// It was sent once.
+    Sent,
+    /// Its time is over, and a short request was sent in its place.
+    Lost,
+    /// A short request was sent in its place before its time was over. A response says nothing about the long packet.
+    Void,
 }
 
 /// The urgency of a request's verdict.
@@ -144,8 +157,32 @@ impl Window {
             timing: *timing,
             urgency: Urgency::Usual,
             next_at: now + pause(timing, 0, random),
+            probe: None,
             unusable: None,
         });
+    }
+
+    /// The outstanding request, which is being sent for the first time, is a probe of the path. It has this time.
+    pub(crate) fn begin_probe(&mut self, now: Instant, wait: Duration) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.probe = Some(ProbeOutcome::Sent);
+            outstanding.next_at = now + wait;
+        }
+    }
+
+    /// The outcome of the outstanding request, if it is a probe of the path.
+    pub(crate) fn probe_outcome(&self) -> Option<ProbeOutcome> {
+        self.outstanding.as_ref()?.probe
+    }
+
+    /// Something else is to be sent. A short request goes at once in the place of a probe that is out.
+    pub(crate) fn hurry_probe(&mut self, now: Instant) {
+        if let Some(outstanding) = &mut self.outstanding
+            && outstanding.probe == Some(ProbeOutcome::Sent)
+        {
+            outstanding.probe = Some(ProbeOutcome::Void);
+            outstanding.next_at = now;
+        }
     }
 
     /// The outstanding request asks whether the peer is alive, with a timing of its own.
@@ -159,6 +196,9 @@ impl Window {
         let outstanding = self.outstanding.as_mut();
         if let Some(outstanding) = outstanding.filter(|one| one.urgency < urgency) {
             outstanding.urgency = urgency;
+            if outstanding.probe == Some(ProbeOutcome::Sent) {
+                outstanding.probe = Some(ProbeOutcome::Void);
+            }
             outstanding.retransmissions = 0;
             outstanding.timing = timing;
             outstanding.next_at = now;
@@ -337,6 +377,12 @@ impl Window {
         else {
             return Expiry::Nothing;
         };
+        if outstanding.probe == Some(ProbeOutcome::Sent) {
+            // From here on it is a request like others.
+            outstanding.probe = Some(ProbeOutcome::Lost);
+            outstanding.next_at = now + pause(&outstanding.timing, 0, random);
+            return Expiry::Retransmit(&mut outstanding.message);
+        }
         if outstanding.retransmissions >= outstanding.timing.tries {
             return Expiry::GiveUp(outstanding.unusable.take());
         }

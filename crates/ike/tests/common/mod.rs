@@ -25,6 +25,8 @@ use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
 pub const A: &str = "192.0.2.1";
 pub const B: &str = "198.51.100.1";
+/// The headers of IPv4 and UDP.
+pub const IPV4_AND_UDP: usize = 28;
 
 pub struct SeededRandom(pub Rng);
 
@@ -235,6 +237,8 @@ pub struct Side {
     pub dead: bool,
     /// The data plane has seen traffic that it has not reported.
     pub sees_traffic: bool,
+    /// The length of packets that the embedder names when it is asked about the path to the peer. `None`: it is silent.
+    pub longest_packet: Option<u16>,
 }
 
 impl Side {
@@ -274,11 +278,12 @@ impl Side {
             sent: Vec::new(),
             dead: false,
             sees_traffic: false,
+            longest_packet: None,
         }
     }
 
     /// With `ESPLANADE_IKE_TRACE` set the events are printed.
-    fn take_events(&mut self, now: Instant, at: Duration) {
+    pub fn take_events(&mut self, now: Instant, at: Duration) {
         while let Some(event) = self.endpoint.poll_event() {
             if std::env::var_os("ESPLANADE_IKE_TRACE").is_some() {
                 eprintln!("{at:?} {} {event:?}", self.name);
@@ -288,6 +293,12 @@ impl Side {
                 && !self.sees_traffic
             {
                 let _ = self.endpoint.close_idle_child_sa(now, child);
+            }
+            if let Event::PathProbeDue { ike_sa, .. } = event
+                && self.longest_packet.is_some()
+            {
+                let longest = self.longest_packet;
+                self.endpoint.probe_path(now, ike_sa, longest);
             }
             self.events.push(event);
         }
@@ -405,6 +416,8 @@ pub struct Pair {
     pub nat_of_b: Option<(IpAddr, u16)>,
     /// An attacker on the path, who can change every datagram.
     pub attacker: Option<Attacker>,
+    /// The longest IPv4 packets that arrive. Longer ones are lost in silence.
+    pub path_mtu: Option<usize>,
 }
 
 pub type Attacker = Box<dyn FnMut(&mut Datagram)>;
@@ -421,6 +434,7 @@ impl Pair {
             nat: None,
             nat_of_b: None,
             attacker: None,
+            path_mtu: None,
         }
     }
 
@@ -471,7 +485,8 @@ impl Pair {
                 if let Some((outside, shift)) = own {
                     from = SocketAddr::new(outside, from.port() + shift);
                 }
-                let mut passes = !side.dead;
+                let len = IPV4_AND_UDP + transmit.payload.len();
+                let mut passes = !side.dead && self.path_mtu.is_none_or(|mtu| len <= mtu);
                 if let Some((_, shift)) = peers.filter(|(outside, _)| to.ip() == *outside) {
                     let port = to.port().wrapping_sub(shift);
                     // There is no way in but for these two ports.

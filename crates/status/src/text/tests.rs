@@ -238,3 +238,17 @@ fn human_units() {
     assert_eq!(human_bytes(1536), "1.5 KiB");
     assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
 }
+
+#[test]
+fn a_narrow_path_is_told_with_its_source() {
+    for (by, told) in [
+        ("probes", "probes have found it"),
+        ("icmp", "an ICMP error"),
+    ] {
+        let mut sa = Section::new();
+        sa.set("path-mtu", 1400).set("path-mtu-by", by);
+        let text = render_sa("site", &sa);
+        let line = format!("\n  path MTU 1400 bytes; {told}");
+        assert!(text.contains(&line), "{text}");
+    }
+}
