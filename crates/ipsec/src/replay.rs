@@ -55,6 +55,8 @@ pub struct Edges {
 /// start of larger rings.
 const SHORT: usize = 1 << SHORT_BITS;
 const SHORT_BITS: u8 = 6;
+/// The number of words in the ring of the largest window.
+const RING_MAX: usize = (WINDOW_MAX as usize + 31).div_ceil(32).next_power_of_two();
 
 /// The replay window of one inbound SA. The fields that every packet needs come first.
 ///
@@ -271,7 +273,7 @@ impl ReplayWindow {
 
     #[cold]
     fn make_word(&self, block: u64) -> Option<&AtomicU64> {
-        let len = (1_usize << self.ring_bits) - SHORT;
+        let len = (1_usize << self.ring_bits).clamp(SHORT, RING_MAX) - SHORT;
         let zeros = || (0..len).map(|_| AtomicU64::new(0)).collect();
         let rest = self.rest.get_or_init(zeros);
         rest.get(self.index(block).checked_sub(SHORT)?)
