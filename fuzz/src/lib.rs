@@ -150,8 +150,8 @@ impl Session {
         let key = SkKey::new(
             encryption,
             integrity,
-            keys.export_encryption(Role::Initiator).expose(),
-            keys.export_integrity(Role::Initiator).expose(),
+            keys.export_encryption(Role::Initiator),
+            keys.export_integrity(Role::Initiator),
         )
         .expect("derived keys have the suite's lengths");
         let opener = keys.opener(Role::Responder);

@@ -234,6 +234,9 @@ fn build(
     ike.attributes = attributes(&ike, &mut context).into();
     let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
+    policies.shrink_to_fit();
+    fingerprints.shrink_to_fit();
+    ike.connections.shrink_to_fit();
     ike.secrets = secrets.psk;
     if diagnostics.errors() == 0 {
         let others = ["gateway", "secrets", "authorities"].map(|name| resolved.section(name));

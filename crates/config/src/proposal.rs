@@ -62,6 +62,7 @@ fn read<T>(
             }
         }
     }
+    taken.shrink_to_fit();
     Some(taken)
 }
 

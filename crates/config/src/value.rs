@@ -120,6 +120,7 @@ pub(crate) fn read_list<T>(
             Err(bad) => report(key, bad, entry.value.at, diagnostics),
         }
     }
+    list.shrink_to_fit();
     Some(list)
 }
 

@@ -6,6 +6,7 @@ use crate::iana::{Encryption, Integrity};
 use crate::key::Pair;
 use crate::mac::Mac;
 use crate::plain::CleansedBlock;
+use crate::secret::Secret;
 use crate::transform::{IvKind, Transform};
 
 /// The message was not made by a holder of the key, or it was changed.
@@ -26,11 +27,16 @@ pub const fn key_lens(
     }
 }
 
-/// The keys of one direction of an IKE SA.
+/// The keys of one direction of an IKE SA. A gateway has many IKE SAs, and most are silent most of the time, so the forms of
+/// the keys that algorithms work with live for one message only: they take up to twenty times as much memory.
 pub struct SkKey {
     /// The ESP transform with the same algorithms. IKE has the same IV, ICV and block lengths.
     layout: Transform,
-    keys: SkKeys,
+    encryption: Encryption,
+    integrity: Option<Integrity>,
+    /// SK_e, and SK_a behind it.
+    secret: Secret,
+    sk_e_len: usize,
 }
 
 enum SkKeys {
@@ -52,15 +58,30 @@ impl SkKey {
         }
         let fits = |bits: &&u16| key_lens(encryption, **bits, integrity).0 == sk_e.len();
         let key_bits = *encryption.key_bits().iter().find(fits)?;
-        let layout = Transform::esp(encryption, key_bits, integrity)?;
-        let keys = match integrity {
-            None => SkKeys::Aead(Aead::new(encryption, layout.icv_len(), sk_e)?),
+        let mut secret = Secret::with_capacity(sk_e.len() + sk_a.len());
+        secret.extend(sk_e);
+        secret.extend(sk_a);
+        let made = Self {
+            layout: Transform::esp(encryption, key_bits, integrity)?,
+            encryption,
+            integrity,
+            secret,
+            sk_e_len: sk_e.len(),
+        };
+        made.keys().map(|_| made)
+    }
+
+    /// The keys as the algorithms work with them.
+    fn keys(&self) -> Option<SkKeys> {
+        let (sk_e, sk_a) = self.secret.expose().split_at_checked(self.sk_e_len)?;
+        let (encryption, icv_len) = (self.encryption, self.layout.icv_len());
+        Some(match self.integrity {
+            None => SkKeys::Aead(Aead::new(encryption, icv_len, sk_e)?),
             Some(integrity) => SkKeys::Pair(CleansedBlock::new(Pair {
                 cipher: Cipher::new(encryption, sk_e)?,
                 mac: Mac::new(integrity, sk_a)?,
             })),
-        };
-        Some(Self { layout, keys })
+        })
     }
 
     pub fn iv_len(&self) -> usize {
@@ -99,7 +120,7 @@ impl SkKey {
         let (covered, icv) = message.split_at_mut(icv_at);
         let (head, content) = covered.split_at_mut(content_at);
         let (aad, iv) = head.split_at(iv_at);
-        match &self.keys {
+        match self.keys()? {
             SkKeys::Aead(aead) => aead.seal(counter_iv(iv)?, aad, content, icv)?,
             SkKeys::Pair(pair) => {
                 pair.cipher.encrypt(iv, content).ok()?;
@@ -119,14 +140,15 @@ impl SkKey {
             return Err(Forged);
         }
         let (covered, icv) = message.split_at_mut(icv_at);
-        if let SkKeys::Pair(pair) = &self.keys
+        let keys = self.keys().ok_or(Forged)?;
+        if let SkKeys::Pair(pair) = &keys
             && !pair.mac.verify(covered, &[], icv)
         {
             return Err(Forged);
         }
         let (head, content) = covered.split_at_mut(content_at);
         let (aad, iv) = head.split_at(iv_at);
-        match &self.keys {
+        match &keys {
             SkKeys::Aead(aead) => counter_iv(iv)
                 .and_then(|iv| aead.open(iv, aad, content, icv))
                 .ok_or(Forged)?,

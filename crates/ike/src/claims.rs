@@ -4,6 +4,7 @@
 //! A peer that chooses its selectors out of a range that it shares with others gets no traffic of theirs.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ pub(crate) struct Claim {
     /// The configuration names this peer and its selectors exactly.
     bound: bool,
     /// The most that the child could have, with any peer.
-    policy: SelectorPair,
-    pub(crate) selectors: SelectorPair,
+    policy: Arc<SelectorPair>,
+    /// Most peers have all of it.
+    pub(crate) selectors: Arc<SelectorPair>,
 }
 
 /// The selectors of our side and of the peer's side.
@@ -74,11 +76,37 @@ impl ClaimPrefix {
 const LEAST_HOLDER: ClaimHolder = ClaimHolder::Configured(0);
 const MOST_HOLDER: ClaimHolder = ClaimHolder::Sa(ChildSaId(u64::MAX));
 
+/// An owner of claims, by the name of the connection.
+struct OwnerKey {
+    connection: Arc<Connection>,
+    owner: ClaimOwner,
+}
+
+impl OwnerKey {
+    fn parts(&self) -> (&str, &ClaimOwner) {
+        (&self.connection.name, &self.owner)
+    }
+}
+
+impl PartialEq for OwnerKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for OwnerKey {}
+
+impl Hash for OwnerKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
 /// The owners of claims by connection. Two claims of one owner have the same peer, whatever they are compared with.
 #[derive(Default)]
 struct Owners {
     /// The number of each owner, and of its claims.
-    known: HashMap<(String, ClaimOwner), (u64, usize)>,
+    known: HashMap<OwnerKey, (u64, usize)>,
     last: u64,
 }
 
@@ -115,7 +143,7 @@ impl Owners {
 #[derive(Default)]
 pub(crate) struct Claims {
     pub(crate) shares: PeerShares,
-    by_holder: HashMap<ClaimHolder, Claim>,
+    by_holder: HashMap<ClaimHolder, Box<Claim>>,
     owners: Owners,
     prefixes: BTreeSet<ClaimPrefix>,
     configured: usize,
@@ -170,7 +198,7 @@ impl Claim {
         config: &Arc<Child>,
         peer: &PeerKey,
         (local, remote): (IpAddr, IpAddr),
-        selectors: SelectorPair,
+        mut selectors: SelectorPair,
     ) -> Self {
         // A child whose selectors come from a packet is a copy of a configured child with the same name.
         let known = |child: &&Arc<Child>| child.name == config.name;
@@ -179,6 +207,14 @@ impl Claim {
         let policy = SelectorPair {
             local: ts::resolve(&child.local_ts, local),
             remote: ts::resolve(&child.remote_ts, remote),
+        };
+        let policy = Arc::new(policy);
+        let selectors = if *policy == selectors {
+            policy.clone()
+        } else {
+            selectors.local.shrink_to_fit();
+            selectors.remote.shrink_to_fit();
+            Arc::new(selectors)
         };
         Self {
             owner: ClaimOwner::Peer(peer.clone()),
@@ -190,8 +226,11 @@ impl Claim {
         }
     }
 
-    fn owner_key(&self) -> (String, ClaimOwner) {
-        (self.connection.name.clone(), self.owner.clone())
+    fn owner_key(&self) -> OwnerKey {
+        OwnerKey {
+            connection: self.connection.clone(),
+            owner: self.owner.clone(),
+        }
     }
 
     pub(crate) fn owner(&self) -> &Identity {
@@ -313,7 +352,7 @@ impl Claims {
         }
         let owner = self.owners.add(&claim);
         self.prefixes.extend(claim.prefixes(owner, holder));
-        self.by_holder.insert(holder, claim);
+        self.by_holder.insert(holder, Box::new(claim));
     }
 
     fn remove_holder(&mut self, holder: ClaimHolder) {
@@ -434,27 +473,30 @@ fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
         local = ts::everything();
     }
     let remote_host = host(&connection.remote_addrs);
-    let whole = known(&child.remote_ts, remote_host);
-    let with = |remote: Vec<TrafficSelector>| SelectorPair {
-        local: local.clone(),
-        remote,
-    };
-    let claim = |id: &Identity, remote: Vec<TrafficSelector>| Claim {
+    let policy = Arc::new(SelectorPair {
+        local,
+        remote: known(&child.remote_ts, remote_host),
+    });
+    let claim = |id: &Identity, selectors: Arc<SelectorPair>| Claim {
         connection: connection.clone(),
         config: child.clone(),
         owner: ClaimOwner::Named(id.clone()),
         bound: true,
-        policy: with(whole.clone()),
-        selectors: with(remote),
+        policy: policy.clone(),
+        selectors,
     };
     if connection.names_one_peer() {
-        return vec![claim(&connection.remote.id, whole.clone())];
+        return vec![claim(&connection.remote.id, policy.clone())];
     }
     let exact = (connection.peers.iter()).filter(|entry| !entry.id.is_pattern());
     exact
         .map(|entry| {
             let own = known(&entry.remote_ts, remote_host);
-            claim(&entry.id, ts::narrow(&own, &whole))
+            let selectors = SelectorPair {
+                local: policy.local.clone(),
+                remote: ts::narrow(&own, &policy.remote),
+            };
+            claim(&entry.id, Arc::new(selectors))
         })
         .collect()
 }

@@ -14,7 +14,7 @@ const SENT_AS_IT_IS: u32 = 2;
 pub(crate) struct OutgoingMessage {
     datagrams: Vec<Vec<u8>>,
     /// The content of a message in fragments, from which smaller fragments can be made.
-    cut_from: Option<(Header, PlainContent)>,
+    cut_from: Option<Box<(Header, PlainContent)>>,
     times_sent: u32,
     /// The datagrams are an empty request and a probe of the path. The probe goes first, then the empty request, and
     /// from then on both.
@@ -101,7 +101,7 @@ impl ProtectedChannel {
             }
             Some(longest) => Ok(OutgoingMessage {
                 datagrams: self.sealer.seal_fragments(header, &content, longest)?,
-                cut_from: Some((*header, content)),
+                cut_from: Some(Box::new((*header, content))),
                 times_sent: 0,
                 path_probe: false,
             }),
@@ -131,9 +131,10 @@ impl ProtectedChannel {
 
     /// Cuts a message that has brought no answer into smaller fragments. Returns false if it stays as it is.
     pub(crate) fn cut_smaller(&mut self, message: &mut OutgoingMessage, longest: usize) -> bool {
-        let Some((header, content)) = &message.cut_from else {
+        let Some(cut_from) = &message.cut_from else {
             return false;
         };
+        let (header, content) = &**cut_from;
         // The receiver tells the two sets apart by the total number, which must increase (RFC 7383 §2.5.2).
         let count = self.sealer.fragment_count(content, longest);
         let more = count.is_some_and(|count| usize::from(count) > message.datagrams.len());

@@ -12,6 +12,8 @@
 //! commit therefore sees that its number is out of the window if a later block has the word. So no interleaving of
 //! any number of threads accepts a number twice (`tests/models.rs` checks it).
 
+use std::sync::OnceLock;
+
 use esplanade_crypto::prefetch_line;
 
 use crate::atomic::{AtomicU64, Ordering};
@@ -49,9 +51,12 @@ pub struct Edges {
     bottom: u64,
 }
 
-/// The number of words in a ring that is kept in the window itself: enough for windows of 1,024 numbers.
+/// The number of words that are kept in the window itself. They are the whole ring of windows up to 1,024 numbers, and the
+/// start of larger rings.
 const SHORT: usize = 1 << SHORT_BITS;
 const SHORT_BITS: u8 = 6;
+/// The number of words in the ring of the largest window.
+const RING_MAX: usize = (WINDOW_MAX as usize + 31).div_ceil(32).next_power_of_two();
 
 /// The replay window of one inbound SA. The fields that every packet needs come first.
 ///
@@ -66,14 +71,15 @@ pub struct ReplayWindow {
     /// The logarithm of the ring's length to base 2. It is 0 when anti-replay is off.
     ring_bits: u8,
     esn: bool,
-    /// The ring of a larger window: a power of two. It is empty if `short` is in use or anti-replay is off.
-    long: Box<[AtomicU64]>,
+    /// The words of a larger ring behind `short`. They are made for the first packet that needs one of them: most SAs of
+    /// a gateway with many peers carry few packets before they are rekeyed.
+    rest: OnceLock<Box<[AtomicU64]>>,
     short: [AtomicU64; SHORT],
 }
 
 impl ReplayWindow {
     /// The number of bytes at the start that every packet needs, besides one word of the ring.
-    pub(crate) const HOT: usize = std::mem::offset_of!(Self, long);
+    pub(crate) const HOT: usize = std::mem::offset_of!(Self, rest);
 
     /// Makes a window of `size` numbers, brought into bounds. Size 0 switches anti-replay off. Only an SA without ESN
     /// can do so, because the high half is inferred from the window (RFC 4303 §3.3.3).
@@ -84,11 +90,10 @@ impl ReplayWindow {
         // window.
         let words = (size as usize + 31).div_ceil(32).next_power_of_two();
         let words = words.max(SHORT);
-        let long = if off || words == SHORT { 0 } else { words };
         Self {
             front: AtomicU64::new(0),
             short: std::array::from_fn(|_| AtomicU64::new(0)),
-            long: (0..long).map(|_| AtomicU64::new(0)).collect(),
+            rest: OnceLock::new(),
             ring_bits: if off { 0 } else { words.ilog2() as u8 },
             esn,
             size: if off { 0 } else { size },
@@ -108,8 +113,15 @@ impl ReplayWindow {
     /// The highest sequence number authenticated.
     pub fn top(&self) -> u64 {
         let front = self.front.load(Ordering::Acquire);
-        self.word(front)
-            .map_or(front, |word| self.top_of(front, word))
+        match self.is_off() {
+            true => front,
+            false => self.top_of(front),
+        }
+    }
+
+    #[inline]
+    fn is_off(&self) -> bool {
+        self.ring_bits == 0
     }
 
     /// The number of sequence numbers that the window covers; 0 when anti-replay is off.
@@ -152,21 +164,23 @@ impl ReplayWindow {
     }
 
     fn check_seen(&self, edges: Edges, sequence: u64) -> Result<u64, ReplayError> {
-        let block = sequence >> BLOCK_BITS;
-        let Some(word) = self.word(block) else {
+        if self.is_off() {
             return Ok(sequence);
-        };
+        }
         // Number 0 is never sent (RFC 4303 §2.2).
         if sequence == 0 || edges.top - sequence >= self.size.into() {
             return Err(ReplayError::BeforeWindow);
         }
-        match self.seen(block, word.load(Ordering::Relaxed)) & bit(sequence) {
+        let block = sequence >> BLOCK_BITS;
+        let word = self.word(block);
+        let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+        match self.seen(block, word) & bit(sequence) {
             0 => Ok(sequence),
             _ => Err(ReplayError::Replayed),
         }
     }
 
-    /// Makes the processor fetch the word of a number, if the ring is the short one.
+    /// Makes the processor fetch the word of a number, if that is one of the first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, sequence_low: u32) {
         // The index of the word does not depend on the high half.
@@ -191,13 +205,17 @@ impl ReplayWindow {
         if wanted == 0 {
             return Committed::default();
         }
-        match self.word(block) {
-            Some(word) => self.commit_in(word, block, wanted),
-            None => Committed {
+        if self.is_off() {
+            return Committed {
                 accepted: wanted,
                 before: 0,
                 newest: self.commit_unchecked(highest(block, wanted)),
-            },
+            };
+        }
+        // The word is there before the front moves to its block.
+        match self.word(block).or_else(|| self.make_word(block)) {
+            Some(word) => self.commit_in(word, block, wanted),
+            None => Committed::default(),
         }
     }
 
@@ -219,10 +237,8 @@ impl ReplayWindow {
             }
             // Number 0 is never sent (RFC 4303 §2.2). The front block lies in the window as a whole.
             let mut bottom = 1;
-            if block < front
-                && let Some(word) = self.word(front)
-            {
-                let top = self.top_of(front, word);
+            if block < front {
+                let top = self.top_of(front);
                 bottom = top.saturating_sub(u64::from(self.size) - 1).max(1);
             }
             let before = wanted & numbers_before(bottom, block);
@@ -244,15 +260,28 @@ impl ReplayWindow {
         }
     }
 
-    /// Returns the word of a block. Returns `None` when anti-replay is off.
+    /// Returns the word of a block. Returns `None` if no packet has needed its part of the ring yet: nothing is marked
+    /// there.
     #[inline]
     fn word(&self, block: u64) -> Option<&AtomicU64> {
-        match self.ring_bits {
-            SHORT_BITS => Some(&self.short[block as usize % SHORT]),
-            _ => self
-                .long
-                .get(block as usize & self.long.len().wrapping_sub(1)),
+        let index = self.index(block);
+        match self.short.get(index) {
+            Some(word) => Some(word),
+            None => self.rest.get()?.get(index - SHORT),
         }
+    }
+
+    #[cold]
+    fn make_word(&self, block: u64) -> Option<&AtomicU64> {
+        let len = (1_usize << self.ring_bits).clamp(SHORT, RING_MAX) - SHORT;
+        let zeros = || (0..len).map(|_| AtomicU64::new(0)).collect();
+        let rest = self.rest.get_or_init(zeros);
+        rest.get(self.index(block).checked_sub(SHORT)?)
+    }
+
+    #[inline]
+    fn index(&self, block: u64) -> usize {
+        block as usize & ((1 << self.ring_bits) - 1)
     }
 
     fn tag(&self, block: u64) -> u32 {
@@ -270,8 +299,10 @@ impl ReplayWindow {
 
     /// The highest number seen in the front block. It is the block's first number if the thread that moved the front
     /// has not marked a number yet.
-    fn top_of(&self, front: u64, word: &AtomicU64) -> u64 {
-        let seen = self.seen(front, word.load(Ordering::Acquire));
+    fn top_of(&self, front: u64) -> u64 {
+        let word = self.word(front);
+        let word = word.map_or(0, |word| word.load(Ordering::Acquire));
+        let seen = self.seen(front, word);
         highest(front, seen | 1)
     }
 }

@@ -73,6 +73,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/gpu/src/host_memory.rs",
     "crates/dataplane/src/checksum.rs",
     "crates/host/src/io/",
+    "crates/testkit/src/counted.rs",
     "crates/testkit/src/freed.rs",
     "crates/testkit/src/guard.rs",
     "fuzz/examples/coverage.rs",

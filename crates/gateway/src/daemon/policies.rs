@@ -157,10 +157,12 @@ fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<Traffi
         })
     };
     let resolved = list.iter().filter_map(|ts| selector(ts, outer));
-    match mode {
+    let mut selectors: Vec<_> = match mode {
         Mode::Tunnel => resolved.collect(),
         Mode::Transport => resolved.filter_map(host).collect(),
-    }
+    };
+    selectors.shrink_to_fit();
+    selectors
 }
 
 /// Returns `None` for `dynamic` if the address is not known: such a policy exists only while its SA does.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use esplanade_few::FewSet;
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::{DscpSet, InboundSa, OutboundSa, SaDirection};
@@ -32,7 +33,7 @@ pub struct InstalledChild {
     pub inbound: Arc<InboundSa>,
     pub outbound: Arc<OutboundSa>,
     pub carrier: Carrier,
-    pub(super) name: ChildName,
+    pub(super) name: Arc<ChildName>,
     /// The policy whose traffic the SA carries.
     pub(super) policy: PolicyId,
     /// The load decides which engine carries each half.
@@ -55,7 +56,7 @@ impl InstalledChild {
             inbound,
             outbound,
             carrier,
-            name,
+            name: Arc::new(name),
             policy,
             is_adaptive: false,
             made_by_peer,
@@ -95,8 +96,8 @@ fn alike_key(policy: PolicyId, sa: &OutboundSa) -> AlikeKey {
 /// The SAs for the same packets. A set is in order of age, as the numbers of child SAs are.
 #[derive(Debug, Default)]
 struct AlikeSas {
-    installed: BTreeSet<ChildSaId>,
-    sending: BTreeSet<ChildSaId>,
+    installed: FewSet<ChildSaId>,
+    sending: FewSet<ChildSaId>,
     /// SAs that wait for their peer before they send.
     waiting: BTreeSet<ChildSaId>,
 }
@@ -104,8 +105,8 @@ struct AlikeSas {
 /// All installed child SAs.
 #[derive(Debug, Default)]
 pub(super) struct ChildSas {
-    by_id: BTreeMap<ChildSaId, InstalledChild>,
-    by_policy: HashMap<PolicyId, BTreeSet<ChildSaId>>,
+    by_id: BTreeMap<ChildSaId, Box<InstalledChild>>,
+    by_policy: HashMap<PolicyId, FewSet<ChildSaId>>,
     alike: HashMap<AlikeKey, AlikeSas>,
     /// The SAs by their inbound SPIs, which we choose and which are unique.
     by_spi: HashMap<u32, ChildSaId>,
@@ -123,7 +124,7 @@ impl ChildSas {
         self.by_spi.insert(child.inbound.common.spi, id);
         let outbound = (child.policy, child.outbound.common.spi, id);
         self.by_outbound_spi.insert(outbound);
-        self.by_id.insert(id, child);
+        self.by_id.insert(id, Box::new(child));
     }
 
     pub fn remove(&mut self, id: ChildSaId) -> Option<InstalledChild> {
@@ -146,15 +147,15 @@ impl ChildSas {
                 self.by_policy.remove(&child.policy);
             }
         }
-        Some(child)
+        Some(*child)
     }
 
     pub fn get(&self, id: ChildSaId) -> Option<&InstalledChild> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(|child| &**child)
     }
 
     pub fn get_mut(&mut self, id: ChildSaId) -> Option<&mut InstalledChild> {
-        self.by_id.get_mut(&id)
+        self.by_id.get_mut(&id).map(|child| &mut **child)
     }
 
     /// Notes that an SA may be sent with from now on.
@@ -192,7 +193,7 @@ impl ChildSas {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ChildSaId, &InstalledChild)> {
-        self.by_id.iter().map(|(id, child)| (*id, child))
+        self.by_id.iter().map(|(id, child)| (*id, &**child))
     }
 
     /// Returns the SAs of a policy, oldest first.
@@ -200,8 +201,9 @@ impl ChildSas {
         &self,
         policy: PolicyId,
     ) -> impl DoubleEndedIterator<Item = (ChildSaId, &InstalledChild)> {
-        let ids = self.by_policy.get(&policy).into_iter().flatten();
-        ids.filter_map(|id| Some((*id, self.by_id.get(id)?)))
+        let ids = self.by_policy.get(&policy).into_iter();
+        let ids = ids.flat_map(FewSet::iter);
+        ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }
 
     /// Returns the newest SA of a policy that is for the same packets as this one.
@@ -217,7 +219,7 @@ impl ChildSas {
         sa: &OutboundSa,
     ) -> Option<&InstalledChild> {
         let alike = self.alike.get(&alike_key(policy, sa))?;
-        self.by_id.get(alike.sending.last()?)
+        self.get(*alike.sending.last()?)
     }
 
     /// Returns the child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and
@@ -231,13 +233,13 @@ impl ChildSas {
         match direction {
             SaDirection::Inbound => {
                 let id = *self.by_spi.get(&spi)?;
-                Some((id, self.by_id.get(&id)?))
+                Some((id, self.get(id)?))
             }
             SaDirection::Outbound => {
                 let least = (policy, spi, ChildSaId(0));
                 let (of, own, id) = *self.by_outbound_spi.range(least..).next()?;
                 let found = (of, own) == (policy, spi);
-                found.then_some((id, self.by_id.get(&id)?))
+                found.then_some((id, self.get(id)?))
             }
         }
     }

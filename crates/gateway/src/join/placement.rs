@@ -472,7 +472,7 @@ impl Placement {
 
     /// Follows a new configuration. Orders for a child stay as long as the child is configured or up.
     pub fn follow(&mut self, database: &Database, policies: &PolicyBook, child_sas: &mut ChildSas) {
-        let up: HashSet<_> = child_sas.iter().map(|(_, child)| &child.name).collect();
+        let up: HashSet<_> = child_sas.iter().map(|(_, child)| &*child.name).collect();
         let is_known =
             |name: &ChildName| policies.configured_child(name).is_some() || up.contains(name);
         self.ordered.retain(|name, _| is_known(name));
@@ -510,7 +510,9 @@ impl Placement {
             matches!(policy.kind, PolicyKind::Protect { .. }) && is_meant(&policy.name())
         };
         let up = child_sas.iter().filter(|(_, child)| is_meant(&child.name));
-        let (up, of_up): (Vec<_>, Vec<_>) = up.map(|(id, child)| (id, child.name.clone())).unzip();
+        let (up, of_up): (Vec<_>, Vec<_>) = up
+            .map(|(id, child)| (id, ChildName::clone(&child.name)))
+            .unzip();
         let configured = policies.configured().iter().filter(protects);
         let names = configured.map(|policy| policy.name()).chain(of_up);
         let orders: HashMap<_, _> = names.map(|name| (name, choice)).collect();

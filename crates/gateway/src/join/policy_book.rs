@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use esplanade_few::FewSet;
 use esplanade_ipsec::selector::{PopulateFromPacket, SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::{
     Action, EntryPlace, LevelMerge, MergedLevel, Policy, PolicyId, ReplacedLevels, Spd, SpdBook,
@@ -78,9 +79,9 @@ pub(super) struct PolicyBook {
     /// Indices into `configured`.
     by_name: HashMap<ChildName, usize>,
     /// Indices into `configured`, by the child with the entry.
-    by_entry: HashMap<ChildName, Vec<usize>>,
+    by_entry: HashMap<ChildName, FewSet<usize>>,
     order: PolicyOrder,
-    groups: BTreeMap<PolicyId, PolicyGroup>,
+    groups: BTreeMap<PolicyId, Box<PolicyGroup>>,
     by_selectors: HashMap<GroupKey, PolicyId>,
     /// The packets without an SA, by the child with the entry. The policies of a child count together.
     unserved: HashMap<ChildName, Arc<UnservedDrops>>,
@@ -123,7 +124,7 @@ impl PolicyBook {
         self.by_entry.clear();
         for (index, policy) in self.configured.iter().enumerate() {
             let sharing = self.by_entry.entry(policy.entry_name());
-            sharing.or_default().push(index);
+            sharing.or_default().insert(index);
         }
         self.order = PolicyOrder::new(&self.configured);
         self.lagging.extend(self.groups.keys());
@@ -243,7 +244,7 @@ impl PolicyBook {
             entry: None,
         };
         self.changes.push(group.change(true, &self.configured));
-        self.groups.insert(id, group);
+        self.groups.insert(id, Box::new(group));
         self.by_selectors.insert(key, id);
         self.lagging.insert(id);
         id
@@ -282,8 +283,8 @@ impl PolicyBook {
 
     /// Drops a policy that has no SA and is not configured.
     pub fn drop_if_unused(&mut self, id: PolicyId) {
-        let unused = |group: &PolicyGroup| !group.hold && group.child_sas == 0;
-        if !self.groups.get(&id).is_some_and(unused) {
+        let group = self.groups.get(&id);
+        if !group.is_some_and(|group| !group.hold && group.child_sas == 0) {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
@@ -351,7 +352,7 @@ impl PolicyBook {
 
     /// Tells whether packets of the policy that find no SA ask IKE for one.
     pub fn asks(&self, id: PolicyId) -> bool {
-        self.groups.get(&id).is_some_and(PolicyGroup::asks)
+        self.groups.get(&id).is_some_and(|group| group.asks())
     }
 
     /// Returns the connection, and the children that a packet of this DSCP asks for. The packet's own child comes
@@ -360,8 +361,10 @@ impl PolicyBook {
     pub fn children_to_ask(&self, id: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         let group = self.groups.get(&id).filter(|group| group.asks())?;
         let indices = self.by_entry.get(&group.configured.entry_name());
-        let indices = indices.map_or(&[][..], Vec::as_slice);
-        let sharing = || (indices.iter()).filter_map(|index| self.configured.get(*index));
+        let sharing = || {
+            let indices = indices.into_iter().flat_map(FewSet::iter);
+            indices.filter_map(|index| self.configured.get(*index))
+        };
         let own = sharing().find(|other| other.sa.dscp.contains(dscp));
         let own = own.unwrap_or(&group.configured);
         let others = sharing().filter(|other| {

@@ -1,7 +1,9 @@
 //! Counts for each configured child since the gateway's start, over all its SAs: those that are gone count too.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use esplanade_few::FewSet;
 use esplanade_ike::event::ChildSaId;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::SaCommon;
@@ -32,21 +34,21 @@ pub struct ChildTotals {
 /// The counts of the children that have, or had, SAs.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    of: HashMap<ChildName, Total>,
+    of: HashMap<Arc<ChildName>, Box<Total>>,
     /// The children whose inbound SPIs still receive, although the SAs are gone.
-    lingering: HashMap<u32, ChildName>,
+    lingering: HashMap<u32, Arc<ChildName>>,
 }
 
 #[derive(Debug, Default)]
 struct Total {
     /// The counts of SAs that are gone.
     gone: ChildTotals,
-    installed: BTreeSet<ChildSaId>,
-    lingering: BTreeSet<u32>,
+    installed: FewSet<ChildSaId>,
+    lingering: FewSet<u32>,
 }
 
 impl Totals {
-    pub fn begin(&mut self, id: ChildSaId, name: &ChildName, now_ms: u64) {
+    pub fn begin(&mut self, id: ChildSaId, name: &Arc<ChildName>, now_ms: u64) {
         let total = self.of.entry(name.clone()).or_default();
         if total.installed.is_empty() {
             total.gone.up_since_ms = Some(now_ms);

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use rtnetlink::sys::Socket;
 
 use crate::io::sys::set_option;
@@ -194,6 +195,17 @@ pub struct NftChange {
 }
 
 impl NftChange {
+    /// Returns the SHA-256 of the transaction.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut context = Context::new(&SHA256);
+        context.update(&(self.name.len() as u64).to_be_bytes());
+        context.update(self.name.as_bytes());
+        context.update(&self.bytes);
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.finish().as_ref());
+        digest
+    }
+
     /// Starts a transaction that changes elements of the table of that name.
     pub fn of(name: &str) -> Self {
         let mut change = Self {

@@ -7,9 +7,10 @@
 //!
 //! For a device of a mark, one rule sends all packets with that mark to the table.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use esplanade_few::FewMap;
 use esplanade_ipsec::prefix::{Prefix, prefixes_of_range};
 
 use super::rules::{LocalEnds, Rule};
@@ -109,7 +110,7 @@ struct RouteUse {
     bypass_count: usize,
     /// The local ends of the policies, with the number of policies that have each. The host's own packets to the prefix
     /// should come from there.
-    local: BTreeMap<AddressRange, usize>,
+    local: FewMap<AddressRange, usize>,
     source: Option<IpAddr>,
 }
 
@@ -383,7 +384,7 @@ impl Routing {
             let led = self.change(net, *prefix, |entry| {
                 let before = entry.local.len();
                 for range in local {
-                    *entry.local.entry(*range).or_default() += 1;
+                    entry.local.update(*range, |count| *count += 1);
                 }
                 if entry.local.len() > before || entry.protect_count == 0 {
                     entry.choose_source(known, outside, *prefix);

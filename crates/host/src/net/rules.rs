@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use esplanade_few::FewMap;
 use esplanade_ipsec::prefix::Prefix;
 use futures_util::TryStreamExt;
 use rtnetlink::IpVersion;
@@ -73,7 +74,7 @@ pub(super) struct LocalEnds {
 /// How many policies have each pair of a local and a remote prefix.
 #[derive(Debug, Default)]
 struct FamilyEnds {
-    pairs: BTreeMap<Prefix, BTreeMap<Prefix, usize>>,
+    pairs: BTreeMap<Prefix, FewMap<Prefix, usize>>,
     /// How many local prefixes each remote prefix has.
     remotes: BTreeMap<Prefix, usize>,
     /// There where the local prefixes are too many.
@@ -135,16 +136,15 @@ impl FamilyEnds {
     fn count(&mut self, come: bool, from: Prefix, to: Prefix) {
         let locals = self.pairs.len();
         let of_local = self.pairs.entry(from).or_default();
-        let count = of_local.entry(to).or_default();
-        let before = *count;
-        *count = match come {
+        let before = of_local.get(&to).copied().unwrap_or_default();
+        let after = match come {
             true => before + 1,
             false => before.saturating_sub(1),
         };
-        let after = *count;
-        if after == 0 {
-            of_local.remove(&to);
-        }
+        match after {
+            0 => of_local.remove(&to),
+            after => of_local.insert(to, after),
+        };
         if of_local.is_empty() {
             self.pairs.remove(&from);
         }
@@ -173,7 +173,7 @@ impl FamilyEnds {
         if let Some(cut) = &self.cut {
             return cut.counts.keys().map(|from| (*from, None)).collect();
         }
-        let pairs = |(from, of_local): (&Prefix, &BTreeMap<Prefix, usize>)| {
+        let pairs = |(from, of_local): (&Prefix, &FewMap<Prefix, usize>)| {
             let from = *from;
             match of_local.len() {
                 len if len == self.remotes.len() || len > REMOTES_MAX => vec![(from, None)],

@@ -16,10 +16,12 @@ mod snapshot;
 mod table;
 mod turns;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use esplanade_few::FewSet;
 
 use crate::claims::Claims;
 use crate::config::{Child, Config, Connection};
@@ -352,7 +354,7 @@ impl Endpoint {
             return;
         };
         // Many peers can have one identity. The SAs of one of them are few.
-        let count = self.table.peers().get(peer).map_or(0, BTreeSet::len);
+        let count = self.table.peers().get(peer).map_or(0, FewSet::len);
         if !(2..=PEER_SAS_MAX).contains(&count) {
             return;
         }

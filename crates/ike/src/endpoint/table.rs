@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use esplanade_few::FewSet;
+
 use super::half_open::{HalfOpen, HalfOpenStage};
 use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
@@ -18,17 +20,17 @@ const TIMER_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub(super) struct IkeSaTable {
-    entries: BTreeMap<IkeSaId, IkeSaEntry>,
+    entries: BTreeMap<IkeSaId, Box<IkeSaEntry>>,
     /// SAs by our own SPI.
     by_spi: HashMap<u64, IkeSaId>,
     /// Responder SAs by the source of their IKE_SA_INIT request and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
-    by_connection: HashMap<String, BTreeSet<IkeSaId>>,
+    by_connection: HashMap<String, FewSet<IkeSaId>>,
     established: HashSet<IkeSaId>,
     /// Established SAs by peer.
-    peers: HashMap<PeerKey, BTreeSet<IkeSaId>>,
+    peers: HashMap<PeerKey, FewSet<IkeSaId>>,
     /// Established SAs by the peer's address.
-    by_remote: HashMap<IpAddr, BTreeSet<IkeSaId>>,
+    by_remote: HashMap<IpAddr, FewSet<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     /// SAs that have ended. Those of which only the last response is kept come before those whose peer is still to
     /// confirm the end.
@@ -53,7 +55,7 @@ struct IkeSaEntry {
     ended: Option<bool>,
 }
 
-fn unlist<K, Q>(lists: &mut HashMap<K, BTreeSet<IkeSaId>>, key: &Q, id: IkeSaId)
+fn unlist<K, Q>(lists: &mut HashMap<K, FewSet<IkeSaId>>, key: &Q, id: IkeSaId)
 where
     K: Borrow<Q> + Hash + Eq,
     Q: Hash + Eq + ?Sized,
@@ -115,11 +117,11 @@ impl IkeSaTable {
         &self.established
     }
 
-    pub(super) fn peers(&self) -> &HashMap<PeerKey, BTreeSet<IkeSaId>> {
+    pub(super) fn peers(&self) -> &HashMap<PeerKey, FewSet<IkeSaId>> {
         &self.peers
     }
 
-    pub(super) fn by_remote(&self) -> &HashMap<IpAddr, BTreeSet<IkeSaId>> {
+    pub(super) fn by_remote(&self) -> &HashMap<IpAddr, FewSet<IkeSaId>> {
         &self.by_remote
     }
 
@@ -171,17 +173,17 @@ impl IkeSaTable {
 
     pub(super) fn of_connection(&self, name: &str) -> Vec<IkeSaId> {
         let ids = self.by_connection.get(name).into_iter();
-        ids.flatten().copied().collect()
+        ids.flat_map(FewSet::iter).copied().collect()
     }
 
     pub(super) fn of_peer(&self, key: &PeerKey) -> Vec<IkeSaId> {
         let ids = self.peers.get(key).into_iter();
-        ids.flatten().copied().collect()
+        ids.flat_map(FewSet::iter).copied().collect()
     }
 
     pub(super) fn of_remote(&self, remote: IpAddr) -> Vec<IkeSaId> {
         let ids = self.by_remote.get(&remote).into_iter();
-        ids.flatten().copied().collect()
+        ids.flat_map(FewSet::iter).copied().collect()
     }
 
     /// Says whether a peer at this address has an IKE SA. Half-open ones do not count: anybody can begin one.
@@ -252,7 +254,7 @@ impl IkeSaTable {
             timer: None,
             ended: None,
         };
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Box::new(entry));
         self.put_back(now, sa, timeout);
     }
 

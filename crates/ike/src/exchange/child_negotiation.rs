@@ -246,7 +246,7 @@ impl Established {
         let SelectorPair {
             local: local_ts,
             remote: remote_ts,
-        } = claim.selectors.clone();
+        } = SelectorPair::clone(&claim.selectors);
         let agreed = AgreedChild {
             config,
             claim,
@@ -284,6 +284,8 @@ impl Established {
     ) {
         child.use_outbound(ctx);
         let id = child.id;
+        // Most SAs have one child for life.
+        self.children.reserve_exact(1);
         self.children.push(child);
         if withdrawn {
             self.end_child(sa, ctx, id, DownReason::Terminated);

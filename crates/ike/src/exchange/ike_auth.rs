@@ -1,6 +1,5 @@
 //! IKE_AUTH (RFC 7296 §1.2, §2.15 and §2.21.2), with the first child SA.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use super::child_negotiation::{ChildExchange, ChildTerms};
 use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_of};
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
+use esplanade_few::FewSet;
 use esplanade_pki::attributes::GroupName;
 
 use crate::auth::{certreq, certreq_of_raw_key};
@@ -611,8 +611,8 @@ impl InitResponded {
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let peer = PeerKey::new(&connection, &local_id, &remote_id);
         let others = ctx.peers.get(&peer);
-        let count = others.map_or(0, BTreeSet::len);
-        let mut others = others.into_iter().flatten();
+        let count = others.map_or(0, FewSet::len);
+        let mut others = others.into_iter().flat_map(FewSet::iter);
         if count >= ctx.config.limits.ike_sas_per_peer_max {
             return Err(AuthFailure::TooManyIkeSas.into());
         }
@@ -745,7 +745,7 @@ impl InitResponded {
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;
         sa.report_up(ctx, &established);
-        let ike_sas = ctx.peers.get(&established.peer).map_or(0, BTreeSet::len) + 1;
+        let ike_sas = ctx.peers.get(&established.peer).map_or(0, FewSet::len) + 1;
         let most = ctx.config.limits.ike_sas_per_peer_max;
         ctx.tell_of_limit(&established.peer, PeerLimit::IkeSas, ike_sas, most);
         let initial_contact = connection.unique != Unique::Never

@@ -73,7 +73,7 @@ impl ChildSa {
         let SelectorPair {
             local: local_ts,
             remote: remote_ts,
-        } = agreed.claim.selectors.clone();
+        } = SelectorPair::clone(&agreed.claim.selectors);
         ctx.claims.add(id, agreed.claim);
         ctx.tell_of_child_limits(&state.peer);
         let replaced = agreed.replaces.and_then(|old| state.child(old));
@@ -203,6 +203,7 @@ impl Established {
         }
         if let Some(index) = self.children.iter().position(|child| child.id == id) {
             let child = self.children.remove(index);
+            self.children.shrink_to_fit();
             let ended = child.uninstall(ctx.claims, sa.id, &sa.connection.name, reason);
             ctx.events.push_back(ended);
         }

@@ -1,9 +1,11 @@
 //! The parts of an endpoint that an IKE SA may use, and the effects that an IKE SA asks of its endpoint.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use esplanade_few::FewSet;
 
 use super::due_end::DueEnd;
 use super::held_message::HeldMessage;
@@ -48,9 +50,9 @@ pub(crate) struct Context<'a> {
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     pub(crate) established: &'a HashSet<IkeSaId>,
     /// Established IKE SAs by peer.
-    pub(crate) peers: &'a HashMap<PeerKey, BTreeSet<IkeSaId>>,
+    pub(crate) peers: &'a HashMap<PeerKey, FewSet<IkeSaId>>,
     /// Established IKE SAs by the peer's address.
-    pub(crate) by_remote: &'a HashMap<IpAddr, BTreeSet<IkeSaId>>,
+    pub(crate) by_remote: &'a HashMap<IpAddr, FewSet<IkeSaId>>,
     pub(crate) report_limit: &'a mut ReportLimit,
     pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,

@@ -47,6 +47,10 @@ impl Established {
             .tasks
             .iter()
             .position(|queued| queued.not_before <= now)?;
-        self.tasks.remove(index).map(|queued| queued.task)
+        let due = self.tasks.remove(index).map(|queued| queued.task);
+        if self.tasks.is_empty() {
+            self.tasks.shrink_to_fit();
+        }
+        due
     }
 }

@@ -190,10 +190,10 @@ impl IkeSaCommon {
             ike_sa: self.id,
             spi_i: self.spi_i,
             spi_r: self.spi_r,
-            sk_ei: keys.export_encryption(Role::Initiator).clone(),
-            sk_er: keys.export_encryption(Role::Responder).clone(),
-            sk_ai: keys.export_integrity(Role::Initiator).clone(),
-            sk_ar: keys.export_integrity(Role::Responder).clone(),
+            sk_ei: keys.export_encryption(Role::Initiator).into(),
+            sk_er: keys.export_encryption(Role::Responder).into(),
+            sk_ai: keys.export_integrity(Role::Initiator).into(),
+            sk_ar: keys.export_integrity(Role::Responder).into(),
             suite: keys.suite(),
         }));
     }

@@ -121,25 +121,21 @@ pub fn full_transcript(others: &[u8], own: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 pub struct IkeSaKeys {
     suite: Suite,
-    pub(super) d: Secret,
-    a: Directional,
-    e: Directional,
-    pub(super) p: Directional,
+    /// One behind the other, in this order.
+    all: Secret,
 }
 
-#[derive(Debug)]
-pub(super) struct Directional {
-    initiator: Secret,
-    responder: Secret,
-}
+/// The place of a key among those of an IKE SA. Of two, the initiator's comes first.
+const SK_D: usize = 0;
+const SK_A: usize = 1;
+const SK_E: usize = 3;
+const SK_P: usize = 5;
 
-impl Directional {
-    pub(super) fn of(&self, role: Role) -> &Secret {
-        match role {
-            Role::Initiator => &self.initiator,
-            Role::Responder => &self.responder,
-        }
-    }
+/// The lengths of the keys.
+fn key_lens(suite: &Suite) -> [usize; 7] {
+    let (e_len, a_len) = sk::key_lens(suite.encryption, suite.key_bits, suite.integrity);
+    let p_len = prf_len(suite.prf);
+    [p_len, a_len, a_len, e_len, e_len, p_len, p_len]
 }
 
 impl IkeSaKeys {
@@ -175,7 +171,7 @@ impl IkeSaKeys {
         responder_spi: u64,
     ) -> Self {
         let data = [shared.expose(), nonces.initiator, nonces.responder];
-        let skeyseed = prf(self.suite.prf, self.d.expose(), &data);
+        let skeyseed = prf(self.suite.prf, self.d(), &data);
         Self::expand(suite, &skeyseed, nonces, initiator_spi, responder_spi)
     }
 
@@ -186,9 +182,6 @@ impl IkeSaKeys {
         initiator_spi: u64,
         responder_spi: u64,
     ) -> Self {
-        let (e_len, a_len) = sk::key_lens(suite.encryption, suite.key_bits, suite.integrity);
-        let p_len = prf_len(suite.prf);
-        let lens = [p_len, a_len, a_len, e_len, e_len, p_len, p_len];
         let seed = [
             nonces.initiator,
             nonces.responder,
@@ -196,25 +189,33 @@ impl IkeSaKeys {
             &responder_spi.to_be_bytes(),
         ];
         let seed = Secret::from(seed.concat());
-        let all = prf_plus(suite.prf, skeyseed.expose(), &seed, lens.iter().sum())
+        let len = key_lens(&suite).iter().sum();
+        let all = prf_plus(suite.prf, skeyseed.expose(), &seed, len)
             .expect("no suite needs more than 16 of the 255 blocks");
-        let mut offset = 0;
-        let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
-            let part = all.part(offset, len).expect("the lengths add up");
-            offset += len;
-            part
-        });
-        let directional = |initiator, responder| Directional {
-            initiator,
-            responder,
-        };
-        Self {
-            suite,
-            d,
-            a: directional(ai, ar),
-            e: directional(ei, er),
-            p: directional(pi, pr),
+        Self { suite, all }
+    }
+
+    fn key(&self, place: usize) -> &[u8] {
+        let lens = key_lens(&self.suite);
+        let from = lens.iter().take(place).sum::<usize>();
+        let len = lens.get(place).copied().unwrap_or_default();
+        let key = self.all.expose().get(from..from + len);
+        key.expect("the lengths add up")
+    }
+
+    fn of(&self, role: Role, first: usize) -> &[u8] {
+        match role {
+            Role::Initiator => self.key(first),
+            Role::Responder => self.key(first + 1),
         }
+    }
+
+    pub(super) fn d(&self) -> &[u8] {
+        self.key(SK_D)
+    }
+
+    pub(super) fn p(&self, role: Role) -> &[u8] {
+        self.of(role, SK_P)
     }
 
     pub fn suite(&self) -> Suite {
@@ -233,7 +234,7 @@ impl IkeSaKeys {
         let shared = shared.map_or(&[][..], Secret::expose);
         // The seed contains the secret, so that it is kept in zeroising memory.
         let seed = joined(&[shared, nonces.initiator, nonces.responder]);
-        prf_plus(self.suite.prf, self.d.expose(), &seed, len)
+        prf_plus(self.suite.prf, self.d(), &seed, len)
     }
 
     /// Returns the octets that the end with this role signs (RFC 7296 §2.15): its first message, the other end's nonce,
@@ -246,7 +247,7 @@ impl IkeSaKeys {
         peer_nonce: &[u8],
         id: &Id,
     ) -> Vec<u8> {
-        let maced_id = prf(self.suite.prf, self.p.of(signer).expose(), &[&id.body()]);
+        let maced_id = prf(self.suite.prf, self.p(signer), &[&id.body()]);
         [message, peer_nonce, maced_id.expose()].concat()
     }
 
@@ -271,20 +272,20 @@ impl IkeSaKeys {
         SkKey::new(
             self.suite.encryption,
             self.suite.integrity,
-            self.e.of(from).expose(),
-            self.a.of(from).expose(),
+            self.of(from, SK_E),
+            self.of(from, SK_A),
         )
         .expect("a suite's keys have the suite's lengths")
     }
 
     /// SK_e of the messages that `from` sends, only for a key export that was asked for. The salt of an AEAD is at
     /// the end.
-    pub fn export_encryption(&self, from: Role) -> &Secret {
-        self.e.of(from)
+    pub fn export_encryption(&self, from: Role) -> &[u8] {
+        self.of(from, SK_E)
     }
 
     /// SK_a of the messages that `from` sends, only for a key export that was asked for. It is empty with an AEAD.
-    pub fn export_integrity(&self, from: Role) -> &Secret {
-        self.a.of(from)
+    pub fn export_integrity(&self, from: Role) -> &[u8] {
+        self.of(from, SK_A)
     }
 }

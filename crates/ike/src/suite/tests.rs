@@ -134,29 +134,29 @@ fn the_prf_of_the_old_sa_makes_the_seed_of_the_new_one() {
         let secret = Secret::from(shared.as_slice());
         let new = old.rekey(other_prf, &secret, nonces, spi_i, spi_r);
         let data = [&shared[..], &n_i, &n_r];
-        let skeyseed = hmac(hmac::HMAC_SHA256, old.d.expose(), &data);
+        let skeyseed = hmac(hmac::HMAC_SHA256, old.d(), &data);
         let (spi_i, spi_r) = (spi_i.to_be_bytes(), spi_r.to_be_bytes());
         let seed = [&n_i[..], &n_r, &spi_i, &spi_r, &[1]];
         // SK_d is the first block of prf+.
         let expected = hmac(hmac::HMAC_SHA512, &skeyseed, &seed);
-        assert_eq!(new.d, Secret::from(expected));
+        assert_eq!(new.d(), expected);
     }
 }
 
 fn check_keys(keys: &IkeSaKeys, expected: &Value) {
     let (initiator, responder) = (Role::Initiator, Role::Responder);
     for (name, actual) in [
-        ("d", &keys.d),
+        ("d", keys.d()),
         ("ai", keys.export_integrity(initiator)),
         ("ar", keys.export_integrity(responder)),
         ("ei", keys.export_encryption(initiator)),
         ("er", keys.export_encryption(responder)),
-        ("pi", keys.p.of(initiator)),
-        ("pr", keys.p.of(responder)),
+        ("pi", keys.p(initiator)),
+        ("pr", keys.p(responder)),
     ] {
         assert_eq!(
-            *actual,
-            Secret::from(bytes(&expected[name])),
+            actual,
+            bytes(&expected[name]),
             "SK_{name} of {}",
             keys.suite()
         );
@@ -356,7 +356,7 @@ fn seal_padded(keys: &IkeSaKeys, header: &Header, content: &[u8], padding: u8) -
     let (encryption, integrity) = (keys.suite().encryption, keys.suite().integrity);
     let role = Role::Initiator;
     let (sk_e, sk_a) = (keys.export_encryption(role), keys.export_integrity(role));
-    let key = SkKey::new(encryption, integrity, sk_e.expose(), sk_a.expose()).unwrap();
+    let key = SkKey::new(encryption, integrity, sk_e, sk_a).unwrap();
     let mut padded = content.to_vec();
     padded.extend((1..=padding).chain([padding]));
     let mut body = vec![1; key.iv_len()];

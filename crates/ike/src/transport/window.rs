@@ -35,7 +35,8 @@ const REKEY_FROM: u32 = u32::MAX - 1_000_000;
 pub(crate) struct Window {
     next_request: u32,
     expected_request: u32,
-    outstanding: Option<OutstandingRequest>,
+    /// Few SAs have one at a time.
+    outstanding: Option<Box<OutstandingRequest>>,
     last_response: Option<CachedResponse>,
     /// Fragments of the expected request, and of the response to the outstanding one.
     incoming_request: IncomingFragments,
@@ -150,7 +151,7 @@ impl Window {
         timing: &Retransmission,
         random: &mut dyn Random,
     ) {
-        self.outstanding = Some(OutstandingRequest {
+        self.outstanding = Some(Box::new(OutstandingRequest {
             message_id: self.next_request,
             message,
             retransmissions: 0,
@@ -159,7 +160,7 @@ impl Window {
             next_at: now + pause(timing, 0, random),
             probe: None,
             unusable: None,
-        });
+        }));
     }
 
     /// The outstanding request, which is being sent for the first time, is a probe of the path. It has this time.

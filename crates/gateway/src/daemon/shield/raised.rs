@@ -48,8 +48,9 @@ pub enum Outcome {
 pub struct Raised<F> {
     /// The kernel's packet filter. `None` means that the kernel could not be reached yet.
     filter: Option<F>,
-    /// The whole table that stands, if nothing has changed since it was made.
-    made: Option<NftChange>,
+    /// The digest of the whole table that stands, if nothing has changed since it was made. The table itself takes half a
+    /// kilobyte a policy.
+    made: Option<[u8; 32]>,
     told_part: bool,
     /// The kernel may have another table.
     stale: bool,
@@ -91,7 +92,7 @@ impl<F: Filter> Raised<F> {
     /// Notes that the policies are others altogether.
     pub fn renew(&mut self, tables: &mut impl Tables) {
         let wanted = tables.whole();
-        let as_made = self.made.is_some() && self.made.as_ref() == wanted.first();
+        let as_made = self.made.is_some() && self.made == wanted.first().map(NftChange::digest);
         if self.stale || !as_made {
             self.spoil();
             self.renewed = Some(wanted);
@@ -160,7 +161,7 @@ impl<F: Filter> Raised<F> {
                 self.stood = true;
                 self.again = None;
                 self.failure = None;
-                self.made = wanted.into_iter().next();
+                self.made = wanted.first().map(NftChange::digest);
                 let failures = std::mem::take(&mut self.failures);
                 match refused {
                     Some(error) if !std::mem::replace(&mut self.told_part, true) => {
