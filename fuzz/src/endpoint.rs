@@ -96,6 +96,7 @@ impl Run {
             nat: None,
             nat_of_b: None,
             attacker: None,
+            path_mtu: None,
         };
         Self {
             pair,

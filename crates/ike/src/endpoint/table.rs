@@ -188,7 +188,11 @@ impl IkeSaTable {
 
     /// Says whether a peer at this address has an IKE SA. Half-open ones do not count: anybody can begin one.
     pub(super) fn is_peers(&self, remote: IpAddr) -> bool {
-        let ids = self.by_remote.get(&remote).into_iter().flatten();
+        let ids = self
+            .by_remote
+            .get(&remote)
+            .into_iter()
+            .flat_map(FewSet::iter);
         let mut sas = ids.filter_map(|id| self.get(*id));
         sas.any(|sa| sa.established().is_some())
     }
