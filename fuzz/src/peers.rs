@@ -21,7 +21,7 @@ use esplanade_pki::{RevocationStore, StatusSource};
 use esplanade_testkit::net::{Conditions, Datagram, Network};
 
 use crate::endpoint::Script;
-use crate::endpoint::common::{A, B, Pair, SharedSpis, Side};
+use crate::endpoint::common::{A, B, IPV4_AND_UDP, Pair, SharedSpis, Side};
 use crate::endpoint::ephemeral::Repeatable;
 use material::Material;
 pub(crate) use material::der_of;
@@ -55,7 +55,7 @@ pub mod step {
     pub const SIGN: u8 = 6;
     pub const NAMES: u8 = 7;
     pub const ADDRESS: u8 = 8;
-    pub const NAT: u8 = 9;
+    pub const PATH: u8 = 9;
     pub const DEAD: u8 = 10;
     pub const RESTART: u8 = 11;
     pub const INSIDER: u8 = 12;
@@ -169,7 +169,11 @@ impl Run {
             }
             step::NAMES => self.names(end, value),
             step::ADDRESS => self.address(end, value),
-            step::NAT => self.nat = value & 1 != 0,
+            step::PATH => {
+                self.nat = value & 1 != 0;
+                // Longer packets are lost in silence.
+                self.pair.path_mtu = (value > 1).then_some(1100 + 2 * usize::from(value));
+            }
             step::DEAD => self.side(end).dead = value & 1 != 0,
             step::RESTART => self.restart(end),
             step::INSIDER => {
@@ -460,7 +464,10 @@ impl Run {
             let sent = self.side(end).sent.len();
             for at in self.taken[end]..sent {
                 let side = self.side(end);
-                let (dead, transmit) = (side.dead, side.sent[at].clone());
+                let (mut lost, transmit) = (side.dead, side.sent[at].clone());
+                let len = IPV4_AND_UDP + transmit.payload.len();
+                // Other messages may be fragmented.
+                lost |= transmit.path_probe && self.pair.path_mtu.is_some_and(|mtu| len > mtu);
                 let mut payload = transmit.payload;
                 if let Some(edits) = (!self.insider[end].is_empty())
                     .then(|| self.insider[end].remove(0))
@@ -477,7 +484,7 @@ impl Run {
                 if end == 1 && matches!(inside, 500 | 600 | 4500) {
                     to.set_port(inside);
                 }
-                if !dead {
+                if !lost {
                     self.network.send(now, Datagram { from, to, payload });
                 }
             }
@@ -561,6 +568,7 @@ fn side(setup: &Setup, end: usize, now: Instant, seed: u64) -> Side {
         host.policies = Box::new(Room(setup.room[end]));
         host.runs_jobs = !setup.late_jobs[end];
     });
+    side.longest_packet = Some(1500);
     let clock = SystemTime::UNIX_EPOCH + NOW;
     let clock = match setup.clock {
         ahead @ 0.. => clock + Duration::from_secs(ahead.unsigned_abs()),
@@ -572,6 +580,8 @@ fn side(setup: &Setup, end: usize, now: Instant, seed: u64) -> Side {
 
 #[cfg(test)]
 mod tests {
+    use esplanade_ike::event::PathFound;
+
     use super::*;
 
     /// The pair after the script of this name, before everything is ended.
@@ -620,6 +630,21 @@ mod tests {
         let restarted = play("restart");
         assert!(restarted.pair.a.installed.len() > 1);
         restarted.pair.assert_same();
+        let found = |name| {
+            let events = play(name).pair.a.events;
+            let found = events.into_iter().filter_map(|event| match event {
+                Event::PathProbed { found, .. } => Some(found),
+                _ => None,
+            });
+            found.collect::<Vec<_>>()
+        };
+        assert!(matches!(
+            found("narrow-path")[..],
+            [.., PathFound::Narrow { mtu: 1300, .. }]
+        ));
+        assert_eq!(found("wider-path").last(), Some(&PathFound::Whole));
+        let one_way = |event: &Event| matches!(event, Event::OneWay(_));
+        assert!(play("one-way").pair.a.events.iter().any(one_way));
         let moved = play("another-address");
         assert_eq!(
             moved.pair.a.endpoint.status()[0].local.ip().to_string(),

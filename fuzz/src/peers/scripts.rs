@@ -19,6 +19,14 @@ const RAW_KEY: u8 = 10;
 const OCSP_LEAF: u8 = 17;
 const MEMBER: u8 = 18;
 
+/// Parameters of [`step::OF_SA`]: packets go out.
+const OUT: u8 = 1;
+
+/// Packets go out, and ten seconds pass, some times.
+fn traffic(times: usize) -> Vec<u8> {
+    [step::OF_SA, OUT, step::RUN, SHORT].repeat(times)
+}
+
 const UP: [u8; 4] = [step::COMMAND, INITIATE, step::RUN, SHORT];
 
 /// An input of knobs and steps.
@@ -71,6 +79,26 @@ pub fn scripts() -> Vec<(&'static str, Vec<u8>)> {
                 ]),
             ),
         ),
+        (
+            "narrow-path",
+            script(&[], &then(&[&[step::PATH, 100][..], &traffic(4)].concat())),
+        ),
+        (
+            "wider-path",
+            script(
+                &[],
+                &then(
+                    &[
+                        &[step::PATH, 100][..],
+                        &traffic(4),
+                        &[step::PATH, 0, step::RUN, LONG, step::RUN, LONG],
+                        &traffic(4),
+                    ]
+                    .concat(),
+                ),
+            ),
+        ),
+        ("one-way", script(&[], &then(&traffic(12)))),
         ("late-jobs", script(&[own(RSA), (knob::HOST, 1)], &UP)),
         (
             "by-name",
