@@ -34,7 +34,7 @@ const CONFIGURED_IKE_SAS_MAX: usize = 8;
 const IKE_SAS_MAX: usize = 2 * CONFIGURED_IKE_SAS_MAX;
 const SPIS_MAX: usize = IKE_SAS_MAX * (CHILDREN_MAX + QUEUED_MAX);
 
-/// Bytes 0 and 1 choose the configuration. A script follows (see [`Run::step`]).
+/// Bytes 0 and 1 choose the configuration. A script follows (see `Run::step`).
 pub fn ike_endpoint(data: &[u8]) {
     if let Some(mut run) = Run::play(data) {
         run.pair.assert_clean_end();
