@@ -38,11 +38,26 @@ fn script(knobs: &[(u8, u8)], steps: &[u8]) -> Vec<u8> {
         .collect()
 }
 
+/// Inputs with packets that go out, by their names.
+fn of_traffic() -> [(&'static str, Vec<u8>); 3] {
+    let narrow = [step::PATH, 100];
+    let later = [step::PATH, 0, step::RUN, LONG, step::RUN, LONG];
+    let then = |more: &[&[u8]]| script(&[], &[&UP[..], &more.concat()].concat());
+    [
+        ("narrow-path", then(&[&narrow, &traffic(4)])),
+        (
+            "wider-path",
+            then(&[&narrow, &traffic(4), &later, &traffic(4)]),
+        ),
+        ("one-way", then(&[&traffic(12)])),
+    ]
+}
+
 /// The inputs by their names.
 pub fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     let own = |proof| (knob::PROOF | knob::OF_A, proof);
     let then = |more: &[u8]| [&UP[..], more].concat();
-    vec![
+    let mut scripts = vec![
         ("up", script(&[], &UP)),
         ("certificate", script(&[own(RSA)], &UP)),
         ("raw-key", script(&[own(RAW_KEY)], &UP)),
@@ -79,26 +94,6 @@ pub fn scripts() -> Vec<(&'static str, Vec<u8>)> {
                 ]),
             ),
         ),
-        (
-            "narrow-path",
-            script(&[], &then(&[&[step::PATH, 100][..], &traffic(4)].concat())),
-        ),
-        (
-            "wider-path",
-            script(
-                &[],
-                &then(
-                    &[
-                        &[step::PATH, 100][..],
-                        &traffic(4),
-                        &[step::PATH, 0, step::RUN, LONG, step::RUN, LONG],
-                        &traffic(4),
-                    ]
-                    .concat(),
-                ),
-            ),
-        ),
-        ("one-way", script(&[], &then(&traffic(12)))),
         ("late-jobs", script(&[own(RSA), (knob::HOST, 1)], &UP)),
         (
             "by-name",
@@ -145,5 +140,7 @@ pub fn scripts() -> Vec<(&'static str, Vec<u8>)> {
                 &[&[step::INSIDER | OF_B, 2 << 3, 0, 7][..], &UP].concat(),
             ),
         ),
-    ]
+    ];
+    scripts.extend(of_traffic());
+    scripts
 }
