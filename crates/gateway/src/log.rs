@@ -84,12 +84,15 @@ fn to_journal() -> bool {
     })
 }
 
-/// Begins lines for the journal: with their priority, as sd-daemon(3) has it, and without the time, which the journal
-/// has itself.
+/// Writes events for the journal, which has the time itself.
 #[derive(Debug)]
-struct Prioritized<F>(F);
+struct ForJournal<F> {
+    text: F,
+    /// The journal takes entries. Otherwise it takes lines with their priority, as sd-daemon(3) has it.
+    entries: bool,
+}
 
-impl<S, N, F> FormatEvent<S, N> for Prioritized<F>
+impl<S, N, F> FormatEvent<S, N> for ForJournal<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -101,39 +104,32 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = String::new();
-        self.0
-            .format_event(context, Writer::new(&mut line), event)?;
-        writer.write_str(&prioritized(&line, priority(*event.metadata().level())))
-    }
-}
-
-/// Makes entries for the journal. They go out here and not through the writer, which takes text only.
-#[derive(Debug)]
-struct Entries<F>(F);
-
-impl<S, N, F> FormatEvent<S, N> for Entries<F>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        _writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut line = String::new();
-        self.0
-            .format_event(context, Writer::new(&mut line), event)?;
-        let mut entry = Entry::new(&line, priority(*event.metadata().level()));
+        let mut text = String::new();
+        self.text
+            .format_event(context, Writer::new(&mut text), event)?;
+        let priority = priority(*event.metadata().level());
+        if !self.entries {
+            return writer.write_str(&prioritized(&text, priority));
+        }
+        let mut entry = Entry::new(&text, priority);
         entry.own("target", event.metadata().target());
         event.record(&mut entry);
+        // The writer takes text only.
         EventWriter
             .write_all(&entry.into_bytes())
             .map_err(|_| fmt::Error)
     }
+}
+
+fn lines<F>(text: F) -> ForJournal<F> {
+    let entries = false;
+    ForJournal { text, entries }
+}
+
+fn entries() -> ForJournal<format::Format<format::Full, ()>> {
+    let text = timeless().with_level(false);
+    let entries = true;
+    ForJournal { text, entries }
 }
 
 /// Returns the form of text lines for the journal.
@@ -172,13 +168,11 @@ pub fn init(format: Format, filter: EnvFilter) {
         .with_writer(EventWriter);
     // A test that embeds the gateway may have installed its own subscriber, which stays.
     let _ = match format {
-        Format::Text if ENTRIES.get().is_some() => builder
-            .event_format(Entries(timeless().with_level(false)))
-            .try_init(),
-        Format::Text if to_journal() => builder.event_format(Prioritized(timeless())).try_init(),
+        Format::Text if ENTRIES.get().is_some() => builder.event_format(entries()).try_init(),
+        Format::Text if to_journal() => builder.event_format(lines(timeless())).try_init(),
         Format::Json if to_journal() => builder
             .fmt_fields(JsonFields::new())
-            .event_format(Prioritized(objects()))
+            .event_format(lines(objects()))
             .try_init(),
         Format::Text => builder
             .with_ansi(std::io::stderr().is_terminal())
@@ -312,7 +306,7 @@ mod tests {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(Level::TRACE)
             .with_writer(EventWriter)
-            .event_format(Prioritized(timeless()))
+            .event_format(lines(timeless()))
             .finish();
         NOTE.set(Some(Vec::new()));
         tracing::subscriber::with_default(subscriber, || {
@@ -330,7 +324,7 @@ mod tests {
     fn entries_for_the_journal_have_the_fields_of_the_event() {
         let subscriber = tracing_subscriber::fmt()
             .with_writer(EventWriter)
-            .event_format(Entries(timeless().with_level(false)))
+            .event_format(entries())
             .finish();
         NOTE.set(Some(Vec::new()));
         tracing::subscriber::with_default(subscriber, || {
@@ -349,7 +343,7 @@ mod tests {
         let subscriber = tracing_subscriber::fmt()
             .with_writer(EventWriter)
             .fmt_fields(JsonFields::new())
-            .event_format(Prioritized(objects()))
+            .event_format(lines(objects()))
             .finish();
         NOTE.set(Some(Vec::new()));
         tracing::subscriber::with_default(subscriber, || tracing::warn!(count = 3, "three"));

@@ -140,23 +140,11 @@ pub fn forwards(source: IpAddr, link: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::load_text;
+    use crate::daemon::example::site;
 
     fn loaded(child: &str) -> Loaded {
-        let text = format!(
-            "connections {{ site {{
-                local_addrs = 192.0.2.1
-                remote_addrs = 192.0.2.2
-                local {{ auth = psk\n id = a.example }}
-                remote {{ auth = psk\n id = b.example }}
-                children {{ net {{ {child} }} }} }} }}
-             secrets {{ ike {{ secret = s }} }}"
-        );
-        let loaded = load_text(Path::new("test.conf"), &text);
-        loaded.unwrap_or_else(|errors| panic!("{errors}"))
+        site(&format!("net {{ {child} }}"))
     }
 
     fn without(child: &str, on: bool) -> Vec<String> {

@@ -11,6 +11,8 @@ pub mod counts;
 mod device_routes;
 mod devices;
 mod ending;
+#[cfg(test)]
+mod example;
 mod explain;
 mod fetched;
 pub mod forwarding;

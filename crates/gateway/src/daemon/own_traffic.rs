@@ -75,22 +75,14 @@ fn is_host(selector: &Selector) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::load_text;
+    use crate::daemon::example::site;
 
     fn told(children: &str) -> Vec<String> {
-        let text = format!(
-            "connections {{ site {{
-                local {{ auth = psk\n id = a.example }}
-                remote {{ auth = psk\n id = b.example }}
-                children {{ {children} }} }} }}
-             secrets {{ ike {{ secret = s }} }}"
-        );
-        let loaded = load_text(Path::new("test.conf"), &text);
-        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
-        taken(&loaded).into_iter().map(|(what, _)| what).collect()
+        taken(&site(children))
+            .into_iter()
+            .map(|(what, _)| what)
+            .collect()
     }
 
     #[test]

@@ -180,24 +180,11 @@ fn selector(ts: &Selector, outer: Option<IpAddr>) -> Option<TrafficSelector> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::load_text;
+    use crate::daemon::example::site;
 
     fn read(children: &str) -> Vec<ConfiguredPolicy> {
-        let text = format!(
-            "connections {{ site {{
-                local_addrs = 192.0.2.1
-                remote_addrs = 192.0.2.2
-                local {{ auth = psk\n id = a.example }}
-                remote {{ auth = psk\n id = b.example }}
-                children {{ {children} }} }} }}
-             secrets {{ ike {{ secret = s }} }}"
-        );
-        let loaded = load_text(Path::new("test.conf"), &text);
-        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
-        configured(&loaded, |_| None)
+        configured(&site(children), |_| None)
     }
 
     #[test]

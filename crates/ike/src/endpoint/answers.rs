@@ -27,6 +27,13 @@ pub(super) enum Sender {
     Proven,
 }
 
+/// Whom an answer would go to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub source: IpAddr,
+    pub sender: Sender,
+}
+
 /// The number of times in a second that all senders, and a single source of them, get something.
 #[derive(Clone, Copy, Debug)]
 struct Share {
@@ -110,42 +117,24 @@ impl Answers {
     }
 
     /// Says whether a sender may get an error notify.
-    pub(super) fn has_left(
-        &mut self,
-        now: Instant,
-        source: IpAddr,
-        sender: Sender,
-        per_second: u32,
-    ) -> bool {
-        let share = Share::of(sender, per_second);
-        let source = SourceNetwork::of_source(source);
-        self.budget(sender).has_left(now, source, share)
+    pub(super) fn has_left(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
+        let share = Share::of(asker.sender, per_second);
+        let source = SourceNetwork::of_source(asker.source);
+        self.budget(asker.sender).has_left(now, source, share)
     }
 
-    pub(super) fn take(
-        &mut self,
-        now: Instant,
-        source: IpAddr,
-        sender: Sender,
-        per_second: u32,
-    ) -> bool {
-        let share = Share::of(sender, per_second);
-        self.budget(sender).take(now, source, share)
+    pub(super) fn take(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
+        let share = Share::of(asker.sender, per_second);
+        self.budget(asker.sender).take(now, asker.source, share)
     }
 
     /// Says whether the sender of an unknown SPI may be told so.
-    pub(super) fn take_hint(
-        &mut self,
-        now: Instant,
-        source: IpAddr,
-        sender: Sender,
-        per_second: u32,
-    ) -> bool {
-        let budget = match sender {
+    pub(super) fn take_hint(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
+        let budget = match asker.sender {
             Sender::Stranger => &mut self.hints,
             Sender::AtPeersAddress | Sender::Proven => &mut self.hints_to_peers,
         };
-        budget.take(now, source, Share::of(sender, per_second))
+        budget.take(now, asker.source, Share::of(asker.sender, per_second))
     }
 
     /// Says whether a hint from a peer's address is looked at.
