@@ -25,6 +25,14 @@ pub const V4_MIN: u16 = 576;
 /// The smallest believed IPv6 path MTU (RFC 8200 §5).
 pub const V6_MIN: u16 = 1280;
 
+/// Returns the smallest MTU that is believed of a path to `remote`.
+fn smallest(remote: IpAddr) -> u16 {
+    match IpVersion::of(remote) {
+        IpVersion::V4 => V4_MIN,
+        IpVersion::V6 => V6_MIN,
+    }
+}
+
 /// After this time a larger packet is tried again (RFC 1191 §6.3, RFC 8201 §4).
 pub const AGE_MS: u64 = 10 * 60 * 1000;
 /// The same time for an error that quoted nothing that only we and the hosts on the path know.
@@ -280,10 +288,7 @@ impl PathMtus {
         evidence: Evidence,
         now_ms: u64,
     ) -> Result<u16, Disbelief> {
-        let min = match IpVersion::of(remote) {
-            IpVersion::V4 => V4_MIN,
-            IpVersion::V6 => V6_MIN,
-        };
+        let min = smallest(remote);
         let min = match evidence {
             Evidence::Local => min,
             Evidence::Quoted { .. } if self.is_guessed_at(remote, now_ms) => {
@@ -341,12 +346,8 @@ impl PathMtus {
         found: Option<(u16, u64)>,
         now_ms: u64,
     ) -> Result<(), Disbelief> {
-        let min = match IpVersion::of(remote) {
-            IpVersion::V4 => V4_MIN,
-            IpVersion::V6 => V6_MIN,
-        };
         let probed = found.map(|(mtu, until_ms)| LearnedMtu {
-            mtu: mtu.max(min),
+            mtu: mtu.max(smallest(remote)),
             until_ms,
         });
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -356,7 +357,11 @@ impl PathMtus {
         if probed.is_some() && !next.contains_key(&remote) && next.len() >= self.paths_max {
             return Err(Disbelief::Full);
         }
-        next.entry(remote).or_default().probed = probed;
+        let path = next.entry(remote).or_default();
+        path.probed = probed;
+        if path.told.is_none() && path.probed.is_none() {
+            next.remove(&remote);
+        }
         self.any.store(true, Ordering::Release);
         self.paths.store(next.into());
         Ok(())

@@ -8,6 +8,7 @@ use esplanade_vici::Section;
 use serde::Serialize;
 
 use super::printable::printable;
+use super::text::scaled;
 
 /// The bits and packets that a child carries in a second. The bits are those of the packets inside of the tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -163,19 +164,7 @@ pub(crate) fn rates_line(rates: &Rates) -> String {
 /// Writes bits per second in units of 1000 with one decimal: `1.5 Mbit/s`.
 fn human_bits(rate: u64) -> String {
     const UNITS: [&str; 5] = ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s"];
-    let mut value = rate as f64;
-    let mut unit = None;
-    for next in UNITS {
-        if value < 1000.0 {
-            break;
-        }
-        value /= 1000.0;
-        unit = Some(next);
-    }
-    unit.map_or_else(
-        || format!("{rate} bit/s"),
-        |unit| format!("{value:.1} {unit}"),
-    )
+    scaled(rate, "bit/s", 1000.0, &UNITS)
 }
 
 #[cfg(test)]

@@ -581,18 +581,23 @@ pub fn plural(count: u64, one: &str) -> String {
 /// Writes a number of bytes in units of 1024 with one decimal: `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for next in UNITS {
-        if value < 1024.0 {
+    scaled(bytes, "B", 1024.0, &UNITS)
+}
+
+/// Writes a number with one decimal in the unit in which it is below `base`, and with none in `smallest`.
+pub(crate) fn scaled(number: u64, smallest: &str, base: f64, larger: &[&str]) -> String {
+    let mut value = number as f64;
+    let mut unit = None;
+    for next in larger {
+        if value < base {
             break;
         }
-        value /= 1024.0;
-        unit = next;
+        value /= base;
+        unit = Some(next);
     }
     match unit {
-        "B" => format!("{bytes} B"),
-        _ => format!("{value:.1} {unit}"),
+        None => format!("{number} {smallest}"),
+        Some(unit) => format!("{value:.1} {unit}"),
     }
 }
 

@@ -174,13 +174,24 @@ impl Context<'_> {
 
     /// Sends a datagram outside an IKE SA, with the non-ESP marker on the NAT-T port.
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &[u8]) {
+        self.transmit_as((local, remote), 0, false, datagram);
+    }
+
+    fn transmit_as(
+        &mut self,
+        (local, remote): (SocketAddr, SocketAddr),
+        dscp: u8,
+        path_probe: bool,
+        datagram: &[u8],
+    ) {
+        let payload = udp_payload(datagram, self.is_nat_t(local));
         self.counters.messages_sent += 1;
         self.transmits.push_back(Transmit {
             local,
             remote,
-            dscp: 0,
-            payload: udp_payload(datagram, self.is_nat_t(local)),
-            path_probe: false,
+            dscp,
+            payload,
+            path_probe,
         });
     }
 
@@ -195,14 +206,7 @@ impl Context<'_> {
         let (fragments, path_probe) = (message.is_fragmented(), message.probes_path());
         for datagram in message.send() {
             self.counters.fragments_sent += u64::from(fragments);
-            self.counters.messages_sent += 1;
-            self.transmits.push_back(Transmit {
-                local,
-                remote,
-                dscp,
-                payload: udp_payload(datagram, self.is_nat_t(local)),
-                path_probe,
-            });
+            self.transmit_as((local, remote), dscp, path_probe, datagram);
         }
     }
 
