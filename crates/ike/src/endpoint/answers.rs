@@ -19,7 +19,7 @@ const HEARD: Share = Share { all: 1000, own: 10 };
 
 /// The kinds of senders that are not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
+pub(super) enum SenderKind {
     Stranger,
     /// The source address is that of a peer: configured, or with an IKE SA. It can be false.
     AtPeersAddress,
@@ -27,11 +27,11 @@ pub(super) enum Sender {
     Proven,
 }
 
-/// Whom an answer would go to.
+/// The sender of a message that is not authenticated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
+pub(super) struct Sender {
     pub source: IpAddr,
-    pub sender: Sender,
+    pub kind: SenderKind,
 }
 
 /// The number of times in a second that all senders, and a single source of them, get something.
@@ -42,18 +42,18 @@ struct Share {
 }
 
 impl Share {
-    fn of(sender: Sender, per_second: u32) -> Self {
+    fn of(kind: SenderKind, per_second: u32) -> Self {
         let own = per_second.div_ceil(PART_OF_A_SOURCE);
-        match sender {
-            Sender::Stranger => Self {
+        match kind {
+            SenderKind::Stranger => Self {
                 all: per_second,
                 own,
             },
-            Sender::AtPeersAddress => Self {
+            SenderKind::AtPeersAddress => Self {
                 all: per_second.saturating_mul(FOR_PEERS),
                 own,
             },
-            Sender::Proven => {
+            SenderKind::Proven => {
                 let all = per_second.saturating_mul(FOR_PROVEN);
                 let own = all.div_ceil(PART_OF_A_SOURCE);
                 Self { all, own }
@@ -108,33 +108,33 @@ impl Budget {
 }
 
 impl Answers {
-    fn budget(&mut self, sender: Sender) -> &mut Budget {
-        match sender {
-            Sender::Stranger => &mut self.unproven,
-            Sender::AtPeersAddress => &mut self.at_peers_addresses,
-            Sender::Proven => &mut self.proven,
+    fn budget(&mut self, kind: SenderKind) -> &mut Budget {
+        match kind {
+            SenderKind::Stranger => &mut self.unproven,
+            SenderKind::AtPeersAddress => &mut self.at_peers_addresses,
+            SenderKind::Proven => &mut self.proven,
         }
     }
 
     /// Says whether a sender may get an error notify.
-    pub(super) fn has_left(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
-        let share = Share::of(asker.sender, per_second);
-        let source = SourceNetwork::of_source(asker.source);
-        self.budget(asker.sender).has_left(now, source, share)
+    pub(super) fn has_left(&mut self, now: Instant, sender: Sender, per_second: u32) -> bool {
+        let share = Share::of(sender.kind, per_second);
+        let source = SourceNetwork::of_source(sender.source);
+        self.budget(sender.kind).has_left(now, source, share)
     }
 
-    pub(super) fn take(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
-        let share = Share::of(asker.sender, per_second);
-        self.budget(asker.sender).take(now, asker.source, share)
+    pub(super) fn take(&mut self, now: Instant, sender: Sender, per_second: u32) -> bool {
+        let share = Share::of(sender.kind, per_second);
+        self.budget(sender.kind).take(now, sender.source, share)
     }
 
     /// Says whether the sender of an unknown SPI may be told so.
-    pub(super) fn take_hint(&mut self, now: Instant, asker: Asker, per_second: u32) -> bool {
-        let budget = match asker.sender {
-            Sender::Stranger => &mut self.hints,
-            Sender::AtPeersAddress | Sender::Proven => &mut self.hints_to_peers,
+    pub(super) fn take_hint(&mut self, now: Instant, sender: Sender, per_second: u32) -> bool {
+        let budget = match sender.kind {
+            SenderKind::Stranger => &mut self.hints,
+            SenderKind::AtPeersAddress | SenderKind::Proven => &mut self.hints_to_peers,
         };
-        budget.take(now, asker.source, Share::of(asker.sender, per_second))
+        budget.take(now, sender.source, Share::of(sender.kind, per_second))
     }
 
     /// Says whether a hint from a peer's address is looked at.

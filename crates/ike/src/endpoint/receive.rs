@@ -7,7 +7,7 @@ use std::time::Instant;
 use esplanade_crypto::iana::Group;
 
 use super::Endpoint;
-use super::answers::{Asker, Sender};
+use super::answers::{Sender, SenderKind};
 use super::half_open::HalfOpenPlace;
 use crate::config::{AddressMatch, Connection};
 use crate::crash_token;
@@ -145,13 +145,13 @@ impl Endpoint {
     }
 
     /// The sender of an unauthenticated message, by its source address.
-    fn asker_at(&self, source: IpAddr) -> Asker {
+    fn sender_at(&self, source: IpAddr) -> Sender {
         let of_peer = self.table.half_open.is_configured(source) || self.table.is_peers(source);
-        let sender = match of_peer {
-            true => Sender::AtPeersAddress,
-            false => Sender::Stranger,
+        let kind = match of_peer {
+            true => SenderKind::AtPeersAddress,
+            false => SenderKind::Stranger,
         };
-        Asker { source, sender }
+        Sender { source, kind }
     }
 
     pub(super) fn error(
@@ -162,11 +162,11 @@ impl Endpoint {
         proven: bool,
     ) {
         let per_second = self.config.limits.error_notifies_per_second;
-        let mut asker = self.asker_at(received.remote.ip());
+        let mut sender = self.sender_at(received.remote.ip());
         if proven {
-            asker.sender = Sender::Proven;
+            sender.kind = SenderKind::Proven;
         }
-        if self.answers.take(now, asker, per_second) {
+        if self.answers.take(now, sender, per_second) {
             self.unprotected(now, received, errors);
         } else {
             self.counters.count(Refusal::RateLimited);
@@ -253,8 +253,8 @@ impl Endpoint {
         let local = SocketAddr::new(source, ports.0);
         let remote = SocketAddr::new(remote.ip(), ports.1);
         let per_second = self.config.limits.error_notifies_per_second;
-        let asker = self.asker_at(remote.ip());
-        if !self.answers.take_hint(now, asker, per_second) {
+        let sender = self.sender_at(remote.ip());
+        if !self.answers.take_hint(now, sender, per_second) {
             return;
         }
         let notify = Notify::new(NotifyType::INVALID_SPI, spi.to_be_bytes().to_vec());
@@ -405,11 +405,11 @@ impl Endpoint {
             };
         let errors = limits.error_notifies_per_second;
         let known = self.table.half_open.is_configured(source);
-        let asker = self.asker_at(source);
+        let sender = self.sender_at(source);
         let payer = Payer::unproven(source, known);
         let method = Group::from_number(theirs.key_exchange.method);
         if self.table.half_open.takes_unproven(source, &limits)
-            && self.answers.has_left(now, asker, errors)
+            && self.answers.has_left(now, sender, errors)
             && !self.jobs.wants_proof(now, method, payer)
         {
             let proven = None;
