@@ -26,10 +26,24 @@ class Control:
                    env=self.swanctl_env)
 
     def rekey_child(self, child: str = "net") -> None:
+        """Ends when the old child SA is gone: a peer may refuse to rekey the IKE SA before (RFC 7296 §2.25.2)."""
+        def in_use() -> set[str]:
+            """charon lists a rekeyed child SA for some seconds more."""
+            return {each["spi-in"] for sas in self.sas().values() for sa in sas
+                    for each in sa.get("child-sas", {}).values() if each["name"] == child and each["state"] != "REKEYED"}
+
+        old = in_use()
         self.swanctl("--rekey", "--child", child)
+        wait_until(f"{child} is rekeyed at {self.name}", lambda: (new := in_use()) and old.isdisjoint(new))
 
     def rekey_ike(self, connection: str = "site") -> None:
+        """Ends when the old IKE SA is gone. The peer may refuse for a while: both try again after a second or more."""
+        def spis() -> set[str]:
+            return {sa["initiator-spi"] for sa in self.sas().get(connection, [])}
+
+        old = spis()
         self.swanctl("--rekey", "--ike", connection)
+        wait_until(f"{connection} is rekeyed at {self.name}", lambda: (new := spis()) and old.isdisjoint(new))
 
     def reauthenticate(self, connection: str = "site") -> None:
         self.swanctl("--rekey", "--ike", connection, "--reauth")
