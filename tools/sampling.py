@@ -1,13 +1,22 @@
-"""What a branch changes, and which of many like tests its commit draws: for suites that run a part of them."""
+#!/usr/bin/env python3
+"""What a branch changes, and which of many like tests its commit draws: for suites that run a part of them.
+
+Usage: tools/sampling.py STAGE PATH...     for a stage whose result depends on these files alone
+
+It ends with 0 where the stage is to run: the last commits change one of the files, git cannot tell, or the commit draws
+the stage. Otherwise it says so and ends with 1.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = 3  # one in so many is drawn
+RECENT = 50  # commits: CI does not look at each of them
 MAIN_LINES = ("upstream/main", "origin/main", "origin/master", "main", "master")
 
 
@@ -48,3 +57,22 @@ def rank(seed: str, key: str) -> int:
 
 def is_drawn(seed: str, key: str) -> bool:
     return rank(seed, key) % SHARE == 0
+
+
+def runs(stage: str, paths: list[str], root: Path = ROOT) -> bool:
+    """Whether a stage runs that depends on these paths alone."""
+    seed = git("rev-parse", "HEAD", root=root)
+    known = git("ls-files", "--", *paths, root=root)
+    since = git("diff", "--name-only", f"HEAD~{RECENT}", "--", *paths, root=root)
+    new = git("ls-files", "--others", "--exclude-standard", "--", *paths, root=root)
+    if not seed or not known or since is None or new is None:
+        return True
+    return bool(since or new) or is_drawn(seed, stage)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    if not runs(sys.argv[1], sys.argv[2:]):
+        print(f"{sys.argv[1]}: the last {RECENT} commits change nothing that it looks at, and this commit does not draw it")
+        sys.exit(1)

@@ -70,12 +70,28 @@ tally() {
 
 # What finds most comes first.
 all="deps format unit interop clippy newest userns fuzz-coverage docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
-soak="release simulation mutants"
+soak="release simulation storms mutants"
+asked=$*
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
 names=${names/ lint / format clippy docs deny }
 # They wait for nothing and have no clock, so they run beside the others, in the time that those leave processors idle.
 quiet="deny rtl-lint rtl-test rtl-formal"
+
+# if_drawn NAME PATH... -- COMMAND...: runs a stage whose result depends on these paths alone. It is left out where they
+# are as they were and the commit does not draw it; a stage that is asked for, and a soak, leave nothing out.
+if_drawn() {
+  local name=$1 paths=()
+  shift
+  while [ "$1" != -- ]; do paths+=("$1"); shift; done
+  shift
+  if [ -z "$asked${SOAK:-}" ] && ! tools/sampling.py "$name" "${paths[@]}" >"$logs/$name.left-out"; then
+    cat "$logs/$name.left-out"
+    return
+  fi
+  rm -f "$logs/$name.left-out"
+  stage "$name" "$@"
+}
 
 # Runs the stages of one name.
 run() {
@@ -87,11 +103,12 @@ run() {
       # The decompressor of crates/ace for a controller without an operating system.
       stage clippy-core cargo clippy --locked -p esplanade-ace --no-default-features -- -D warnings ;;
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
-    deny) stage deny tools/deny.sh ;;
+    deny) if_drawn deny Cargo.lock ':(glob)**/Cargo.toml' deny.toml tools/deny.sh -- tools/deny.sh ;;
     panics) stage panics tools/panics.py ;;
     kernels)
       # Each alone would leave a processor idle.
-      stage kernels tools/together.sh tools/gpu-kernels.py tools/gpu-races.sh tools/gpu-intel.sh ;;
+      if_drawn kernels crates/gpu crates/crypto/src/cpu/des/networks.rs crates/crypto/src/transform.rs ':(glob)tools/gpu-*' \
+        -- tools/together.sh tools/gpu-kernels.py tools/gpu-races.sh tools/gpu-intel.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
     unit) stage unit cargo test --locked --workspace --no-fail-fast -- --show-output ;;
     fuzz-coverage) stage fuzz-coverage fuzz/coverage.sh ;;
@@ -109,6 +126,9 @@ run() {
       [ -z "${SOAK:-}" ] || seeds=100000
       ESPLANADE_SIMULATION_SEEDS=${ESPLANADE_SIMULATION_SEEDS:-$seeds} \
         stage simulation cargo test --locked --workspace --test simulation -- --nocapture ;;
+    storms)
+      ESPLANADE_IKE_SEEDS=${ESPLANADE_IKE_SEEDS:-$([ -n "${SOAK:-}" ] && echo 100000 || echo 5000)} \
+        stage storms cargo test --locked -p esplanade-ike --test storms -- --nocapture ;;
     # Faults in the sources, which the tests must notice. A soak has all of them.
     mutants-sample) [ -n "${SOAK:-}" ] || stage mutants-sample tools/mutants.py sample ;;
     mutants) stage mutants tools/mutants.py run ;;
@@ -122,6 +142,7 @@ run() {
         test_fragmentation.py test_reauthentication.py test_revocation.py test_lifecycle.py \
         -k "not esplanade-to-esplanade and not test_psk and not test_suites and not under_load and not by_time" ;;
     userns) stage userns interop/run --user -k test_psk ;;
+    rtl-formal) if_drawn rtl-formal rtl -- rtl/run formal ;;
     rtl-*) stage "$1" rtl/run "${1#rtl-}" ;;
   esac
 }
@@ -176,6 +197,7 @@ read -r passed failed < <(cat "$logs"/*.tally | awk '{ p += $1; f += $2 } END { 
 cat "$logs"/*.failure 2>/dev/null
 # In the order in which they ended.
 (cd "$logs" && ls -tr -- *.total | xargs cat)
+cat "$logs"/*.left-out 2>/dev/null
 echo "took $SECONDS s"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

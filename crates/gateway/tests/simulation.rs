@@ -26,11 +26,11 @@ mod world;
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use esplanade_testkit::seeds;
 use operations::Act;
 use seen::Seen;
 use world::World;
@@ -38,21 +38,6 @@ use world::World;
 const SEEDS: u64 = 300;
 /// Fewest inner packets that a seed delivers on average. A simulation in which nothing flows shows nothing.
 const DELIVERED_MIN: u64 = 100;
-
-fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Returns a number that the commit draws, or 0 where there is no commit.
-fn drawn_by_commit() -> u64 {
-    let git = Command::new("git")
-        .args(["-c", "safe.directory=*", "rev-parse", "HEAD"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output();
-    let commit = git.ok().and_then(|git| String::from_utf8(git.stdout).ok());
-    let digits = commit.and_then(|commit| commit.get(..8).map(str::to_owned));
-    digits.map_or(0, |digits| u64::from_str_radix(&digits, 16).unwrap_or(0))
-}
 
 thread_local! {
     /// The thread tries out operations, and its panics are expected.
@@ -113,21 +98,19 @@ fn list(operations: &[(Duration, Act)]) -> String {
 
 #[test]
 fn whole_gateways_keep_their_rules_whatever_happens() {
-    let first = from_environment("ESPLANADE_SIMULATION_FIRST_SEED").unwrap_or_else(drawn_by_commit);
-    let seeds = from_environment("ESPLANADE_SIMULATION_SEEDS").unwrap_or(SEEDS);
-    println!("{seeds} seeds from {first} on");
+    let seeds = seeds::of("SIMULATION", SEEDS);
     let former = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if !IS_TRYING.get() {
             former(info);
         }
     }));
-    let (next, failed) = (AtomicU64::new(first), AtomicBool::new(false));
+    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let met = Mutex::<Met>::default();
     let worker = || {
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + seeds {
+            if seed >= seeds.end {
                 return;
             }
             let operations = operations::draw(seed);
@@ -143,9 +126,10 @@ fn whole_gateways_keep_their_rules_whatever_happens() {
                     let why_least = simulate(seed, &least).err().unwrap_or_default();
                     panic!(
                         "seed {seed} failed: {why}\nits operations:\n{}the least that fails:\n{}because: {why_least}\n\
-                         run it alone with ESPLANADE_SIMULATION_FIRST_SEED={seed} ESPLANADE_SIMULATION_SEEDS=1",
+                         run it alone with {}",
                         list(&operations),
-                        list(&least)
+                        list(&least),
+                        seeds::alone("SIMULATION", seed)
                     );
                 }
             }
@@ -158,6 +142,7 @@ fn whole_gateways_keep_their_rules_whatever_happens() {
     });
     let (seen, delivered) = met.into_inner().unwrap();
     println!("{delivered} inner packets were delivered; {seen:?}");
+    let seeds = seeds.end - seeds.start;
     if seeds >= SEEDS {
         assert_eq!(seen.missing(), [""; 0], "nothing of it was met");
     }

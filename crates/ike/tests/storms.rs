@@ -1,6 +1,7 @@
 //! Random operations on a network that loses, delays, duplicates, reorders and corrupts, by seed.
 //!
-//! `ESPLANADE_IKE_SEEDS` sets how many seeds are run, `ESPLANADE_IKE_FIRST_SEED` where they begin.
+//! `ESPLANADE_IKE_SEEDS` sets how many seeds are run, `ESPLANADE_IKE_FIRST_SEED` where they begin. By default the commit
+//! draws where they begin.
 
 mod common;
 
@@ -15,15 +16,12 @@ use esplanade_ike::config::{
     Child, Connection, EndAction, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
 };
 use esplanade_testkit::net::{Conditions, Rng};
+use esplanade_testkit::seeds;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(default)
-}
+/// A run of `make soak` has many more.
+const SEEDS: u64 = 400;
 
 /// A pair of configurations with short lifetimes, drawn by the seed.
 fn configs(rng: &mut Rng) -> (Connection, Connection) {
@@ -180,18 +178,18 @@ fn storm(seed: u64) {
 
 #[test]
 fn both_ends_agree_after_every_storm() {
-    let first = from_environment("ESPLANADE_IKE_FIRST_SEED", 0);
-    let seeds = from_environment("ESPLANADE_IKE_SEEDS", 2000);
-    let next = AtomicU64::new(first);
+    let seeds = seeds::of("IKE", SEEDS);
+    let next = AtomicU64::new(seeds.start);
     let worker = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + seeds {
+            if seed >= seeds.end {
                 return;
             }
             if std::panic::catch_unwind(|| storm(seed)).is_err() {
                 panic!(
-                    "seed {seed} failed; run it alone with ESPLANADE_IKE_FIRST_SEED={seed} ESPLANADE_IKE_SEEDS=1"
+                    "seed {seed} failed; run it alone with {}",
+                    seeds::alone("IKE", seed)
                 );
             }
         }

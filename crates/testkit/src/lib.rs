@@ -6,6 +6,7 @@ pub mod freed;
 pub mod guard;
 pub mod model;
 pub mod net;
+pub mod seeds;
 pub mod vectors;
 
 /// Includes a file with certificates or keys of `vectors/ike/certs`, as bytes.

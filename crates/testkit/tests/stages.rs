@@ -1,9 +1,10 @@
 //! Checks what runs the stages of `make test`: their bounds, and what the documents say of them.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -101,14 +102,80 @@ fn each_stage_has_a_budget() {
     let stages: Vec<&str> = calls
         .split("stage ")
         .skip(1)
+        .chain(calls.split("if_drawn ").skip(1))
         .map(|rest| rest.split_whitespace().next().unwrap())
         .filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
-        .chain(["rtl-lint", "rtl-test", "rtl-formal"])
+        .chain(["rtl-lint", "rtl-test"])
         .collect();
-    assert!(stages.contains(&"unit") && stages.contains(&"interop"));
+    assert!(
+        ["unit", "interop", "deny", "rtl-formal"]
+            .iter()
+            .all(|name| stages.contains(name))
+    );
     for name in stages {
         assert!(budgets.contains(&name), "tools/budget.txt lacks {name}");
     }
+}
+
+/// A repository of 60 commits, of which the one before the last `back` changed `watched`. All machines give it the same
+/// names of commits, so that they draw the same stages.
+fn repository(back: usize) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str], input: &str| {
+        let mut git = Command::new("git")
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = git.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
+        assert!(git.wait().unwrap().success());
+    };
+    let commit = |at: usize| {
+        let watched = if at == 0 || at + back == 59 {
+            format!("M 644 inline watched\ndata <<END\n{at}\nEND\n")
+        } else {
+            String::new()
+        };
+        format!("commit refs/heads/main\ncommitter a <a@b> {at} +0000\ndata 0\n{watched}")
+    };
+    git(&["init", "-q", "-b", "main"], "");
+    git(
+        &["fast-import", "--quiet"],
+        &(0..60).map(commit).collect::<String>(),
+    );
+    git(&["reset", "-q", "--hard"], "");
+    fs::create_dir(folder.path().join("tools")).unwrap();
+    let script = folder.path().join("tools/sampling.py");
+    fs::copy(root().join("tools/sampling.py"), script).unwrap();
+    folder
+}
+
+/// How many of `count` stages run that depend on `watched` alone.
+fn that_run(repository: &tempfile::TempDir, count: usize) -> usize {
+    let runs = |at: &usize| {
+        let done = Command::new(repository.path().join("tools/sampling.py"))
+            .args([&format!("stage{at}"), "watched"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(said.is_empty(), done.status.success(), "{said}");
+        done.status.success()
+    };
+    (0..count).filter(runs).count()
+}
+
+#[test]
+fn a_stage_runs_where_its_files_were_changed_lately_or_the_commit_draws_it() {
+    assert_eq!(that_run(&repository(49), 4), 4);
+    let unchanged = repository(50);
+    assert!((1..8).contains(&that_run(&unchanged, 12)));
+    fs::write(unchanged.path().join("watched"), "not committed").unwrap();
+    assert_eq!(that_run(&unchanged, 4), 4);
+    fs::remove_dir_all(unchanged.path().join(".git")).unwrap();
+    assert_eq!(that_run(&unchanged, 4), 4);
 }
 
 /// README, CONTRIBUTING and CI speak of the same two commands.
