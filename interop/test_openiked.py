@@ -13,17 +13,20 @@ from harness.settings import ID_A, ID_B, PSK, pair
 
 # The exported keys are ours alone.
 pytestmark = pytest.mark.esplanade_only
+WIDE = "from 10.0.0.0/8 to 10.0.0.0/8"
 each_initiator = pytest.mark.parametrize("initiator", ["we", "openiked"])
 
 
-def settle(topology, daemon, iked, initiator, *, outer=4, secret=PSK, protocol="esp", mode="tunnel", options="",
-           first="", **certificates):
+def settle(topology, daemon, iked, initiator, *, outer=4, secret=PSK, pfs=False, protocol="esp", mode="tunnel", flow="",
+           options="", first="", **certificates):
     """Both daemons, started. OpenIKED initiates two seconds after its start, if it does."""
     settings = pair(topology, inner=4, outer=outer, **certificates)[0]
     site, child = settings.connections["site"], settings.child()
     del site["proposals"], child["esp_proposals"]
     site["dpd_delay"] = "1s"
     child["mode"] = mode
+    if pfs:
+        child["esp_proposals"] = "aes256-sha512-x25519"
     if protocol == "ah":
         child["ah_proposals"] = "default"
     if mode == "transport":
@@ -31,10 +34,14 @@ def settle(topology, daemon, iked, initiator, *, outer=4, secret=PSK, protocol="
     # OpenIKED leaves one request without an answer.
     a = daemon("esplanade", "a", retransmit_timeout=0.3)
     a.start(settings)
-    auth = "" if certificates else f'psk "{secret}"'
-    iked.start(f'{first}\nikev2 "site" {"active" if initiator == "openiked" else "passive"} {mode} {protocol} '
-               f'from {child["remote_ts"]} to {child["local_ts"]} local {topology.b.wan(outer)} '
-               f'peer {topology.a.wan(outer)} srcid {ID_B} dstid {ID_A} {options} {auth}\n')
+    # The order is that of its grammar.
+    policy = [
+        'ikev2 "site"', "active" if initiator == "openiked" else "passive", mode, protocol,
+        flow or f'from {child["remote_ts"]} to {child["local_ts"]}',
+        f"local {topology.b.wan(outer)} peer {topology.a.wan(outer)}",
+        "childsa enc aes-256 auth hmac-sha2-512 group curve25519" if pfs else "",
+        f"srcid {ID_B} dstid {ID_A}", options, "" if certificates else f'psk "{secret}"']
+    iked.start(f"{first}\n{' '.join(policy)}\n")
     return a
 
 
@@ -120,9 +127,10 @@ def test_liveness(topology, daemon, iked):
     assert ike_spis(a) == before
 
 
+@pytest.mark.parametrize("pfs", [False, True], ids=["no-pfs", "pfs"])
 @each_initiator
-def test_either_end_rekeys_the_child(initiator, topology, daemon, iked):
-    a = establish(topology, daemon, iked, initiator)
+def test_either_end_rekeys_the_child(initiator, pfs, topology, daemon, iked):
+    a = establish(topology, daemon, iked, initiator, pfs=pfs)
     a.rekey_child()
     assert_same_sas(a, iked)
     old = child_spis(a)
@@ -191,6 +199,20 @@ def test_another_secret_is_refused(initiator, topology, daemon, iked):
         wait_until("OpenIKED is told", lambda: "AUTHENTICATION_FAILED" in iked.logs())
         assert a.counter("ike.refused.authentication-failed") == 1
     assert not a.installed() and not iked.kernel_sas()
+
+
+def test_narrowed_selectors(topology, daemon, iked):
+    a = settle(topology, daemon, iked, "openiked", flow=WIDE)
+    child = a.wait_installed()
+    assert (child["local-ts"], child["remote-ts"]) == ([topology.a.lan4], [topology.b.lan4])
+
+
+def test_wide_selectors_are_refused(topology, daemon, iked):
+    """OpenIKED does not narrow: it answers with those of its policy."""
+    a = settle(topology, daemon, iked, "we", flow=WIDE)
+    refused = a.up(check=False)
+    assert refused.returncode == 1 and "its traffic selectors are wider than ours" in refused.stderr
+    assert not a.children()
 
 
 def test_transport_mode(topology, daemon, iked):
