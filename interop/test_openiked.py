@@ -108,7 +108,8 @@ def test_ecdsa(initiator, topology, daemon, iked, authorities):
 
 @each_initiator
 def test_rsa_in_fragments(initiator, topology, daemon, iked, authorities):
-    a = establish(topology, daemon, iked, initiator, first="set fragmentation", **certificates(iked, authorities("rsa")))
+    options = certificates(iked, authorities("rsa"))
+    a = establish(topology, daemon, iked, initiator, first="set fragmentation", **options)
     assert a.counter("ike.fragments-sent") and a.counter("ike.messages-reassembled") == 1
 
 

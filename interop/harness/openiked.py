@@ -1,5 +1,5 @@
-"""Runs OpenIKED's iked as a third peer for the IKE exchanges. Instead of the kernel, pf_key.c takes its SAs: they stay up
-and have keys, and no packet goes through them.
+"""Runs OpenIKED's iked as a third peer for the IKE exchanges. Instead of the kernel, pf_key.c takes its SAs: they stay
+up and have keys, and no packet goes through them.
 
 The package is unpacked and not installed. In a mount namespace of its own iked finds an /etc that the test makes.
 """
@@ -62,7 +62,8 @@ class Iked:
 
     def trust(self, authority: Path, own: Identity) -> None:
         """Certificates, by the names that iked looks for."""
-        for file, place in ((authority, "ca/ca.crt"), (own.certificate, "certs/own.crt"), (own.key, "private/local.key")):
+        places = {"ca/ca.crt": authority, "certs/own.crt": own.certificate, "private/local.key": own.key}
+        for place, file in places.items():
             shutil.copy(file, self.folder / "etc/iked" / place)
 
     def start(self, configuration: str) -> None:
