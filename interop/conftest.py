@@ -12,7 +12,7 @@ from pathlib import Path
 import draw
 import pytest
 from ends import ids
-from harness import capture, charon, libreswan
+from harness import capture, charon, libreswan, openiked
 from harness.charon import Charon
 from harness.esplanade import Esplanade, binary
 from harness.namespaces import Topology, close_all, missing_privilege
@@ -166,6 +166,23 @@ def pluto(request, topology, folder):
     if reason := libreswan.missing(newest):
         pytest.skip(reason)
     peer = libreswan.Pluto("b", topology.gw_b, folder / "b", newest)
+    request.node.stash.setdefault(_DAEMONS, []).append(peer)
+    yield peer
+    peer.stop()
+
+
+@pytest.fixture(scope="session")
+def pf_key(tmp_path_factory):
+    """What stands in for the kernel of OpenIKED."""
+    if reason := openiked.missing():
+        pytest.skip(reason)
+    return openiked.compile_kernel(tmp_path_factory.mktemp("pf_key"))
+
+
+@pytest.fixture
+def iked(request, topology, folder, pf_key):
+    """OpenIKED at end B."""
+    peer = openiked.Iked("b", topology.gw_b, folder / "b", pf_key)
     request.node.stash.setdefault(_DAEMONS, []).append(peer)
     yield peer
     peer.stop()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what the tests need: Debian packages (only those missing), libreswan and newer peers
+# Installs what the tests need: Debian packages (only those missing), libreswan, OpenIKED and newer peers
 # unpacked beside strongSwan, and a Python environment. What cannot be installed is named and the tests that need
 # it report themselves as skipped, so this script only fails on a real mistake of its own.
 #
@@ -20,6 +20,7 @@ libstrongswan-standard-plugins     openssl plugin: ECDSA, elliptic curve groups,
 libldns3t64|libldns3               library that libreswan's pluto links
 libevent-pthreads-2.1-7t64|libevent-pthreads-2.1-7 library that libreswan's pluto links
 libevent-core-2.1-7t64|libevent-core-2.1-7 library that libreswan's pluto links
+libevent-2.1-7t64|libevent-2.1-7   library that OpenIKED's iked links
 libnss3-tools                      certutil and pk12util: libreswan keeps its keys in an NSS database
 libcurl3t64-gnutls|libcurl3-nss    library that libreswan's pluto links
 libunbound8                        library that libreswan's pluto links
@@ -39,7 +40,7 @@ util-linux                         nsenter, unshare
 binutils                           objdump, for the search for possible panics
 python3                            the interop suite
 python3-venv                       its environment
-g++                                compiles the simulated RTL
+g++                                compiles the simulated RTL, and what stands in for OpenIKED's kernel
 libcrypto++-dev                    the AES finalists, for the benches of rtl/ace
 ccache                             the RTL benches share the simulator's objects
 LIST
@@ -145,19 +146,24 @@ else
   echo "deps: not a Debian system: install what tools/deps.sh --list names by hand" >&2
 fi
 
-# libreswan's package conflicts with strongSwan's: unpack it instead of installing it.
-libreswan=target/tools/libreswan
-if [ ! -x "$libreswan/usr/libexec/ipsec/pluto" ] && command -v dpkg >/dev/null; then
+# Unpacks a package instead of installing it.
+unpack() { # package, one of its programs
+  local into=target/tools/$1 work
+  if [ -x "$into/$2" ] || ! command -v dpkg >/dev/null; then return; fi
   work=$(mktemp -d)
-  if (cd "$work" && apt-get -q download libreswan >/dev/null 2>&1) && mkdir -p "$libreswan" &&
-      dpkg -x "$work"/libreswan_*.deb "$libreswan"; then
-    echo "deps: libreswan unpacked into $libreswan"
+  if (cd "$work" && apt-get -q download "$1" >/dev/null 2>&1) && mkdir -p "$into" &&
+      dpkg -x "$work"/"$1"_*.deb "$into"; then
+    echo "deps: $1 unpacked into $into"
   else
-    rm -rf "$libreswan"
-    echo "deps: could not fetch libreswan: its tests will be reported as skipped" >&2
+    rm -rf "$into"
+    echo "deps: could not fetch $1: its tests will be reported as skipped" >&2
   fi
   rm -rf "$work"
-fi
+}
+# This package conflicts with strongSwan's.
+unpack libreswan usr/libexec/ipsec/pluto
+# The system would start this one's daemon.
+unpack openiked usr/sbin/iked
 
 # Newer peers, out of Debian 13, with the libraries that they need: unpacked, and run in a chroot.
 newer=target/tools/debian13

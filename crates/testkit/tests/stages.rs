@@ -233,6 +233,7 @@ impl Machine {
         fs::copy(root().join("tools/deps.sh"), script).unwrap();
         // Only the packages are looked at: the rest is there.
         machine.program("target/tools/libreswan/usr/libexec/ipsec/pluto", "");
+        machine.program("target/tools/openiked/usr/sbin/iked", "");
         machine.write("target/tools/debian13/.complete", "");
         for (folder, requirements) in [
             (".venv", "interop/requirements.txt"),
