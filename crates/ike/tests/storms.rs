@@ -15,6 +15,7 @@ use esplanade_ike::Config;
 use esplanade_ike::config::{
     Child, Connection, EndAction, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
 };
+use esplanade_ike::status::IkeSaState;
 use esplanade_testkit::net::{Conditions, Rng};
 use esplanade_testkit::seeds;
 
@@ -71,6 +72,7 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
                 changed.lifetime = Lifetime {
                     rekey_time: time,
                     life_time,
+                    rand_time: time / 2,
                     ..changed.lifetime
                 };
                 changed.dpd_action = if rng.chance(0.5) {
@@ -159,13 +161,13 @@ fn storm(seed: u64) {
     (pair.a.dead, pair.b.dead) = (false, false);
     pair.network.conditions = Conditions::PERFECT;
     pair.run(120 * SECOND);
-    // A rekey that a lifetime has begun may be under way now.
+    // A rekey that a lifetime has begun may be under way now. An IKE SA that was rekeyed does nothing more.
     for _ in 0..20 {
         let quiet = [&pair.a, &pair.b].iter().all(|side| {
-            side.endpoint
-                .status()
-                .iter()
-                .all(|sa| sa.task_active.is_none() && sa.established.is_some())
+            side.endpoint.status().iter().all(|sa| {
+                let rests = matches!(sa.state, IkeSaState::Established | IkeSaState::Rekeyed);
+                rests && sa.task_active.is_none()
+            })
         });
         if quiet {
             break;
