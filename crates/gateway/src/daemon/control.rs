@@ -124,17 +124,14 @@ impl Daemon {
             "list-sas" => self.list_sas(request, now),
             "list-conns" => self.list_conns(request, now),
             "list-policies" => self.list_policies(request),
+            "list-authorities" => self.list_authorities(request),
             "get-conns" => {
-                let mut message = Section::new();
-                message.list(
-                    "conns",
-                    self.loaded
-                        .ike
-                        .connections
-                        .iter()
-                        .map(|connection| &connection.name),
-                );
-                request.reply(message);
+                let connections = self.loaded.ike.connections.iter();
+                reply_names(request, "conns", connections.map(|one| &one.name));
+            }
+            "get-authorities" => {
+                let authorities = self.loaded.authorities.iter();
+                reply_names(request, "authorities", authorities.map(|one| &one.name));
             }
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
@@ -283,6 +280,18 @@ impl Daemon {
         for policy in &self.loaded.policies {
             let name = format!("{}/{}", policy.connection, policy.child);
             complete &= request.emit_named("list-policy", &name, &report::policy(policy));
+        }
+        end_list(request, complete);
+    }
+
+    fn list_authorities(&self, request: Request) {
+        let wanted = request.message.text("name").map(str::to_owned);
+        let mut complete = true;
+        for authority in &self.loaded.authorities {
+            if wanted.as_ref().is_none_or(|name| authority.name == *name) {
+                let listed = report::authority(authority);
+                complete &= request.emit_named("list-authority", &authority.name, &listed);
+            }
         }
         end_list(request, complete);
     }
@@ -639,6 +648,12 @@ impl Daemon {
 }
 
 /// Ends a list of events. Whoever judges by the list has to know that something is left out.
+fn reply_names<'a>(request: Request, key: &str, names: impl Iterator<Item = &'a String>) {
+    let mut message = Section::new();
+    message.list(key, names);
+    request.reply(message);
+}
+
 fn end_list(request: Request, complete: bool) {
     match complete {
         true => request.reply(Section::new()),

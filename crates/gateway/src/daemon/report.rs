@@ -16,16 +16,17 @@ use esplanade_pki::attributes::GroupName;
 use super::strongswan_names as names;
 use super::{counts, silence};
 use crate::config::ShareLimits;
-use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
+use crate::config::{Authority, EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
 use crate::join::{AdaptiveEngines, ChildTotals, InstalledChild};
 use crate::net::{KnownBy, KnownMtu};
 use crate::output;
 use crate::share::ShareReport;
 use crate::status::{
-    ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
-    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy,
-    ListedRefusal, ListedTotals, Named, NamedCounters, OutputCounters, Selectors, ShareStats,
+    ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication,
+    ListedAuthority, ListedChild, ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa,
+    ListedName, ListedPolicy, ListedRefusal, ListedTotals, Named, NamedCounters, OutputCounters,
+    Selectors, ShareStats,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -250,6 +251,15 @@ pub fn policy(policy: &Policy) -> ListedPolicy {
         },
         local_ts: configured(&policy.local_ts),
         remote_ts: configured(&policy.remote_ts),
+    }
+}
+
+pub fn authority(authority: &Authority) -> ListedAuthority {
+    ListedAuthority {
+        cacert: authority.subject.clone(),
+        crl_uris: authority.crl_uris.clone(),
+        ocsp_uris: authority.ocsp_uris.clone(),
+        cert_uri_base: authority.cert_uri_base.clone(),
     }
 }
 
