@@ -303,7 +303,7 @@ fn crls_come_from_the_folder_and_from_uris() {
         ("ca", &["http://ca/crl".to_owned()][..])
     );
     assert_eq!(listed.ocsp_uris, ["http://ocsp/", "http://ocsp2/"]);
-    assert_eq!(named.authorities[0].crl_uris, [uri.clone()]);
+    assert_eq!(named.authorities[0].crl_uris, [&*uri]);
     assert!(before.diff(&named).others().eq(["crls"]));
     assert!(
         named

@@ -230,7 +230,9 @@ impl Daemon {
     }
 
     fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
-        let traffic = self.join.child(child.id).map(|installed| {
+        let installed = self.join.child(child.id);
+        let reqid = installed.map(|installed| installed.inbound.common.policy.0);
+        let traffic = installed.map(|installed| {
             let engine = self.join.engine_of(installed);
             let engines = (engine, self.join.adaptive_engines(installed));
             let configured = self.join.configured_of(installed);
@@ -238,7 +240,7 @@ impl Daemon {
             let reason = self.join.engine_reason(installed);
             report::child_traffic(installed, marks, engines, reason, self.clock.now_ms())
         });
-        report::child_sa(child, traffic, now)
+        report::child_sa(child, (reqid, traffic), now)
     }
 
     fn list_conns(&self, request: Request, now: Instant) {

@@ -58,6 +58,7 @@ pub fn ike_sa(
         responder_spi: sa.spi_r,
         nat_local: sa.nat_local,
         nat_remote: sa.nat_remote,
+        nat_any: sa.nat_local || sa.nat_remote,
         fragmentation: sa.fragmentation,
         full_transcript: sa.full_transcript,
         path_mtu: path.map(|path| path.mtu),
@@ -89,11 +90,16 @@ fn names_of(groups: &[GroupName]) -> Vec<String> {
 }
 
 /// Reports a child SA. `traffic` is the data plane's part of the report.
-pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant) -> ListedChildSa {
+pub fn child_sa(
+    sa: &ChildSaStatus,
+    (reqid, traffic): (Option<u32>, Option<ChildTraffic>),
+    now: Instant,
+) -> ListedChildSa {
     let transform = &sa.esp.transform;
     ListedChildSa {
         name: sa.name.clone(),
         uniqueid: sa.id.0,
+        reqid,
         state: sa.state.name(),
         mode: mode(sa.mode),
         protocol: transform.protocol().name(),
@@ -138,7 +144,6 @@ pub fn child_traffic(
         }
     }
     ChildTraffic {
-        reqid: inbound.policy.0,
         engine: match adaptive {
             Some(_) => Some(EngineKind::ADAPTIVE.name()),
             None => engine,
