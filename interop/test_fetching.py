@@ -113,6 +113,10 @@ def test_places_of_the_configuration_are_asked(topology, daemon, folder, authori
     assert_ping(topology.host_a, topology.b.host4)
     assert web.requests("GET /ca.crl") == 2
     wait_until("the failure is in the log", lambda: "the status of a certificate was not to be had" in a.logs())
+    listed = [line.strip() for line in a.swanctl("--list-authorities").stdout.splitlines()]
+    assert listed[0] == "ca:" and listed[1].startswith("cacert: ")
+    assert listed[2:] == [f"crl_uris:  {web.uri}/ca.crl", f"ocsp_uris: http://{HOST}:{OCSP_PORT}"]
+    assert [*a.session().get_authorities()["authorities"]] == [b"ca"]
 
 
 def test_a_crl_comes_past_the_tunnel_that_waits_for_it(topology, daemon, folder, authority, web):

@@ -21,6 +21,26 @@ const URI_LEN_MAX: usize = 1024;
 /// The most bytes in all files with CRLs.
 const CRL_BYTES_MAX: u64 = 128 << 20;
 
+/// A section of `authorities`, for those who list them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    pub name: String,
+    /// The subject of its certificate.
+    pub subject: String,
+    /// Its certificate's CRLs, files among them.
+    pub crl_uris: Vec<String>,
+    pub ocsp_uris: Vec<String>,
+    pub cert_uri_base: Option<String>,
+}
+
+/// The section `authorities`, with the folders of CRLs and responders, as they were read.
+pub(crate) struct AuthoritySections {
+    pub revocation: RevocationStore,
+    /// The places of our own certificates.
+    pub uri_bases: Vec<CertificateUriBase>,
+    pub listed: Vec<Authority>,
+}
+
 /// Collects CRLs while the configuration is read.
 struct CrlReader<'a> {
     base: &'a Path,
@@ -29,26 +49,40 @@ struct CrlReader<'a> {
 }
 
 /// Reads the authorities, all CRLs, and the trusted responders. They are needed if a connection
-/// authenticates its peer by certificate. Returns them with the places of our own certificates.
+/// authenticates its peer by certificate.
 pub(crate) fn authorities(
     node: &SectionNode,
     base: &Path,
     store: &CredentialStore,
     needed: bool,
     d: &mut Diagnostics,
-) -> (RevocationStore, Vec<CertificateUriBase>) {
+) -> AuthoritySections {
     let mut reader = CrlReader {
         base,
         crls: Vec::new(),
         bytes_left: CRL_BYTES_MAX,
     };
-    let (mut with_uri, mut uri_bases) = (Vec::new(), Vec::new());
+    let (mut with_uri, mut uri_bases, mut listed) = (Vec::new(), Vec::new(), Vec::new());
     schema::check(node, &schema::AUTHORITIES, false, d);
     for section in node.sections() {
         if let Some(certificate) = authority_certificate(section, store, d) {
-            with_uri.extend(sources(section, &certificate, &mut reader, d));
-            let base = read(section, "cert_uri_base", d, http_uri);
+            let mut authority = Authority {
+                name: section.name.value.clone(),
+                subject: certificate.subject().to_string(),
+                crl_uris: Vec::new(),
+                ocsp_uris: Vec::new(),
+                cert_uri_base: read(section, "cert_uri_base", d, http_uri),
+            };
+            with_uri.extend(sources(
+                section,
+                &certificate,
+                &mut authority,
+                &mut reader,
+                d,
+            ));
+            let base = authority.cert_uri_base.clone();
             uri_bases.extend(base.map(|base| CertificateUriBase::new(certificate, base)));
+            listed.push(authority);
         }
     }
     let mut responders = Vec::new();
@@ -89,7 +123,11 @@ pub(crate) fn authorities(
             d.push(Diagnostic::warning(what).help("its key must be of a kind that signs answers"));
         }
     }
-    (store, uri_bases)
+    AuthoritySections {
+        revocation: store,
+        uri_bases,
+        listed,
+    }
 }
 
 /// Reads the certificate of an authority.
@@ -140,7 +178,8 @@ fn authority_certificate(
 /// Returns the places where the status of the authority's certificates is to be had, if it names any.
 fn sources(
     node: &SectionNode,
-    authority: &Certificate,
+    certificate: &Certificate,
+    authority: &mut Authority,
     reader: &mut CrlReader<'_>,
     d: &mut Diagnostics,
 ) -> Option<AuthoritySources> {
@@ -153,21 +192,26 @@ fn sources(
     for place in places.unwrap_or_default() {
         let path = match place {
             CrlPlace::Uri(uri) => {
+                authority.crl_uris.push(uri.clone());
                 uris.push(uri);
                 continue;
             }
             CrlPlace::File(path) => path,
         };
+        authority
+            .crl_uris
+            .push(format!("file://{}", path.display()));
         if let Err((what, help)) = reader.read(&path, d) {
             let what = format!("{}: {what}", quoted(&path.display().to_string()));
             let at = given(node, "crl_uris")?.value.at;
             report("crl_uris", ValueError::new(what, help), at, d);
         }
     }
+    authority.ocsp_uris = responders.unwrap_or_default();
     Some(AuthoritySources {
-        authority: authority.subject().clone(),
+        authority: certificate.subject().clone(),
         crls: uris,
-        responders: responders.unwrap_or_default(),
+        responders: authority.ocsp_uris.clone(),
     })
 }
 

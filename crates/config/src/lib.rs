@@ -51,6 +51,7 @@ use esplanade_ike::config::{Config, LocalMethod, RemoteMethod};
 use esplanade_pki::attributes::AttributeStore;
 
 pub use ace::AceConfig;
+pub use authorities::Authority;
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity, nearest};
 pub use diff::{Diff, Subject};
@@ -94,6 +95,8 @@ pub struct Loaded {
     pub read: Vec<PathBuf>,
     /// Certificates on tokens that are not read yet. Their connections lack them.
     pub absent_certificates: Vec<TokenPlace>,
+    /// The sections of `authorities`, in their order.
+    pub authorities: Vec<Authority>,
     fingerprints: Vec<diff::Fingerprint>,
 }
 
@@ -224,13 +227,13 @@ fn build(
         .any(|connection| matches!(connection.remote.method, RemoteMethod::Certificate { .. }));
     let authorities = resolved.section("authorities").unwrap_or(&nothing);
     let store = &context.store;
-    let (mut revocation, uri_bases) =
+    let mut authorities =
         authorities::authorities(authorities, base, store, needed, context.diagnostics);
     if needed && gateway.fetch_revocation {
-        revocation.set_fetches();
+        authorities.revocation.set_fetches();
     }
-    ike.revocation = revocation.into();
-    ike.uri_bases = uri_bases;
+    ike.revocation = authorities.revocation.into();
+    ike.uri_bases = authorities.uri_bases;
     ike.attributes = attributes(&ike, &mut context).into();
     let absent_certificates = context.store.take_absent();
     child::sort(&mut policies);
@@ -255,6 +258,7 @@ fn build(
         read: diagnostics.sources.take_read(),
         warnings: diagnostics,
         absent_certificates,
+        authorities: authorities.listed,
         fingerprints,
     })
 }

@@ -180,7 +180,11 @@ fn icmp(text: &str) -> ValueResult<(u16, u16)> {
             Err(_) => number,
         };
         let (from, to) = edges(text).ok_or_else(bad)?;
-        return Ok((port(from, 0), port(to, u8::MAX)));
+        return Ok(match (from, to) {
+            // An echo reply has no other code. strongSwan reads a port below 256 as a type, also where a peer sends it.
+            (0, 0) => (0, 0),
+            _ => (port(from, 0), port(to, u8::MAX)),
+        });
     };
     let port = |code: u16| {
         let (kind, code) = one.parse().ok().zip(u8::try_from(code).ok())?;
@@ -292,6 +296,7 @@ mod tests {
     fn icmp_types_and_opaque_ports() {
         let ports = |text: &str| selector(text).unwrap().ports;
         assert_eq!(ports("1.1.1.1[icmp/8]"), (0x0800, 0x08ff));
+        assert_eq!(ports("1.1.1.1[icmp/0]"), (0x0000, 0x0000));
         assert_eq!(ports("1.1.1.1[icmp/0-8]"), (0x0000, 0x08ff));
         assert_eq!(ports("1.1.1.1[icmp/3/4]"), (0x0304, 0x0304));
         assert_eq!(ports("1.1.1.1[icmp/772]"), (0x0304, 0x0304));

@@ -295,6 +295,15 @@ fn crls_come_from_the_folder_and_from_uris() {
     let web = "crl_uris = http://ca/crl\n ocsp_uris = http://ocsp/, http://ocsp2/";
     let web = read(&format!("ca {{ cacert = ca.pem\n {web}\n }}")).unwrap();
     assert!(web.ike.revocation.fetches() && !web.ike.revocation.is_empty());
+    let [listed] = &web.authorities[..] else {
+        panic!("{:?}", web.authorities);
+    };
+    assert_eq!(
+        (&*listed.name, &*listed.crl_uris),
+        ("ca", &["http://ca/crl".to_owned()][..])
+    );
+    assert_eq!(listed.ocsp_uris, ["http://ocsp/", "http://ocsp2/"]);
+    assert_eq!(named.authorities[0].crl_uris, [&*uri]);
     assert!(before.diff(&named).others().eq(["crls"]));
     assert!(
         named

@@ -139,7 +139,7 @@ pub enum Event {
         connection: String,
         reason: ChildFailure,
     },
-    /// The peers could not authenticate again. The IKE SA stays until its hard end.
+    /// The peers could not authenticate again. The IKE SA stays until its hard end, unless the peer's certificate is revoked.
     ReauthenticationFailed {
         ike_sa: IkeSaId,
         connection: String,

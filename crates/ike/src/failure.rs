@@ -2,7 +2,7 @@
 //! administrator.
 
 use esplanade_crypto::iana::Group;
-use esplanade_pki::StatusSource;
+use esplanade_pki::{PathError, StatusSource};
 
 use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError};
 use crate::id::ChildSaId;
@@ -66,6 +66,16 @@ pub enum DownReason {
     Configuration(ConfigurationFault),
     #[error("out of resources: {0}")]
     Resources(Shortage),
+}
+
+impl DownReason {
+    /// Says whether the peer's certificate, or one of its issuers, is revoked.
+    pub(crate) fn is_revocation(&self) -> bool {
+        let Self::AuthenticationFailed(AuthFailure::Certificate(error)) = self else {
+            return false;
+        };
+        matches!(**error, PeerAuthError::Path(PathError::Revoked { .. }))
+    }
 }
 
 /// The reason why a response to our request cannot be used.

@@ -163,6 +163,17 @@ pub struct ListedPolicy {
     pub remote_ts: Selectors,
 }
 
+/// An authority of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedAuthority {
+    /// The subject of its certificate.
+    pub cacert: String,
+    pub crl_uris: Vec<String>,
+    pub ocsp_uris: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_uri_base: Option<String>,
+}
+
 /// Traffic selectors of one end, as `swanctl` writes them: `10.1.0.0/16[6/80]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Selectors(Vec<String>);

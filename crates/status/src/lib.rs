@@ -8,6 +8,7 @@
 //! | `list-sas` | [`ListedIkeSa`] with [`ListedChildSa`]s |
 //! | `list-conns` | [`ListedConnection`] |
 //! | `list-policies` | [`ListedPolicy`] |
+//! | `list-authorities` | [`ListedAuthority`] |
 //!
 //! Field names are vici's, as stock `swanctl` reads them. `vici::Section::of` turns a structure into an answer. The
 //! command line gets the answers over the control socket. It prints them as [`json`], for which it asks for answers with
@@ -27,8 +28,8 @@ pub mod text;
 pub mod tunnels;
 
 pub use connections::{
-    ListedAttempt, ListedAuthentication, ListedChild, ListedConnection, ListedName, ListedPolicy,
-    ListedRefusal, ListedTotals, Selectors,
+    ListedAttempt, ListedAuthentication, ListedAuthority, ListedChild, ListedConnection,
+    ListedName, ListedPolicy, ListedRefusal, ListedTotals, Selectors,
 };
 pub use counters::{GatewayCounters, IkeCounters, OutputCounters, TrafficCounters};
 pub use esplanade_engines::Named;

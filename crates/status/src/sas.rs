@@ -9,7 +9,7 @@ use super::connections::Selectors;
 use super::parts::{hex_32, hex_64, is_no};
 use esplanade_engines::stats::NamedCounters;
 
-/// An IKE SA. Times are in seconds.
+/// An IKE SA. Times are in seconds. What strongSwan shows too comes in its order: programs read lines by patterns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedIkeSa {
@@ -19,15 +19,12 @@ pub struct ListedIkeSa {
     pub state: &'static str,
     pub local_host: IpAddr,
     pub local_port: u16,
+    /// The identity. It is `%any` while it is not known.
+    pub local_id: String,
     pub remote_host: IpAddr,
     pub remote_port: u16,
     /// The identity. It is `%any` while it is not known.
-    pub local_id: String,
-    /// The identity. It is `%any` while it is not known.
     pub remote_id: String,
-    /// The groups of the connection that the peer has proved to be in.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
     /// This gateway began the SA.
     #[serde(skip_serializing_if = "is_no")]
     pub initiator: bool,
@@ -41,18 +38,9 @@ pub struct ListedIkeSa {
     /// The peer is behind a NAT.
     #[serde(skip_serializing_if = "is_no")]
     pub nat_remote: bool,
-    /// Both ends take fragments of IKE messages (RFC 7383).
+    /// Either end is behind a NAT.
     #[serde(skip_serializing_if = "is_no")]
-    pub fragmentation: bool,
-    /// The ends have proved who they are over both messages of IKE_SA_INIT.
-    #[serde(skip_serializing_if = "is_no")]
-    pub full_transcript: bool,
-    /// The path MTU to the peer in bytes, if it is known to be less than the MTU of the route.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path_mtu: Option<u32>,
-    /// The source of the path MTU: `probes`, or `icmp` for ICMP errors and the own kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path_mtu_by: Option<&'static str>,
+    pub nat_any: bool,
     /// The name of the cipher. This field and the next four are `None` before a suite is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encr_alg: Option<String>,
@@ -65,6 +53,21 @@ pub struct ListedIkeSa {
     pub prf_alg: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dh_group: Option<String>,
+    /// The groups of the connection that the peer has proved to be in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Both ends take fragments of IKE messages (RFC 7383).
+    #[serde(skip_serializing_if = "is_no")]
+    pub fragmentation: bool,
+    /// The ends have proved who they are over both messages of IKE_SA_INIT.
+    #[serde(skip_serializing_if = "is_no")]
+    pub full_transcript: bool,
+    /// The path MTU to the peer in bytes, if it is known to be less than the MTU of the route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u32>,
+    /// The source of the path MTU: `probes`, or `icmp` for ICMP errors and the own kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu_by: Option<&'static str>,
     /// Time since the SA was established.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub established: Option<u64>,
@@ -96,15 +99,21 @@ pub struct ListedIkeSa {
     pub child_sas: Named<ListedChildSa>,
 }
 
-/// A child SA. Times are in seconds.
+/// A child SA. Times are in seconds. The order is strongSwan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedChildSa {
     pub name: String,
     pub uniqueid: u64,
+    /// The SPD's number of the policy. `None` means that the data plane does not have the SA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reqid: Option<u32>,
     pub state: &'static str,
     pub mode: &'static str,
     pub protocol: &'static str,
+    /// ESP packets travel in UDP (RFC 3948).
+    #[serde(skip_serializing_if = "is_no")]
+    pub encap: bool,
     #[serde(serialize_with = "hex_32")]
     pub spi_in: u32,
     #[serde(serialize_with = "hex_32")]
@@ -121,9 +130,6 @@ pub struct ListedChildSa {
     /// 1 with extended sequence numbers (RFC 4303 §2.2.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub esn: Option<u8>,
-    /// ESP packets travel in UDP (RFC 3948).
-    #[serde(skip_serializing_if = "is_no")]
-    pub encap: bool,
     /// The traffic of the SA. `None` means that the data plane does not have the SA.
     #[serde(flatten)]
     pub traffic: Option<ChildTraffic>,
@@ -165,8 +171,6 @@ pub struct ListedOneWay {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ChildTraffic {
-    /// The SPD's number of the policy.
-    pub reqid: u32,
     /// The engine that carries the SA, if the gateway has several. It is `adaptive` if the load decides for each half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,

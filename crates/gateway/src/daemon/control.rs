@@ -124,17 +124,14 @@ impl Daemon {
             "list-sas" => self.list_sas(request, now),
             "list-conns" => self.list_conns(request, now),
             "list-policies" => self.list_policies(request),
+            "list-authorities" => self.list_authorities(request),
             "get-conns" => {
-                let mut message = Section::new();
-                message.list(
-                    "conns",
-                    self.loaded
-                        .ike
-                        .connections
-                        .iter()
-                        .map(|connection| &connection.name),
-                );
-                request.reply(message);
+                let connections = self.loaded.ike.connections.iter();
+                reply_names(request, "conns", connections.map(|one| &one.name));
+            }
+            "get-authorities" => {
+                let authorities = self.loaded.authorities.iter();
+                reply_names(request, "authorities", authorities.map(|one| &one.name));
             }
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
@@ -233,7 +230,9 @@ impl Daemon {
     }
 
     fn listed_child(&self, child: &ChildSaStatus, now: Instant) -> ListedChildSa {
-        let traffic = self.join.child(child.id).map(|installed| {
+        let installed = self.join.child(child.id);
+        let reqid = installed.map(|installed| installed.inbound.common.policy.0);
+        let traffic = installed.map(|installed| {
             let engine = self.join.engine_of(installed);
             let engines = (engine, self.join.adaptive_engines(installed));
             let configured = self.join.configured_of(installed);
@@ -241,7 +240,7 @@ impl Daemon {
             let reason = self.join.engine_reason(installed);
             report::child_traffic(installed, marks, engines, reason, self.clock.now_ms())
         });
-        report::child_sa(child, traffic, now)
+        report::child_sa(child, (reqid, traffic), now)
     }
 
     fn list_conns(&self, request: Request, now: Instant) {
@@ -283,6 +282,18 @@ impl Daemon {
         for policy in &self.loaded.policies {
             let name = format!("{}/{}", policy.connection, policy.child);
             complete &= request.emit_named("list-policy", &name, &report::policy(policy));
+        }
+        end_list(request, complete);
+    }
+
+    fn list_authorities(&self, request: Request) {
+        let wanted = request.message.text("name").map(str::to_owned);
+        let mut complete = true;
+        for authority in &self.loaded.authorities {
+            if wanted.as_ref().is_none_or(|name| authority.name == *name) {
+                let listed = report::authority(authority);
+                complete &= request.emit_named("list-authority", &authority.name, &listed);
+            }
         }
         end_list(request, complete);
     }
@@ -639,6 +650,12 @@ impl Daemon {
 }
 
 /// Ends a list of events. Whoever judges by the list has to know that something is left out.
+fn reply_names<'a>(request: Request, key: &str, names: impl Iterator<Item = &'a String>) {
+    let mut message = Section::new();
+    message.list(key, names);
+    request.reply(message);
+}
+
 fn end_list(request: Request, complete: bool) {
     match complete {
         true => request.reply(Section::new()),

@@ -16,16 +16,17 @@ use esplanade_pki::attributes::GroupName;
 use super::strongswan_names as names;
 use super::{counts, silence};
 use crate::config::ShareLimits;
-use crate::config::{EngineKind, Mark, Policy, PolicyAction, SaMarks};
+use crate::config::{Authority, EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
 use crate::join::{AdaptiveEngines, ChildTotals, InstalledChild};
 use crate::net::{KnownBy, KnownMtu};
 use crate::output;
 use crate::share::ShareReport;
 use crate::status::{
-    ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication, ListedChild,
-    ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa, ListedName, ListedPolicy,
-    ListedRefusal, ListedTotals, Named, NamedCounters, OutputCounters, Selectors, ShareStats,
+    ChildTraffic, ConfinementStats, HalfTraffic, IkeCounters, ListedAuthentication,
+    ListedAuthority, ListedChild, ListedChildSa, ListedConnection, ListedCrl, ListedIkeSa,
+    ListedName, ListedPolicy, ListedRefusal, ListedTotals, Named, NamedCounters, OutputCounters,
+    Selectors, ShareStats,
 };
 
 /// Reports an IKE SA with the child SAs that are to be shown.
@@ -57,6 +58,7 @@ pub fn ike_sa(
         responder_spi: sa.spi_r,
         nat_local: sa.nat_local,
         nat_remote: sa.nat_remote,
+        nat_any: sa.nat_local || sa.nat_remote,
         fragmentation: sa.fragmentation,
         full_transcript: sa.full_transcript,
         path_mtu: path.map(|path| path.mtu),
@@ -88,11 +90,16 @@ fn names_of(groups: &[GroupName]) -> Vec<String> {
 }
 
 /// Reports a child SA. `traffic` is the data plane's part of the report.
-pub fn child_sa(sa: &ChildSaStatus, traffic: Option<ChildTraffic>, now: Instant) -> ListedChildSa {
+pub fn child_sa(
+    sa: &ChildSaStatus,
+    (reqid, traffic): (Option<u32>, Option<ChildTraffic>),
+    now: Instant,
+) -> ListedChildSa {
     let transform = &sa.esp.transform;
     ListedChildSa {
         name: sa.name.clone(),
         uniqueid: sa.id.0,
+        reqid,
         state: sa.state.name(),
         mode: mode(sa.mode),
         protocol: transform.protocol().name(),
@@ -137,7 +144,6 @@ pub fn child_traffic(
         }
     }
     ChildTraffic {
-        reqid: inbound.policy.0,
         engine: match adaptive {
             Some(_) => Some(EngineKind::ADAPTIVE.name()),
             None => engine,
@@ -250,6 +256,15 @@ pub fn policy(policy: &Policy) -> ListedPolicy {
         },
         local_ts: configured(&policy.local_ts),
         remote_ts: configured(&policy.remote_ts),
+    }
+}
+
+pub fn authority(authority: &Authority) -> ListedAuthority {
+    ListedAuthority {
+        cacert: authority.subject.clone(),
+        crl_uris: authority.crl_uris.clone(),
+        ocsp_uris: authority.ocsp_uris.clone(),
+        cert_uri_base: authority.cert_uri_base.clone(),
     }
 }
 

@@ -86,8 +86,15 @@ impl Endpoint {
 
     /// The attempt to authenticate the peers of an IKE SA again has failed.
     pub(super) fn not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
+        let revoked = reason.is_revocation().then(|| reason.clone());
         self.note_not_reauthenticated(now, id, reason);
-        self.end_where_address_is_gone(now, id);
+        match revoked {
+            // The old SA holds by the same certificate.
+            Some(reason) => {
+                self.with(now, id, |sa, ctx| sa.do_task(ctx, Task::DeleteIke(reason)));
+            }
+            None => self.end_where_address_is_gone(now, id),
+        }
     }
 
     fn note_not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
@@ -106,7 +113,7 @@ impl Endpoint {
             if state.liveness.attempt.is_none() {
                 state.reauth_failure = Some(failure);
             }
-            state.reauth_at
+            state.reauth_at.filter(|_| !reason.is_revocation())
         });
         let Some(sa) = self.table.get(id) else { return };
         self.events.push_back(Event::ReauthenticationFailed {
