@@ -160,14 +160,12 @@ unpack() { # package, one of its programs
   fi
   rm -rf "$work"
 }
-# This package conflicts with strongSwan's.
-unpack libreswan usr/libexec/ipsec/pluto
-# The system would start this one's daemon.
-unpack openiked usr/sbin/iked
 
 # Newer peers, out of Debian 13, with the libraries that they need: unpacked, and run in a chroot.
 newer=target/tools/debian13
-if [ ! -e "$newer/.complete" ] && command -v apt-get >/dev/null; then
+newer_peers() {
+  local mirror work package
+  if [ -e "$newer/.complete" ] || ! command -v apt-get >/dev/null; then return; fi
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
   work=$(mktemp -d)
   mkdir -p "$work"/{lists/partial,archives/partial} "$newer"
@@ -194,7 +192,7 @@ if [ ! -e "$newer/.complete" ] && command -v apt-get >/dev/null; then
     echo "deps: could not fetch Debian 13's strongSwan and libreswan: their tests will be reported as skipped" >&2
   fi
   rm -rf "$work"
-fi
+}
 
 # Makes the Python environment of a directory's requirements. It is complete only once its stamp equals them.
 environment() { # venv, requirements, who needs it
@@ -206,8 +204,17 @@ environment() { # venv, requirements, who needs it
     echo "deps: could not make $1: $3 will be reported as skipped" >&2
   fi
 }
-environment .venv interop/requirements.txt "the interop suite"
-environment rtl/.venv rtl/requirements.txt "the RTL's tests"
-environment target/tools/gpu-kernels tools/gpu-kernels.txt "the check of the GPU kernels"
-environment target/tools/gpu-intel tools/gpu-intel.txt "the GPU kernels on Intel's OpenCL"
+
+# These wait for the network and for one processor at a time.
+{
+  # The first conflicts with strongSwan's package. The system would start the daemon of the second.
+  unpack libreswan usr/libexec/ipsec/pluto
+  unpack openiked usr/sbin/iked
+} &
+newer_peers &
+environment .venv interop/requirements.txt "the interop suite" &
+environment rtl/.venv rtl/requirements.txt "the RTL's tests" &
+environment target/tools/gpu-kernels tools/gpu-kernels.txt "the check of the GPU kernels" &
+environment target/tools/gpu-intel tools/gpu-intel.txt "the GPU kernels on Intel's OpenCL" &
+wait
 exit 0

@@ -649,13 +649,13 @@ impl Daemon {
     }
 }
 
-/// Ends a list of events. Whoever judges by the list has to know that something is left out.
 fn reply_names<'a>(request: Request, key: &str, names: impl Iterator<Item = &'a String>) {
     let mut message = Section::new();
     message.list(key, names);
     request.reply(message);
 }
 
+/// Ends a list of events. Whoever judges by the list has to know that something is left out.
 fn end_list(request: Request, complete: bool) {
     match complete {
         true => request.reply(Section::new()),
