@@ -137,6 +137,8 @@ def test_the_peer_breaks_before_it_makes(topology, daemon, folder):
     a.up()
     a.wait_installed()
     b.wait_installed()
+    # Scripts hear what is up. They do not hear of a break while they are still being told of the first SA.
+    wait_until("the script has heard of the first SA", lambda: "updown script called" in b.logs())
     flows = both_ways(topology)
     old = ike_spi(a)
     a.reauthenticate()
