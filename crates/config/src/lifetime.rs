@@ -54,13 +54,13 @@ pub(crate) fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> Lifetime {
 /// soft limit.
 type GivenLimits = (Option<u64>, Option<u64>, Option<u64>);
 
-/// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit.
+/// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit, and never at it.
 fn limits((rekey, life, rand): GivenLimits, standard: u64) -> (u64, u64, u64) {
     let rekey = rekey.unwrap_or(match life {
         Some(life) if life > 0 => life - (life / 11).max(1),
         _ => standard,
     });
-    let life = life.unwrap_or(rekey + rekey / 10);
+    let life = life.unwrap_or(rekey + (rekey / 10).max(rekey.min(1)));
     let rand = rand.unwrap_or(life.saturating_sub(rekey).min(rekey / 2));
     (rekey, life, rand)
 }
@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(limits((Some(1000), None, None), 0), (1000, 1100, 100));
         assert_eq!(limits((None, Some(1100), None), 3600), (1000, 1100, 100));
         assert_eq!(limits((None, Some(6), None), 3600), (5, 6, 1));
+        assert_eq!(limits((Some(5), None, None), 3600), (5, 6, 1));
         assert_eq!(
             limits((Some(3600), Some(86_400), None), 3600),
             (3600, 86_400, 1800)
