@@ -93,6 +93,10 @@ if_drawn() {
   stage "$name" "$@"
 }
 
+# Seeds of a stage that runs any number of them.
+many=5000
+[ -z "${SOAK:-}" ] || many=100000
+
 # Runs the stages of one name.
 run() {
   case $1 in
@@ -122,13 +126,11 @@ run() {
             test_swaps and raw or test_a_peer_that_is_killed or test_tiers and (aes256gcm16 or chacha20)" ;;
     # Among the unit tests it runs a few hundred seeds.
     simulation)
-      seeds=5000
-      [ -z "${SOAK:-}" ] || seeds=100000
-      ESPLANADE_SIMULATION_SEEDS=${ESPLANADE_SIMULATION_SEEDS:-$seeds} \
+      ESPLANADE_SIMULATION_SEEDS=${ESPLANADE_SIMULATION_SEEDS:-$many} \
         stage simulation cargo test --locked --workspace --test simulation -- --nocapture ;;
     storms)
-      ESPLANADE_IKE_SEEDS=${ESPLANADE_IKE_SEEDS:-$([ -n "${SOAK:-}" ] && echo 100000 || echo 5000)} \
-        stage storms cargo test --locked -p esplanade-ike --test storms -- --nocapture ;;
+      ESPLANADE_IKE_SEEDS=${ESPLANADE_IKE_SEEDS:-$many} \
+        stage storms cargo test --locked --workspace --test storms -- --nocapture ;;
     # Faults in the sources, which the tests must notice. A soak has all of them.
     mutants-sample) [ -n "${SOAK:-}" ] || stage mutants-sample tools/mutants.py sample ;;
     mutants) stage mutants tools/mutants.py run ;;

@@ -72,7 +72,7 @@ fn replay(name: &str, target: Target, seed: u64) -> usize {
     let mut inputs = Vec::new();
     for path in &files {
         let inside = corpus::inputs(path).unwrap();
-        let share = if inside.len() == 1 { 1 } else { SHARE };
+        let share = inside.len().clamp(1, SHARE);
         let first = usize::try_from(seed % share as u64).unwrap();
         inputs.extend(inside.into_iter().skip(first).step_by(share));
     }

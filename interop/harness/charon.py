@@ -13,7 +13,7 @@ from pathlib import Path
 from . import newer
 from .control import Control
 from .namespaces import Namespace
-from .process import HarnessError, Process, wait_until
+from .process import Process
 from .settings import Settings
 
 CHARON = Path("/usr/lib/ipsec/charon")
@@ -92,9 +92,7 @@ class Charon(Control):
         self.socket.unlink(missing_ok=True)
         self._process = Process(self.space.wrap(self._command), env={"STRONGSWAN_CONF": str(self._config)},
                                 log=self.folder / "output.log")
-        wait_until(f"{self.name} listens", lambda: self.takes_commands() or self._process.returncode is not None)
-        if self._process.returncode is not None:
-            raise HarnessError(f"{self.name} ended at start\n{self.logs()}")
+        self._process.wait_ready(self.name, self.takes_commands, self.logs)
         self.load(settings)
 
     def load(self, settings: Settings) -> None:

@@ -78,10 +78,7 @@ class Esplanade(Control):
         return self._process
 
     def start(self, settings: Settings) -> None:
-        process = self.launch(settings)
-        wait_until(f"{self.name} is ready", lambda: process.returncode is not None or self.ready())
-        if process.returncode is not None:
-            raise HarnessError(f"{self.name} ended at start with {process.returncode}\n{self.logs()}")
+        self.launch(settings).wait_ready(self.name, self.ready, self.logs)
 
     def ready(self) -> bool:
         return self.socket.exists() and self.command("status", "--json", check=False).returncode == 0

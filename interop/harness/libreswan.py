@@ -7,12 +7,11 @@ mount namespace of its own.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from . import newer
 from .namespaces import Namespace
-from .process import HarnessError, Process, run, wait_until
+from .process import Process, run, unpacked_or_reason
 
 ROOT = Path(os.environ.get("ESPLANADE_LIBRESWAN", Path(__file__).parents[2] / "target/tools/libreswan"))
 
@@ -21,11 +20,7 @@ def missing(newest: bool = False) -> str | None:
     """The reason why pluto cannot be the peer here, or None."""
     if newest:
         return newer.missing()
-    pluto = ROOT / "usr/libexec/ipsec/pluto"
-    if not pluto.exists():
-        return f"libreswan is not unpacked in {ROOT} (tools/deps.sh)"
-    lacking = re.findall(r"(\S+) => not found", run(["ldd", pluto], check=False).stdout)
-    return f"pluto lacks {', '.join(lacking)} (tools/deps.sh)" if lacking else None
+    return unpacked_or_reason("libreswan", ROOT, "usr/libexec/ipsec/pluto")
 
 
 class Pluto:
@@ -51,11 +46,7 @@ class Pluto:
         pluto = ["/usr/libexec/ipsec/pluto", "--nofork", "--config", f"{self.folder}/ipsec.conf", "--nssdir",
                  f"{self.folder}/nss", "--rundir", self.folder, "--secretsfile", f"{self.folder}/ipsec.secrets"]
         self._process = Process(self.space.wrap(self._inside(pluto)), log=self.folder / "output.log")
-        wait_until(f"{self.name} listens",
-                   lambda: self._process.returncode is not None
-                   or "loading secrets" in self.logs(), timeout=15)
-        if self._process.returncode is not None:
-            raise HarnessError(f"{self.name} ended at start\n{self.logs()}")
+        self._process.wait_ready(self.name, lambda: "loading secrets" in self.logs(), self.logs, timeout=15)
         for name in connections:
             self._ipsec("addconn", "--ctlsocket", str(self._control), "--config", f"{self.folder}/ipsec.conf", name)
         self.whack("--listen")

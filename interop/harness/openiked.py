@@ -7,7 +7,6 @@ The package is unpacked and not installed. In a mount namespace of its own iked 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import struct
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from .namespaces import Namespace
 from .pki import Identity, make_key
-from .process import HarnessError, Process, run, wait_until
+from .process import Process, run, unpacked_or_reason
 
 ROOT = Path(os.environ.get("ESPLANADE_OPENIKED", Path(__file__).parents[2] / "target/tools/openiked"))
 
@@ -27,13 +26,9 @@ SATYPE_ESP = 3
 
 def missing() -> str | None:
     """The reason why iked cannot be the peer here, or None."""
-    iked = ROOT / "usr/sbin/iked"
-    if not iked.exists():
-        return f"OpenIKED is not unpacked in {ROOT} (tools/deps.sh)"
     if not shutil.which("cc"):
         return "no C compiler for what stands in for iked's kernel (tools/deps.sh)"
-    lacking = re.findall(r"(\S+) => not found", run(["ldd", iked], check=False).stdout)
-    return f"iked lacks {', '.join(lacking)} (tools/deps.sh)" if lacking else None
+    return unpacked_or_reason("OpenIKED", ROOT, "usr/sbin/iked")
 
 
 def compile_kernel(folder: Path) -> Path:
@@ -73,9 +68,7 @@ class Iked:
         script = f'mount --bind {self.folder}/etc /etc && exec env LD_PRELOAD={self._kernel} "$@"'
         command = ["unshare", "-m", "sh", "-c", script, "sh", ROOT / "usr/sbin/iked", "-dvv", "-s", self._control]
         self._process = Process(self.space.wrap(command), log=self.log, env={"PF_KEY_LOG": str(self._requests)})
-        wait_until(f"{self.name} is ready", lambda: self._process.returncode is not None or self._is_ready())
-        if self._process.returncode is not None:
-            raise HarnessError(f"{self.name} ended at start\n{self.logs()}")
+        self._process.wait_ready(self.name, self._is_ready, self.logs)
 
     def _is_ready(self) -> bool:
         """This is the last line about its configuration."""

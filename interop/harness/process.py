@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -60,6 +61,21 @@ class Process:
         if self._log:
             self._log.close()
         return self.popen.returncode
+
+    def wait_ready(self, name: str, is_ready: Callable[[], object], logs: Callable[[], str], timeout: float = 10) -> None:
+        """Waits until a daemon can be used. One that ends before is an error, with what it has logged."""
+        wait_until(f"{name} is ready", lambda: self.returncode is not None or is_ready(), timeout)
+        if self.returncode is not None:
+            raise HarnessError(f"{name} ended at start with {self.returncode}\n{logs()}")
+
+
+def unpacked_or_reason(product: str, root: Path, program: str) -> str | None:
+    """The reason why a program cannot run that tools/deps.sh has unpacked below `root`, or None."""
+    path = root / program
+    if not path.exists():
+        return f"{product} is not unpacked in {root} (tools/deps.sh)"
+    lacking = re.findall(r"(\S+) => not found", run(["ldd", path], check=False).stdout)
+    return f"{path.name} lacks {', '.join(lacking)} (tools/deps.sh)" if lacking else None
 
 
 def wait_until(what: str, condition: Callable[[], object], timeout: float = 10, step: float = 0.05):

@@ -240,7 +240,7 @@ impl Daemon {
             let reason = self.join.engine_reason(installed);
             report::child_traffic(installed, marks, engines, reason, self.clock.now_ms())
         });
-        report::child_sa(child, (reqid, traffic), now)
+        report::child_sa(child, reqid, traffic, now)
     }
 
     fn list_conns(&self, request: Request, now: Instant) {

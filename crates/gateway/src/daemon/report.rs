@@ -92,7 +92,8 @@ fn names_of(groups: &[GroupName]) -> Vec<String> {
 /// Reports a child SA. `traffic` is the data plane's part of the report.
 pub fn child_sa(
     sa: &ChildSaStatus,
-    (reqid, traffic): (Option<u32>, Option<ChildTraffic>),
+    reqid: Option<u32>,
+    traffic: Option<ChildTraffic>,
     now: Instant,
 ) -> ListedChildSa {
     let transform = &sa.esp.transform;
