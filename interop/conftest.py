@@ -104,6 +104,8 @@ def pytest_runtest_makereport(item, call):
         for daemon in item.stash.get(_DAEMONS, []):
             text = daemon.logs()
             report.sections.append((f"log of {daemon.name}", text[-12000:]))
+            if report.when == "call" and isinstance(daemon, Esplanade):
+                report.sections.append((f"counters of {daemon.name}", daemon.counted()))
     return report
 
 

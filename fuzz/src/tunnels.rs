@@ -334,7 +334,10 @@ impl Run {
         let sa = self.sas.remove(at);
         match parameter & 1 {
             0 => drop(self.tunnel.policy.remove(sa.common.spi)),
-            _ => self.tunnel.policy.withdraw(&sa),
+            _ => {
+                self.tunnel.policy.retire(&sa);
+                self.tunnel.policy.let_go();
+            }
         }
         let _ = self.tunnel.database.sad().remove(sa.common.spi);
     }

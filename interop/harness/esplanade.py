@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from .control import Control
@@ -93,6 +94,14 @@ class Esplanade(Control):
         """A counter since the start, by its place in `status --json` (`drops.no-sa`), or by its name where only one place
         has it. Any other name is an error: it would always be zero."""
         return find_counter(self.status()["counters"], name)
+
+    def counted(self) -> str:
+        """All counters that are not zero, or why there are none: for the report of a failed test."""
+        try:
+            found = _places(self.status()["counters"])
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            return f"no counters: {error}"
+        return "\n".join(f"{place} {value}" for place, value in found if value)
 
     def load(self, settings: Settings) -> None:
         self.write(settings)

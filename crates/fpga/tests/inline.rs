@@ -169,7 +169,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
     // The SA keeps its sequence numbers, so both packets are accepted.
     assert_eq!(tunnel.open(&sealed), [packet.clone(), packet.clone()]);
 
-    tunnel.policy.withdraw(&tunnel.outbound_sa);
+    tunnel.policy.retire(&tunnel.outbound_sa);
     follow(&mut core, &tunnel.spd);
     let (sent, _) = send(&mut core, &packet).expect("it comes back");
     assert!(matches!(sent, OutboundOutcome::ToHost));

@@ -80,7 +80,8 @@ impl Handover {
         (policy, placements): (&Policy, &Placements),
     ) {
         self.waiting.remove(&child);
-        policy.withdraw(&gone.outbound);
+        // Packets go through the old SA until they find another one.
+        policy.retire(&gone.outbound);
         if !sends_like(policy, &gone.outbound)
             && let Some(next) = child_sas.newest_sending_like(policy.id, &gone.outbound)
         {

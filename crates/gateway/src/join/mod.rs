@@ -41,7 +41,7 @@ use esplanade_ike::config::EndAction;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::sa::{InboundSa, Path, SaCommon, SaDirection};
-use esplanade_ipsec::spd::{LevelMerge, MergedLevel, PolicyId, ReplacedLevels};
+use esplanade_ipsec::spd::{LevelMerge, MergedLevel, Policy, PolicyId, ReplacedLevels};
 
 use crate::share::{LoadSample, ShareReport};
 use crate::worker::DummySas;
@@ -109,6 +109,8 @@ pub struct Join {
     dummies: DummySchedule,
     totals: Totals,
     peer_policies: Vec<Change>,
+    /// Policies that may have SAs that have retired.
+    retired: Vec<Arc<Policy>>,
     /// Child SAs that are gone and whose packets go elsewhere when the SPD is published. Empty with one engine.
     gone: Vec<InstalledChild>,
     /// Policies whose SAs are all expected to take over packets, until the SPD is published.
@@ -129,6 +131,7 @@ impl Join {
             dummies: DummySchedule::default(),
             totals: Totals::default(),
             peer_policies: Vec::new(),
+            retired: Vec::new(),
             gone: Vec::new(),
             expected: HashSet::new(),
             tables_changed: false,
@@ -387,6 +390,7 @@ impl Join {
             self.handover
                 .end(event.child, &gone, child_sas, (policy, placements));
             policy.acquire_done();
+            self.retired.push(Arc::clone(policy));
         }
         self.policies.remove_child_sa(gone.policy);
         self.policies.sas_changed(gone.policy);
@@ -495,6 +499,8 @@ impl Join {
             self.database.publish_spd(spd);
             self.tables_changed = true;
         }
+        // From here on, other policies have the packets.
+        self.retired.drain(..).for_each(|policy| policy.let_go());
         self.expect_heirs_of_all_gone();
     }
 

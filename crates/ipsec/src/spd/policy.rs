@@ -33,6 +33,8 @@ pub(super) struct Selection {
     /// A number that no other selection of any policy has. It is 0 for the first selection, which is empty.
     generation: u64,
     sas: Vec<Arc<OutboundSa>>,
+    /// SAs that have retired. They carry what no other SA does.
+    leaving: Vec<Arc<OutboundSa>>,
 }
 
 impl Selection {
@@ -41,7 +43,11 @@ impl Selection {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.sas.is_empty()
+        self.sas.is_empty() && self.leaving.is_empty()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<OutboundSa>> {
+        self.sas.iter().chain(&self.leaving)
     }
 
     /// Finds the newest SA whose selectors match the packet, and prefers one for its DSCP. Any of these SAs may carry
@@ -49,7 +55,7 @@ impl Selection {
     pub(super) fn find(&self, flow: &Flow) -> Option<&Arc<OutboundSa>> {
         let mut other = None;
         let fit = |sa: &&Arc<OutboundSa>| sa.common.selectors.matches(flow);
-        for sa in self.sas.iter().filter(fit) {
+        for sa in self.all().filter(fit) {
             if sa.common.dscp.contains(flow.dscp) {
                 return Some(sa);
             }
@@ -90,7 +96,7 @@ impl Policy {
     /// returns. This is the switch of a rekey (RFC 7296 §2.8): the former inbound SA stays in the SAD until it is
     /// removed there. Other SAs stay, and carry what `sa` does not.
     pub fn install(&self, sa: Arc<OutboundSa>) -> Option<Arc<OutboundSa>> {
-        let former = self.change(|sas| {
+        let former = self.change(|Selection { sas, .. }| {
             let same = |old: &Arc<OutboundSa>| {
                 old.common.selectors == sa.common.selectors && old.common.dscp == sa.common.dscp
             };
@@ -108,36 +114,51 @@ impl Policy {
         if !self.outbound.load().sas.iter().any(has) {
             return None;
         }
-        self.change(|sas| sas.iter().position(has).map(|at| sas.remove(at)))
+        self.change(|Selection { sas, .. }| sas.iter().position(has).map(|at| sas.remove(at)))
     }
 
-    /// Stops sending with exactly this SA. The SPI would not do: it is the peer's choice, and another SA may have the
-    /// same SPI.
-    pub fn withdraw(&self, sa: &Arc<OutboundSa>) {
+    /// Has exactly this SA send only what no other SA of the policy can, until [`Self::let_go`]. The SPD may have to be
+    /// published before these packets find an SA of another policy. The SPI would not do: it is the peer's choice, and
+    /// another SA may have the same SPI.
+    pub fn retire(&self, sa: &Arc<OutboundSa>) {
         let is = |other: &Arc<OutboundSa>| Arc::ptr_eq(other, sa);
         if self.outbound.load().sas.iter().any(is) {
-            self.change(|sas| sas.retain(|other| !is(other)));
+            self.change(|Selection { sas, leaving, .. }| {
+                sas.retain(|other| !is(other));
+                leaving.push(Arc::clone(sa));
+            });
+        }
+    }
+
+    /// Stops sending with the SAs that have retired.
+    pub fn let_go(&self) {
+        if !self.outbound.load().leaving.is_empty() {
+            self.change(|Selection { leaving, .. }| leaving.clear());
         }
     }
 
     /// Replaces the selection. SAs of the former and of the new selection drop out of all flow caches. The order of
     /// the stores matters: a reader that still chose from the former selection stores its generation, which no SA
     /// carries any more. Only one change runs at a time, or a former generation could come back.
-    fn change<T>(&self, edit: impl FnOnce(&mut Vec<Arc<OutboundSa>>) -> T) -> T {
+    fn change<T>(&self, edit: impl FnOnce(&mut Selection) -> T) -> T {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let former = self.outbound.load_full();
-        let mut sas = former.sas.clone();
-        let result = edit(&mut sas);
-        let now = Arc::new(Selection { generation, sas });
+        let mut now = Selection {
+            generation,
+            sas: former.sas.clone(),
+            leaving: former.leaving.clone(),
+        };
+        let result = edit(&mut now);
+        let now = Arc::new(now);
         self.outbound.store(Arc::clone(&now));
-        for sa in former.sas.iter().chain(&now.sas) {
+        for sa in former.all().chain(now.all()) {
             sa.selection.store(generation, Ordering::Release);
         }
         result
     }
 
-    /// The newest SA in use, whatever its selectors are.
+    /// The newest SA in use that has not retired, whatever its selectors are.
     pub fn outbound_sa(&self) -> Option<Arc<OutboundSa>> {
         self.outbound.load().sas.first().cloned()
     }
@@ -147,7 +168,7 @@ impl Policy {
         self.outbound.load().find(flow).cloned()
     }
 
-    /// All SAs in use, newest first.
+    /// All SAs in use, newest first, without those that have retired.
     pub fn outbound_sas(&self) -> Vec<Arc<OutboundSa>> {
         self.outbound.load().sas.clone()
     }

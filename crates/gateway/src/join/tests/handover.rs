@@ -1,5 +1,7 @@
 //! Tests of outbound traffic that changes to another SA.
 
+use std::thread;
+
 use esplanade_ipsec::sa::DscpSet;
 
 use super::policy_book::join_with_voice;
@@ -62,6 +64,54 @@ fn redundant_sas_fall_back_on_each_other() {
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
     join.delete_now(&deleted(&second, false, EndAction::Clear), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+}
+
+#[test]
+fn packets_always_find_one_of_redundant_sas() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let first = installed(&join, 1, "10.2.0.0/16", None);
+    join.install_now(&first, 0).unwrap();
+    join.use_outbound(first.child, Instant::now());
+    let database = join.database();
+    let come_and_go = thread::spawn(move || {
+        for id in 2..250 {
+            let other = installed(&join, id, "10.2.0.0/16", None);
+            join.install_now(&other, 0).unwrap();
+            join.use_outbound(other.child, Instant::now());
+            join.delete_now(&deleted(&other, false, EndAction::Clear), Instant::now());
+        }
+    });
+    let mut without = 0;
+    while !come_and_go.is_finished() {
+        let spd = database.spd();
+        let found = matches!(spd.outbound(&flow("10.2.0.1")), Decision::Protect(_));
+        without += usize::from(!found);
+    }
+    come_and_go.join().unwrap();
+    assert_eq!(without, 0);
+}
+
+// The SPD leads packets to the wider policy only when it is published.
+#[test]
+fn the_last_sa_of_a_policy_sends_until_another_policy_has_its_packets() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let (narrow, wide) = (
+        installed(&join, 1, "10.2.3.0/24", None),
+        installed(&join, 2, "10.2.0.0/16", None),
+    );
+    for sa in [&narrow, &wide] {
+        join.install_now(sa, 0).unwrap();
+        join.use_outbound(sa.child, now);
+    }
+    join.take_changes();
+    assert_eq!(send(&join, "10.2.3.1"), Ok(narrow.spi_out));
+    join.delete(&deleted(&narrow, false, EndAction::Clear), now);
+    assert_eq!(send(&join, "10.2.3.1"), Ok(narrow.spi_out));
+    join.take_changes();
+    assert_eq!(send(&join, "10.2.3.1"), Ok(wide.spi_out));
+    join.delete_now(&deleted(&wide, false, EndAction::Clear), now);
+    assert!(send(&join, "10.2.3.1").is_err());
 }
 
 #[test]
