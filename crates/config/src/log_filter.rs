@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The parts that log: the crates, and the audit events under their own target.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "esplanade",
     "esplanade_dataplane",
     "esplanade_engines",
@@ -16,6 +16,7 @@ const PARTS: [&str; 9] = [
     "esplanade_ike",
     "esplanade_tokens",
     "esplanade_vici",
+    "esplanade_worker",
     "audit",
 ];
 
@@ -115,7 +116,7 @@ mod tests {
             assert!(filter.contains("esplanade_ike=debug"), "{filter}");
             assert!(filter.split(',').any(|part| part == "info"), "{filter}");
         }
-        assert!(parse("esplanade::worker::run=trace,audit=off").is_ok());
+        assert!(parse("esplanade_worker::run=trace,audit=off").is_ok());
     }
 
     /// Whoever sets a level for a part sees its events.

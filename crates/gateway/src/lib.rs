@@ -5,7 +5,6 @@
 //! | [`cli`] | the command line; `check` and `explain` of a configuration |
 //! | [`daemon`] | the control thread: start, reload, events of IKE and of workers, the control socket's commands |
 //! | [`join`] | turns what IKE has negotiated into entries of SPD and SAD, and says which engine has which SA |
-//! | [`worker`] | the threads that move packets: sockets, TUN queues and links around a data plane |
 //! | [`log`], [`failure`] | what the administrator reads |
 //!
 //! The crates below have the names of their modules here. None of them knows this crate.
@@ -17,7 +16,6 @@ pub mod daemon;
 pub mod failure;
 pub mod join;
 pub mod log;
-pub mod worker;
 
 pub use esplanade_config as config;
 pub use esplanade_dataplane as dataplane;
@@ -29,3 +27,4 @@ pub use esplanade_helpers::{fetch, tokens, updown};
 pub use esplanade_host::{confine, helper_process, io, net, notify, output, private, rate};
 pub use esplanade_status as status;
 pub use esplanade_vici as vici;
+pub use esplanade_worker as worker;

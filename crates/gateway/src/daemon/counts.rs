@@ -113,7 +113,7 @@ mod tests {
     use crate::daemon::report;
     use crate::output::OutputReport;
     use crate::status::GatewayCounters;
-    use crate::worker::core_counters::core_counters;
+    use crate::worker::core_counters;
 
     /// Returns the section and name of every counter in the answer to `get-counters`.
     fn shown() -> BTreeSet<(String, String)> {

@@ -2,6 +2,7 @@
 
 mod child_sas;
 mod dummies;
+mod flows;
 mod handover;
 pub(crate) mod hosts;
 mod placement;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esplanade_dataplane::Paused;
 
-use crate::io::sys::{EVENTS_MAX, Epoll};
+use esplanade_host::io::sys::{EVENTS_MAX, Epoll};
 
 /// The purpose for which a descriptor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::io::sys::EventFd;
+    use esplanade_host::io::sys::EventFd;
 
     #[test]
     fn a_paused_direction_wakes_nobody() {

@@ -4,7 +4,7 @@ use esplanade_engines::stats::{CoreCounters, LaneCounters};
 use esplanade_fpga::{Lane, core};
 
 /// Returns the counters of the core: outbound, inbound.
-pub(crate) fn core_counters([outbound, inbound]: &[core::LaneCounters; 2]) -> CoreCounters {
+pub fn core_counters([outbound, inbound]: &[core::LaneCounters; 2]) -> CoreCounters {
     let lane = |counters: &core::LaneCounters, lane| LaneCounters {
         packets: counters.packets.into(),
         bytes: counters.bytes,

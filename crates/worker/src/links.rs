@@ -6,9 +6,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
-use crate::io::xdp::{self, LinkEnds};
-use crate::net::{link_facts, neighbour, next_hop};
+use esplanade_host::io::udp::{Outgoing, ReceivedDatagram, SendReport};
+use esplanade_host::io::xdp::{self, LinkEnds};
+use esplanade_host::net::{link_facts, neighbour, next_hop};
 
 /// The time, in milliseconds, for which an answer of the kernel about a path stays valid.
 const FRESH_MS: u64 = 2_000;

@@ -13,9 +13,9 @@ use esplanade_ike::event::{ChildSaId, ChildSaInstalled};
 use esplanade_ipsec::sa::SaCommon;
 use proptest::prelude::*;
 
+use super::hosts::engines;
+use super::{TRAP, deleted, ends, installed, join_with, policy, wire};
 use crate::join::Join;
-use crate::join::tests::hosts::engines;
-use crate::join::tests::{TRAP, deleted, ends, installed, join_with, policy, wire};
 
 /// The networks of the SAs behind `10.` and the number of the site. The peer narrows the second, which is in front
 /// then. The third is for other flows.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::queues::TunInterface;
-use crate::io::sys::EventFd;
+use esplanade_host::io::sys::EventFd;
 
 /// A change of the TUN devices that a worker serves.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::paths::PathErrors;
 use super::queues::TunQueues;
 use super::wakers::{Purpose, Wakers};
 use super::{Clock, WorkerSockets};
-use crate::io::sys::EVENTS_MAX;
-use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
+use esplanade_host::io::sys::EVENTS_MAX;
+use esplanade_host::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 
 /// Length of the longest datagram in bytes.
 const DATAGRAM_MAX: usize = 65_536;

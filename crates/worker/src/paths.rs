@@ -8,7 +8,7 @@ use esplanade_dataplane::rate::RateLimiter;
 use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 
 use super::WorkerSockets;
-use crate::io::icmp::{IcmpBuffer, route_mtu};
+use esplanade_host::io::icmp::{IcmpBuffer, route_mtu};
 
 /// Most ICMP errors that are read at a time, so that a flood of them does not delay packets.
 const ERRORS_PER_TURN: usize = 16;

@@ -8,11 +8,12 @@
 //! A worker is a loop (`run`) around a data plane that knows no socket, device or clock (`plane`).
 //! `host_io` is its I/O. A device may stand in front (`front`), such as the FPGA core (`core`).
 
+#![forbid(unsafe_code)]
+
 mod control;
 #[cfg(esp_core_simulated)]
 mod core;
-#[cfg(any(test, esp_core_simulated))]
-pub(crate) mod core_counters;
+mod core_counters;
 mod events;
 mod front;
 mod host_io;
@@ -22,8 +23,6 @@ mod port_user;
 mod queues;
 mod run;
 mod sockets;
-#[cfg(test)]
-mod succession;
 mod unreachable;
 mod wakers;
 
@@ -37,12 +36,13 @@ use esplanade_engines::EngineHost;
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
-use crate::confine;
+use esplanade_host::confine;
 
 use control::{TunChange, WorkerControl};
 
 #[cfg(esp_core_simulated)]
 pub use self::core::core_front;
+pub use core_counters::core_counters;
 pub use esplanade_dataplane::counters::{IoCounters, WorkerLoad};
 pub use esplanade_dataplane::datagram::IkeDatagram;
 pub use esplanade_dataplane::{

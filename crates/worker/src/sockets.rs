@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use esplanade_ipsec::pmtu::PathMtus;
 
-use crate::io::ah::AhSocket;
-use crate::io::icmp::IcmpSocket;
-use crate::io::raw::{BypassSocket, EspSocket};
-use crate::io::steer::SpiShare;
-use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
+use esplanade_host::io::ah::AhSocket;
+use esplanade_host::io::icmp::IcmpSocket;
+use esplanade_host::io::raw::{BypassSocket, EspSocket};
+use esplanade_host::io::steer::SpiShare;
+use esplanade_host::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
 use super::links::LinkQueue;
 use super::port_user::port_user;
@@ -30,7 +30,7 @@ pub struct ListenConfig {
     pub nat_t_port: u16,
     /// Use ESP without UDP too. This needs CAP_NET_RAW in the network namespace.
     pub raw_esp: bool,
-    /// Firewall mark of everything sent. It belongs with the rule of [`crate::net::Routing`].
+    /// Firewall mark of everything sent. It belongs with the rule of [`esplanade_host::net::Routing`].
     pub mark: Option<u32>,
     /// Number of workers. Each has its own socket on the NAT traversal port.
     pub workers: usize,

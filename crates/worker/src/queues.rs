@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use esplanade_ipsec::wire::FixedHeader;
 
-use crate::io::tun::Tun;
+use esplanade_host::io::tun::Tun;
 
 /// The queues of a TUN device, as one worker sees them.
 #[derive(Debug, Clone)]

@@ -18,9 +18,9 @@ use super::events::EventQueue;
 use super::front::FrontParts;
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
-use crate::io::sys::{self, EVENTS_MAX};
-use crate::io::tun;
-use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
+use esplanade_host::io::sys::{self, EVENTS_MAX};
+use esplanade_host::io::tun;
+use esplanade_host::io::udp::{DatagramReceiver, ReceivedDatagram};
 
 /// Most reads from the TUN device in one burst.
 const READ_BURST: usize = 128;
