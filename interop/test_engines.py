@@ -131,5 +131,20 @@ def test_an_engine_from_outside(topology, daemon, monkeypatch):
     assert_clean(a, b)
 
 
+def test_a_device_from_outside(topology, daemon, monkeypatch):
+    """The other example of docs/add-an-engine.md: a device in front of the data plane, which carries no SAs."""
+    program = binary().parent / "examples" / "add_a_device"
+    assert program.exists(), f"no program at {program}: cargo build --workspace --example add_a_device"
+    monkeypatch.setenv("ESPLANADE_BIN", str(program))
+    settings = pair(topology)
+    settings[0].gateway["engine"] = "observer"
+    a, b = establish(daemon, esplanade_pair, settings)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=100_000)
+    assert engine_of(a) == "cpu"
+    assert a.status()["engine"]["observer"]["seen"] > 50
+    assert "it only looks on" in a.command("status").stdout
+    assert_clean(a, b)
+
+
 def tallied(end):
     return end.status()["engine"]["tally"]

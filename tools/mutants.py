@@ -219,6 +219,9 @@ def copy(files: list[str], mutants: list[Mutant]) -> set[str]:
         targets = [TREE / name]
         if parts[0] == "crates" and parts[1] in crates:
             targets = [TREE / "mutated" / "/".join(parts[1:])]
+            # Crates elsewhere include some of these by their path.
+            if parts[2] == "tests":
+                targets.append(TREE / name)
         elif parts[0] == "rtl" and "rtl" in faulty:
             targets.append(TREE / "mutated" / name)
         for target in targets:

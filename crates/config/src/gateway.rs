@@ -11,7 +11,7 @@ use esplanade_ipsec::prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};
-use super::engine::{EngineKind, EngineSettings, Given, engine, engine_section};
+use super::engine::{EngineKind, EnginePlace, EngineSettings, Given, engine, engine_section};
 use super::gpu::{self, GpuConfig};
 use super::interface::{self, InterfaceConfig, device_name, interface_name};
 use super::mark::InterfaceMarks;
@@ -322,18 +322,21 @@ pub(crate) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> Gate
         super::value::report("engine", bad, entry.value.at, d);
     }
     check_xdp(&gateway, node, d);
-    check_core(&gateway, node, d);
+    check_device(&gateway, node, d);
     check_ports(&gateway, node, d);
     gateway
 }
 
-fn check_core(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
-    if gateway.engine == EngineKind::FPGA
+fn check_device(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
+    if gateway.engine.place() == EnginePlace::Front
         && gateway.engine.lack(&gateway.engines()).is_none()
         && gateway.workers > 1
         && let Some(entry) = given(node, "workers")
     {
-        let what = "the FPGA core is driven by one worker";
+        let what = format!(
+            "the device {} is driven by one worker",
+            gateway.engine.name()
+        );
         let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }

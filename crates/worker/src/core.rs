@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::Duration;
 
-use esplanade_config::SaOptions;
+use esplanade_config::{EngineKind, GatewayConfig, SaOptions};
+use esplanade_dataplane::EngineSource;
 use esplanade_dataplane::accelerator::{Accelerator, SealedByDevice};
-use esplanade_dataplane::{EngineSource, FrontPlane};
 use esplanade_engines::stats::CoreCounters;
-use esplanade_engines::{ChildSaDevice, EngineHost, HostReport};
+use esplanade_engines::{ChildSaDevice, EngineHost, HostReport, StartError};
 use esplanade_fpga::core::{FRAME_MAX, LaneCounters};
 use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
@@ -19,9 +19,8 @@ use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
-use super::control::WorkerControl;
 use super::core_counters::core_counters;
-use super::front::{Front, FrontParts};
+use super::front::{DeviceParts, DeviceWaker, Front};
 
 /// The only device that there is so far.
 const SIMULATED: &str = "simulated";
@@ -42,7 +41,7 @@ type CoreJob = Box<dyn FnOnce(&mut CoreDriver) + Send>;
 #[derive(Debug)]
 struct CoreHandle {
     jobs: Sender<CoreJob>,
-    control: Arc<WorkerControl>,
+    waker: DeviceWaker,
     patience: Duration,
 }
 
@@ -88,7 +87,7 @@ impl CoreHandle {
             }
         };
         self.jobs.send(Box::new(job)).ok()?;
-        self.control.wake();
+        self.waker.wake();
         match answered.recv_timeout(self.patience) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) if ticket.take() => {
@@ -176,13 +175,25 @@ fn unfit(options: &SaOptions) -> Option<&'static str> {
     (options.dummies > 0).then_some("dummy packets")
 }
 
+/// Opens the simulated core, if the configuration names it.
+pub(super) fn open_simulated(config: &GatewayConfig) -> Result<Option<Front>, StartError> {
+    if config.engine != EngineKind::FPGA {
+        return Ok(None);
+    }
+    let device = esplanade_fpga::simulated::Simulated::new();
+    let device = device.map_err(|error| StartError::new(error.to_string()))?;
+    let front = core_front(Box::new(device));
+    let front = front.map_err(|error| StartError::new(error.to_string()))?;
+    tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
+    Ok(Some(front))
+}
+
 /// Puts a core in front of a worker. Its tables are empty, so it discards everything.
 pub fn core_front(device: Box<dyn Device>) -> Result<Front, CoreError> {
     let core = InLine::new(device)?;
-    Ok(Front::new(move |plane, FrontParts { control, paths }| {
-        let (database, walks) = (Arc::clone(plane.database()), plane.walk_counters());
-        let (driver, handle) = CoreDriver::new(core, control, database, paths, walks);
-        (Box::new(FrontPlane::new(plane, driver)), Arc::new(handle))
+    Ok(Front::new(move |parts| {
+        let (driver, handle) = CoreDriver::new(core, parts);
+        (driver, Arc::new(handle) as _)
     }))
 }
 
@@ -214,13 +225,13 @@ struct CoreDriver {
 }
 
 impl CoreDriver {
-    fn new(
-        core: AnyCore,
-        control: Arc<WorkerControl>,
-        database: Arc<Database>,
-        paths: Arc<PathMtus>,
-        [outbound, inbound]: [Arc<WalkCounters>; 2],
-    ) -> (Self, CoreHandle) {
+    fn new(core: AnyCore, parts: DeviceParts) -> (Self, CoreHandle) {
+        let DeviceParts {
+            database,
+            paths,
+            walks: [outbound, inbound],
+            waker,
+        } = parts;
         let (to_jobs, jobs) = channel();
         let mut driver = Self {
             core,
@@ -246,7 +257,7 @@ impl CoreDriver {
             driver,
             CoreHandle {
                 jobs: to_jobs,
-                control,
+                waker,
                 patience: PATIENCE,
             },
         )
@@ -515,10 +526,10 @@ mod tests {
     #[test]
     fn a_worker_that_does_not_serve_is_not_waited_for() {
         let (jobs, waiting) = channel::<CoreJob>();
-        let control = Arc::new(WorkerControl::new().unwrap());
+        let control = crate::control::WorkerControl::new().unwrap();
         let handle = CoreHandle {
             jobs,
-            control,
+            waker: DeviceWaker(Arc::new(control)),
             patience: Duration::from_millis(10),
         };
         assert!(handle.ask(|_| ()).is_none());

@@ -14,6 +14,7 @@ mod control;
 #[cfg(esp_core_simulated)]
 mod core;
 mod core_counters;
+mod devices;
 mod events;
 mod front;
 mod host_io;
@@ -43,12 +44,13 @@ use control::{TunChange, WorkerControl};
 #[cfg(esp_core_simulated)]
 pub use self::core::core_front;
 pub use core_counters::core_counters;
+pub use devices::{OpenDevice, add_device, open_device};
 pub use esplanade_dataplane::counters::{IoCounters, WorkerLoad};
 pub use esplanade_dataplane::datagram::IkeDatagram;
 pub use esplanade_dataplane::{
     DummySa, DummySas, EngineHealth, EngineSource, Health, Processing, is_of_sa, size_limit,
 };
-pub use front::Front;
+pub use front::{DeviceParts, DeviceWaker, Front};
 pub use links::LinkQueue;
 pub use queues::{TunInterface, TunQueues};
 pub use sockets::{

@@ -15,7 +15,6 @@ use esplanade_ipsec::{Database, WalkCounters};
 use super::DummyList;
 use super::control::{TunChange, WorkerControl};
 use super::events::EventQueue;
-use super::front::FrontParts;
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
 use esplanade_host::io::sys::{self, EVENTS_MAX};
@@ -94,7 +93,7 @@ impl WorkerLoop {
         let (doors, device) = match config.front {
             Some(front) => {
                 let control = Arc::clone(&control);
-                let (doors, device) = front.open(plane, FrontParts { control, paths });
+                let (doors, device) = front.open(plane, control, paths);
                 (doors, Some(device))
             }
             None => (Box::new(plane) as _, None),

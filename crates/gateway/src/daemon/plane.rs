@@ -35,8 +35,8 @@ use crate::net::{
 use crate::share::LoadSample;
 use crate::status::{TrafficCounters, WorkersStats};
 use crate::worker::{
-    BindError, Clock, DummySas, Front, Health, IkeDatagram, IkeSender, ListenConfig, Processing,
-    Sockets, TunInterface, TunQueues, UnreachablePeers, Worker, WorkerConfig, WorkerReports,
+    BindError, Clock, DummySas, Health, IkeDatagram, IkeSender, ListenConfig, Processing, Sockets,
+    TunInterface, TunQueues, UnreachablePeers, Worker, WorkerConfig, WorkerReports, open_device,
 };
 
 /// Most IKE messages that may wait for the control thread.
@@ -118,7 +118,7 @@ impl Plane {
         let made = devices.indices();
         let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
 
-        let mut front = open_front(config)?;
+        let mut front = open_device(config)?;
         let engines = Engines::start(config)?;
 
         let (ike, from_ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -554,25 +554,6 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
         }
     }
     Ok(())
-}
-
-/// Opens the device that is to stand in front of the first worker, if the configuration has one.
-#[cfg(esp_core_simulated)]
-fn open_front(config: &GatewayConfig) -> Result<Option<Front>, Failure> {
-    if config.engine != crate::config::EngineKind::FPGA {
-        return Ok(None);
-    }
-    let device = esplanade_fpga::simulated::Simulated::new().map_err(Failure::runtime)?;
-    let front = crate::worker::core_front(Box::new(device));
-    let front = front.map_err(Failure::runtime)?;
-    tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
-    Ok(Some(front))
-}
-
-/// Does nothing: no device is part of this build, and no configuration can have one.
-#[cfg(not(esp_core_simulated))]
-fn open_front(_: &GatewayConfig) -> Result<Option<Front>, Failure> {
-    Ok(None)
 }
 
 fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
