@@ -132,6 +132,17 @@ fn files_and_functions_are_short() {
     report(&failures);
 }
 
+/// A newcomer reads the map of the code in one go.
+#[test]
+fn the_architecture_is_short() {
+    const BYTES_MAX: usize = 15_000;
+    let bytes = fs::read(root().join("ARCHITECTURE.md")).unwrap().len();
+    assert!(
+        bytes <= BYTES_MAX,
+        "ARCHITECTURE.md has {bytes} bytes (at most {BYTES_MAX}): a page of docs/ is the place for details"
+    );
+}
+
 /// The same bound for hardware descriptions and scripts.
 #[test]
 fn other_sources_are_short() {
