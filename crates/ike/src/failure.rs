@@ -71,10 +71,7 @@ pub enum DownReason {
 impl DownReason {
     /// Says whether the peer's certificate, or one of its issuers, is revoked.
     pub(crate) fn is_revocation(&self) -> bool {
-        let Self::AuthenticationFailed(AuthFailure::Certificate(error)) = self else {
-            return false;
-        };
-        matches!(**error, PeerAuthError::Path(PathError::Revoked { .. }))
+        matches!(self, Self::AuthenticationFailed(failure) if failure.is_revocation())
     }
 }
 
@@ -200,6 +197,14 @@ pub enum AuthFailure {
 }
 
 impl AuthFailure {
+    /// Says whether the peer's certificate, or one of its issuers, is revoked.
+    pub(crate) fn is_revocation(&self) -> bool {
+        let Self::Certificate(error) = self else {
+            return false;
+        };
+        matches!(**error, PeerAuthError::Path(PathError::Revoked { .. }))
+    }
+
     /// Returns the places to ask before a responder can go on. There are none while our own signature is to be had.
     /// Returns `None` if the failure is final.
     pub(crate) fn held_for(&self) -> Option<&[StatusSource]> {

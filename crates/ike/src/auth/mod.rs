@@ -31,6 +31,7 @@ pub use external_key::{ExternalKey, SigningMechanism, SigningRequest};
 #[cfg(feature = "generators")]
 pub use identity::generators;
 pub use identity::{Identity, IdentityError};
+pub(crate) use peer_certificates::CertificateHash;
 pub use peer_certificates::{PeerCertificates, VerifiedPeer};
 pub use requests::certreq;
 pub(crate) use requests::{AUTHORITIES_ASKED_MAX, certreq_of_all, certreq_of_raw_key};

@@ -1,5 +1,6 @@
 //! The certificates that a peer sends, and the check that they prove its identity (RFC 7296 §3.6, RFC 4945).
 
+use aws_lc_rs::digest::{SHA256, digest};
 use esplanade_pki::{
     Authorities, Certificate, Chain, OcspAnswer, PathOutcome, PublicKey, Revocation, UnixTime,
 };
@@ -26,6 +27,18 @@ fn check_use(certificate: &Certificate, identity: &Identity) -> Result<(), PeerA
             subject: certificate.subject().to_string(),
             identity: identity.clone(),
         }),
+    }
+}
+
+/// A certificate as other certificates cannot pass for it: the SHA-256 of its DER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CertificateHash([u8; 32]);
+
+impl CertificateHash {
+    pub(crate) fn of(certificate: &Certificate) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, certificate.der()).as_ref());
+        Self(hash)
     }
 }
 
@@ -134,6 +147,12 @@ impl PeerCertificates {
     /// The peer is refused whatever else it could prove, and by every connection.
     pub(crate) fn have_verdict(&self) -> bool {
         (self.0.as_ref()).is_ok_and(|(_, chain)| chain.check_verdict().is_err())
+    }
+
+    /// The peer's own certificate.
+    pub(crate) fn own(&self) -> Option<CertificateHash> {
+        let own = self.0.as_ref().ok();
+        own.map(|(own, _)| CertificateHash::of(own))
     }
 
     /// Says whether the peer's own certificate is one of these.

@@ -31,7 +31,7 @@ use crate::event::{Event, Transmit};
 use crate::failure::{DownReason, Shortage};
 use crate::host::Host;
 use crate::id::{ChildSaId, IkeSaId};
-use crate::jobs::{Job, JobDone, Jobs};
+use crate::jobs::{Job, JobDone, Jobs, WorkOutcome};
 use crate::report_limit::ReportLimit;
 use crate::sa::{Context, Effect, Established, IkeSa, Task};
 use crate::secret_choice::SecretTable;
@@ -249,6 +249,11 @@ impl Endpoint {
 
     fn finish_job(&mut self, now: Instant, done: JobDone, cost: Duration) {
         self.jobs.settle(now, done.ticket, cost);
+        if let WorkOutcome::Checked(verdict) = &done.outcome
+            && let (Some(certificate), Err(why)) = (verdict.revoked, &verdict.peer)
+        {
+            self.end_sas_of(now, certificate, why);
+        }
         self.with(now, done.ike_sa, |sa, ctx| {
             sa.job_done(ctx, done.ticket, done.outcome);
         });

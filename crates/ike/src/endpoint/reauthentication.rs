@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{CommandError, Endpoint};
+use crate::auth::CertificateHash;
 use crate::config::{AddressMatch, EndAction, StartAction};
 use crate::event::Event;
-use crate::failure::{DownReason, Shortage};
+use crate::failure::{AuthFailure, DownReason, Shortage};
 use crate::id::IkeSaId;
 use crate::nat::UdpTrial;
 use crate::sa::{ChildRequest, ChildState, Effect, Established, IkeSa, IkeSaCommon, Task};
@@ -86,14 +87,21 @@ impl Endpoint {
 
     /// The attempt to authenticate the peers of an IKE SA again has failed.
     pub(super) fn not_reauthenticated(&mut self, now: Instant, id: IkeSaId, reason: DownReason) {
-        let revoked = reason.is_revocation().then(|| reason.clone());
         self.note_not_reauthenticated(now, id, reason);
-        match revoked {
-            // The old SA holds by the same certificate.
-            Some(reason) => {
-                self.with(now, id, |sa, ctx| sa.do_task(ctx, Task::DeleteIke(reason)));
-            }
-            None => self.end_where_address_is_gone(now, id),
+        self.end_where_address_is_gone(now, id);
+    }
+
+    /// A peer was refused because its certificate is revoked. IKE SAs that hold by the same certificate end, whoever has
+    /// made them. A certificate is public, but nobody can have a good one called revoked.
+    pub(super) fn end_sas_of(
+        &mut self,
+        now: Instant,
+        certificate: CertificateHash,
+        why: &AuthFailure,
+    ) {
+        for id in self.table.of_certificate(&certificate) {
+            let reason = DownReason::AuthenticationFailed(why.clone());
+            self.with(now, id, |sa, ctx| sa.do_task(ctx, Task::DeleteIke(reason)));
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use esplanade_few::FewSet;
 
 use super::half_open::{HalfOpen, HalfOpenStage};
+use crate::auth::CertificateHash;
 use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
 use crate::peer::PeerKey;
@@ -29,6 +30,8 @@ pub(super) struct IkeSaTable {
     established: HashSet<IkeSaId>,
     /// Established SAs by peer.
     peers: HashMap<PeerKey, FewSet<IkeSaId>>,
+    /// Established SAs by the certificate of the peer.
+    by_certificate: HashMap<CertificateHash, FewSet<IkeSaId>>,
     /// Established SAs by the peer's address.
     by_remote: HashMap<IpAddr, FewSet<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
@@ -49,6 +52,7 @@ struct IkeSaEntry {
     half_open: Option<(HalfOpenStage, usize)>,
     connection: String,
     peer: Option<PeerKey>,
+    certificate: Option<CertificateHash>,
     remote: Option<IpAddr>,
     timer: Option<Instant>,
     /// Its place among the SAs that have ended.
@@ -181,6 +185,11 @@ impl IkeSaTable {
         ids.flat_map(FewSet::iter).copied().collect()
     }
 
+    pub(super) fn of_certificate(&self, certificate: &CertificateHash) -> Vec<IkeSaId> {
+        let ids = self.by_certificate.get(certificate).into_iter();
+        ids.flat_map(FewSet::iter).copied().collect()
+    }
+
     pub(super) fn of_remote(&self, remote: IpAddr) -> Vec<IkeSaId> {
         let ids = self.by_remote.get(&remote).into_iter();
         ids.flat_map(FewSet::iter).copied().collect()
@@ -254,6 +263,7 @@ impl IkeSaTable {
             half_open: None,
             connection,
             peer: None,
+            certificate: None,
             remote: None,
             timer: None,
             ended: None,
@@ -295,6 +305,19 @@ impl IkeSaTable {
                 None => self.established.remove(&id),
             };
             entry.peer = peer.cloned();
+        }
+        let certificate = sa.established().and_then(|state| state.certificate);
+        if entry.certificate != certificate {
+            if let Some(before) = entry.certificate {
+                unlist(&mut self.by_certificate, &before, id);
+            }
+            if let Some(certificate) = certificate {
+                self.by_certificate
+                    .entry(certificate)
+                    .or_default()
+                    .insert(id);
+            }
+            entry.certificate = certificate;
         }
         let remote = peer.map(|_| sa.common.remote.ip());
         if entry.remote != remote {

@@ -111,6 +111,7 @@ impl Authenticator<'_> {
             true => Ok(AuthenticatedPeer {
                 identity: identity.clone(),
                 groups: Vec::new(),
+                certificate: None,
             }),
             false => Err(AuthFailure::PskMismatch),
         }

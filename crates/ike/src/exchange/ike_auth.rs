@@ -11,6 +11,7 @@ use super::refusal_report::auth_refusal;
 use esplanade_few::FewSet;
 use esplanade_pki::attributes::GroupName;
 
+use crate::auth::CertificateHash;
 use crate::auth::{certreq, certreq_of_raw_key};
 use crate::config::{CertificateUriBase, Childless, Connection, Identity, RemoteMethod, Unique};
 use crate::connection_choice::AuthTraits;
@@ -393,11 +394,13 @@ impl AuthSent {
         let AuthenticatedPeer {
             identity: remote_id,
             groups,
+            certificate,
         } = peer;
         let established =
             Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
         let mut established = Box::new(established);
         established.groups = groups;
+        established.certificate = certificate;
         established.keep_token(ctx, message);
         established.keep_lifetime(ctx, message);
         sa.full_transcript = init.full_transcript;
@@ -474,6 +477,7 @@ struct AcceptedInitiator<'a> {
     remote_id: Identity,
     /// The groups of the connection that the initiator is in.
     groups: Vec<GroupName>,
+    certificate: Option<CertificateHash>,
     /// Our own ID, CERT and AUTH payloads.
     proof: Vec<Payload>,
     /// `None` if the IKE SA begins without a child SA (RFC 6023).
@@ -607,6 +611,7 @@ impl InitResponded {
         let AuthenticatedPeer {
             identity: remote_id,
             groups,
+            certificate,
         } = peer;
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let peer = PeerKey::new(&connection, &local_id, &remote_id);
@@ -637,6 +642,7 @@ impl InitResponded {
             local_id,
             remote_id,
             groups,
+            certificate,
             proof,
             child,
         })
@@ -732,6 +738,7 @@ impl InitResponded {
             local_id,
             remote_id,
             groups,
+            certificate,
             proof: mut payloads,
             child: theirs,
         } = accepted;
@@ -741,6 +748,7 @@ impl InitResponded {
         let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
         let mut established = Box::new(established);
         established.groups = groups;
+        established.certificate = certificate;
         established.keep_token(ctx, message);
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;

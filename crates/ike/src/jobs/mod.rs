@@ -26,7 +26,7 @@ use crate::suite::{ActiveKeyExchange, KeyExchange, KeyExchangeAnswer, Secret};
 use fair_queue::FairQueue;
 pub(crate) use fair_queue::QueueFull;
 pub(crate) use proof_check::{
-    AuthenticatedPeer, CheckedPeer, NotAccepted, ProofCheck, first_to_accept,
+    AuthenticatedPeer, CheckedPeer, NotAccepted, ProofCheck, ProofVerdict, first_to_accept,
 };
 pub(crate) use signing::{SignedAuth, Signing};
 
@@ -106,7 +106,7 @@ impl std::fmt::Debug for KeyExchangeService {
 pub(crate) enum WorkOutcome {
     Answered(Result<KeyExchangeAnswer, DhError>),
     Completed(Result<Secret, DhError>),
-    Checked(Result<CheckedPeer, AuthFailure>),
+    Checked(Box<ProofVerdict>),
     Signed(SignedAuth),
 }
 
@@ -121,7 +121,7 @@ impl Work {
             Self::Complete { started, responder } => {
                 WorkOutcome::Completed(started.complete(&responder))
             }
-            Self::Check(check) => WorkOutcome::Checked(check.run()),
+            Self::Check(check) => WorkOutcome::Checked(Box::new(check.run())),
             Self::Sign(signing) => WorkOutcome::Signed(signing.run()),
         }
     }
@@ -133,7 +133,10 @@ impl Work {
             Self::Complete { started, .. } => {
                 WorkOutcome::Completed(Err(DhError::Generate(started.method())))
             }
-            Self::Check(_) => WorkOutcome::Checked(Err(AuthFailure::NotChecked)),
+            Self::Check(_) => WorkOutcome::Checked(Box::new(ProofVerdict {
+                peer: Err(AuthFailure::NotChecked),
+                revoked: None,
+            })),
             Self::Sign(_) => WorkOutcome::Signed(Err(CredentialError::Signing)),
         }
     }

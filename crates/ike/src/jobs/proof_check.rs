@@ -11,7 +11,8 @@ use esplanade_pki::{
 };
 
 use crate::auth::{
-    PeerAuthError, PeerCertificates, VerifiedPeer, check_auth, check_scheme, unix_time,
+    CertificateHash, PeerAuthError, PeerCertificates, VerifiedPeer, check_auth, check_scheme,
+    unix_time,
 };
 use crate::config::{
     CertificateRules, Connection, Credential, Identity, LocalMethod, RemoteMethod, SchemeRules,
@@ -30,6 +31,8 @@ pub(crate) struct AuthenticatedPeer {
     pub(crate) identity: Identity,
     /// The groups of the connection that the peer is in.
     pub(crate) groups: Vec<GroupName>,
+    /// The certificate of the key with which it has signed.
+    pub(crate) certificate: Option<CertificateHash>,
 }
 
 /// The connection that has accepted a peer's proof, and our own identity there.
@@ -38,6 +41,14 @@ pub(crate) struct CheckedPeer {
     pub(crate) connection: Arc<Connection>,
     pub(crate) local_id: Identity,
     pub(crate) peer: AuthenticatedPeer,
+}
+
+/// The outcome of a [`ProofCheck`].
+#[derive(Debug)]
+pub(crate) struct ProofVerdict {
+    pub(crate) peer: Result<CheckedPeer, AuthFailure>,
+    /// The certificate of the peer, if it is refused because that or one of its issuers is revoked.
+    pub(crate) revoked: Option<CertificateHash>,
 }
 
 /// Why a connection does not accept a peer.
@@ -111,9 +122,9 @@ pub(crate) struct ProofCheck {
 }
 
 impl ProofCheck {
-    pub(crate) fn run(&self) -> Result<CheckedPeer, AuthFailure> {
+    pub(crate) fn run(&self) -> ProofVerdict {
         let mut proof = Proof::new(&self.auth, &self.certificates, &self.octets);
-        first_to_accept(&self.candidates, &self.identity, |connection, local_id| {
+        let peer = first_to_accept(&self.candidates, &self.identity, |connection, local_id| {
             if self.refuses_own_identity && *local_id == self.identity {
                 return Err(AuthFailure::OwnIdentity(Box::new(local_id.clone())).into());
             }
@@ -123,7 +134,11 @@ impl ProofCheck {
                 let is_final = why.status_needed().is_some() || proof.has_verdict;
                 NotAccepted { why, is_final }
             })
-        })
+        });
+        let refused = peer.as_ref().err();
+        let is_revoked = refused.is_some_and(AuthFailure::is_revocation);
+        let revoked = proof.certificate().filter(|_| is_revoked);
+        ProofVerdict { peer, revoked }
     }
 
     fn check(
@@ -132,7 +147,7 @@ impl ProofCheck {
         local_id: &Identity,
         proof: &mut Proof<'_>,
     ) -> Result<AuthenticatedPeer, PeerAuthError> {
-        let mut groups = Vec::new();
+        let (mut groups, mut certificate) = (Vec::new(), None);
         match &connection.remote.method {
             RemoteMethod::Psk => return Err(PeerAuthError::Method(self.auth.method)),
             RemoteMethod::Certificate {
@@ -152,6 +167,7 @@ impl ProofCheck {
                     self.check_certificate(proof, trusted, &revocation, connection.legacy)?;
                 let ours = (&connection.local.method, local_id);
                 groups = self.memberships(&peer, proof, &rules.groups, revocation, ours)?;
+                certificate = Some(CertificateHash::of(peer.certificate()));
                 peer.check_status()?;
             }
             RemoteMethod::PublicKey { keys, signatures } => {
@@ -159,7 +175,11 @@ impl ProofCheck {
             }
         }
         let identity = self.identity.clone();
-        Ok(AuthenticatedPeer { identity, groups })
+        Ok(AuthenticatedPeer {
+            identity,
+            groups,
+            certificate,
+        })
     }
 
     /// Returns those of the groups that the peer is in. There must be one, if there are groups.
@@ -221,6 +241,7 @@ impl ProofCheck {
         };
         if proof.certificates.are_missing() && !pinned.is_empty() {
             let pin = self.find_unsent(proof, pinned, legacy)?;
+            proof.unsent = Some(CertificateHash::of(pin));
             let mut known = PeerCertificates::known(pin, pinned);
             let checked = verify(&mut known);
             proof.has_verdict |= known.have_verdict();
@@ -304,6 +325,8 @@ struct Proof<'a> {
     /// The peer is refused whatever other connections it could mean: its certificate is revoked, or there is too much to
     /// check.
     has_verdict: bool,
+    /// The certificate that the peer has not sent and whose key it has.
+    unsent: Option<CertificateHash>,
     keys_left: usize,
 }
 
@@ -325,8 +348,14 @@ impl<'a> Proof<'a> {
                 .map(|cert| cert.data.as_slice()),
             signature: [None, None],
             has_verdict: false,
+            unsent: None,
             keys_left: KEYS_MAX,
         }
+    }
+
+    /// The peer's own certificate.
+    fn certificate(&self) -> Option<CertificateHash> {
+        self.unsent.or_else(|| self.certificates.own())
     }
 
     /// Checks the signature with the key of the peer's own certificate. It is the same for every connection.

@@ -10,6 +10,7 @@ use super::held_message::HeldMessage;
 use super::liveness::Liveness;
 use super::path_search::PathSearch;
 use super::task::{EndedChild, PendingExchange, QueuedTask, Task};
+use crate::auth::CertificateHash;
 use crate::config::{Connection, Identity};
 use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
@@ -27,6 +28,8 @@ pub(crate) struct Established {
     pub(crate) remote_id: Identity,
     /// The groups of the connection that the peer has proved to be in.
     pub(crate) groups: Vec<GroupName>,
+    /// The certificate by which the peer has proved its identity.
+    pub(crate) certificate: Option<CertificateHash>,
     pub(crate) peer: PeerKey,
     pub(crate) children: Vec<ChildSa>,
     pub(crate) tasks: VecDeque<QueuedTask>,

@@ -74,7 +74,7 @@ impl HeldProof {
     /// The job for the message is done.
     pub(crate) fn with(mut self, outcome: WorkOutcome) -> Self {
         match outcome {
-            WorkOutcome::Checked(peer) => self.known.peer = Some(peer),
+            WorkOutcome::Checked(verdict) => self.known.peer = Some(verdict.peer),
             WorkOutcome::Signed(own) => self.known.own = Some(own),
             WorkOutcome::Answered(_) | WorkOutcome::Completed(_) => {}
         }

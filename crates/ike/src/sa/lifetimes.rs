@@ -59,6 +59,7 @@ impl Established {
             local_id,
             remote_id,
             groups: Vec::new(),
+            certificate: None,
             children: Vec::new(),
             tasks: std::collections::VecDeque::new(),
             exchange: None,
@@ -86,6 +87,7 @@ impl Established {
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
         self.superseded = old.superseded;
         self.groups.clone_from(&old.groups);
+        self.certificate = old.certificate;
         self.path = old.path;
         self.reauth_failure.clone_from(&old.reauth_failure);
         if old.reauth_limit.is_none() {
