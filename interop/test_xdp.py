@@ -2,6 +2,7 @@
 
 import pytest
 from ends import esplanade_pair, establish
+from harness.capture import packet_socket
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
 from harness.traffic import Flow, assert_ping, ping, transfer
@@ -119,16 +120,118 @@ def test_a_link_goes_down_and_up(topology, daemon):
 
 
 def test_a_link_that_is_gone_is_told(topology, daemon):
-    """The gateway has given up the right to load programs. So a link that is made anew stays with the kernel's stack."""
     a, _ = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    assert a.status()["links"] == {"wan": {"attached": True, "queues": 1, "in-driver": True}}
     topology.gw_a.run(["ip", "link", "delete", "wan"])
 
     def told():
         # The worker looks when it has packets.
         ping(topology.host_a, topology.b.host4, count=1, timeout=1)
-        return "goes through the kernel's stack until the gateway starts" in a.logs()
+        return "goes through the kernel's stack until the link is made anew" in a.logs()
 
     wait_until("the loss is told", told)
+    assert not a.status()["links"]["wan"]["attached"]
+    assert "the link wan is gone" in a.command("status").stdout
+
+
+def make_anew(topology, *, mtu=1500):
+    """Deletes the link of gateway A, and makes it again with its addresses and routes."""
+    gateway, far = topology.gw_a, topology.wan
+    gateway.run(["ip", "link", "delete", "wan"])
+    gateway.run(["ip", "link", "add", "wan", "mtu", str(mtu), "type", "veth",
+                 "peer", "name", "to_a", "netns", far.name, "mtu", str(mtu)])
+    ends = [(gateway, "wan", topology.a.wan4, topology.a.wan6), (far, "to_a", "172.16.1.1", "fd00:1::1")]
+    for space, link, v4, v6 in ends:
+        space.run(["ip", "link", "set", link, "up"])
+        space.run(["ip", "address", "add", f"{v4}/24", "dev", link])
+        space.run(["ip", "address", "add", f"{v6}/64", "dev", link, "nodad"])
+    for via in ("172.16.1.1", "fd00:1::1"):
+        gateway.run(["ip", "route", "add", "default", "via", via])
+
+
+def attached(gateway):
+    return gateway.status()["links"]["wan"]["attached"]
+
+
+def assert_past_the_stack(gateway, topology):
+    """Files go past the stack in both directions."""
+    sent, received = io(gateway, "link-sent"), io(gateway, "link-received")
+    exercise(topology)
+    assert io(gateway, "link-sent") - sent > PACKETS and io(gateway, "link-received") - received > PACKETS
+
+
+def on_the_link(topology):
+    return topology.gw_a.run(["ip", "-details", "link", "show", "wan"]).stdout
+
+
+def spis(gateway):
+    return [sa["initiator-spi"] for sas in gateway.status()["sas"] for sa in sas.values()]
+
+
+AGAIN = "the link was made anew, and ESP without UDP goes past the kernel's stack again"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_link_that_is_made_anew_is_opened_again(workers, topology, daemon):
+    """As often as it is made anew, under a confined gateway and with the SAs that were there."""
+    settings = past_the_stack(topology)
+    settings[0].gateway["workers"] = workers
+    a, b = up(daemon, esplanade_pair, settings)
+    assert a.status()["confinement"]["seccomp"]
+    before = spis(a)
+    assert_past_the_stack(a, topology)
+    for times in (1, 2):
+        make_anew(topology)
+        with packet_socket(topology.wan, "to_a", "net 10.0.0.0/8 or net fd00:a::/64") as clear:
+            wait_until("the link is opened again", lambda: attached(a) and a.logs().count(AGAIN) == times, timeout=10)
+            wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+            assert_past_the_stack(a, topology)
+            clear.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                clear.recv(100)
+        shown = on_the_link(topology)
+        assert "esplanade_esp" in shown and shown.count("altname esp0-xdp-") == 1, shown
+    assert "the link was made anew, and its ESP goes through" not in a.logs()
+    assert spis(a) == before
+    for end in (a, b):
+        for reason in ("replayed", "before-window", "authentication-failed"):
+            assert end.counter(f"drops.{reason}") == 0, reason
+    assert a.stop() == 0
+    shown = on_the_link(topology)
+    assert "esplanade_esp" not in shown and "altname" not in shown, shown
+
+
+def test_a_new_link_that_cannot_be_opened(topology, daemon):
+    """It is told once, and the stack carries the packets. The next new link is another matter."""
+    a, _ = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    exercise(topology)
+    make_anew(topology, mtu=9000)
+    refused = "goes through the kernel's stack until it is made anew again or the gateway starts again: its MTU is 9000"
+    wait_until("the refusal is told", lambda: refused in a.logs(), timeout=10)
+    before = io(a, "link-sent")
+    wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+    exercise(topology)
+    assert io(a, "link-sent") == before and not attached(a) and a.logs().count(refused) == 1
+    make_anew(topology)
+    wait_until("the link is opened again", lambda: attached(a), timeout=10)
+    wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+    assert_past_the_stack(a, topology)
+
+
+def test_the_next_gateway_takes_what_a_killed_one_left(topology, daemon):
+    """The kernel does not detach the program from a link that was made anew. A link that another has is left alone."""
+    settings = past_the_stack(topology, ends="a")
+    a, b = up(daemon, esplanade_pair, settings)
+    make_anew(topology)
+    wait_until("the link is opened again", lambda: attached(a), timeout=10)
+    a.kill()
+    assert "esplanade_esp" in on_the_link(topology)
+    a.start(settings[0])
+    assert "the program of an earlier gateway was left on the link" in a.logs()
+    assert "altname" not in on_the_link(topology)
+    b.down()
+    a.up()
+    assert_past_the_stack(a, topology)
 
 
 def test_the_link_is_given_back(topology, daemon):

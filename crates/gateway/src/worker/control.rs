@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::links::LinkQueue;
 use super::queues::TunInterface;
 use crate::io::sys::EventFd;
 
@@ -23,6 +24,7 @@ pub(super) struct WorkerControl {
     stop: AtomicBool,
     wake: EventFd,
     tuns: Mutex<Vec<TunChange>>,
+    links: Mutex<Vec<LinkQueue>>,
     /// The worker has met a TUN device that is gone.
     lost_tun: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl WorkerControl {
             stop: AtomicBool::new(false),
             wake: EventFd::new()?,
             tuns: Mutex::default(),
+            links: Mutex::default(),
             lost_tun: AtomicBool::new(false),
         })
     }
@@ -72,6 +75,20 @@ impl WorkerControl {
     pub fn take_tuns(&self) -> Vec<TunChange> {
         let mut tuns = self.tuns.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut tuns)
+    }
+
+    /// Gives the worker a queue of a link that was made anew.
+    pub fn give_link(&self, queue: LinkQueue) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.push(queue);
+        drop(links);
+        self.wake();
+    }
+
+    /// The queues since the last call, in order.
+    pub fn take_links(&self) -> Vec<LinkQueue> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut links)
     }
 
     /// Notes that a TUN device is gone: the control thread makes another.

@@ -12,7 +12,7 @@ use esplanade_dataplane::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQue
 use esplanade_dataplane::slots::ReceiveSlots;
 use esplanade_ipsec::sa::Path;
 
-use super::links::XdpLinks;
+use super::links::{LinkQueue, XdpLinks};
 use super::paths::PathErrors;
 use super::queues::TunQueues;
 use super::wakers::{Purpose, Wakers};
@@ -247,6 +247,24 @@ impl HostIo {
         let _ = self
             .wakers
             .remove(self.descriptor(source), source.purpose());
+    }
+
+    /// From now on this queue stands for the link of its name.
+    pub fn set_link(&mut self, queue: LinkQueue) -> io::Result<()> {
+        let Some((index, former)) = self.links.replace(queue) else {
+            return Ok(());
+        };
+        let is_it =
+            |source: &ReceiveSource| matches!(source, ReceiveSource::Link(at) if *at == index);
+        let Some(at) = self.sources.iter().position(is_it) else {
+            return Ok(());
+        };
+        let source = ReceiveSource::Link(index);
+        // If the loss was noticed, the former queue is no longer in the set.
+        let _ = (self.wakers).remove(former.queue.as_fd(), source.purpose());
+        let token = TOKEN_SOURCES + at as u64;
+        let fd = self.descriptor(source);
+        self.wakers.add(fd, token, source.purpose())
     }
 
     /// Reads the waiting ICMP errors, if the socket is for them.

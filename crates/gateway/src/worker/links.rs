@@ -48,7 +48,7 @@ impl LinkQueue {
             let link = &self.name;
             tracing::warn!(
                 link,
-                "ESP goes through the kernel's stack until the gateway starts again, and slowly: {why}"
+                "ESP goes through the kernel's stack until the link is made anew, and slowly: {why}"
             );
         }
     }
@@ -104,6 +104,17 @@ impl XdpLinks {
 
     pub fn descriptor(&self, index: usize) -> BorrowedFd<'_> {
         self.queues[index].queue.as_fd()
+    }
+
+    /// Puts a queue into the place of the one for the link of that name, which it returns with its place. The worker has
+    /// no place for a link that it had no queue of at the start.
+    pub fn replace(&mut self, queue: LinkQueue) -> Option<(usize, LinkQueue)> {
+        let at = self.queues.iter().position(|own| own.name == queue.name)?;
+        // The next hops were neighbours on the former link.
+        self.hops.clear();
+        self.last = None;
+        let former = std::mem::replace(self.queues.get_mut(at)?, queue);
+        Some((at, former))
     }
 
     /// Writes the received ESP packets of a queue into the buffer. Returns the number of other

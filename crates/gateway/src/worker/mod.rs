@@ -180,6 +180,11 @@ impl Worker {
         self.control.change_tun(TunChange::Remove(interface));
     }
 
+    /// From now on the worker uses this queue for the link of its name, if it had one at the start.
+    pub fn give_link(&self, queue: LinkQueue) {
+        self.control.give_link(queue);
+    }
+
     /// Tells whether a TUN device has gone since the last call.
     pub fn has_lost_tun(&self) -> bool {
         self.control.take_lost_tun()

@@ -178,6 +178,9 @@ impl WorkerLoop {
                 Some(WakeReason::Control) => {
                     self.control.clear_wake();
                     self.take_tuns()?;
+                    for queue in self.control.take_links() {
+                        self.plane().io.set_link(queue)?;
+                    }
                     self.doors.serve();
                 }
                 Some(WakeReason::Engine(Direction::Seal)) => self.plane().seal_and_send(),
