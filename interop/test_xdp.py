@@ -134,12 +134,19 @@ def test_a_link_that_is_gone_is_told(topology, daemon):
     assert "the link wan is gone" in a.command("status").stdout
 
 
-def make_anew(topology, *, mtu=1500):
+def set_queues(topology, number):
+    """Gives both ends of gateway A's link so many queues."""
+    for space, link in ((topology.gw_a, "wan"), (topology.wan, "to_a")):
+        space.run(["ethtool", "-L", link, "rx", str(number), "tx", str(number)])
+
+
+def make_anew(topology, *, mtu=1500, queues=1):
     """Deletes the link of gateway A, and makes it again with its addresses and routes."""
     gateway, far = topology.gw_a, topology.wan
     gateway.run(["ip", "link", "delete", "wan"])
     gateway.run(["ip", "link", "add", "wan", "mtu", str(mtu), "type", "veth",
                  "peer", "name", "to_a", "netns", far.name, "mtu", str(mtu)])
+    set_queues(topology, queues)
     ends = [(gateway, "wan", topology.a.wan4, topology.a.wan6), (far, "to_a", "172.16.1.1", "fd00:1::1")]
     for space, link, v4, v6 in ends:
         space.run(["ip", "link", "set", link, "up"])
@@ -176,12 +183,20 @@ def test_a_link_that_is_made_anew_is_opened_again(workers, topology, daemon):
     """As often as it is made anew, under a confined gateway and with the SAs that were there."""
     settings = past_the_stack(topology)
     settings[0].gateway["workers"] = workers
-    a, b = up(daemon, esplanade_pair, settings)
+    set_queues(topology, workers)
+
+    def with_little_locked_memory(*arguments):
+        one = daemon(*arguments)
+        one.wrapper = ["prlimit", "--memlock=65536:65536", "--"]
+        return one
+
+    a, b = up(with_little_locked_memory, esplanade_pair, settings)
     assert a.status()["confinement"]["seccomp"]
+    assert a.status()["links"]["wan"]["queues"] == workers
     before = spis(a)
     assert_past_the_stack(a, topology)
     for times in (1, 2):
-        make_anew(topology)
+        make_anew(topology, queues=workers)
         with packet_socket(topology.wan, "to_a", "net 10.0.0.0/8 or net fd00:a::/64") as clear:
             wait_until("the link is opened again", lambda: attached(a) and a.logs().count(AGAIN) == times, timeout=10)
             wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
