@@ -321,3 +321,52 @@ impl XdpLinks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::netns::NetworkNamespace;
+    use crate::net::Net;
+
+    /// Makes a namespace with a link of two ends, and opens a queue of each. Returns `None` if that is not permitted.
+    fn queues() -> io::Result<[LinkQueue; 2]> {
+        NetworkNamespace::create()?.enter()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let links = runtime.block_on(async {
+            let net = Net::connect().unwrap();
+            net.link_add_veth("wan", "other").await.unwrap();
+            let mut links = [0; 2];
+            for (link, name) in links.iter_mut().zip(["wan", "other"]) {
+                *link = net.link_index(name).await.unwrap();
+                net.link_set_up(*link).await.unwrap();
+            }
+            links
+        });
+        let [first, second] = links.map(|link| LinkQueue::open("wan", link, 0, 1500));
+        Ok([first?, second?])
+    }
+
+    #[test]
+    fn a_new_link_has_other_neighbours() {
+        let [former, new] = match queues() {
+            Ok(queues) => queues,
+            Err(error) => return eprintln!("SKIP a_new_link_has_other_neighbours: {error}"),
+        };
+        let index = new.link;
+        let mut links = XdpLinks::new(vec![former], 0);
+        let path = ("192.0.2.1".parse().unwrap(), None);
+        let hop = links.ask(path, 0);
+        links.hops.insert(path, hop);
+        links.last = Some((path, hop));
+        let (at, former) = links.replace(new).unwrap();
+        assert_eq!((at, links.queues[0].link), (0, index));
+        assert!(links.hops.is_empty() && links.last.is_none());
+        let elsewhere = LinkQueue {
+            name: "lan".to_owned(),
+            ..former
+        };
+        assert!(links.replace(elsewhere).is_none());
+    }
+}

@@ -540,7 +540,7 @@ const OTHERS: &[ConfinementTrial] = &[
     }),
 ];
 
-/// What differs in a gateway that opens links past the kernel's stack.
+/// The trials of a gateway that opens links past the kernel's stack.
 const WITH_XDP: &[ConfinementTrial] = &[
     ("fills a map of sockets", Works, |_| {
         // It is no map: the kernel says so, and not the confinement.
