@@ -1,7 +1,7 @@
 """`xdp`: ESP without UDP goes past the kernel's stack, at one end or both; IKE and all else goes through it."""
 
 import pytest
-from ends import esplanade_pair, establish
+from ends import esplanade_pair, establish, make_anew, set_queues
 from harness.capture import packet_socket
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
@@ -132,28 +132,6 @@ def test_a_link_that_is_gone_is_told(topology, daemon):
     wait_until("the loss is told", told)
     assert not a.status()["links"]["wan"]["attached"]
     assert "the link wan is gone" in a.command("status").stdout
-
-
-def set_queues(topology, number):
-    """Gives both ends of gateway A's link so many queues."""
-    for space, link in ((topology.gw_a, "wan"), (topology.wan, "to_a")):
-        space.run(["ethtool", "-L", link, "rx", str(number), "tx", str(number)])
-
-
-def make_anew(topology, *, mtu=1500, queues=1):
-    """Deletes the link of gateway A, and makes it again with its addresses and routes."""
-    gateway, far = topology.gw_a, topology.wan
-    gateway.run(["ip", "link", "delete", "wan"])
-    gateway.run(["ip", "link", "add", "wan", "mtu", str(mtu), "type", "veth",
-                 "peer", "name", "to_a", "netns", far.name, "mtu", str(mtu)])
-    set_queues(topology, queues)
-    ends = [(gateway, "wan", topology.a.wan4, topology.a.wan6), (far, "to_a", "172.16.1.1", "fd00:1::1")]
-    for space, link, v4, v6 in ends:
-        space.run(["ip", "link", "set", link, "up"])
-        space.run(["ip", "address", "add", f"{v4}/24", "dev", link])
-        space.run(["ip", "address", "add", f"{v6}/64", "dev", link, "nodad"])
-    for via in ("172.16.1.1", "fd00:1::1"):
-        gateway.run(["ip", "route", "add", "default", "via", via])
 
 
 def attached(gateway):

@@ -128,14 +128,14 @@ impl OpenedLink {
         now: Instant,
     ) {
         let Some((index, is_up)) = state else {
-            self.leave();
+            self.leave(workers);
             self.attempts = Attempts::default();
             return;
         };
         if self.index == Some(index) {
             return;
         }
-        self.leave();
+        self.leave(workers);
         // The kernel announces it when the link goes up.
         if !is_up || !self.attempts.is_due(index, now) {
             return;
@@ -169,9 +169,13 @@ impl OpenedLink {
         }
     }
 
-    /// Forgets a link that is gone or has another name.
-    fn leave(&mut self) {
-        self.index = None;
+    /// Forgets a link that is gone or has another name. The workers free its memory, which the next one needs.
+    fn leave(&mut self, workers: &[Worker]) {
+        if self.index.take().is_some() {
+            workers
+                .iter()
+                .for_each(|worker| worker.lose_link(&self.name));
+        }
         self.attachment = None;
         self.program.detach();
     }
@@ -211,9 +215,10 @@ impl OpenedLink {
     }
 }
 
-/// Tells whether another attempt would fail as well.
+/// Tells whether another attempt would fail as well. The kernel frees the locked memory of the former queues a moment
+/// late.
 fn is_lasting(error: &io::Error) -> bool {
-    let passing = [libc::EBUSY, libc::ENETDOWN, libc::ENODEV];
+    let passing = [libc::EBUSY, libc::ENETDOWN, libc::ENODEV, libc::ENOBUFS];
     let number = error.raw_os_error();
     !number.is_some_and(|number| passing.contains(&number))
 }

@@ -18,13 +18,22 @@ pub(super) enum TunChange {
     Remove(u32),
 }
 
+/// A change of the links past the kernel's stack.
+#[derive(Debug)]
+pub(super) enum LinkChange {
+    /// The queue stands for the link of its name.
+    Set(LinkQueue),
+    /// The link of this name is gone.
+    Lose(String),
+}
+
 /// The part of a worker that the control thread shares. Every request wakes the worker.
 #[derive(Debug)]
 pub(super) struct WorkerControl {
     stop: AtomicBool,
     wake: EventFd,
     tuns: Mutex<Vec<TunChange>>,
-    links: Mutex<Vec<LinkQueue>>,
+    links: Mutex<Vec<LinkChange>>,
     /// The worker has met a TUN device that is gone.
     lost_tun: AtomicBool,
 }
@@ -77,16 +86,15 @@ impl WorkerControl {
         std::mem::take(&mut tuns)
     }
 
-    /// Gives the worker a queue of a link that was made anew.
-    pub fn give_link(&self, queue: LinkQueue) {
+    pub fn change_link(&self, change: LinkChange) {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.push(queue);
+        links.push(change);
         drop(links);
         self.wake();
     }
 
-    /// The queues since the last call, in order.
-    pub fn take_links(&self) -> Vec<LinkQueue> {
+    /// The changes since the last call, in order.
+    pub fn take_links(&self) -> Vec<LinkChange> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut links)
     }
