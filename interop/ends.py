@@ -46,3 +46,25 @@ def delete_device(topology):
     topology.gw_a.run(["ip", "link", "del", "esp0"])
     wait_until("it is there again", lambda: topology.gw_a.run(there, check=False).returncode == 0)
     wait_until("traffic goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1))
+
+
+def set_queues(topology, number):
+    """Gives both ends of gateway A's link so many queues."""
+    for space, link in ((topology.gw_a, "wan"), (topology.wan, "to_a")):
+        space.run(["ethtool", "-L", link, "rx", str(number), "tx", str(number)])
+
+
+def make_anew(topology, *, mtu=1500, queues=1):
+    """Deletes the link of gateway A, and makes it again with its addresses and routes."""
+    gateway, far = topology.gw_a, topology.wan
+    gateway.run(["ip", "link", "delete", "wan"])
+    gateway.run(["ip", "link", "add", "wan", "mtu", str(mtu), "type", "veth",
+                 "peer", "name", "to_a", "netns", far.name, "mtu", str(mtu)])
+    set_queues(topology, queues)
+    ends = [(gateway, "wan", topology.a.wan4, topology.a.wan6), (far, "to_a", "172.16.1.1", "fd00:1::1")]
+    for space, link, v4, v6 in ends:
+        space.run(["ip", "link", "set", link, "up"])
+        space.run(["ip", "address", "add", f"{v4}/24", "dev", link])
+        space.run(["ip", "address", "add", f"{v6}/64", "dev", link, "nodad"])
+    for via in ("172.16.1.1", "fd00:1::1"):
+        gateway.run(["ip", "route", "add", "default", "via", via])

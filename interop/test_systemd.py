@@ -8,11 +8,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from ends import make_anew
 from harness.esplanade import ROOT
 from harness.process import wait_until
 from harness.settings import pair
 from harness.systemd import Systemd, missing
-from harness.traffic import assert_ping
+from harness.traffic import assert_ping, ping
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -117,6 +118,27 @@ def test_a_link_past_the_stack_under_systemd(systemd, topology, daemon):
     systemd.systemctl("restart", "esplanade")
     systemd.run(["/usr/local/sbin/esplanade", "up", "net"])
     assert_ping(topology.host_a, topology.b.host4)
+
+    def past_the_stack():
+        """Whether the link is open, and what has come by it."""
+        shown = json.loads(systemd.run(["/usr/local/sbin/esplanade", "status", "--json"]).stdout)
+        return shown["links"]["wan"]["attached"], shown["counters"]["io"]["link-received"]
+
+    # The user of the unit has CAP_BPF no more, and has never had CAP_IPC_LOCK.
+    make_anew(topology)
+    wait_until("the link is opened again", lambda: past_the_stack()[0])
+    before = past_the_stack()[1]
+    wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+    assert past_the_stack()[1] > before
+    # Its program is left when it is killed, and does not keep the next one from the link.
+    former = systemd.show("esplanade", "MainPID")
+    systemd.systemctl("kill", "--signal=SIGKILL", "esplanade")
+    wait_until(
+        "it is started again",
+        lambda: systemd.show("esplanade", "SubState") == "running" and systemd.show("esplanade", "MainPID") not in ("0", former),
+        timeout=20,
+    )
+    assert past_the_stack() == (True, 0)
 
 
 def test_a_gateway_that_stands_still_is_started_again(systemd, topology, daemon):

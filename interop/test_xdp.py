@@ -1,7 +1,8 @@
 """`xdp`: ESP without UDP goes past the kernel's stack, at one end or both; IKE and all else goes through it."""
 
 import pytest
-from ends import esplanade_pair, establish
+from ends import esplanade_pair, establish, make_anew, set_queues
+from harness.capture import packet_socket
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
 from harness.traffic import Flow, assert_ping, ping, transfer
@@ -119,16 +120,111 @@ def test_a_link_goes_down_and_up(topology, daemon):
 
 
 def test_a_link_that_is_gone_is_told(topology, daemon):
-    """The gateway has given up the right to load programs. So a link that is made anew stays with the kernel's stack."""
     a, _ = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    assert a.status()["links"] == {"wan": {"attached": True, "queues": 1, "in-driver": True}}
     topology.gw_a.run(["ip", "link", "delete", "wan"])
 
     def told():
         # The worker looks when it has packets.
         ping(topology.host_a, topology.b.host4, count=1, timeout=1)
-        return "goes through the kernel's stack until the gateway starts" in a.logs()
+        return "goes through the kernel's stack until the link is made anew" in a.logs()
 
     wait_until("the loss is told", told)
+    assert not a.status()["links"]["wan"]["attached"]
+    assert "the link wan is gone" in a.command("status").stdout
+
+
+def attached(gateway):
+    return gateway.status()["links"]["wan"]["attached"]
+
+
+def assert_past_the_stack(gateway, topology):
+    """Files go past the stack in both directions."""
+    sent, received = io(gateway, "link-sent"), io(gateway, "link-received")
+    exercise(topology)
+    assert io(gateway, "link-sent") - sent > PACKETS and io(gateway, "link-received") - received > PACKETS
+
+
+def on_the_link(topology):
+    return topology.gw_a.run(["ip", "-details", "link", "show", "wan"]).stdout
+
+
+def spis(gateway):
+    return [sa["initiator-spi"] for sas in gateway.status()["sas"] for sa in sas.values()]
+
+
+AGAIN = "the link was made anew, and ESP without UDP goes past the kernel's stack again"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_link_that_is_made_anew_is_opened_again(workers, topology, daemon):
+    """As often as it is made anew, under a confined gateway and with the SAs that were there."""
+    settings = past_the_stack(topology)
+    settings[0].gateway["workers"] = workers
+    set_queues(topology, workers)
+
+    def with_little_locked_memory(*arguments):
+        one = daemon(*arguments)
+        one.wrapper = ["prlimit", "--memlock=65536:65536", "--"]
+        return one
+
+    a, b = up(with_little_locked_memory, esplanade_pair, settings)
+    assert a.status()["confinement"]["seccomp"]
+    assert a.status()["links"]["wan"]["queues"] == workers
+    before = spis(a)
+    assert_past_the_stack(a, topology)
+    for times in (1, 2):
+        make_anew(topology, queues=workers)
+        with packet_socket(topology.wan, "to_a", "net 10.0.0.0/8 or net fd00:a::/64") as clear:
+            wait_until("the link is opened again", lambda: attached(a) and a.logs().count(AGAIN) == times, timeout=10)
+            wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+            assert_past_the_stack(a, topology)
+            clear.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                clear.recv(100)
+        shown = on_the_link(topology)
+        assert "esplanade_esp" in shown and shown.count("altname esp0-xdp-") == 1, shown
+    assert "the link was made anew, and its ESP goes through" not in a.logs()
+    assert spis(a) == before
+    for end in (a, b):
+        for reason in ("replayed", "before-window", "authentication-failed"):
+            assert end.counter(f"drops.{reason}") == 0, reason
+    assert a.stop() == 0
+    shown = on_the_link(topology)
+    assert "esplanade_esp" not in shown and "altname" not in shown, shown
+
+
+def test_a_new_link_that_cannot_be_opened(topology, daemon):
+    """It is told once, and the stack carries the packets. The next new link is another matter."""
+    a, _ = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    exercise(topology)
+    make_anew(topology, mtu=9000)
+    refused = "goes through the kernel's stack until it is made anew again or the gateway starts again: its MTU is 9000"
+    wait_until("the refusal is told", lambda: refused in a.logs(), timeout=10)
+    before = io(a, "link-sent")
+    wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+    exercise(topology)
+    assert io(a, "link-sent") == before and not attached(a) and a.logs().count(refused) == 1
+    make_anew(topology)
+    wait_until("the link is opened again", lambda: attached(a), timeout=10)
+    wait_until("pings", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+    assert_past_the_stack(a, topology)
+
+
+def test_the_next_gateway_takes_what_a_killed_one_left(topology, daemon):
+    """The kernel does not detach the program from a link that was made anew. A link that another has is left alone."""
+    settings = past_the_stack(topology, ends="a")
+    a, b = up(daemon, esplanade_pair, settings)
+    make_anew(topology)
+    wait_until("the link is opened again", lambda: attached(a), timeout=10)
+    a.kill()
+    assert "esplanade_esp" in on_the_link(topology)
+    a.start(settings[0])
+    assert "the program of an earlier gateway was left on the link" in a.logs()
+    assert "altname" not in on_the_link(topology)
+    b.down()
+    a.up()
+    assert_past_the_stack(a, topology)
 
 
 def test_the_link_is_given_back(topology, daemon):

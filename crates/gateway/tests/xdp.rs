@@ -10,7 +10,7 @@ use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
 use esplanade::io::udp::{DatagramReceiver, Outgoing, ReceivedDatagram, SocketOptions};
 use esplanade::io::xdp::{LinkEnds, XdpMode, XdpProgram, XdpQueue};
-use esplanade::net::{Net, link_facts, neighbour, next_hop};
+use esplanade::net::{Net, XdpAttachment, detach_leftover, link_facts, neighbour, next_hop};
 
 const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
@@ -273,6 +273,36 @@ fn who_leaves_gives_the_link_back() {
         }
     };
     program.lead(0, queue.as_fd()).unwrap();
+}
+
+#[test]
+fn what_a_killed_gateway_left_is_known_by_its_owner() {
+    let test = "what_a_killed_gateway_left_is_known_by_its_owner";
+    let Some(ends) = ends(test) else { return };
+    let Some((mut program, _queue)) = open(test, &ends[0]) else {
+        return;
+    };
+    let link = ends[0].link;
+    let attach = |program: &XdpProgram, mode| XdpAttachment::new(link, program, mode, "esp0");
+    let busy = attach(&program, XdpMode::Driver).unwrap_err();
+    assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+    program.detach();
+    for mode in [XdpMode::Driver, XdpMode::Generic] {
+        // Dropping it detaches the program, and takes the further name away.
+        drop(attach(&program, mode).unwrap());
+        assert!(!detach_leftover(link, "esp0").unwrap());
+        std::mem::forget(attach(&program, mode).unwrap());
+        assert!(!detach_leftover(link, "esp1").unwrap(), "another's");
+        let busy = XdpProgram::attach(link, 1).unwrap_err();
+        let expected = match mode {
+            XdpMode::Driver => libc::EBUSY,
+            XdpMode::Generic => libc::EEXIST,
+        };
+        assert_eq!(busy.raw_os_error(), Some(expected));
+        assert!(detach_leftover(link, "esp0").unwrap());
+        assert!(!detach_leftover(link, "esp0").unwrap());
+        drop(XdpProgram::attach(link, 1).unwrap());
+    }
 }
 
 #[test]

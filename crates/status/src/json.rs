@@ -33,6 +33,7 @@ pub fn report(
         "control",
         "crls",
         "engine",
+        "links",
         "refusals",
         "shield",
         "workers",

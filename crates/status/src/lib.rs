@@ -36,6 +36,6 @@ pub use esplanade_engines::Named;
 pub use esplanade_engines::stats::{CoreCounters, LaneCounters, NamedCounters};
 pub use sas::{ChildTraffic, HalfTraffic, ListedChildSa, ListedIkeSa, ListedOneWay};
 pub use stats::{
-    ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, ListedCertificate,
-    ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
+    ConfinementStats, EngineStats, GatewayStats, HoldStats, IkeSaStats, LinkStats,
+    ListedCertificate, ListedCrl, ShareStats, ShieldStats, UptimeStats, WorkerStats, WorkersStats,
 };

@@ -19,6 +19,9 @@ pub struct GatewayStats {
     pub certificates: Named<ListedCertificate>,
     /// The CRLs, by numbers from 0.
     pub crls: Named<ListedCrl>,
+    /// The links on which ESP goes past the kernel's stack (`xdp`), by name.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub links: Named<LinkStats>,
     pub confinement: ConfinementStats,
     pub shield: ShieldStats,
     /// Peers that were refused and that no connection is known for, by numbers from 0. The last is in front.
@@ -187,6 +190,18 @@ pub struct ShieldStats {
     /// The reason why the table does not stand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+/// A link on which ESP goes past the kernel's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LinkStats {
+    /// False while the link is gone, and where it could not be opened again.
+    pub attached: bool,
+    /// The number of workers that have a queue of the link.
+    pub queues: u32,
+    /// The driver runs the program, and not the stack.
+    pub in_driver: bool,
 }
 
 /// The means that confine the process besides its reduced rights.

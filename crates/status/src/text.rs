@@ -311,6 +311,32 @@ pub fn render_shield(stats: &Section) -> String {
     failure.map(line).unwrap_or_default()
 }
 
+/// Writes out the links on which ESP goes past the kernel's stack, from the answer to `stats`.
+pub fn render_links(stats: &Section) -> String {
+    let mut out = String::new();
+    let links = stats.sub("links").into_iter().flat_map(Section::sections);
+    for (name, link) in links {
+        let (title, line) = match link.text("attached") {
+            Some("yes") => {
+                let queues = link.text("queues").and_then(|queues| queues.parse().ok());
+                let queues = plural(queues.unwrap_or(0), "queue");
+                (
+                    "link",
+                    format!("{name}: ESP goes past the kernel's stack, {queues}"),
+                )
+            }
+            _ => (
+                "warning",
+                format!(
+                    "the link {name} is gone, or was made anew and cannot be opened: the log says why"
+                ),
+            ),
+        };
+        let _ = writeln!(out, "{title:<10}{}", printable(&line));
+    }
+    out
+}
+
 /// Writes out the engines that seal and open packets, from the answer to `stats`.
 pub fn render_engine(stats: &Section) -> String {
     let mut out = String::new();

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::links::LinkQueue;
 use super::queues::TunInterface;
 use esplanade_host::io::sys::EventFd;
 
@@ -17,12 +18,22 @@ pub(super) enum TunChange {
     Remove(u32),
 }
 
+/// A change of the links past the kernel's stack.
+#[derive(Debug)]
+pub(super) enum LinkChange {
+    /// The queue stands for the link of its name.
+    Set(LinkQueue),
+    /// The link of this name is gone.
+    Lose(String),
+}
+
 /// The part of a worker that the control thread shares. Every request wakes the worker.
 #[derive(Debug)]
 pub(super) struct WorkerControl {
     stop: AtomicBool,
     wake: EventFd,
     tuns: Mutex<Vec<TunChange>>,
+    links: Mutex<Vec<LinkChange>>,
     /// The worker has met a TUN device that is gone.
     lost_tun: AtomicBool,
 }
@@ -33,6 +44,7 @@ impl WorkerControl {
             stop: AtomicBool::new(false),
             wake: EventFd::new()?,
             tuns: Mutex::default(),
+            links: Mutex::default(),
             lost_tun: AtomicBool::new(false),
         })
     }
@@ -72,6 +84,19 @@ impl WorkerControl {
     pub fn take_tuns(&self) -> Vec<TunChange> {
         let mut tuns = self.tuns.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut tuns)
+    }
+
+    pub fn change_link(&self, change: LinkChange) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.push(change);
+        drop(links);
+        self.wake();
+    }
+
+    /// The changes since the last call, in order.
+    pub fn take_links(&self) -> Vec<LinkChange> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut links)
     }
 
     /// Notes that a TUN device is gone: the control thread makes another.

@@ -12,7 +12,7 @@ use esplanade_dataplane::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQue
 use esplanade_dataplane::slots::ReceiveSlots;
 use esplanade_ipsec::sa::Path;
 
-use super::links::XdpLinks;
+use super::links::{LinkQueue, XdpLinks};
 use super::paths::PathErrors;
 use super::queues::TunQueues;
 use super::wakers::{Purpose, Wakers};
@@ -138,10 +138,9 @@ impl HostIo {
             counts_at_ms: 0,
             counters,
         };
-        let wakers = &host.wakers;
-        wakers.add(control, TOKEN_CONTROL, Purpose::Other)?;
+        host.wakers.add(control, TOKEN_CONTROL, Purpose::Other)?;
         for (source, token) in host.sources.iter().zip(TOKEN_SOURCES..) {
-            wakers.add(host.descriptor(*source), token, source.purpose())?;
+            host.watch_source(*source, token)?;
         }
         for (interface, tun) in tuns {
             host.set_tun(interface, tun)?;
@@ -199,15 +198,16 @@ impl HostIo {
         })
     }
 
-    pub fn descriptor(&self, source: ReceiveSource) -> BorrowedFd<'_> {
-        match source {
+    /// Returns the descriptor of a socket, or `None` for a link's queue that failed.
+    pub fn descriptor(&self, source: ReceiveSource) -> Option<BorrowedFd<'_>> {
+        Some(match source {
             ReceiveSource::Ike(index) => self.sockets.ike[index].as_fd(),
             ReceiveSource::NatT(index) => self.sockets.nat_t[index].as_fd(),
             ReceiveSource::Esp(index) => self.sockets.esp[index].as_fd(),
             ReceiveSource::Ah(index) => self.sockets.ah[index].as_fd(),
             ReceiveSource::Icmp(index) => self.sockets.icmp[index].as_fd(),
-            ReceiveSource::Link(index) => self.links.descriptor(index),
-        }
+            ReceiveSource::Link(index) => return self.links.descriptor(index),
+        })
     }
 
     /// Tells whether packets wait for room on a link. Then [`Self::retry_sends`] must be called soon.
@@ -224,29 +224,40 @@ impl HostIo {
         if now_ms >= self.counts_at_ms {
             self.counts_at_ms = now_ms + COUNT_EVERY_MS;
             add(&self.counters.link_dropped, self.links.take_dropped());
-            for link in self.links.give_up_dead() {
-                self.forget_link(link);
-            }
+            self.links.give_up_all_dead();
         }
     }
 
     /// Receives from a link past the kernel's stack.
     pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<ReceivedDatagram>) {
-        let (others, lives) = self.links.receive(link, buffer, packets);
+        let others = self.links.receive(link, buffer, packets);
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);
-        if !lives {
-            self.forget_link(link);
-        }
     }
 
-    /// Stops watching a queue whose link is gone: a dead descriptor could wake the worker for ever.
-    fn forget_link(&self, link: usize) {
-        let source = ReceiveSource::Link(link);
-        // Where it cannot wake anybody any more, there is nothing to stop.
-        let _ = self
-            .wakers
-            .remove(self.descriptor(source), source.purpose());
+    /// From now on this queue stands for the link of its name.
+    pub fn set_link(&mut self, queue: LinkQueue) -> io::Result<()> {
+        let Some(index) = self.links.replace(queue) else {
+            return Ok(());
+        };
+        let is_it =
+            |source: &ReceiveSource| matches!(source, ReceiveSource::Link(at) if *at == index);
+        let Some(at) = self.sources.iter().position(is_it) else {
+            return Ok(());
+        };
+        self.watch_source(ReceiveSource::Link(index), TOKEN_SOURCES + at as u64)
+    }
+
+    /// Gives up the queue of a link that is gone.
+    pub fn lose_link(&mut self, name: &str) {
+        self.links.lose(name);
+    }
+
+    fn watch_source(&self, source: ReceiveSource, token: u64) -> io::Result<()> {
+        match self.descriptor(source) {
+            Some(fd) => self.wakers.add(fd, token, source.purpose()),
+            None => Ok(()),
+        }
     }
 
     /// Reads the waiting ICMP errors, if the socket is for them.

@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 
 use esplanade_host::confine;
 
-use control::{TunChange, WorkerControl};
+use control::{LinkChange, TunChange, WorkerControl};
 
 #[cfg(esp_core_simulated)]
 pub use self::core::core_front;
@@ -180,6 +180,16 @@ impl Worker {
     /// From now on the worker has no device for this interface.
     pub fn remove_tun(&self, interface: u32) {
         self.control.change_tun(TunChange::Remove(interface));
+    }
+
+    /// From now on the worker uses this queue for the link of its name, if it had one at the start.
+    pub fn give_link(&self, queue: LinkQueue) {
+        self.control.change_link(LinkChange::Set(queue));
+    }
+
+    /// From now on the worker has no queue of this link, which is gone.
+    pub fn lose_link(&self, name: &str) {
+        self.control.change_link(LinkChange::Lose(name.to_owned()));
     }
 
     /// Tells whether a TUN device has gone since the last call.

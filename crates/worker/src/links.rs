@@ -25,8 +25,6 @@ pub struct LinkQueue {
     pub name: String,
     pub link: u32,
     pub queue: xdp::XdpQueue,
-    /// The queue failed and is no longer used.
-    is_dead: bool,
     /// Frames that the kernel dropped, as counted so far.
     dropped: u64,
 }
@@ -37,20 +35,8 @@ impl LinkQueue {
             name: name.to_owned(),
             link,
             queue: xdp::XdpQueue::open(link, queue, mtu)?,
-            is_dead: false,
             dropped: 0,
         })
-    }
-
-    fn give_up(&mut self, why: &dyn std::fmt::Display) {
-        if !self.is_dead {
-            self.is_dead = true;
-            let link = &self.name;
-            tracing::warn!(
-                link,
-                "ESP goes through the kernel's stack until the gateway starts again, and slowly: {why}"
-            );
-        }
     }
 }
 
@@ -74,9 +60,29 @@ struct CachedHop {
     until_ms: u64,
 }
 
+/// The place of a link's queue.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    /// `None` means that the queue failed. Its socket is closed, and its memory is free.
+    queue: Option<LinkQueue>,
+}
+
+impl Place {
+    fn give_up(&mut self, why: &dyn std::fmt::Display) {
+        if self.queue.take().is_some() {
+            let link = &self.name;
+            tracing::warn!(
+                link,
+                "ESP goes through the kernel's stack until the link is made anew, and slowly: {why}"
+            );
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct XdpLinks {
-    queues: Vec<LinkQueue>,
+    places: Vec<Place>,
     mark: u32,
     hops: HashMap<PathKey, CachedHop>,
     /// The path of the last look-up, with its result.
@@ -87,72 +93,111 @@ pub(super) struct XdpLinks {
 impl XdpLinks {
     /// Creates the table. `mark` is the firewall mark of everything that the gateway sends.
     pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
+        let place = |queue: LinkQueue| Place {
+            name: queue.name.clone(),
+            queue: Some(queue),
+        };
         Self {
-            queues,
+            places: queues.into_iter().map(place).collect(),
             mark,
             ..Self::default()
         }
     }
 
+    fn queue(&mut self, index: usize) -> Option<&mut LinkQueue> {
+        self.places.get_mut(index)?.queue.as_mut()
+    }
+
+    fn queues(&mut self) -> impl Iterator<Item = &mut LinkQueue> {
+        self.places
+            .iter_mut()
+            .filter_map(|place| place.queue.as_mut())
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
+        self.places.is_empty()
     }
 
     pub fn count(&self) -> usize {
-        self.queues.len()
+        self.places.len()
     }
 
-    pub fn descriptor(&self, index: usize) -> BorrowedFd<'_> {
-        self.queues[index].queue.as_fd()
+    /// Returns the socket of a queue, unless the queue failed.
+    pub fn descriptor(&self, index: usize) -> Option<BorrowedFd<'_>> {
+        let queue = self.places.get(index)?.queue.as_ref()?;
+        Some(queue.queue.as_fd())
+    }
+
+    /// Puts a queue into the place of the one for the link of that name, and returns the place. The worker has no place
+    /// for a link that it had no queue of at the start.
+    pub fn replace(&mut self, queue: LinkQueue) -> Option<usize> {
+        let at = self.places.iter().position(|own| own.name == queue.name)?;
+        // The next hops were neighbours on the former link.
+        self.hops.clear();
+        self.last = None;
+        self.places.get_mut(at)?.queue = Some(queue);
+        Some(at)
+    }
+
+    /// Gives up the queue of a link that is gone.
+    pub fn lose(&mut self, name: &str) {
+        let mut places = self.places.iter_mut();
+        if let Some(place) = places.find(|own| own.name == name) {
+            place.give_up(&GONE);
+        }
     }
 
     /// Writes the received ESP packets of a queue into the buffer. Returns the number of other
-    /// frames, and false if the queue will never bring anything again.
+    /// frames.
     pub fn receive(
         &mut self,
         index: usize,
         buffer: &mut [u8],
         packets: &mut Vec<ReceivedDatagram>,
-    ) -> (u64, bool) {
-        let Some(link) = self.queues.get_mut(index) else {
+    ) -> u64 {
+        let Some(link) = self.queue(index) else {
             packets.clear();
-            return (0, false);
+            return 0;
         };
         let others = link.queue.receive(buffer, packets);
-        if packets.is_empty() && others == 0 && link.queue.is_dead() {
-            link.give_up(&GONE);
-            return (0, false);
+        if packets.is_empty() && others == 0 {
+            self.give_up_dead(index);
         }
-        (others, true)
+        others
     }
 
     /// Tells whether [`Self::retry_sends`] must be called soon.
     pub fn is_stuck(&self) -> bool {
-        self.queues.iter().any(|link| link.queue.is_stuck())
+        let mut queues = self.places.iter().filter_map(|place| place.queue.as_ref());
+        queues.any(|link| link.queue.is_stuck())
     }
 
     /// Sends again the frames for which the drivers had no room.
     pub fn retry_sends(&mut self) {
-        for link in &mut self.queues {
-            if link.queue.is_stuck()
+        for place in &mut self.places {
+            if let Some(link) = &mut place.queue
+                && link.queue.is_stuck()
                 && let Err(error) = link.queue.flush()
             {
-                link.give_up(&error);
+                place.give_up(&error);
             }
         }
     }
 
-    /// Gives up the queues whose links are gone. Newer kernels wake nobody for them. Returns their places.
-    pub fn give_up_dead(&mut self) -> Vec<usize> {
-        let all = self.queues.iter_mut().enumerate();
-        let dead = all.filter_map(|(at, link)| {
-            let is_new = !link.is_dead && link.queue.is_dead();
-            is_new.then(|| {
-                link.give_up(&GONE);
-                at
-            })
-        });
-        dead.collect()
+    /// Gives up the queues whose links are gone. Newer kernels wake nobody for them.
+    pub fn give_up_all_dead(&mut self) {
+        for index in 0..self.places.len() {
+            self.give_up_dead(index);
+        }
+    }
+
+    /// Gives up a queue whose link is gone: its descriptor could wake the worker for ever.
+    fn give_up_dead(&mut self, index: usize) {
+        if let Some(place) = self.places.get_mut(index)
+            && (place.queue.as_ref()).is_some_and(|link| link.queue.is_dead())
+        {
+            place.give_up(&GONE);
+        }
     }
 
     /// Returns the number of frames that the kernel dropped since the last call, because this
@@ -162,7 +207,7 @@ impl XdpLinks {
             let dropped = link.queue.dropped().max(link.dropped);
             dropped - std::mem::replace(&mut link.dropped, dropped)
         };
-        self.queues.iter_mut().map(of).sum()
+        self.queues().map(of).sum()
     }
 
     /// Sends packets in order, by a link or through `stack`. Also returns how many packets left by
@@ -184,11 +229,13 @@ impl XdpLinks {
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            let goes = |item: &Outgoing<'_>| match hop.queue.and_then(|at| self.queues.get(at)) {
+            let place = hop.queue.and_then(|at| self.places.get(at));
+            let queue = place.and_then(|place| place.queue.as_ref());
+            let goes = |item: &Outgoing<'_>| match queue {
                 Some(link) => {
                     let len = xdp::packet_len(hop.local, item);
                     let most = if item.df { hop.mtu } else { hop.uncut };
-                    !link.is_dead && len <= most && link.queue.takes(hop.local, item)
+                    len <= most && link.queue.takes(hop.local, item)
                 }
                 None => false,
             };
@@ -214,15 +261,17 @@ impl XdpLinks {
         items: &[Outgoing<'_>],
         report: &mut SendReport,
     ) -> u64 {
-        let Some(link) = self.queues.get_mut(at) else {
+        let Some(place) = self.places.get_mut(at) else {
             return 0;
         };
-        let mut failed = 0;
+        let Some(link) = &mut place.queue else {
+            return 0;
+        };
+        let (mut failed, mut refused, mut broken) = (0, 0, None);
         let mut flush = |link: &mut LinkQueue| match link.queue.flush() {
             Ok(left) => failed += left as u64,
-            Err(error) => link.give_up(&error),
+            Err(error) => broken = Some(error),
         };
-        let mut refused = 0;
         for item in items {
             self.identification = self.identification.wrapping_add(1);
             let number = self.identification;
@@ -233,9 +282,12 @@ impl XdpLinks {
             }
         }
         flush(link);
-        let lost = match link.is_dead {
-            true => items.len() as u64,
-            false => failed + refused,
+        let lost = match broken {
+            Some(error) => {
+                place.give_up(&error);
+                items.len() as u64
+            }
+            None => failed + refused,
         };
         let sent = items.len() as u64 - lost;
         report.sent += sent;
@@ -281,8 +333,9 @@ impl XdpLinks {
         };
         let leads_to_link = || {
             let next = next_hop(remote, local, self.mark).ok()?;
-            let is_it = |link: &LinkQueue| link.link == next.link && !link.is_dead;
-            let queue = self.queues.iter().position(is_it)?;
+            let is_it = |link: &LinkQueue| link.link == next.link;
+            let mut places = self.places.iter();
+            let queue = places.position(|place| place.queue.as_ref().is_some_and(is_it))?;
             Some((next, queue, link_facts(next.link).ok()?))
         };
         let Some((next, queue, facts)) = leads_to_link() else {
@@ -308,5 +361,51 @@ impl XdpLinks {
             is_sure: neighbour.is_sure,
             until_ms: now_ms + FRESH_MS,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::netns::NetworkNamespace;
+    use crate::net::Net;
+
+    /// Makes a namespace with a link of two ends, and opens a queue of each. Returns `None` if that is not permitted.
+    fn queues() -> io::Result<[LinkQueue; 2]> {
+        NetworkNamespace::create()?.enter()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let links = runtime.block_on(async {
+            let net = Net::connect().unwrap();
+            net.link_add_veth("wan", "other").await.unwrap();
+            let mut links = [0; 2];
+            for (link, name) in links.iter_mut().zip(["wan", "other"]) {
+                *link = net.link_index(name).await.unwrap();
+                net.link_set_up(*link).await.unwrap();
+            }
+            links
+        });
+        let [first, second] = links.map(|link| LinkQueue::open("wan", link, 0, 1500));
+        Ok([first?, second?])
+    }
+
+    #[test]
+    fn a_new_link_has_other_neighbours() {
+        let [former, new] = match queues() {
+            Ok(queues) => queues,
+            Err(error) => return eprintln!("SKIP a_new_link_has_other_neighbours: {error}"),
+        };
+        let index = new.link;
+        let mut links = XdpLinks::new(vec![former], 0);
+        let path = ("192.0.2.1".parse().unwrap(), None);
+        let hop = links.ask(path, 0);
+        links.hops.insert(path, hop);
+        links.last = Some((path, hop));
+        links.lose("wan");
+        assert!(links.descriptor(0).is_none(), "its memory is free");
+        let place = links.replace(new);
+        assert_eq!((place, links.queue(0).unwrap().link), (Some(0), index));
+        assert!(links.hops.is_empty() && links.last.is_none());
     }
 }

@@ -13,7 +13,7 @@ use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::{Database, WalkCounters};
 
 use super::DummyList;
-use super::control::{TunChange, WorkerControl};
+use super::control::{LinkChange, TunChange, WorkerControl};
 use super::events::EventQueue;
 use super::host_io::{HostIo, RAW_SLOTS, ReceiveSource, WakeReason};
 use super::{Clock, IkeDatagram, TunInterface, WorkerConfig, WorkerReports};
@@ -177,6 +177,12 @@ impl WorkerLoop {
                 Some(WakeReason::Control) => {
                     self.control.clear_wake();
                     self.take_tuns()?;
+                    for change in self.control.take_links() {
+                        match change {
+                            LinkChange::Set(queue) => self.plane().io.set_link(queue)?,
+                            LinkChange::Lose(name) => self.plane().io.lose_link(&name),
+                        }
+                    }
                     self.doors.serve();
                 }
                 Some(WakeReason::Engine(Direction::Seal)) => self.plane().seal_and_send(),
@@ -206,10 +212,10 @@ impl WorkerLoop {
                 io.receive(index, buffer, &mut self.from_link);
                 Ok(&self.from_link[..])
             }
-            _ => {
-                let fd = io.descriptor(source);
-                self.receiver.receive(fd, buffer, source.slots())
-            }
+            _ => match io.descriptor(source) {
+                Some(fd) => self.receiver.receive(fd, buffer, source.slots()),
+                None => return,
+            },
         };
         let received = match received {
             Ok(received) => received,

@@ -287,6 +287,7 @@ fn in_full(answers: &Answers, rates: Option<&MeasuredRates>, some: bool) -> Stri
     shown += &text::render_workers(stats);
     shown += &text::render_refusals(stats);
     shown += &text::render_shield(stats);
+    shown += &text::render_links(stats);
     shown += &text::render_certificates(stats);
     shown + &text::render_engine(stats) + &text::render_crls(stats)
 }

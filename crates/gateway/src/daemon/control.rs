@@ -177,6 +177,7 @@ impl Daemon {
             engine: self.engine_stats(),
             certificates: certificates::report(&self.loaded.ike, SystemTime::now()),
             crls: report::crls(&self.statuses.added_to(&self.loaded.ike.revocation)),
+            links: self.plane.report_links(),
             confinement: report::confinement(&self.confined),
             shield: self.plane.keeper().shield_stats(),
             refusals: self.refusals.others(now),

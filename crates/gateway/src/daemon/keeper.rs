@@ -59,6 +59,7 @@ impl Keeper {
             Watched {
                 tables: tables.clone(),
                 links: watched.clone(),
+                names: config.xdp.clone(),
             },
         )?;
         let keeper = Self {

@@ -160,6 +160,7 @@ pub fn run(
             readable: &gateway.readable,
             socket: &gateway.socket,
             gpu: gateway.gpu.is_some(),
+            xdp: !gateway.xdp.is_empty(),
         })
         .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
         if let Some(reach) = daemon.confined.reach.take() {
@@ -280,11 +281,11 @@ impl Daemon {
             }
             if self.repair_at.is_some_and(|at| at <= Instant::now()) {
                 let now = Instant::now();
-                let done = self.plane.repair(now).await;
+                let again = self.plane.repair(now).await;
                 if self.plane.keeper().networks_have_changed() {
                     self.shielding.renew_at(now);
                 }
-                self.repair_at = (!done).then_some(now + TICK);
+                self.repair_at = again;
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;

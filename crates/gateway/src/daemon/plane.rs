@@ -17,23 +17,22 @@ use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
 use super::guards::Guards;
 use super::keeper::{Keeper, Repairs};
-use super::links;
+use super::links::OpenedLinks;
 use super::load::{LoadSampler, Loads};
-use super::shield;
+use super::{TICK, shield};
 use crate::config::{GatewayConfig, InterfaceConfig, OnStop};
 use crate::explain::PacketSpec;
 use crate::failure::{Exit, Failure};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
-use crate::io::xdp::XdpProgram;
 use crate::join::RouteChange;
 use crate::net::nft::{Nft, NftChange};
 use crate::net::{
     self, Headers, KnownBy, KnownMtu, Net, NetError, NetWatch, Origin, OwnLink, RoutedTo,
 };
 use crate::share::LoadSample;
-use crate::status::{TrafficCounters, WorkersStats};
+use crate::status::{LinkStats, Named, TrafficCounters, WorkersStats};
 use crate::worker::{
     BindError, Clock, DummySas, Health, IkeDatagram, IkeSender, ListenConfig, Processing, Sockets,
     TunInterface, TunQueues, UnreachablePeers, Worker, WorkerConfig, WorkerReports, open_device,
@@ -61,8 +60,8 @@ pub(super) struct Plane {
     sampler: LoadSampler,
     /// The engines that each worker has, dropped after the workers that use them.
     engines: Engines,
-    /// Programs that take ESP off their links for the workers. Dropping one detaches it.
-    _links: Vec<XdpProgram>,
+    /// Links whose ESP goes to the workers past the kernel's stack.
+    links: OpenedLinks,
 }
 
 /// The reason why the data plane stops.
@@ -116,7 +115,7 @@ impl Plane {
             keeper.adopt(device.link.clone());
         }
         let made = devices.indices();
-        let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
+        let links = OpenedLinks::open(config, &net, &mut sockets.workers).await?;
 
         let mut front = open_device(config)?;
         let engines = Engines::start(config)?;
@@ -138,7 +137,7 @@ impl Plane {
             loads: Loads::default(),
             sampler: LoadSampler::default(),
             engines,
-            _links: links,
+            links,
         };
         let processing = Processing {
             mss_clamp: config.mss_clamp.then_some(config.mtu),
@@ -365,8 +364,8 @@ impl Plane {
         lost.fold(false, |any, lost| any | lost)
     }
 
-    /// Puts back what others have changed. Returns whether that worked.
-    pub async fn repair(&mut self, now: Instant) -> bool {
+    /// Puts back what others have changed. Returns the time to try again what did not work.
+    pub async fn repair(&mut self, now: Instant) -> Option<Instant> {
         let mut repairs = Repairs::default();
         // The shield comes first: it holds the traffic that the routes would let out meanwhile.
         self.keeper.repair_shield(now, &mut repairs);
@@ -382,7 +381,15 @@ impl Plane {
             self.keeper.repair(&self.net, routings, &mut repairs).await;
         }
         self.keeper.tell(&repairs, now);
-        repairs.failed.is_empty()
+        self.links.follow(&self.net, &self.workers, now).await;
+        match repairs.failed.is_empty() {
+            true => self.links.due(),
+            false => Some(now + TICK),
+        }
+    }
+
+    pub fn report_links(&self) -> Named<LinkStats> {
+        self.links.report()
     }
 
     /// Makes a TUN device again that somebody has deleted, and gives it to the workers.
@@ -514,6 +521,7 @@ impl Plane {
     pub async fn stop(&mut self, ending: Ending) {
         self.workers.iter().for_each(Worker::stop);
         self.workers.clear();
+        self.links.close();
         let Some(routes) = self.routes.take() else {
             return;
         };

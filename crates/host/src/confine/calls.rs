@@ -15,6 +15,7 @@ use seccompiler::{
 };
 
 use crate::io::trap;
+use crate::io::xdp::MAP_UPDATE;
 
 type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -243,8 +244,9 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 /// The bits of a socket's type, without SOCK_NONBLOCK and SOCK_CLOEXEC.
 const TYPE: u64 = 0xf;
 
-/// Installs the filters in every thread of the process. They cannot be removed.
-pub(super) fn enter() -> Result<(), Error> {
+/// Installs the filters in every thread of the process. They cannot be removed. `xdp` means that links were opened past
+/// the kernel's stack, so that they can be opened again.
+pub(super) fn enter(xdp: bool) -> Result<(), Error> {
     // The signal handler is written for these architectures only.
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         let machine = std::env::consts::ARCH.to_owned();
@@ -253,14 +255,20 @@ pub(super) fn enter() -> Result<(), Error> {
     trap::catch();
     // If several filters match, the strictest answer applies. After the last filter, no other can
     // be installed.
-    apply_filter_all_threads(&deadly()?)?;
+    apply_filter_all_threads(&deadly(xdp)?)?;
     apply_filter_all_threads(&absent()?)?;
-    apply_filter_all_threads(&allowed()?)
+    apply_filter_all_threads(&allowed(xdp)?)
 }
 
-fn allowed() -> Result<BpfProgram, BackendError> {
+fn allowed(xdp: bool) -> Result<BpfProgram, BackendError> {
     let mut rules = whatever(&[USED, USED_OLD]);
-    rules.insert(libc::SYS_socket, sockets()?);
+    let mut kinds = sockets()?;
+    if xdp {
+        kinds.push(rule([arg(0, Is::Eq, libc::AF_XDP as u64)?])?);
+        // It changes maps of which the process has a descriptor: that is one map, which holds sockets.
+        rules.insert(libc::SYS_bpf, any_of(0, &[MAP_UPDATE])?);
+    }
+    rules.insert(libc::SYS_socket, kinds);
     let not_executable = [arg(2, Is::MaskedEq(libc::PROT_EXEC as u64), 0)?];
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![rule(not_executable.clone())?]);
@@ -281,8 +289,12 @@ fn allowed() -> Result<BpfProgram, BackendError> {
     program(rules, SeccompAction::Trap, SeccompAction::Allow)
 }
 
-fn deadly() -> Result<BpfProgram, BackendError> {
+fn deadly(xdp: bool) -> Result<BpfProgram, BackendError> {
     let mut rules = whatever(&[DEADLY, DEADLY_OLD]);
+    if xdp {
+        let other = arg(0, Is::Ne, MAP_UPDATE)?;
+        rules.insert(libc::SYS_bpf, vec![rule([other])?]);
+    }
     // Without CLONE_THREAD, clone would start another process.
     let process = arg(0, Is::MaskedEq(libc::CLONE_THREAD as u64), 0)?;
     rules.insert(libc::SYS_clone, vec![rule([process])?]);

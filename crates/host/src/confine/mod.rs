@@ -36,13 +36,17 @@ const RUNNING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET
 
 /// Capabilities at the start: those of [`RUNNING`] and five more. They permit the ports 500 and 4500,
 /// files and the control socket in folders of other users, and naming the program that holds a
-/// port. AF_XDP links need the last two for their program and their memory.
+/// port. AF_XDP links need the last two for their program and their memory ([`MEMORY`]).
 const STARTING: CapabilitySet = RUNNING
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK);
+
+/// The control thread keeps this capability where it may have to open AF_XDP links again. The kernel does not count
+/// the memory of their frames against a limit then.
+const MEMORY: CapabilitySet = CapabilitySet::IPC_LOCK;
 
 /// Hides the memory from other processes of the same user, and from core dumps however the system
 /// handles them.
@@ -185,6 +189,8 @@ pub struct ControlConfinement<'a> {
     pub socket: &'a Path,
     /// The process uses a GPU. Its driver makes system calls that nobody lists.
     pub gpu: bool,
+    /// Links are open past the kernel's stack (AF_XDP). The control thread opens one again that is made anew.
+    pub xdp: bool,
 }
 
 /// The parts of the confinement that the kernel enforces, besides capabilities.
@@ -201,19 +207,23 @@ pub struct InForce {
 /// error.
 pub fn controlling(to: &ControlConfinement<'_>) -> io::Result<InForce> {
     let mut force = InForce::default();
+    let kept = match to.xdp {
+        true => RUNNING.union(MEMORY),
+        false => RUNNING,
+    };
     match LEVEL.load(Ordering::Relaxed) {
         UNCONFINED => return Ok(force),
-        BEGUN => keep(RUNNING)?,
+        BEGUN => keep(kept)?,
         _ => {
             let reach = files::within_reach(to.config, to.read, to.readable);
             force.landlock = restrict(|| FileRules::control(&reach, to.socket))?;
-            keep(RUNNING)?;
+            keep(kept)?;
             if to.gpu {
                 tracing::warn!(
                     "system calls are not confined: the driver of a GPU makes calls that nobody lists"
                 );
             } else {
-                match calls::enter() {
+                match calls::enter(to.xdp) {
                     Ok(()) => force.seccomp = true,
                     Err(error) => tracing::warn!("system calls are not confined: {error}"),
                 }

@@ -18,11 +18,17 @@ use rustix::process::{
     DumpableBehavior, Pid, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
     setrlimit, test_kill_process,
 };
+use rustix::thread::CapabilitySet;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::sys::{EventFd, link_name};
 use super::trap;
+use super::xdp::MAP_UPDATE;
 use crate::confine::{self, ControlConfinement};
+
+const NET_ADMIN: CapabilitySet = CapabilitySet::NET_ADMIN;
+const NET_RAW: CapabilitySet = CapabilitySet::NET_RAW;
+const IPC_LOCK: CapabilitySet = CapabilitySet::IPC_LOCK;
 
 const TRIAL: &str = "ESPLANADE_TRIAL";
 /// Names the part of the gateway that tries to send signals.
@@ -221,12 +227,20 @@ const SOCKETS: &[ConfinementTrial] = &[
     ("uses Bluetooth", NotPermitted, |_| {
         socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 0)
     }),
+    ("opens a socket past the stack", NotPermitted, |_| {
+        socket(libc::AF_XDP, libc::SOCK_RAW, 0)
+    }),
     ("opens a vsock socket", NotPermitted, |_| {
         socket(libc::AF_VSOCK, libc::SOCK_DGRAM, 0)
     }),
 ];
 
 const PROCESSES: &[ConfinementTrial] = &[
+    ("keeps two capabilities at most", Works, |_| {
+        let kept = rustix::thread::capabilities(None)?.permitted;
+        assert!((NET_RAW | NET_ADMIN).contains(kept), "{kept:?}");
+        Ok(())
+    }),
     ("starts a thread", Works, |_| {
         let name = std::thread::Builder::new().name("trial".into());
         let thread = name.spawn(|| std::thread::sleep(Duration::from_millis(1)))?;
@@ -526,6 +540,44 @@ const OTHERS: &[ConfinementTrial] = &[
     }),
 ];
 
+/// The trials of a gateway that opens links past the kernel's stack.
+const WITH_XDP: &[ConfinementTrial] = &[
+    ("fills a map of sockets", Works, |_| {
+        // It is no map: the kernel says so, and not the confinement.
+        match bpf(MAP_UPDATE as usize) {
+            Err(_) => Ok(()),
+            Ok(()) => Err(io::Error::other("a map was filled")),
+        }
+    }),
+    ("locks memory in the control thread", Works, |_| {
+        let kept = rustix::thread::capabilities(None)?.permitted;
+        assert_eq!(kept.contains(IPC_LOCK), kept.contains(NET_RAW));
+        assert!((NET_RAW | NET_ADMIN | IPC_LOCK).contains(kept), "{kept:?}");
+        Ok(())
+    }),
+    ("makes a map", Killed, |_| bpf(0)),
+    ("reads a map", Killed, |_| bpf(1)),
+    ("deletes from a map", Killed, |_| bpf(3)),
+    ("loads such a program", Killed, |_| bpf(5)),
+    ("attaches a program", Killed, |_| bpf(8)),
+    ("opens a program by its number", Killed, |_| bpf(13)),
+    ("attaches a program to a link", Killed, |_| bpf(28)),
+    ("calls no command", Killed, |_| bpf(usize::MAX)),
+    ("opens a socket past the stack again", Works, |_| {
+        // Without CAP_NET_RAW it is the kernel that refuses, and not the confinement.
+        socket(libc::AF_XDP, libc::SOCK_RAW, 0).or(Ok(()))
+    }),
+    (
+        "opens one of virtual machines all the same",
+        NotPermitted,
+        |_| socket(libc::AF_VSOCK, libc::SOCK_DGRAM, 0),
+    ),
+];
+
+fn bpf(command: usize) -> io::Result<()> {
+    call(libc::SYS_bpf, [command, 0, 0, 0, 0])
+}
+
 /// Runs the trial that the environment names, in a process of its own. Without that name it does
 /// nothing.
 #[test]
@@ -534,7 +586,7 @@ fn child() {
         return;
     };
     let place = TrialFolder(place.into(), parent_id());
-    let trials = [FILES, SOCKETS, PROCESSES, OTHERS];
+    let trials = [FILES, SOCKETS, PROCESSES, OTHERS, WITH_XDP];
     let trial = trials.into_iter().flatten().find(|trial| trial.0 == name);
     let (_, expected, run) = trial.expect("a trial of that name");
     confine::begin().unwrap();
@@ -548,6 +600,7 @@ fn child() {
         readable: &[],
         socket: &place.run("control"),
         gpu: false,
+        xdp: WITH_XDP.iter().any(|trial| trial.0 == name),
     });
     let force = force.unwrap();
     if force.landlock.is_none() || !force.seccomp {
@@ -623,6 +676,11 @@ fn sockets_are_those_of_a_gateway() {
 #[test]
 fn nothing_leads_out_of_the_process() {
     try_all(PROCESSES);
+}
+
+#[test]
+fn one_command_of_bpf_is_left_for_links_past_the_stack() {
+    try_all(WITH_XDP);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::{Socket, protocols};
@@ -127,8 +127,28 @@ pub(super) fn ask(message: RouteMessage) -> io::Result<RouteMessage> {
 
 /// Sends one request and returns its answer. It never blocks.
 pub(super) fn ask_one(message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+    match exchange(message, NLM_F_REQUEST)? {
+        NetlinkPayload::InnerMessage(answer) => Ok(answer),
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        _ => Err(unusable()),
+    }
+}
+
+/// Has the kernel change a setting, and returns whether it did.
+pub(super) fn order(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    match exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)? {
+        NetlinkPayload::Error(error) if error.code.is_none() => Ok(()),
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        _ => Err(unusable()),
+    }
+}
+
+fn exchange(
+    message: RouteNetlinkMessage,
+    flags: u16,
+) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
     let mut request = NetlinkMessage::from(message);
-    request.header.flags = NLM_F_REQUEST;
+    request.header.flags = flags;
     request.finalize();
     let mut bytes = vec![0; request.buffer_len()];
     request.serialize(&mut bytes);
@@ -139,11 +159,7 @@ pub(super) fn ask_one(message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMe
     socket.send(&bytes, 0)?;
     let (answer, _) = socket.recv_from_full()?;
     let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
-    match answer.map_err(io::Error::other)?.payload {
-        NetlinkPayload::InnerMessage(answer) => Ok(answer),
-        NetlinkPayload::Error(error) => Err(error.to_io()),
-        _ => Err(unusable()),
-    }
+    Ok(answer.map_err(io::Error::other)?.payload)
 }
 
 pub(super) fn unusable() -> io::Error {

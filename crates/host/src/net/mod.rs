@@ -15,6 +15,7 @@ mod routing;
 mod rules;
 mod source;
 mod watch;
+mod xdp;
 
 use esplanade_ipsec::prefix::Prefix;
 use std::io;
@@ -25,7 +26,7 @@ use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::sys::{AsyncSocket, TokioSocket, protocols};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -40,6 +41,7 @@ pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RuleConfig, RulePackets, shadowed};
 pub use source::of_own_networks;
 pub use watch::{NetWatch, TableWatch, Watched, WatchedNumbers};
+pub use xdp::{XdpAttachment, detach_leftover};
 
 /// An operation that failed, with the kernel's error number if there is one.
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +217,18 @@ impl Net {
 
     pub async fn link_index(&self, name: &str) -> Result<u32> {
         Ok(self.link(name).await?.header.index)
+    }
+
+    /// Returns the index of the link with this name, and whether it is up. `None` means that there is no such link.
+    pub async fn link_state(&self, name: &str) -> Result<Option<(u32, bool)>> {
+        match self.link(name).await {
+            Ok(link) => {
+                let up = link.header.flags.contains(LinkFlags::Up);
+                Ok(Some((link.header.index, up)))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn link(&self, name: &str) -> Result<LinkMessage> {

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::nft::{self, Nft};
-use super::{Net, NetError, Result, table_of};
+use super::{Net, NetError, Result, name, table_of};
 use crate::io::steer::leave_port;
 
 const GROUPS: [MulticastGroup; 7] = [
@@ -40,6 +40,8 @@ pub struct Watched {
     pub tables: WatchedNumbers,
     /// Indices of the links.
     pub links: WatchedNumbers,
+    /// Names of links that may come and go.
+    pub names: Vec<String>,
 }
 
 /// A list of numbers that its owner shares with the watch. The owner may change it at any time.
@@ -191,7 +193,10 @@ fn is_of(payload: &NetlinkPayload<RouteNetlinkMessage>, watched: &Watched) -> bo
     match message {
         // Watch links and addresses too: the kernel does not announce the IPv4 routes that
         // disappear with them.
-        M::NewLink(link) | M::DelLink(link) => watched.links.contains(link.header.index),
+        M::NewLink(link) | M::DelLink(link) => {
+            let is_named = |own: &String| name(link) == Some(own);
+            watched.links.contains(link.header.index) || watched.names.iter().any(is_named)
+        }
         M::NewAddress(_) | M::DelAddress(_) => true,
         M::NewRoute(route) | M::DelRoute(route) => watched.tables.contains(table_of(route)),
         M::NewRule(_) | M::DelRule(_) => true,

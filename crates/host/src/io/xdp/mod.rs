@@ -24,7 +24,7 @@ use xdp::{Packet, RingConfigBuilder, Rings};
 use super::sys::{check, would_block};
 
 pub use frame::{LinkEnds, MacAddress};
-pub use program::{XdpMode, XdpProgram};
+pub use program::{MAP_UPDATE, XdpMode, XdpProgram};
 
 /// Number of frames on the way in, and as many on the way out.
 const RING: u32 = 2048;

@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::assembler::{Assembler, BYTE, BpfInstruction, DOUBLE, HALF, Label, WORD, code};
 use crate::io::sys::{check, owned};
@@ -19,6 +19,7 @@ mod bpf {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_UPDATE_ELEM: i32 = 2;
     pub const PROG_LOAD: i32 = 5;
+    pub const OBJ_GET_INFO_BY_FD: i32 = 15;
     pub const LINK_CREATE: i32 = 28;
 
     pub const MAP_TYPE_XSKMAP: u32 = 17;
@@ -47,20 +48,40 @@ pub enum XdpMode {
 
 impl XdpMode {
     /// Flags of <linux/if_link.h>.
-    fn flag(self) -> u32 {
+    pub(crate) fn flag(self) -> u32 {
         match self {
             Self::Driver => 1 << 2,
             Self::Generic => 1 << 1,
         }
     }
+
+    /// Attaches in the driver, or else where its driver cannot, in the stack.
+    pub fn attach<T>(attach: impl Fn(Self) -> io::Result<T>) -> io::Result<(T, Self)> {
+        let attach = |mode: Self| Ok((attach(mode)?, mode));
+        attach(Self::Driver).or_else(|error: io::Error| {
+            match error.raw_os_error() {
+                // Another program is attached, or we lack the right. The generic mode would fail
+                // too.
+                Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
+                _ => attach(Self::Generic),
+            }
+        })
+    }
 }
+
+/// The command of bpf(2) that fills the map of sockets. A confined process may call no other.
+pub const MAP_UPDATE: u64 = bpf::MAP_UPDATE_ELEM as u64;
 
 /// The program, attached to its link. It is detached when this value is dropped and when the
 /// process ends.
 #[derive(Debug)]
 pub struct XdpProgram {
     sockets: OwnedFd,
-    _link: OwnedFd,
+    program: OwnedFd,
+    /// The attachment to the first link, until that is gone.
+    link: Option<OwnedFd>,
+    /// The kernel's number of the program.
+    pub id: u32,
     pub mode: XdpMode,
 }
 
@@ -69,20 +90,19 @@ impl XdpProgram {
     pub fn attach(link: u32, queues: u32) -> io::Result<Self> {
         let sockets = make_map(queues)?;
         let program = load(&instructions(&sockets))?;
-        let attach = |mode: XdpMode| Ok((attach_to(link, &program, mode)?, mode));
-        let (attached, mode) = attach(XdpMode::Driver).or_else(|error: io::Error| {
-            match error.raw_os_error() {
-                // Another program is attached, or we lack the right. The generic mode would fail
-                // too.
-                Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
-                _ => attach(XdpMode::Generic),
-            }
-        })?;
+        let (attached, mode) = XdpMode::attach(|mode| attach_to(link, &program, mode))?;
         Ok(Self {
+            id: id_of(&program)?,
             sockets,
-            _link: attached,
+            program,
+            link: Some(attached),
             mode,
         })
+    }
+
+    /// Detaches the program from its first link. The program and its map stay.
+    pub fn detach(&mut self) {
+        self.link = None;
     }
 
     /// From now on the socket gets the packets of the queue.
@@ -104,6 +124,12 @@ impl XdpProgram {
             flags: 0,
         };
         call(bpf::MAP_UPDATE_ELEM, &mut update).map(drop)
+    }
+}
+
+impl AsFd for XdpProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
     }
 }
 
@@ -160,6 +186,31 @@ fn load(instructions: &[BpfInstruction]) -> io::Result<OwnedFd> {
         attach_type: bpf::ATTACH_TYPE_XDP,
     };
     owned(call(bpf::PROG_LOAD, &mut load)?)
+}
+
+/// Returns the number by which netlink names the program.
+fn id_of(program: &OwnedFd) -> io::Result<u32> {
+    /// The start of `struct bpf_prog_info`.
+    #[derive(Default)]
+    #[repr(C)]
+    struct Info {
+        kind: u32,
+        id: u32,
+    }
+    #[repr(C)]
+    struct InfoAttributes {
+        object: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let mut info = Info::default();
+    let mut ask = InfoAttributes {
+        object: program.as_raw_fd() as u32,
+        info_len: size_of::<Info>() as u32,
+        info: (&raw mut info) as u64,
+    };
+    call(bpf::OBJ_GET_INFO_BY_FD, &mut ask)?;
+    Ok(info.id)
 }
 
 fn attach_to(link: u32, program: &OwnedFd, mode: XdpMode) -> io::Result<OwnedFd> {
