@@ -22,7 +22,7 @@ pub(super) enum TunChange {
 #[derive(Debug)]
 pub(super) enum LinkChange {
     /// The queue stands for the link of its name.
-    Set(LinkQueue),
+    Set(Box<LinkQueue>),
     /// The link of this name is gone.
     Lose(String),
 }

@@ -184,7 +184,7 @@ impl Worker {
 
     /// From now on the worker uses this queue for the link of its name, if it had one at the start.
     pub fn give_link(&self, queue: LinkQueue) {
-        self.control.change_link(LinkChange::Set(queue));
+        self.control.change_link(LinkChange::Set(Box::new(queue)));
     }
 
     /// From now on the worker has no queue of this link, which is gone.

@@ -62,13 +62,13 @@ struct CachedHop {
 
 /// The place of a link's queue.
 #[derive(Debug)]
-struct Place {
+struct LinkPlace {
     name: String,
     /// `None` means that the queue failed. Its socket is closed, and its memory is free.
     queue: Option<LinkQueue>,
 }
 
-impl Place {
+impl LinkPlace {
     fn give_up(&mut self, why: &dyn std::fmt::Display) {
         if self.queue.take().is_some() {
             let link = &self.name;
@@ -82,7 +82,7 @@ impl Place {
 
 #[derive(Debug, Default)]
 pub(super) struct XdpLinks {
-    places: Vec<Place>,
+    places: Vec<LinkPlace>,
     mark: u32,
     hops: HashMap<PathKey, CachedHop>,
     /// The path of the last look-up, with its result.
@@ -93,7 +93,7 @@ pub(super) struct XdpLinks {
 impl XdpLinks {
     /// Creates the table. `mark` is the firewall mark of everything that the gateway sends.
     pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
-        let place = |queue: LinkQueue| Place {
+        let place = |queue: LinkQueue| LinkPlace {
             name: queue.name.clone(),
             queue: Some(queue),
         };

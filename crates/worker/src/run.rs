@@ -179,7 +179,7 @@ impl WorkerLoop {
                     self.take_tuns()?;
                     for change in self.control.take_links() {
                         match change {
-                            LinkChange::Set(queue) => self.plane().io.set_link(queue)?,
+                            LinkChange::Set(queue) => self.plane().io.set_link(*queue)?,
                             LinkChange::Lose(name) => self.plane().io.lose_link(&name),
                         }
                     }
