@@ -367,8 +367,8 @@ impl XdpLinks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::netns::NetworkNamespace;
-    use crate::net::Net;
+    use esplanade_host::io::netns::NetworkNamespace;
+    use esplanade_host::net::Net;
 
     /// Makes a namespace with a link of two ends, and opens a queue of each. Returns `None` if that is not permitted.
     fn queues() -> io::Result<[LinkQueue; 2]> {
