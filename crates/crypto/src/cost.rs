@@ -11,7 +11,7 @@ use crate::transform::Transform;
 /// A payload as an Ethernet link has it.
 const LARGE: [usize; 1] = [1398];
 /// Payloads of IMIX: seven of 40 bytes, four of 576 and one of 1500.
-const MIX: [usize; 12] = [40, 576, 40, 40, 1500, 40, 576, 40, 576, 40, 40, 576];
+pub(crate) const MIX: [usize; 12] = [40, 576, 40, 40, 1500, 40, 576, 40, 576, 40, 40, 576];
 /// As many packets as keep every lane of the kernels busy.
 const PACKETS: usize = 64;
 const TRIES: usize = 3;
@@ -76,26 +76,4 @@ fn seal_and_open(key: &KeyContext, lens: &[usize], now: &impl Fn() -> Duration) 
         work(&mut packets);
     }
     now().saturating_sub(begun)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    /// A process that is held up for a while, by another one or by a limit of its group, is not slow.
-    #[test]
-    fn one_pause_does_not_count() {
-        let calls = Cell::new(0);
-        let now = || {
-            let call = calls.replace(calls.get() + 1);
-            // Each measurement takes 1 ms, and the first one 1 s more.
-            Duration::from_millis(call + if call > 0 { 1000 } else { 0 })
-        };
-        let transform = Transform::from_name("AES_GCM_16_128").expect("a transform");
-        let found = by_tier(&[Tier::Portable], transform, now);
-        let bytes: usize = MIX.iter().map(|len| transform.sealed_len(*len)).sum();
-        assert!(found[0].1 < 1000 * 1_000_000 / bytes as u64, "{found:?}");
-    }
 }

@@ -293,26 +293,3 @@ impl std::fmt::Debug for KeyContext {
 
 // With ten thousand keys, this line of each is all that is prefetched before the packets go to a kernel.
 const _: () = assert!(size_of::<KeyContext>() == 64);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shortest_packet_has_one_block() {
-        for transform in Transform::ESP {
-            let material: Vec<u8> = (0..transform.key_material_len() as u8).collect();
-            let key = KeyContext::new(transform, false, &material).expect("a good key");
-            let fitting = (0..200).filter(|&len| key.layout().fits(len));
-            let shortest = transform.sealed_len_min() as u32;
-            let expected = (shortest..200).step_by(transform.block_align());
-            assert!(fitting.eq(expected), "{transform}");
-        }
-    }
-
-    #[test]
-    fn contexts_are_shared_by_threads() {
-        fn shared<T: Send + Sync>() {}
-        shared::<KeyContext>();
-    }
-}

@@ -25,10 +25,10 @@ static POOL: Mutex<SlotPool> = Mutex::new(SlotPool {
 
 /// Owns a slot: no other key has it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct HeldSlot(KeySlot);
+pub struct HeldSlot(KeySlot);
 
 impl HeldSlot {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         Self(pool.free.pop().unwrap_or_else(|| {
             pool.fresh += 1;
@@ -51,32 +51,5 @@ impl Drop for HeldSlot {
             generation: self.0.generation.wrapping_add(1),
             ..self.0
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn a_slot_is_of_one_key_at_a_time_and_then_of_another() {
-        let mut held: Vec<HeldSlot> = (0..100).map(|_| HeldSlot::new()).collect();
-        let indices = |held: &[HeldSlot]| -> HashSet<u32> {
-            held.iter().map(|held| held.get().index).collect()
-        };
-        assert_eq!(indices(&held).len(), 100);
-        let highest = indices(&held).into_iter().max();
-        let mut all: HashSet<KeySlot> = held.iter().map(HeldSlot::get).collect();
-        // Other tests hold slots too, but few.
-        for _ in 0..10_000 {
-            held.pop();
-            let next = HeldSlot::new();
-            assert!(all.insert(next.get()), "{:?} was there before", next.get());
-            held.push(next);
-        }
-        assert_eq!(indices(&held).len(), 100);
-        assert!(indices(&held).into_iter().max() < highest.map(|highest| highest + 1000));
     }
 }

@@ -29,8 +29,6 @@ mod joined;
 pub mod key;
 pub mod key_file;
 mod key_slot;
-#[cfg(test)]
-mod known_answers;
 pub mod lookaside;
 mod mac;
 pub mod material;
@@ -44,6 +42,9 @@ pub mod self_test;
 pub mod sk;
 mod slots;
 mod spec;
+#[doc(hidden)]
+#[cfg(feature = "generators")]
+pub mod testing;
 pub mod tier;
 pub mod transform;
 pub mod weak;

@@ -21,7 +21,7 @@ pub use trial::Trial;
 
 /// The answers. A line has the transform, esn, sequence, offset of AH's ICV, key material, packet before and after
 /// sealing.
-const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
+pub(crate) const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
 
 /// Seals and opens the known packets of every transform, and checks that a forged packet is refused.
 pub fn run(tier: Tier) -> Result<(), SelfTestError> {
@@ -117,7 +117,7 @@ impl KnownAnswer {
     }
 }
 
-fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static str> {
+pub(crate) fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static str> {
     let answer = KnownAnswer::parse(tier, transform, answer)?;
     let mut packet = answer.plain.clone();
     if answer.seal(&mut packet) != JobStatus::Done || packet != answer.sealed {
@@ -150,7 +150,11 @@ struct Member {
 }
 
 /// Fills all lanes of the tier's kernel more than once, if the tier has one.
-fn check_batch(tier: Tier, transform: Transform, known: &[&str]) -> Result<(), &'static str> {
+pub(crate) fn check_batch(
+    tier: Tier,
+    transform: Transform,
+    known: &[&str],
+) -> Result<(), &'static str> {
     let parse = |tier| -> Result<Vec<KnownAnswer>, _> {
         let answer = |answer: &&str| KnownAnswer::parse(tier, transform, answer);
         known.iter().map(answer).collect()
@@ -279,7 +283,7 @@ fn open_members(answers: &[KnownAnswer], members: &[Member]) -> Result<(), &'sta
 }
 
 /// Checks a batch of records of a general AEAD against aws-lc, which has passed its own test.
-fn check_records(tier: Tier, algorithm: AeadAlgorithm) -> Result<(), &'static str> {
+pub(crate) fn check_records(tier: Tier, algorithm: AeadAlgorithm) -> Result<(), &'static str> {
     const WRONG: &str = "a batch of records gives another text or tag";
     let key: Vec<u8> = (1..=algorithm.key_len() as u8).collect();
     let make = |tier| AeadKey::for_tier(tier, algorithm, &key).map_err(|_| WRONG);
@@ -342,95 +346,4 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .chunks_exact(2)
         .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cpu::fault::{self, Effect};
-
-    #[test]
-    fn passes_on_every_tier_of_this_machine() {
-        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
-            assert_eq!(run(tier), Ok(()));
-        }
-    }
-
-    /// The kernel is wrong in one lane only, in each possible way.
-    #[test]
-    fn a_broken_lane_is_noticed() {
-        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
-            let kernels = Transform::ESP.into_iter().filter(|transform| {
-                let material: Vec<u8> = (1..=transform.key_material_len() as u8).collect();
-                let key = KeyContext::for_tier(tier, *transform, false, &material);
-                key.expect("a good key").has_kernel()
-            });
-            for (round, transform) in kernels.enumerate() {
-                let name = transform.name();
-                let known: Vec<&str> = ANSWERS
-                    .lines()
-                    .filter_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))
-                    .collect();
-                for (number, (effect, step)) in [
-                    (Effect::Sealed, "sealing a batch gives another packet"),
-                    (Effect::Opened, "opening a batch gives another payload"),
-                    (Effect::Refused, "opening a batch gives another payload"),
-                    (Effect::Accepted, "a forged packet of a batch is accepted"),
-                ]
-                .into_iter()
-                .enumerate()
-                {
-                    let lane = [0, 1, 7, 15, 16, 31, 60, 120][(round + number) % 8] / 5 * 5;
-                    // The fault hits a forged packet of the batch, or a good one.
-                    let lane = lane + if effect == Effect::Accepted { 2 } else { 0 };
-                    let _broken = fault::inject(tier, lane, effect);
-                    let noticed = check_batch(tier, transform, &known);
-                    assert_eq!(noticed, Err(step), "{tier} {name} lane {lane}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_broken_lane_of_records_is_noticed() {
-        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
-            for algorithm in AeadAlgorithm::ALL {
-                let key = AeadKey::for_tier(tier, algorithm, &[7; 32][..algorithm.key_len()]);
-                if !key.expect("a good key").has_kernel() {
-                    continue;
-                }
-                for effect in [
-                    Effect::Sealed,
-                    Effect::Opened,
-                    Effect::Accepted,
-                    Effect::Refused,
-                ] {
-                    // The fault hits a forged record, or a good one that has a text.
-                    let lane = if effect == Effect::Accepted { 57 } else { 53 };
-                    let _broken = fault::inject(tier, lane, effect);
-                    assert!(
-                        check_records(tier, algorithm).is_err(),
-                        "{tier} {algorithm} {effect:?}"
-                    );
-                }
-                assert_eq!(check_records(tier, algorithm), Ok(()));
-            }
-        }
-    }
-
-    #[test]
-    fn a_wrong_answer_is_noticed() {
-        let transform = Transform::ESP[0];
-        let name = transform.name();
-        let answer = ANSWERS
-            .lines()
-            .find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))
-            .expect("there is an answer");
-        let mut wrong = answer.to_owned();
-        let last = if wrong.pop() == Some('0') { '1' } else { '0' };
-        wrong.push(last);
-        let expected = Err("sealing gives another packet");
-        assert_eq!(check(Tier::Portable, transform, &wrong), expected);
-        assert!(check(Tier::Portable, transform, "short").is_err());
-    }
 }

@@ -1,8 +1,6 @@
 //! Runs every kernel between pages that may not be touched, and flips every bit.
 
-mod common;
-
-use common::{Bytes, Packets, key, on_each_tier, with_kernel};
+use crate::common::{self, Bytes, Packets, key, on_each_tier, with_kernel};
 use esplanade_crypto::{JobStatus, KeyContext, Tier, Transform};
 use esplanade_testkit::guard::{Flush, Guarded};
 

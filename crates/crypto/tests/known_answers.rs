@@ -2,11 +2,9 @@
 //!
 //! The cases of a file go through the engine in batches. Each case runs several times, so that it meets all lanes.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::{Packets, on_each_tier};
+use crate::common::{self, Packets, on_each_tier};
 use esplanade_crypto::lookaside::{AeadAlgorithm, AeadKey, Record, open_records, seal_records};
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Tier, Transform, cpu};
 use esplanade_testkit::vectors::{

@@ -1,8 +1,6 @@
 //! Tests records of the general AEADs: every tier against the portable one, at the edges of memory, and forged.
 
-mod common;
-
-use common::{Bytes, on_each_tier};
+use crate::common::{Bytes, on_each_tier};
 use esplanade_crypto::lookaside::{
     AeadAlgorithm, AeadError, AeadKey, Record, open_records, seal_records,
 };

@@ -4,11 +4,9 @@
 //! arenas must be equal in the end, including the bytes between packets. A lane that writes into another packet is
 //! thus found.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Bytes, fill, key, on_each_tier, with_kernel};
+use crate::common::{self, Bytes, fill, key, on_each_tier, with_kernel};
 use esplanade_crypto::{Batch, Direction, Job, JobStatus, Tier, Transform, cpu};
 use proptest::prelude::*;
 

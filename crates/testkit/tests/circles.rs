@@ -50,12 +50,14 @@ fn product_code(text: &str) -> String {
     code
 }
 
-/// The modules that a file declares for tests alone: `#[cfg(test)] mod name;`.
+const OF_TESTS: [&str; 2] = ["#[cfg(test)]", "#[cfg(feature = \"generators\")]"];
+
+/// The modules that a file declares for tests alone: `#[cfg(test)] mod name;`, or behind the feature `generators`.
 fn test_modules(module: &Module, text: &str) -> Vec<Module> {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.windows(2);
     let names = pairs
-        .filter(|pair| pair[0] == "#[cfg(test)]")
+        .filter(|pair| OF_TESTS.contains(&pair[0]))
         .filter_map(|pair| pair[1].split("mod ").nth(1)?.strip_suffix(';'));
     names
         .map(|name| module.iter().cloned().chain([name.to_owned()]).collect())

@@ -446,6 +446,30 @@ fn no_dead_tests() {
     report(&failures);
 }
 
+/// In a crate whose library is not built as a test, a test in it would never run.
+#[test]
+fn no_dead_unit_tests() {
+    let all = files("rs");
+    let mut failures = Vec::new();
+    for (manifest, text) in files("toml") {
+        let Some(crate_dir) = manifest.strip_suffix("/Cargo.toml") else {
+            continue;
+        };
+        if !text.contains("\n[lib]\ntest = false\n") {
+            continue;
+        }
+        let sources = format!("{crate_dir}/src/");
+        for (file, text) in all.iter().filter(|(file, _)| file.starts_with(&sources)) {
+            if text.contains("#[test]") || text.contains("cfg(test)") {
+                failures.push(format!(
+                    "{file}: {manifest} says that the library has no tests; they belong into tests/"
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
 #[test]
 fn links_in_documents_lead_somewhere() {
     let root = root();

@@ -1,4 +1,4 @@
-//! Breaks one lane of a tier's kernels on purpose. The tests of the self-test use it.
+//! Breaks one lane of a tier's kernels on purpose. The tests of the self-test use it, and no build of the product has it.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::tier::Tier;
 
 /// The way in which the lane is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// One bit of the sealed output is flipped.
     Sealed,
     /// One bit of the opened output is flipped.
@@ -27,7 +27,7 @@ thread_local! {
 
 /// Heals the lane when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Broken;
+pub struct Broken;
 
 impl Drop for Broken {
     fn drop(&mut self) {
@@ -36,7 +36,7 @@ impl Drop for Broken {
 }
 
 /// Breaks the lane in this thread until the returned value is dropped.
-pub(crate) fn inject(tier: Tier, lane: usize, effect: Effect) -> Broken {
+pub fn inject(tier: Tier, lane: usize, effect: Effect) -> Broken {
     FAULT.set(Some((tier, lane, effect)));
     Broken
 }

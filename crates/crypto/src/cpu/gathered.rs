@@ -87,7 +87,7 @@ impl<'a, K: Kernel + FormOf> Gathered<'a, K> {
                 // SAFETY: the caller guarantees the tier and the packets; `push` checked the lengths.
                 let unsealed = unsafe {
                     let unsealed = K::seal(tier, work);
-                    #[cfg(test)]
+                    #[cfg(feature = "generators")]
                     super::fault::sealed(tier, work);
                     unsealed
                 };
@@ -109,7 +109,7 @@ impl<'a, K: Kernel + FormOf> Gathered<'a, K> {
                 // places as there are packets.
                 unsafe {
                     K::open(tier, work, authentic);
-                    #[cfg(test)]
+                    #[cfg(feature = "generators")]
                     super::fault::opened(tier, work, authentic);
                 }
                 for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {

@@ -7,7 +7,7 @@ use crate::transform::Transform;
 /// The family of kernels that works on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Family {
+pub enum Family {
     /// No kernel: aws-lc does the work.
     Library,
     /// A cipher with an HMAC.

@@ -11,13 +11,13 @@ use crate::selection::selection;
 use crate::tier::SelfTestError;
 
 #[cfg(target_arch = "x86_64")]
-mod aes;
+pub(crate) mod aes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod chacha;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod des;
-#[cfg(test)]
-pub(crate) mod fault;
+#[cfg(feature = "generators")]
+pub mod fault;
 mod gathered;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod gcm;

@@ -91,7 +91,7 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             K::seal(self.tier, &mut self.work);
-            #[cfg(test)]
+            #[cfg(feature = "generators")]
             super::fault::sealed_records(self.tier, &mut self.work);
             registers::zero(self.tier);
         }
@@ -115,7 +115,7 @@ impl<'a, K: RecordKernel> Waiting<'a, K> {
         // SAFETY: the caller guarantees the tier and the records.
         unsafe {
             K::open(self.tier, &mut self.work, authentic);
-            #[cfg(test)]
+            #[cfg(feature = "generators")]
             super::fault::opened_records(self.tier, &self.work, authentic);
             registers::zero(self.tier);
         }

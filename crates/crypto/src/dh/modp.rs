@@ -209,8 +209,8 @@ pub(super) fn agree(group: Group, private: &Secret, peer_public: &[u8]) -> Optio
     field.power(&y, &exponent)?.to_bytes(public_len(group))
 }
 
-#[cfg(test)]
-pub(super) fn modulus(group: Group) -> Option<Vec<u8>> {
+#[cfg(feature = "generators")]
+pub(crate) fn modulus(group: Group) -> Option<Vec<u8>> {
     let bytes = Bignum::modulus(group)?.to_bytes(public_len(group))?;
     Some(bytes.expose().to_vec())
 }

@@ -14,7 +14,7 @@ const SUBKEYS: usize = 40;
 /// Words of the key expansion's state.
 const STATE: usize = 15;
 /// Words that replace runs of equal bits, by the two lowest bits of the key.
-const REPLACEMENTS: [u32; 4] = [0xa4a8_d57b, 0x5b5d_193b, 0xc8a8_309b, 0x73f9_a978];
+pub(super) const REPLACEMENTS: [u32; 4] = [0xa4a8_d57b, 0x5b5d_193b, 0xc8a8_309b, 0x73f9_a978];
 /// Words of the S-box that share all but the lowest four bits of their index.
 const ROW: usize = 16;
 
@@ -74,7 +74,7 @@ fn expand(t: &mut [u32; STATE], round: u32) {
 }
 
 /// Makes a multiplication key: the two lowest bits are set, and inner bits of runs of ten equal bits or more change.
-fn mend(key: u32, before: u32) -> u32 {
+pub(super) fn mend(key: u32, before: u32) -> u32 {
     let w = key | 3;
     // Bit n: bits n and n + 1 are equal.
     let equal = !(w ^ (w >> 1)) & 0x7fff_ffff;
@@ -98,7 +98,7 @@ fn mend(key: u32, before: u32) -> u32 {
 /// Finds a word for each index, of which as many bits count as the table needs. Every word of the table is read: first
 /// the one of each row that the lowest four bits name, then the row.
 #[inline(always)]
-fn look_up<const N: usize, const INDICES: usize>(
+pub(super) fn look_up<const N: usize, const INDICES: usize>(
     table: &[u32; N],
     indices: [Vector; INDICES],
 ) -> [Vector; INDICES] {
@@ -126,7 +126,7 @@ fn look_up<const N: usize, const INDICES: usize>(
 
 /// Finds words of the whole S-box.
 #[inline(never)]
-fn look_up_all(indices: [Vector; 2]) -> [Vector; 2] {
+pub(super) fn look_up_all(indices: [Vector; 2]) -> [Vector; 2] {
     #[cfg(target_arch = "x86_64")]
     if mars_rows::available() {
         // SAFETY: the processor has the instructions.
@@ -137,7 +137,7 @@ fn look_up_all(indices: [Vector; 2]) -> [Vector; 2] {
 
 /// Finds words of a half of the S-box.
 #[inline(never)]
-fn look_up_half(half: usize, indices: [Vector; 4]) -> [Vector; 4] {
+pub(super) fn look_up_half(half: usize, indices: [Vector; 4]) -> [Vector; 4] {
     #[cfg(target_arch = "x86_64")]
     if mars_rows::available() {
         // SAFETY: the processor has the instructions.
@@ -262,68 +262,5 @@ impl WordCipher for Mars {
             x = forward_back(x, round);
         }
         std::array::from_fn(|at| x[at] - self.subkey(at))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The rule of the specification, bit by bit.
-    fn mended(key: u32, before: u32) -> u32 {
-        let w = key | 3;
-        let bit = |at: usize| w >> at & 1;
-        let run = |low: usize| (low..low + 10).all(|at| bit(at) == bit(low));
-        let inside = |at: usize| (at.saturating_sub(9)..=at.min(22)).any(run);
-        let inner = |at: usize| bit(at - 1) == bit(at) && bit(at) == bit(at + 1);
-        let mask: u32 = (2..31)
-            .filter(|at| inside(*at) && inner(*at))
-            .map(|at| 1 << at)
-            .sum();
-        w ^ REPLACEMENTS[key as usize & 3].rotate_left(before & 31) & mask
-    }
-
-    #[test]
-    fn keys_are_mended_as_specified() {
-        let mut word = 1u32;
-        for number in 0..100_000u32 {
-            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Runs of every length at every place, some of ones and some of zeros.
-            let run = u32::MAX >> (number / 32 % 32) << (number % 32);
-            for key in [word, word | run, word & !run, run, !run] {
-                assert_eq!(mend(key, word), mended(key, word), "{key:08x}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_word_is_found() {
-        for index in 0..512u32 {
-            let others = [index | 0xabcd_e000, 511 - index, index ^ 0x100, 0];
-            let vector = Vector::from(others);
-            let expected = others.map(|index| BOX[index as usize & 511]);
-            assert_eq!(look_up(&BOX, [vector])[0].words(), expected);
-            let all = look_up_all([vector, vector.shr(4)]).map(Vector::words);
-            assert_eq!(all[0], expected);
-            assert_eq!(all[1], others.map(|index| BOX[index as usize >> 4 & 511]));
-        }
-    }
-
-    #[test]
-    fn every_word_of_a_half_is_found() {
-        for (half, first) in [(0, 0), (1, 256)] {
-            for index in 0..256u32 {
-                let others = [index | 0xabcd_ef00, 255 - index, index ^ 0x80, 0];
-                let vectors = [0, 4, 8, 12].map(|by| Vector::from(others).shr(by));
-                let found = look_up_half(half, vectors).map(Vector::words);
-                // Processors without byte shuffles walk.
-                let (halves, _) = BOX.as_chunks::<256>();
-                let walked = look_up(&halves[half], vectors).map(Vector::words);
-                for (at, by) in [0, 4, 8, 12].into_iter().enumerate() {
-                    let expected = others.map(|index| BOX[first + (index >> by & 255) as usize]);
-                    assert_eq!((found[at], walked[at]), (expected, expected));
-                }
-            }
-        }
     }
 }

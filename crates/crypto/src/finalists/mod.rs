@@ -13,8 +13,8 @@ mod mars_rows;
 mod planes;
 mod rc6;
 mod serpent;
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "generators")]
+pub mod testing;
 mod twofish;
 mod vector;
 
@@ -36,7 +36,7 @@ const CHUNK: usize = planes::BLOCKS;
 
 /// A cipher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FinalistName {
+pub enum FinalistName {
     Serpent,
     Twofish,
     Rc6,

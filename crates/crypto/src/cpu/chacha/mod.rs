@@ -21,8 +21,8 @@ mod poly;
 mod poly256;
 mod poly512;
 mod records;
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "generators")]
+pub mod testing;
 
 use message::AeadMessage;
 
@@ -197,7 +197,7 @@ unsafe fn seal(tier: Tier, messages: &mut [AeadMessage<'_>]) {
             message.seal_by_library();
         }
     }
-    #[cfg(test)]
+    #[cfg(feature = "generators")]
     if let Some(message) = super::fault::unsealed(tier).and_then(|lane| messages.get_mut(lane)) {
         message.unsealed = message.by_library;
     }
@@ -255,7 +255,7 @@ unsafe fn open_by_kernel(tier: Tier, messages: &mut [AeadMessage<'_>]) {
 ///
 /// # Safety
 /// The obligations are those of [`flow::Machine::tags`].
-#[cfg(test)]
+#[cfg(feature = "generators")]
 unsafe fn tags(
     tier: Tier,
     messages: &mut [&mut AeadMessage<'_>],

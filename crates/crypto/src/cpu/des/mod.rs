@@ -27,8 +27,8 @@ mod esp;
 mod lane;
 mod lanes;
 mod networks;
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "generators")]
+pub mod testing;
 mod word;
 mod x86;
 

@@ -12,8 +12,8 @@ mod hashed_row;
 mod key;
 mod order;
 mod records;
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "generators")]
+pub mod testing;
 
 use super::kernel::{Kernel, Unsealed, Work};
 use crate::iana::Encryption;

@@ -40,8 +40,6 @@ mod simd_avx512;
 mod simd_twice;
 mod stitch;
 mod streams;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use mac::{HasMacKey, Icvs, MacKey};
 pub(crate) use order::{Order, Sorted, filter};

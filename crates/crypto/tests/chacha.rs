@@ -1,21 +1,18 @@
 //! Tests every tier against the library. Where the library offers no comparison, a plain arithmetic takes its place.
 
+use std::ops::Range;
+
+use esplanade_crypto::iana::Encryption;
+use esplanade_crypto::lookaside::{self, AeadAlgorithm, AeadKey, EspPacket, Record};
+use esplanade_crypto::testing::chacha::{
+    MESSAGES, Message, open_by_kernel, same, seal_by_kernel, tags,
+};
+use esplanade_crypto::testing::fault::{self, Effect};
+use esplanade_crypto::testing::{self, ArenaPacket, Family, family};
+use esplanade_crypto::{IvKind, JobStatus, KeyContext, Tier, Transform, cpu};
 use esplanade_testkit::vectors::primitive_files;
 
-use super::flow::{self, MESSAGES};
-use super::message::AeadMessage;
-use super::{ChaChaKey, Kernel, TAG_LEN, Unsealed, Work, same};
-use crate::aead::Aead;
-use crate::cpu::fault::{self, Effect};
-use crate::cpu::kernel::Layout;
-use crate::iana::Encryption;
-use crate::job::EspPacket;
-use crate::key::KeyContext;
-use crate::lookaside::{self, AeadKey, Record};
-use crate::plain::CleansedBlock;
-use crate::spec::{AeadAlgorithm, JobStatus};
-use crate::tier::Tier;
-use crate::transform::{IvKind, Transform};
+const TAG_LEN: usize = 16;
 
 /// Numbers that look random and are the same in each run.
 struct Random(u64);
@@ -57,10 +54,6 @@ fn transform(implicit: bool) -> Transform {
     *found.expect("both transforms are there")
 }
 
-fn key(tier: Tier, material: &[u8; 36]) -> Option<CleansedBlock<ChaChaKey>> {
-    ChaChaKey::new(tier, transform(false), false, material)
-}
-
 /// A message of the general form, with the library's result for it.
 struct AeadCase {
     material: [u8; 36],
@@ -79,11 +72,9 @@ impl AeadCase {
         nonce[..4].copy_from_slice(&material[32..]);
         nonce[4..].copy_from_slice(&iv);
         let (aad, plain) = (random.vec(aad_len), random.vec(len));
-        let library = Aead::new(Encryption::ChaCha20Poly1305, 16, &material).expect("a good key");
+        let library = (Encryption::ChaCha20Poly1305, 16, &material[..]);
         let (mut sealed, mut tag) = (plain.clone(), [0; 16]);
-        library
-            .seal(iv, &aad, &mut sealed, &mut tag)
-            .expect("the lengths fit");
+        testing::aead_seal(library, iv, &aad, &mut sealed, &mut tag).expect("the lengths fit");
         Self {
             material,
             nonce,
@@ -99,13 +90,6 @@ const GUARD: usize = 80;
 
 /// Seals and opens the cases in one call, in place and apart, and checks the bytes around the bodies.
 fn check(tier: Tier, cases: &[AeadCase]) {
-    let Some(keys) = cases
-        .iter()
-        .map(|case| key(tier, &case.material))
-        .collect::<Option<Vec<_>>>()
-    else {
-        return;
-    };
     for (opening, apart) in [(false, false), (false, true), (true, false), (true, true)] {
         let input = |case: &AeadCase| {
             if opening {
@@ -122,29 +106,23 @@ fn check(tier: Tier, cases: &[AeadCase]) {
         } else {
             sources.clone()
         };
-        let mut messages: Vec<AeadMessage<'_>> = Vec::new();
-        for (((case, key), source), target) in
-            cases.iter().zip(&keys).zip(&sources).zip(&mut targets)
-        {
-            let dst = target.as_mut_ptr().wrapping_add(GUARD);
-            let src = if apart {
-                source.as_ptr().wrapping_add(GUARD)
-            } else {
-                dst.cast_const()
-            };
-            // SAFETY: both pointers have the body's length before them, inside the guards.
-            let message = unsafe { AeadMessage::new(key, &case.nonce, src, dst, case.plain.len()) };
-            messages.push(message.with_aad(&case.aad));
-        }
-        // SAFETY: the tier is available.
-        unsafe {
-            if opening {
-                super::open_by_kernel(tier, &mut messages);
-            } else {
-                super::seal_by_kernel(tier, &mut messages);
-            }
-        }
-        let tags: Vec<[u8; 16]> = messages.iter().map(|message| message.tag).collect();
+        let texts = cases.iter().zip(&sources).zip(&mut targets);
+        let mut messages: Vec<Message<'_>> = texts
+            .map(|((case, source), target)| {
+                let body = GUARD..GUARD + case.plain.len();
+                Message {
+                    material: case.material,
+                    nonce: case.nonce,
+                    aad: &case.aad,
+                    from: apart.then(|| &source[body.clone()]),
+                    to: &mut target[body],
+                }
+            })
+            .collect();
+        let tags = match opening {
+            true => open_by_kernel(tier, &mut messages),
+            false => seal_by_kernel(tier, &mut messages),
+        };
         for (at, case) in cases.iter().enumerate() {
             let expected = if opening { &case.plain } else { &case.sealed };
             let (len, aad_len) = (case.plain.len(), case.aad.len());
@@ -229,44 +207,41 @@ fn every_count_of_messages() {
 
 /// A packet of a batch, before and after sealing by the library.
 struct TestPacket {
-    key: CleansedBlock<ChaChaKey>,
-    layout: Layout,
+    key: KeyContext,
     sequence: u64,
     plain: Vec<u8>,
     sealed: Vec<u8>,
 }
 
 impl TestPacket {
-    fn new(tier: Tier, random: &mut Random, len: usize) -> Option<Self> {
+    fn new(tier: Tier, random: &mut Random, len: usize) -> Self {
         let (implicit, esn) = (random.below(2) == 0, random.below(2) == 0);
         let (transform, sequence) = (transform(implicit), random.next());
         let material: [u8; 36] = random.bytes();
-        let key = ChaChaKey::new(tier, transform, esn, &material)?;
+        let key = |tier| KeyContext::for_tier(tier, transform, esn, &material).expect("a good key");
         let mut plain = random.vec(8 + transform.iv_len() + len + TAG_LEN);
         plain[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
         let mut sealed = plain.clone();
-        let library = crate::KeyContext::for_tier(Tier::Portable, transform, esn, &material);
-        let library = library.expect("a good key");
-        let status = crate::cpu::seal(&library, sequence, &mut sealed);
-        assert_eq!(status, crate::JobStatus::Done);
-        Some(Self {
-            key,
-            layout: library.layout(),
+        let status = cpu::seal(&key(Tier::Portable), sequence, &mut sealed);
+        assert_eq!(status, JobStatus::Done);
+        assert_eq!(family(&key(tier)), Family::ChaCha);
+        Self {
+            key: key(tier),
             sequence,
             plain,
             sealed,
-        })
-    }
-
-    fn work(&self, bytes: &mut [u8]) -> Work<'_, ChaChaKey> {
-        Work {
-            key: &self.key,
-            packet: bytes.as_mut_ptr(),
-            len: bytes.len() as u32,
-            layout: self.layout,
-            sequence: self.sequence,
         }
     }
+}
+
+/// Lays out texts one after the other.
+fn arena<'a>(texts: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<Range<usize>>) {
+    let (mut bytes, mut places) = (Vec::new(), Vec::new());
+    for text in texts {
+        places.push(bytes.len()..bytes.len() + text.len());
+        bytes.extend_from_slice(text);
+    }
+    (bytes, places)
 }
 
 #[test]
@@ -274,47 +249,34 @@ fn packets_of_both_transforms_and_all_flags() {
     let mut random = Random(5);
     for tier in tiers() {
         for count in [1, 5, 16, 17, 100, MESSAGES] {
-            let Some(packets) = (0..count)
+            let packets: Vec<TestPacket> = (0..count)
                 .map(|_| {
                     let len = 4 * (1 + random.below(400));
                     TestPacket::new(tier, &mut random, len)
                 })
-                .collect::<Option<Vec<_>>>()
-            else {
-                continue;
-            };
-            let mut bytes: Vec<Vec<u8>> = packets.iter().map(|p| p.plain.clone()).collect();
-            let work: Vec<_> = packets
-                .iter()
-                .zip(&mut bytes)
-                .map(|(p, b)| p.work(b))
                 .collect();
-            // SAFETY: the tier is available, and each packet has its own bytes.
-            let unsealed = unsafe { ChaChaKey::seal(tier, &work) };
-            assert_eq!(unsealed, Unsealed::NONE);
-            for (packet, bytes) in packets.iter().zip(&bytes) {
-                assert_eq!(bytes, &packet.sealed);
+            let (mut bytes, places) = arena(packets.iter().map(|packet| &packet.plain[..]));
+            let work: Vec<ArenaPacket<'_>> = packets
+                .iter()
+                .zip(&places)
+                .map(|(packet, place)| (&packet.key, place.clone(), packet.sequence))
+                .collect();
+            assert_eq!(testing::seal(tier, &mut bytes, &work), vec![true; count]);
+            for (packet, place) in packets.iter().zip(&places) {
+                assert_eq!(bytes[place.clone()], packet.sealed);
             }
 
             // One bit at a random place is wrong in every third packet.
-            let mut bytes: Vec<Vec<u8>> = packets.iter().map(|p| p.sealed.clone()).collect();
-            for (at, bytes) in bytes.iter_mut().enumerate().filter(|(at, _)| at % 3 == 1) {
-                let byte = random.below(bytes.len());
+            for (at, place) in places.iter().enumerate().filter(|(at, _)| at % 3 == 1) {
+                let byte = place.start + random.below(place.len());
                 bytes[byte] ^= 1 << (at % 8);
             }
-            let work: Vec<_> = packets
-                .iter()
-                .zip(&mut bytes)
-                .map(|(p, b)| p.work(b))
-                .collect();
-            let mut authentic = vec![false; count];
-            // SAFETY: as above.
-            unsafe { ChaChaKey::open(tier, &work, &mut authentic) };
-            for (at, (packet, bytes)) in packets.iter().zip(&bytes).enumerate() {
+            let authentic = testing::open(tier, &mut bytes, &work);
+            for (at, (packet, place)) in packets.iter().zip(&places).enumerate() {
                 assert_eq!(authentic[at], at % 3 != 1, "packet {at} of {count}");
                 if authentic[at] {
                     let body = ..packet.plain.len() - TAG_LEN;
-                    assert_eq!(bytes[body], packet.plain[body]);
+                    assert_eq!(bytes[place.clone()][body], packet.plain[body]);
                 }
             }
         }
@@ -397,7 +359,6 @@ mod plain_poly {
 /// lanes, and long enough for powers of r.
 #[test]
 fn poly1305_at_its_limits() {
-    let material = [7; 36];
     let edges: [[u8; 16]; 7] = [
         [0xff; 16],
         [0; 16],
@@ -408,9 +369,6 @@ fn poly1305_at_its_limits() {
         1u128.to_le_bytes(),
     ];
     for tier in tiers() {
-        let Some(key) = key(tier, &material) else {
-            continue;
-        };
         let mut random = Random(6);
         for round in 0..60 {
             let count = [1, 3, 8, 9, 16, 21][round % 6];
@@ -425,27 +383,12 @@ fn poly1305_at_its_limits() {
                 block[16..32].copy_from_slice(&edge());
                 once.push(block);
             }
-            let mut messages: Vec<AeadMessage<'_>> = texts
-                .iter()
-                .map(|text| {
-                    let (src, dst) = (text.as_ptr().cast(), std::ptr::null_mut());
-                    // SAFETY: `len` is the text's length, and the test writes nothing.
-                    let message =
-                        unsafe { AeadMessage::new(&key, &[0; 12], src, dst, 16 * blocks) };
-                    message.with_aad(&edges[0])
-                })
-                .collect();
-            let mut refs: Vec<&mut AeadMessage<'_>> = messages.iter_mut().collect();
-            // SAFETY: the tier is available, and the texts have their messages' lengths.
-            unsafe { super::tags(tier, &mut refs, &once, flow::CiphertextSide::Source) };
-            for ((message, text), once) in messages.iter().zip(&texts).zip(&once) {
+            let found = tags(tier, &edges[0], &texts, &once);
+            for ((tag, text), once) in found.iter().zip(&texts).zip(&once) {
                 let lengths = 16u128 | (16 * blocks as u128) << 64;
                 let all = [&[edges[0]], &text[..], &[lengths.to_le_bytes()]].concat();
-                assert_eq!(
-                    message.tag,
-                    plain_poly::tag(once, &all),
-                    "{tier}, round {round}"
-                );
+                let expected = plain_poly::tag(once, &all);
+                assert_eq!(*tag, expected, "{tier}, round {round}");
             }
         }
     }
@@ -460,26 +403,22 @@ fn published_vectors() {
     assert!(cases.len() >= 300, "{} cases", cases.len());
     for tier in tiers() {
         for cases in cases.chunks(50) {
-            let keys: Vec<CleansedBlock<ChaChaKey>> = cases
+            let mut bodies: Vec<Vec<u8>> = cases.iter().map(|case| case.input.clone()).collect();
+            let mut messages: Vec<Message<'_>> = cases
                 .iter()
-                .map(|case| {
+                .zip(&mut bodies)
+                .map(|(case, body)| {
                     let material = [&case.key[..], &[0; 4]].concat();
-                    let material = material.try_into().expect("32 bytes of key");
-                    key(tier, &material).expect("a good key")
+                    Message {
+                        material: material.try_into().expect("32 bytes of key"),
+                        nonce: case.iv[..].try_into().expect("twelve bytes"),
+                        aad: &case.aad,
+                        from: None,
+                        to: body,
+                    }
                 })
                 .collect();
-            let mut bodies: Vec<Vec<u8>> = cases.iter().map(|case| case.input.clone()).collect();
-            let mut messages: Vec<AeadMessage<'_>> = Vec::new();
-            for ((case, key), body) in cases.iter().zip(&keys).zip(&mut bodies) {
-                let nonce = case.iv[..].try_into().expect("twelve bytes");
-                let at = body.as_mut_ptr();
-                // SAFETY: the pointer covers the whole body.
-                let message = unsafe { AeadMessage::new(key, nonce, at, at, body.len()) };
-                messages.push(message.with_aad(&case.aad));
-            }
-            // SAFETY: the tier is available.
-            unsafe { super::seal_by_kernel(tier, &mut messages) };
-            let tags: Vec<_> = messages.iter().map(|message| message.tag).collect();
+            let tags = seal_by_kernel(tier, &mut messages);
             for ((case, body), tag) in cases.iter().zip(&bodies).zip(&tags) {
                 let same = body == &case.output && tag[..] == case.icv[..];
                 assert_eq!(same, case.valid, "{tier}: {}", case.name);

@@ -1,9 +1,15 @@
 //! Tests every tier against the library and against the published vectors.
 
+use std::ops::Range;
+
+use esplanade_crypto::Tier;
+use esplanade_crypto::testing::des::{
+    self, ArenaChain, decrypt, encrypt, gate, library_decrypt, library_encrypt,
+};
 use esplanade_testkit::net::Rng;
 use esplanade_testkit::vectors::primitives;
 
-use super::*;
+const BLOCK: usize = 8;
 
 /// Bytes on each side of a body that nobody may touch.
 const MARGIN: usize = 64;
@@ -36,50 +42,39 @@ impl DesCase {
 
 /// Returns what the kernel makes of the cases.
 fn by_kernel(tier: Tier, encrypt: bool, cases: &[DesCase]) -> Vec<Vec<u8>> {
-    let keys: Vec<DesCbcKey> = cases
-        .iter()
-        .filter_map(|case| DesCbcKey::new(&case.key))
-        .collect();
-    let mut buffers: Vec<Vec<u8>> = cases
-        .iter()
-        .map(|case| [&[0xa5; MARGIN], &case.body[..], &[0x5a; MARGIN]].concat())
-        .collect();
-    let chains: Vec<Chain> = cases
-        .iter()
-        .zip(&keys)
-        .zip(&mut buffers)
-        .map(|((case, key), buffer)| Chain {
-            key,
-            iv: case.iv,
-            body: buffer[MARGIN..].as_mut_ptr(),
-            len: case.body.len() as u32,
-        })
-        .collect();
-    // SAFETY: the tier is available, and the bodies lie in the buffers.
-    unsafe {
-        match encrypt {
-            true => super::encrypt(tier, &chains),
-            false => super::decrypt(tier, &chains),
-        }
+    let mut arena = Vec::new();
+    let mut places: Vec<Range<usize>> = Vec::new();
+    for case in cases {
+        arena.extend([0xa5; MARGIN]);
+        places.push(arena.len()..arena.len() + case.body.len());
+        arena.extend(&case.body);
+        arena.extend([0x5a; MARGIN]);
     }
-    buffers
-        .into_iter()
-        .map(|buffer| {
-            let (before, rest) = buffer.split_at(MARGIN);
-            let (body, after) = rest.split_at(rest.len() - MARGIN);
-            assert!(before.iter().all(|&b| b == 0xa5) && after.iter().all(|&b| b == 0x5a));
-            body.to_vec()
-        })
+    let chains: Vec<ArenaChain<'_>> = cases
+        .iter()
+        .zip(&places)
+        .map(|(case, place)| (&case.key[..], case.iv, place.clone()))
+        .collect();
+    match encrypt {
+        true => des::encrypt(tier, &mut arena, &chains),
+        false => des::decrypt(tier, &mut arena, &chains),
+    }
+    let margin = |from: usize, byte: u8| arena[from..from + MARGIN].iter().all(|&b| b == byte);
+    for place in &places {
+        assert!(margin(place.start - MARGIN, 0xa5) && margin(place.end, 0x5a));
+    }
+    places
+        .iter()
+        .map(|place| arena[place.clone()].to_vec())
         .collect()
 }
 
 fn by_library(encrypt: bool, cases: &[DesCase]) -> Vec<Vec<u8>> {
     let one = |case: &DesCase| {
-        let key = DesKey::new(&case.key).expect("a good length");
         let mut body = case.body.clone();
         match encrypt {
-            true => key.encrypt(case.iv, &mut body),
-            false => key.decrypt(case.iv, &mut body),
+            true => library_encrypt(&case.key, case.iv, &mut body),
+            false => library_decrypt(&case.key, case.iv, &mut body),
         }
         body
     };
@@ -177,22 +172,12 @@ fn published_vectors() {
 fn hostile_overlap_is_survived() {
     let mut random = Rng::new(4);
     let cases = [DesCase::random(&mut random, true, 40)];
-    let key = DesCbcKey::new(&cases[0].key).expect("a good length");
+    let key = &cases[0].key[..];
+    let chains: Vec<ArenaChain<'_>> = (0..32).map(|at| (key, [0; 8], at..at + 64)).collect();
     for tier in tiers() {
         let mut body = cases[0].body.clone();
-        let chains: Vec<_> = (0..32)
-            .map(|at| Chain {
-                key: &key,
-                iv: [0; 8],
-                body: body[at..].as_mut_ptr(),
-                len: 64,
-            })
-            .collect();
-        // SAFETY: the bodies lie in the buffer.
-        unsafe {
-            encrypt(tier, &chains);
-            decrypt(tier, &chains);
-        }
+        encrypt(tier, &mut body, &chains);
+        decrypt(tier, &mut body, &chains);
         assert_eq!(body[95..], cases[0].body[95..]);
     }
 }
@@ -201,7 +186,7 @@ fn hostile_overlap_is_survived() {
 fn gates_are_their_tables() {
     /// Bit `n` of the words is input `n` of the table.
     fn check<const TABLE: i32>() {
-        assert_eq!(u64::gate::<TABLE>(0xf0, 0xcc, 0xaa) & 0xff, TABLE as u64);
+        assert_eq!(gate::<TABLE>(0xf0, 0xcc, 0xaa) & 0xff, TABLE as u64);
     }
     check::<0x00>();
     check::<0xff>();
@@ -215,7 +200,7 @@ fn gates_are_their_tables() {
 
 #[test]
 fn keys_have_eight_or_twenty_four_bytes() {
-    let made = |len| DesCbcKey::new(&vec![1; len]).map(|key| key.triple);
+    let made = |len| des::is_triple(&vec![1; len]);
     let lengths = [0, 7, 8, 16, 23, 24, 25].map(made);
     let expected = [None, None, Some(false), None, None, Some(true), None];
     assert_eq!(lengths, expected);
