@@ -44,6 +44,8 @@ NOT_OURS = {"target", ".git", ".venv", ".cache", "__pycache__"}
 SURVIVORS_MAX = 0.05
 SAMPLE = 12
 SAMPLED = ("ike", "ipsec", "pki")
+# Tests of one name are built together. Those of these crates are the same as without faults, and built already.
+BUILT = {*SAMPLED, "crypto"}
 # They take longer than all others of the sample together.
 SLOW = {"storms", "models", "differential"}
 # A fault at an edge is met by some of the random values.
@@ -450,7 +452,14 @@ def run_all(mutants: list[Mutant], build: list[Mutant], files: list[str]) -> boo
 def is_cheap(test: Test, files: list[str]) -> bool:
     """Says whether the sample builds this test. A library's own tests need another build of each library, and tests of one
     name are built together."""
-    return test.binary not in SLOW | {"lib"} and owners(test.binary, files) <= set(SAMPLED)
+    return test.binary not in SLOW | {"lib"} and owners(test.binary, files) <= BUILT
+
+
+def sampled(mutants: list[Mutant], files: list[str]) -> tuple[list[Mutant], list[Mutant]]:
+    """The mutants that the sample builds, and those of them that it draws from."""
+    build = [one for one in mutants if one.crate in SAMPLED]
+    pool = [one for one in build if not one.survives and all(is_cheap(test, files) for test in named(one, files))]
+    return build, pool
 
 
 def main(command: str = "", *words: str) -> int:
@@ -463,6 +472,9 @@ def main(command: str = "", *words: str) -> int:
     if command == "check":
         for mutant in mutants:
             named(mutant, files)
+        pool = sampled(mutants, files)[1]
+        if lists == LISTS and len(pool) < SAMPLE:
+            raise Refused(f"the sample has {len(pool)} mutants to draw from, which are not enough for {SAMPLE}")
         print(f"{len(mutants)} mutants apply")
         return 0
     os.nice(5)
@@ -474,8 +486,7 @@ def main(command: str = "", *words: str) -> int:
         return 0 if chosen and run_all(chosen, [one for one in mutants if one.crate in crates], files) else 1
     if command == "sample":
         seed = sampling.git("rev-parse", "--short=12", "HEAD") or ""
-        build = [one for one in mutants if one.crate in SAMPLED]
-        pool = [one for one in build if not one.survives and all(is_cheap(test, files) for test in named(one, files))]
+        build, pool = sampled(mutants, files)
         chosen = sorted(pool, key=lambda one: sampling.rank(seed, one.name))[:SAMPLE]
         return 0 if run_all(chosen, build, files) else 1
     print(__doc__, file=sys.stderr)
