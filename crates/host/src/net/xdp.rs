@@ -34,26 +34,20 @@ impl XdpAttachment {
     /// Attaches the program, if the link has none. `owner` is what the next gateway knows its own leftovers by.
     pub fn new(link: u32, program: &XdpProgram, mode: XdpMode, owner: &str) -> io::Result<Self> {
         let name = format!("{}{}", prefix(owner), program.id);
+        let own = program.as_fd().try_clone_to_owned()?;
         let flags = NLM_F_EXCL | NLM_F_CREATE | NLM_F_APPEND;
         order(RouteNetlinkMessage::NewLinkProp(named(link, &name)), flags)?;
+        let descriptor = LinkXdp::Fd(own.as_raw_fd());
+        let flags = LinkXdp::Flags(mode.flag() | UPDATE_IF_NOEXIST);
+        // If that fails, the further name goes as this value does.
         let attached = Self {
             link,
-            program: program.as_fd().try_clone_to_owned()?,
+            program: own,
             mode,
             name,
         };
-        let flags = mode.flag() | UPDATE_IF_NOEXIST;
-        match set(
-            link,
-            [
-                LinkXdp::Fd(program.as_fd().as_raw_fd()),
-                LinkXdp::Flags(flags),
-            ],
-        ) {
-            Ok(()) => Ok(attached),
-            // The further name goes as `attached` does.
-            Err(error) => Err(error),
-        }
+        set(link, [descriptor, flags])?;
+        Ok(attached)
     }
 }
 
@@ -91,10 +85,12 @@ pub fn detach_leftover(link: u32, owner: &str) -> io::Result<bool> {
         let Prop::AltIfName(name) = name else {
             continue;
         };
-        let Some(id) = name.strip_prefix(&prefix(owner)) else {
+        let number = name.strip_prefix(&prefix(owner));
+        // The name of another gateway's TUN device can begin like ours.
+        let Some(id) = number.and_then(|number| number.parse::<u32>().ok()) else {
             continue;
         };
-        let is_it = |one: &&LinkXdp| matches!(one, LinkXdp::ProgId(own) if id == own.to_string());
+        let is_it = |one: &&LinkXdp| matches!(one, LinkXdp::ProgId(own) if id == *own);
         if programs.iter().any(is_it) {
             let is_generic = programs.contains(&&LinkXdp::Attached(XdpAttached::SocketBuffer));
             let mode = if is_generic {
