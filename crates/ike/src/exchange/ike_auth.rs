@@ -9,9 +9,7 @@ use super::error_reply::{child_failure, error_of, fatal_error, notify, refusal_o
 use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof, looks_up_certificates};
 use super::refusal_report::auth_refusal;
 use esplanade_few::FewSet;
-use esplanade_pki::attributes::GroupName;
 
-use crate::auth::CertificateHash;
 use crate::auth::{certreq, certreq_of_raw_key};
 use crate::config::{CertificateUriBase, Childless, Connection, Identity, RemoteMethod, Unique};
 use crate::connection_choice::AuthTraits;
@@ -391,16 +389,8 @@ impl AuthSent {
     ) -> Phase {
         let connection = sa.connection.clone();
         let init = self.init;
-        let AuthenticatedPeer {
-            identity: remote_id,
-            groups,
-            certificate,
-        } = peer;
-        let established =
-            Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
+        let established = Established::new(ctx, &connection, self.channel, self.local_id, peer);
         let mut established = Box::new(established);
-        established.groups = groups;
-        established.certificate = certificate;
         established.keep_token(ctx, message);
         established.keep_lifetime(ctx, message);
         sa.full_transcript = init.full_transcript;
@@ -474,10 +464,7 @@ struct OwnProof {
 struct AcceptedInitiator<'a> {
     connection: Arc<Connection>,
     local_id: Identity,
-    remote_id: Identity,
-    /// The groups of the connection that the initiator is in.
-    groups: Vec<GroupName>,
-    certificate: Option<CertificateHash>,
+    peer: AuthenticatedPeer,
     /// Our own ID, CERT and AUTH payloads.
     proof: Vec<Payload>,
     /// `None` if the IKE SA begins without a child SA (RFC 6023).
@@ -608,14 +595,9 @@ impl InitResponded {
         if connection.full_transcript_required && !self.init.full_transcript {
             return Err(AuthFailure::NoFullTranscript.into());
         }
-        let AuthenticatedPeer {
-            identity: remote_id,
-            groups,
-            certificate,
-        } = peer;
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
-        let peer = PeerKey::new(&connection, &local_id, &remote_id);
-        let others = ctx.peers.get(&peer);
+        let key = PeerKey::new(&connection, &local_id, &peer.identity);
+        let others = ctx.peers.get(&key);
         let count = others.map_or(0, FewSet::len);
         let mut others = others.into_iter().flat_map(FewSet::iter);
         if count >= ctx.config.limits.ike_sas_per_peer_max {
@@ -630,19 +612,17 @@ impl InitResponded {
         let id = authenticator::local_payload(&local_id, sa.hosts.0);
         let authenticator = self.authenticator(ctx, &connection, &local_id);
         let uri_bases = ctx.config.uri_bases_for(looks_up_certificates(message));
-        let peer = ProofPeer::Is(&remote_id);
+        let asked = ProofPeer::Is(&peer.identity);
         let own = known.own.take();
         let (certificates, auth) =
-            authenticator.prove(&id, peer, &theirs.certreqs, uri_bases, own)?;
+            authenticator.prove(&id, asked, &theirs.certreqs, uri_bases, own)?;
         let mut proof = vec![Payload::IdR(id)];
         proof.extend(certificates);
         proof.push(auth);
         Ok(AcceptedInitiator {
             connection,
             local_id,
-            remote_id,
-            groups,
-            certificate,
+            peer,
             proof,
             child,
         })
@@ -736,19 +716,15 @@ impl InitResponded {
         let AcceptedInitiator {
             connection,
             local_id,
-            remote_id,
-            groups,
-            certificate,
+            peer,
             proof: mut payloads,
             child: theirs,
         } = accepted;
         sa.connection = connection.clone();
         sa.payer = Payer::proven(sa.hosts.1);
         sa.nat.forced |= connection.encap && sa.nat.udp_encap();
-        let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
+        let established = Established::new(ctx, &connection, self.channel, local_id, peer);
         let mut established = Box::new(established);
-        established.groups = groups;
-        established.certificate = certificate;
         established.keep_token(ctx, message);
         payloads.extend(sa.token(ctx));
         sa.full_transcript = self.init.full_transcript;

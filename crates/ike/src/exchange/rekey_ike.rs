@@ -273,8 +273,8 @@ impl Established {
         keys: IkeSaKeys,
     ) -> IkeSa {
         let channel = ProtectedChannel::new(keys, role);
-        let (local_id, remote_id) = (self.local_id.clone(), self.remote_id.clone());
-        let mut state = Established::new(ctx, &sa.connection, channel, local_id, remote_id);
+        let (local_id, peer) = (self.local_id.clone(), self.authenticated_peer());
+        let mut state = Established::new(ctx, &sa.connection, channel, local_id, peer);
         state.keep_authentication(self);
         if !role.is_initiator() {
             state.unknown_until = Some(ctx.now + sa.connection.retransmission.patience());

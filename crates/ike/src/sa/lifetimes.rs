@@ -15,6 +15,7 @@ use crate::crash_token;
 use crate::event::Event;
 use crate::failure::{ChildFailure, DownReason};
 use crate::id::ChildSaId;
+use crate::jobs::AuthenticatedPeer;
 use crate::peer::PeerKey;
 use crate::protected::ProtectedChannel;
 use crate::transport::Urgency;
@@ -36,8 +37,13 @@ impl Established {
         connection: &Connection,
         channel: ProtectedChannel,
         local_id: Identity,
-        remote_id: Identity,
+        peer: AuthenticatedPeer,
     ) -> Self {
+        let AuthenticatedPeer {
+            identity: remote_id,
+            groups,
+            certificate,
+        } = peer;
         let (rekey, reauth) = (connection.rekey_time, connection.reauth_time);
         let over = if connection.over_time.is_zero() {
             rekey.max(reauth) / 10
@@ -58,8 +64,8 @@ impl Established {
             peer: PeerKey::new(connection, &local_id, &remote_id),
             local_id,
             remote_id,
-            groups: Vec::new(),
-            certificate: None,
+            groups,
+            certificate,
             children: Vec::new(),
             tasks: std::collections::VecDeque::new(),
             exchange: None,
@@ -83,11 +89,18 @@ impl Established {
         }
     }
 
+    /// The peer as it has proved its identity.
+    pub(crate) fn authenticated_peer(&self) -> AuthenticatedPeer {
+        AuthenticatedPeer {
+            identity: self.remote_id.clone(),
+            groups: self.groups.clone(),
+            certificate: self.certificate,
+        }
+    }
+
     /// A rekey has made this SA from `old`, and authenticates nobody (RFC 7296 §2.8.3).
     pub(crate) fn keep_authentication(&mut self, old: &Self) {
         self.superseded = old.superseded;
-        self.groups.clone_from(&old.groups);
-        self.certificate = old.certificate;
         self.path = old.path;
         self.reauth_failure.clone_from(&old.reauth_failure);
         if old.reauth_limit.is_none() {
