@@ -22,7 +22,6 @@ mod iana;
 mod iterations;
 mod key;
 mod key_file;
-mod key_slot;
 mod known_answers;
 mod lookaside;
 mod mars;
