@@ -6,6 +6,7 @@ pub mod freed;
 pub mod guard;
 pub mod model;
 pub mod net;
+pub mod program;
 pub mod seeds;
 pub mod vectors;
 

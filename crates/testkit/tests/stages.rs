@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use esplanade_testkit::program;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -147,9 +148,8 @@ fn repository(back: usize) -> tempfile::TempDir {
         &(0..60).map(commit).collect::<String>(),
     );
     git(&["reset", "-q", "--hard"], "");
-    fs::create_dir(folder.path().join("tools")).unwrap();
-    let script = folder.path().join("tools/sampling.py");
-    fs::copy(root().join("tools/sampling.py"), script).unwrap();
+    let script = fs::read_to_string(root().join("tools/sampling.py")).unwrap();
+    program::write(&folder.path().join("tools/sampling.py"), &script);
     folder
 }
 
@@ -228,9 +228,8 @@ impl Machine {
             done
             echo "$names" >>$ROOT/installed"#,
         );
-        fs::create_dir(machine.0.path().join("tools")).unwrap();
-        let script = machine.0.path().join("tools/deps.sh");
-        fs::copy(root().join("tools/deps.sh"), script).unwrap();
+        let script = fs::read_to_string(root().join("tools/deps.sh")).unwrap();
+        program::write(&machine.0.path().join("tools/deps.sh"), &script);
         // Only the packages are looked at: the rest is there.
         machine.program("target/tools/libreswan/usr/libexec/ipsec/pluto", "");
         machine.program("target/tools/openiked/usr/sbin/iked", "");
@@ -254,14 +253,14 @@ impl Machine {
     }
 
     fn program(&self, name: &str, text: &str) {
-        let folder = self.0.path().display();
+        let folder = self.0.path();
         let name = if name.contains('/') {
             name.into()
         } else {
             format!("bin/{name}")
         };
-        self.write(&name, &format!("#!/bin/bash\nROOT={folder}\n{text}\n"));
-        fs::set_permissions(self.0.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/bash\nROOT={}\n{text}\n", folder.display());
+        program::write(&folder.join(name), &text);
     }
 
     /// What the script says.

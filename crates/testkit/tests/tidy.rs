@@ -492,6 +492,26 @@ fn links_in_documents_lead_somewhere() {
     report(&failures);
 }
 
+/// See [`esplanade_testkit::program::write`]: another way to write a program fails now and then.
+#[test]
+fn tests_write_programs_by_one_door() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        if file == "crates/testkit/tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            if line.contains("from_mode(0o7") {
+                let at = number + 1;
+                failures.push(format!(
+                    "{file}:{at}: `testkit::program::write` writes a program"
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
 #[test]
 fn text_is_clean() {
     let mut failures = Vec::new();

@@ -90,7 +90,6 @@ fn start(request: ScriptRequest, socket: &Arc<UnixDatagram>) -> io::Result<JoinH
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use esplanade_host::helper_process::packet_pair;
@@ -163,8 +162,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [program, ran] = ["inform-the-site", "ran"].map(|name| folder.path().join(name));
         let text = format!("#!/bin/sh\ntouch {}\n", ran.display());
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        esplanade_testkit::program::write(&program, &text);
         let folder = folder.path().display().to_string();
         let function = format!("() {{ {}; }}", program.display());
         let script = "inform-the-site || test $PLUTO_VERB = up-host";
