@@ -3,7 +3,7 @@
 //! The benchmark prints one line of JSON per case. The engine only marks every job as done. A repetition times a few
 //! bursts. It does not time the writing of the packets in between, which stands for the network card. The times are
 //! scaled to core cycles by a chain of dependent instructions, timed before and after. A repetition during which the
-//! clock changed does not count. Arguments: `--cases SUBSTRING`, `--repetitions N`.
+//! clock changed does not count. The replay windows are as large as those of the gateway. Arguments: `--cases SUBSTRING`, `--repetitions N`.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,6 +16,7 @@ use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
 use esplanade_ipsec::outbound::{
     ArenaPacket, HEADROOM, Outbound, Outcome, Segments, TAILROOM, TrainLimits, WalkLimits,
 };
+use esplanade_ipsec::pace::SHARED_WINDOW;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
@@ -133,7 +134,7 @@ fn parameters(spi: u32, policy: usize, key: &[u8], selector: Selector) -> SaPara
     let policy = PolicyId(policy as u32);
     SaParameters {
         esn: true,
-        replay_window: 1024,
+        replay_window: SHARED_WINDOW,
         ..SaParameters::new(spi, policy, GCM, key, selectors, path())
     }
 }
@@ -529,7 +530,7 @@ fn main() {
         } = case;
         println!(
             "{{\"bench\": \"walk\", \"direction\": \"{direction}\", \"bytes\": {len}, \"sas\": {sas}, \
-             \"policies\": {policies}, \"cycles_min\": {least:.1}, \"cycles_median\": {median:.1}, \
+             \"policies\": {policies}, \"window\": {SHARED_WINDOW}, \"cycles_min\": {least:.1}, \"cycles_median\": {median:.1}, \
              \"repetitions\": {used}}}"
         );
     }

@@ -112,11 +112,7 @@ impl ReplayWindow {
 
     /// The highest sequence number authenticated.
     pub fn top(&self) -> u64 {
-        let front = self.front.load(Ordering::Acquire);
-        match self.is_off() {
-            true => front,
-            false => self.top_of(front),
-        }
+        self.top_at(self.front.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -164,15 +160,15 @@ impl ReplayWindow {
     }
 
     fn check_seen(&self, edges: Edges, sequence: u64) -> Result<u64, ReplayError> {
-        if self.is_off() {
+        let block = sequence >> BLOCK_BITS;
+        let word = self.word(block);
+        if word.is_none() && self.is_off() {
             return Ok(sequence);
         }
         // Number 0 is never sent (RFC 4303 §2.2).
         if sequence == 0 || edges.top - sequence >= self.size.into() {
             return Err(ReplayError::BeforeWindow);
         }
-        let block = sequence >> BLOCK_BITS;
-        let word = self.word(block);
         let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
         match self.seen(block, word) & bit(sequence) {
             0 => Ok(sequence),
@@ -205,17 +201,18 @@ impl ReplayWindow {
         if wanted == 0 {
             return Committed::default();
         }
-        if self.is_off() {
-            return Committed {
+        // The word is there before the front moves to its block.
+        let word = match self.word(block) {
+            None if !self.is_off() => self.make_word(block),
+            word => word,
+        };
+        match word {
+            Some(word) => self.commit_in(word, block, wanted),
+            None => Committed {
                 accepted: wanted,
                 before: 0,
                 newest: self.commit_unchecked(highest(block, wanted)),
-            };
-        }
-        // The word is there before the front moves to its block.
-        match self.word(block).or_else(|| self.make_word(block)) {
-            Some(word) => self.commit_in(word, block, wanted),
-            None => Committed::default(),
+            },
         }
     }
 
@@ -238,7 +235,7 @@ impl ReplayWindow {
             // Number 0 is never sent (RFC 4303 §2.2). The front block lies in the window as a whole.
             let mut bottom = 1;
             if block < front {
-                let top = self.top_of(front);
+                let top = self.top_at(front);
                 bottom = top.saturating_sub(u64::from(self.size) - 1).max(1);
             }
             let before = wanted & numbers_before(bottom, block);
@@ -260,14 +257,18 @@ impl ReplayWindow {
         }
     }
 
-    /// Returns the word of a block. Returns `None` if no packet has needed its part of the ring yet: nothing is marked
-    /// there.
+    /// Returns the word of a block. Returns `None` if anti-replay is off, or if no packet has needed the block's part of
+    /// the ring yet: nothing is marked there.
     #[inline]
     fn word(&self, block: u64) -> Option<&AtomicU64> {
-        let index = self.index(block);
-        match self.short.get(index) {
-            Some(word) => Some(word),
-            None => self.rest.get()?.get(index - SHORT),
+        match self.ring_bits {
+            0 => None,
+            SHORT_BITS => Some(&self.short[block as usize % SHORT]),
+            _ => {
+                let index = self.index(block);
+                let in_rest = || self.rest.get()?.get(index - SHORT);
+                self.short.get(index).or_else(in_rest)
+            }
         }
     }
 
@@ -297,12 +298,14 @@ impl ReplayWindow {
         }
     }
 
-    /// The highest number seen in the front block. It is the block's first number if the thread that moved the front
-    /// has not marked a number yet.
-    fn top_of(&self, front: u64) -> u64 {
-        let word = self.word(front);
-        let word = word.map_or(0, |word| word.load(Ordering::Acquire));
-        let seen = self.seen(front, word);
+    /// The highest number seen, if `front` is the front. It is the first number of the front block if the thread that
+    /// moved the front has not marked a number yet.
+    fn top_at(&self, front: u64) -> u64 {
+        let seen = match self.word(front) {
+            Some(word) => self.seen(front, word.load(Ordering::Acquire)),
+            None if self.is_off() => return front,
+            None => 0,
+        };
         highest(front, seen | 1)
     }
 }
