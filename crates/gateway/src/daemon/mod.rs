@@ -405,6 +405,7 @@ impl Daemon {
             self.settle_shield(now);
         }
         self.release_shield(now);
+        self.updown.hand_out_due();
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane.send_ike(&transmit, self.clock.now_ms());
         }

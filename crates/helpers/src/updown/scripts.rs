@@ -176,11 +176,23 @@ impl UpdownScripts {
             return std::future::pending().await;
         }
         if let Err(error) = self.exchange().await {
-            let lost = self.book.waiting() + self.running.len();
-            tracing::error!(lost, "updown scripts are not called any more: {error}");
-            let scripts = std::mem::take(&mut self.scripts);
-            *self = Self::new(None, scripts);
+            self.give_up(&error);
         }
+    }
+
+    /// Gives the runner the calls that are due. What follows from one message is settled before: an SA that has ended and
+    /// come back by then is not mentioned.
+    pub fn hand_out_due(&mut self) {
+        if let Err(error) = self.hand_out().and_then(|()| self.flush()) {
+            self.give_up(&error);
+        }
+    }
+
+    fn give_up(&mut self, error: &io::Error) {
+        let lost = self.book.waiting() + self.running.len();
+        tracing::error!(lost, "updown scripts are not called any more: {error}");
+        let scripts = std::mem::take(&mut self.scripts);
+        *self = Self::new(None, scripts);
     }
 
     async fn exchange(&mut self) -> io::Result<()> {
@@ -436,6 +448,30 @@ mod tests {
         let asked = runner.asked().await;
         let newest = asked.rsplit(|id| *id == 0).next().unwrap();
         assert_eq!(newest, [11, 12, 13, 14, 15, 16, 17, 18], "{asked:?}");
+    }
+
+    /// The peer deletes its SA and makes it again before the gateway looks after its scripts.
+    #[tokio::test]
+    async fn an_end_that_was_handed_out_is_told_though_the_sa_comes_back() {
+        let (mut scripts, runner) = connected();
+        runner.say(&RunnerReport::Started).await;
+        scripts.proceed().await;
+        add(&mut scripts, 1);
+        scripts.hand_out_due();
+        runner.say(&ended(1)).await;
+        scripts.proceed().await;
+        assert_eq!(runner.asked().await, [0, 1]);
+        scripts.book.remove(ChildSaId(1));
+        scripts.hand_out_due();
+        add(&mut scripts, 1);
+        scripts.hand_out_due();
+        for id in [2, 3] {
+            runner.say(&ended(id)).await;
+            scripts.proceed().await;
+        }
+        scripts.hand_out_due();
+        assert_eq!(runner.asked().await, [2, 3]);
+        assert!(!scripts.is_busy());
     }
 
     #[tokio::test]
