@@ -1,4 +1,4 @@
-//! The gateway's reports about itself, as plain structures. The daemon fills them (`daemon::report`); everything that
+//! The gateway's reports about itself, as plain structures. The daemon fills them (`daemon::answers`); everything that
 //! shows them starts from here.
 //!
 //! | answer to | structure |

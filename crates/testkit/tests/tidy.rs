@@ -33,7 +33,7 @@ const WALL_CLOCK_PLACES: &[&str] = &[
     "crates/demo/src/",
     "crates/gateway/src/cli/check.rs",
     "crates/gateway/src/daemon/certificates.rs",
-    "crates/gateway/src/daemon/control.rs",
+    "crates/gateway/src/daemon/answers/control.rs",
     "crates/gateway/src/daemon/mod.rs",
     "crates/gateway/src/daemon/start.rs",
     "crates/helpers/src/fetch/status_fetcher.rs",

@@ -11,8 +11,9 @@ use tracing::Level;
 
 use super::{colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
-use crate::daemon::preview::{Planned, Why, preview};
-use crate::daemon::{certificates, forwarding, host_state, own_traffic, revocation};
+use crate::daemon::host::{forwarding, host_state, own_traffic};
+use crate::daemon::settings::preview::{Planned, Why, preview};
+use crate::daemon::{certificates, revocation};
 use crate::failure::Failure;
 use crate::join::{ConfiguredPolicy, PolicyKind, may_stand_for};
 use crate::log;

@@ -110,7 +110,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::daemon::report;
+    use crate::daemon::answers::report;
     use crate::output::OutputReport;
     use crate::status::GatewayCounters;
     use crate::worker::core_counters;

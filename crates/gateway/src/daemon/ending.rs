@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use esplanade_ike::Endpoint;
 
+use super::Daemon;
+use super::Inputs;
 use super::signals::Asked;
-use super::{Daemon, Inputs};
 
 /// The time that a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use esplanade_pki::{StatusKind, StatusSource};
 
-use super::{Daemon, plane, policies};
+use super::Daemon;
+use super::plane;
+use super::settings::policies;
 use crate::config::Loaded;
 use crate::fetch::{FetchReport, StatusPlaces};
 

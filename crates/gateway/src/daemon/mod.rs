@@ -3,49 +3,42 @@
 //! A control thread owns everything here and runs a loop. It takes one input (an IKE datagram, an event of the data
 //! plane, a command or a timer) and lets the endpoint work on it. Then it carries out the results, events before
 //! datagrams. So an SA can receive before the message leaves that tells the peer to use it.
+//!
+//! | module | does |
+//! |---|---|
+//! | `start`, `reload`, `ending`, `signals` | begin, change and end the gateway's run |
+//! | `settings` | turns the configuration into policies, tiers and proposals |
+//! | `plane` | holds the data plane: devices, sockets, workers |
+//! | `host` | changes the host's devices, routes and tables, and looks at them |
+//! | `answers` | carries out commands of the control socket |
+//! | `job_pool`, `spd_compiler`, `settings::load_queue` | are threads for what takes long |
+//! | `counts`, `load`, `holds` | count and measure |
+//! | `certificates`, `revocation`, `silence`, `path_probes`, `log_lines` | tell the administrator what to know |
+//! | `fetched` | takes what the fetcher brings |
+//! | `keys` | writes session keys for Wireshark |
 
-mod answer_lists;
+mod answers;
 pub mod certificates;
-mod control;
 pub mod counts;
-mod device_routes;
-mod devices;
 mod ending;
 #[cfg(test)]
 mod example;
-mod explain;
 mod fetched;
-pub mod forwarding;
-mod guards;
 mod holds;
-pub mod host_state;
+pub mod host;
 mod job_pool;
-mod keeper;
 mod keys;
-mod links;
 mod load;
-mod load_queue;
 mod log_lines;
-pub mod own_traffic;
 mod path_probes;
 mod plane;
-pub mod policies;
-pub mod preview;
-mod refusals;
 mod reload;
-mod renewals;
-mod report;
 pub mod revocation;
-mod shield;
-mod shielding;
+pub mod settings;
 mod signals;
 mod silence;
 mod spd_compiler;
-mod speeds;
 mod start;
-mod strongswan_names;
-mod tier;
-mod token_secret;
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
@@ -80,20 +73,22 @@ use crate::vici::Section;
 use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, IkeDatagram};
 
-use control::Waiter;
+use answers::control::Waiter;
+use answers::refusals::RefusalTable;
 use fetched::names_of;
 use holds::{Holds, Wake};
+use host::shielding::Shielding;
+use host::{forwarding, own_traffic};
 use job_pool::JobPool;
 use keys::KeyFile;
-use load_queue::{ConfigurationInForce, LoadQueue};
 use log_lines::{
     log_address_failed, log_child_failed, log_deleted, log_down, log_limit, log_renewal, log_up,
     plain, trace_message,
 };
 use path_probes::PathProbes;
 use plane::{Ending, FromPlane, Plane};
-use refusals::RefusalTable;
-use shielding::Shielding;
+use settings::load_queue::{ConfigurationInForce, LoadQueue};
+use settings::{speeds, tier};
 use signals::{Asked, Signals};
 use silence::SilentPeers;
 use spd_compiler::SpdCompiler;

@@ -3,11 +3,16 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::answer_lists::add_list;
+use super::Daemon;
+use super::answers::answer_lists::add_list;
 use super::fetched::names_of;
-use super::keeper::Keeper;
-use super::load_queue::{LoadDone, NotLoaded};
-use super::{Daemon, plane, policies, scripts_of, settle_ike, warn_of_missing};
+use super::host::keeper::Keeper;
+use super::plane;
+use super::scripts_of;
+use super::settings::load_queue::{LoadDone, NotLoaded};
+use super::settings::policies;
+use super::settle_ike;
+use super::warn_of_missing;
 use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::failure::{Exit, Failure};
 use crate::io::sys::give_back_memory;

@@ -9,23 +9,30 @@ use esplanade_ike::{Endpoint, Host};
 use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
+use super::Daemon;
+use super::Helpers;
+use super::Inputs;
+use super::Options;
+use super::REQUESTS_WAITING_MAX;
+use super::TICK;
+use super::answers::refusals::RefusalTable;
 use super::certificates;
-use super::guards::Guards;
 use super::holds::Holds;
+use super::host::guards::Guards;
+use super::host::shielding::Shielding;
 use super::job_pool::{self, JobPool};
 use super::keys::KeyFile;
-use super::load_queue::{ConfigurationInForce, LoadQueue};
 use super::path_probes::PathProbes;
 use super::plane::{self, Plane};
-use super::refusals::RefusalTable;
-use super::shielding::Shielding;
+use super::settings::load_queue::{ConfigurationInForce, LoadQueue};
+use super::settings::policies;
+use super::settings::tier;
+use super::settings::token_secret;
+use super::settle_ike;
 use super::signals::Signals;
 use super::silence::SilentPeers;
 use super::spd_compiler::SpdCompiler;
-use super::{
-    Daemon, Helpers, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
-    token_secret, warn_of_missing,
-};
+use super::warn_of_missing;
 use crate::config::Loaded;
 use crate::confine::InForce;
 use crate::failure::{Exit, Failure};

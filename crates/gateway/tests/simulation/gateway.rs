@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade::config::{Loaded, load_text};
-use esplanade::daemon::policies;
+use esplanade::daemon::settings::policies;
 use esplanade::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use esplanade::join::{self, Activity, Change, Join};
 use esplanade::worker::DummyList;

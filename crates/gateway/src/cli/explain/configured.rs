@@ -10,7 +10,7 @@ use esplanade_ipsec::spd::{Action, Spd};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 
 use crate::config::{Loaded, Policy};
-use crate::daemon::preview::{Missing, Planned, Why, preview};
+use crate::daemon::settings::preview::{Missing, Planned, Why, preview};
 use crate::explain::words::describe;
 use crate::explain::{PacketSpec, Report};
 

@@ -6,8 +6,8 @@ use esplanade_ike::config::Identity;
 use esplanade_ike::{PolicyRoom, WantedPolicy};
 use esplanade_ipsec::spd::PolicyId;
 
-use super::Daemon;
-use super::shield::{SharedPolicies, ShieldFull, ShieldPolicies};
+use crate::daemon::Daemon;
+use crate::daemon::host::shield::{SharedPolicies, ShieldFull, ShieldPolicies};
 use crate::join::{self, PeerPolicy};
 use crate::rate::LineLimit;
 
@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The tasks about the table.
 #[derive(Debug)]
-pub(super) struct Shielding {
+pub(in crate::daemon) struct Shielding {
     /// The time to make the table anew, for other policies of the configuration.
     at: Option<Instant>,
     /// The earliest time to do so because of names.
@@ -55,7 +55,7 @@ impl Shielding {
 
 impl Daemon {
     /// Makes the table anew, if its time has come. Returns true if SAs end.
-    pub(super) fn shield_if_due(&mut self, now: Instant) -> bool {
+    pub(in crate::daemon) fn shield_if_due(&mut self, now: Instant) -> bool {
         if self.shielding.at.is_some_and(|at| at <= now) {
             self.shielding.at = None;
             let peers = self.join.peer_policies().into_iter();
@@ -80,7 +80,7 @@ impl Daemon {
     }
 
     /// Makes the table again if that has failed before, and tells of log lines that were not written.
-    pub(super) fn tick_shield(&mut self, now: Instant) {
+    pub(in crate::daemon) fn tick_shield(&mut self, now: Instant) {
         self.plane.keeper().keep_shield(now);
         if let Some(suppressed) = self.shielding.told.take_suppressed(now) {
             tracing::error!(
@@ -91,7 +91,7 @@ impl Daemon {
     }
 
     /// Follows a policy of a peer that came or went.
-    pub(super) fn shield_peer(&mut self, came: bool, policy: PeerPolicy, now: Instant) {
+    pub(in crate::daemon) fn shield_peer(&mut self, came: bool, policy: PeerPolicy, now: Instant) {
         let id = policy.id;
         self.shielding.lags = true;
         let policies = self.plane.keeper().shield_policies();
@@ -113,7 +113,7 @@ impl Daemon {
     }
 
     /// Lets the kernel's table follow the policies of peers. SAs whose policies it does not take end.
-    pub(super) fn settle_shield(&mut self, now: Instant) {
+    pub(in crate::daemon) fn settle_shield(&mut self, now: Instant) {
         if !std::mem::take(&mut self.shielding.lags) {
             return;
         }
@@ -128,7 +128,7 @@ impl Daemon {
     }
 
     /// Gives up room in the table that was kept for child SAs that have not come up.
-    pub(super) fn release_shield(&mut self, now: Instant) {
+    pub(in crate::daemon) fn release_shield(&mut self, now: Instant) {
         let policies = self.plane.keeper().shield_policies();
         // The table may have had their rules since others came.
         self.shielding.lags |= policies.with(ShieldPolicies::release_reserved);

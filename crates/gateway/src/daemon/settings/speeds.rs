@@ -15,7 +15,7 @@ use esplanade_ike::config::EspProposal;
 static COSTS: Mutex<BTreeMap<Transform, u64>> = Mutex::new(BTreeMap::new());
 
 /// Returns what was measured so far, in nanoseconds for a thousand bytes.
-pub(super) fn measured() -> BTreeMap<Transform, u64> {
+pub(in crate::daemon) fn measured() -> BTreeMap<Transform, u64> {
     COSTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -28,7 +28,7 @@ fn cost_of(transform: Transform) -> u64 {
 
 /// Puts proposals, and the algorithms in each, into the order of their costs, the cheapest first. Where costs are about
 /// equal the order stays.
-pub(super) fn order(proposals: &mut [EspProposal]) {
+pub(in crate::daemon) fn order(proposals: &mut [EspProposal]) {
     order_by(proposals, &mut cost_of);
 }
 
@@ -59,7 +59,7 @@ fn cheapest(
 }
 
 /// Returns what a proposal's algorithms make together.
-pub(super) fn transforms(
+pub(in crate::daemon) fn transforms(
     ciphers: &[(Encryption, u16)],
     macs: &[Integrity],
 ) -> impl Iterator<Item = Transform> {

@@ -13,11 +13,12 @@ use esplanade_ipsec::sa::SaCommon;
 use esplanade_pki::RevocationStore;
 use esplanade_pki::attributes::GroupName;
 
-use super::strongswan_names as names;
-use super::{counts, silence};
 use crate::config::ShareLimits;
 use crate::config::{Authority, EngineKind, Mark, Policy, PolicyAction, SaMarks};
 use crate::confine::InForce;
+use crate::daemon::answers::strongswan_names as names;
+use crate::daemon::counts;
+use crate::daemon::silence;
 use crate::join::{AdaptiveEngines, ChildTotals, InstalledChild};
 use crate::net::{KnownBy, KnownMtu};
 use crate::output;
@@ -396,7 +397,7 @@ fn names(connection: &Connection) -> Named<ListedName> {
     Named(listed)
 }
 
-pub(super) fn since(now: Instant, then: Instant) -> u64 {
+pub(in crate::daemon) fn since(now: Instant, then: Instant) -> u64 {
     now.saturating_duration_since(then).as_secs()
 }
 

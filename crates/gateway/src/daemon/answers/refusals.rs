@@ -8,9 +8,9 @@ use std::time::Instant;
 use esplanade_ike::event::RefusedPeer;
 use esplanade_ike::source_of;
 
-use super::Daemon;
-use super::log_lines::log_refused;
-use super::report::since;
+use crate::daemon::Daemon;
+use crate::daemon::answers::report::since;
+use crate::daemon::log_lines::log_refused;
 use crate::status::{ListedRefusal, Named};
 
 /// Most sources whose connection is not known. The oldest is forgotten.
@@ -18,7 +18,7 @@ const SOURCES_MAX: usize = 16;
 
 /// The last refusal of each configured connection, and of sources that no connection is known for.
 #[derive(Debug, Default)]
-pub(super) struct RefusalTable {
+pub(in crate::daemon) struct RefusalTable {
     of: HashMap<String, Noted>,
     /// The oldest is in front.
     others: VecDeque<(IpAddr, Noted)>,
@@ -31,7 +31,7 @@ struct Noted {
 }
 
 impl Daemon {
-    pub(super) fn on_refused(&mut self, refused: Box<RefusedPeer>, now: Instant) {
+    pub(in crate::daemon) fn on_refused(&mut self, refused: Box<RefusedPeer>, now: Instant) {
         log_refused(&refused);
         self.refusals.note(refused, now);
     }

@@ -16,7 +16,7 @@ const FILE: &str = "crash-token-secret";
 const LEN: usize = 32;
 
 /// Returns the secret, which is made at the first start. Without a folder that outlives the gateway there is none.
-pub(super) fn load(config: &GatewayConfig) -> Option<Arc<Secret>> {
+pub(in crate::daemon) fn load(config: &GatewayConfig) -> Option<Arc<Secret>> {
     if !config.quick_crash_detection {
         return None;
     }

@@ -8,8 +8,8 @@ use esplanade_crypto::Tier;
 use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
-use super::Daemon;
 use crate::config;
+use crate::daemon::Daemon;
 use crate::explain::running::{self, Gateway};
 use crate::explain::{PacketSpec, Report};
 use crate::net::{KnownMtu, RoutedTo};
@@ -32,7 +32,7 @@ struct View<'a> {
 }
 
 impl Daemon {
-    pub(super) fn explain(&self, request: Request) {
+    pub(in crate::daemon) fn explain(&self, request: Request) {
         match self.question(&request.message) {
             Ok(question) => {
                 let report = self.answer(&question);

@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 64;
 
 /// Why a configuration was not loaded.
 #[derive(Debug)]
-pub(super) struct NotLoaded {
+pub(in crate::daemon) struct NotLoaded {
     pub failure: Failure,
     /// The errors in the files.
     pub diagnostics: Option<Box<Diagnostics>>,
@@ -34,7 +34,7 @@ impl From<Failure> for NotLoaded {
 
 /// The configuration that the gateway follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConfigurationInForce {
+pub(in crate::daemon) struct ConfigurationInForce {
     /// Its number, from 1 at the start. Each reload that succeeds adds one.
     pub number: u64,
     /// The time at which it came into force.
@@ -62,7 +62,7 @@ impl ConfigurationInForce {
 /// Loads for commands, which are answered, and for signals (`None`). One runs at a time. Who asks meanwhile gets a later
 /// one, because the files may have changed since it began.
 #[derive(Debug)]
-pub(super) struct LoadQueue<T = Request> {
+pub(in crate::daemon) struct LoadQueue<T = Request> {
     under_way: Option<RunningLoad<T>>,
     waiting: Vec<Option<T>>,
 }
@@ -76,7 +76,7 @@ struct RunningLoad<T> {
 
 /// A load that has ended, and who asked for it.
 #[derive(Debug)]
-pub(super) struct LoadDone<T = Request> {
+pub(in crate::daemon) struct LoadDone<T = Request> {
     pub askers: Vec<Option<T>>,
     pub outcome: Result<Loaded, NotLoaded>,
 }

@@ -8,8 +8,8 @@ use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::SelectorSet;
 use esplanade_ipsec::spd::{self, Action, PolicyId, SpdEntry};
 
-use super::policies;
 use crate::config::{Loaded, Policy};
+use crate::daemon::settings::policies;
 use crate::join::{ConfiguredPolicy, PolicyKind};
 
 /// An entry that the SPD would have. A list of these has the order of the SPD.

@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use super::device_routes::DeviceRoutes;
-use super::keeper::Keeper;
 use crate::config::GatewayConfig;
+use crate::daemon::host::device_routes::DeviceRoutes;
+use crate::daemon::host::keeper::Keeper;
 use crate::join::{Change, Join};
 use crate::net::{Net, NetWatch, Result};
 
 #[derive(Debug)]
-pub(super) struct Guards {
+pub(in crate::daemon) struct Guards {
     pub net: Net,
     pub routes: DeviceRoutes,
     pub keeper: Keeper,

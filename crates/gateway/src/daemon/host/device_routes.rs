@@ -19,7 +19,7 @@ const OWN: Mark = Mark {
 
 /// The routes of each interface. Zero is the common one.
 #[derive(Debug)]
-pub(super) struct DeviceRoutes {
+pub(in crate::daemon) struct DeviceRoutes {
     by_interface: BTreeMap<u32, Routing>,
 }
 
@@ -146,7 +146,7 @@ impl DeviceRoutes {
 }
 
 /// Removes what gateways with this configuration's table have left.
-pub(super) async fn clear(net: &Net, config: &GatewayConfig) -> Result<()> {
+pub(in crate::daemon) async fn clear(net: &Net, config: &GatewayConfig) -> Result<()> {
     let common = Routing::clear(net, &common_rule(config)).await;
     common.and(clear_marks(net, config, &[]).await)
 }

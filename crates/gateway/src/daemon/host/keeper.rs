@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::spd::PolicyId;
 
-use super::shield::{
+use crate::config::GatewayConfig;
+use crate::daemon::host::shield::{
     self, NoRoom, Outcome, OwnedPolicy, Raised, SharedPolicies, Shield, ShieldFull, ShieldPolicies,
 };
-use crate::config::GatewayConfig;
 use crate::join::ConfiguredPolicy;
 use crate::log::first_names;
 use crate::net::nft::Nft;
@@ -25,7 +25,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 const NAMED: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(in crate::daemon) struct Keeper {
     /// The TUN devices. The list is empty before they are made.
     links: Vec<OwnLink>,
     watched: WatchedNumbers,
@@ -46,7 +46,7 @@ pub(super) struct Keeper {
 
 /// The things that were put back, and the things that could not be.
 #[derive(Debug, Default)]
-pub(super) struct Repairs {
+pub(in crate::daemon) struct Repairs {
     pub done: Vec<String>,
     pub failed: Vec<String>,
 }

@@ -8,7 +8,7 @@ const LIST_BYTES_MAX: usize = 128 * 1024;
 const ITEM_HEADER_LEN: usize = 3;
 
 /// Adds the first items of a list, and the number of those that are left out as `key-more`.
-pub(super) fn add_list(message: &mut Section, key: &str, all: &[String]) {
+pub(in crate::daemon) fn add_list(message: &mut Section, key: &str, all: &[String]) {
     let mut len = 0;
     let fits = |item: &&String| {
         len += item.len() + ITEM_HEADER_LEN;

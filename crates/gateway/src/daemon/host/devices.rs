@@ -4,26 +4,26 @@
 //! deletes routes with their device. Without the routes, their traffic would leave in the clear. Devices for marks go
 //! with the gateway, as the common one: the gateway's own routes lead into them.
 
-use super::shield;
 use crate::config::{GatewayConfig, InterfaceConfig};
+use crate::daemon::host::shield;
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, OwnLink, Result};
 use crate::worker::{TunInterface, TunQueues};
 
 #[derive(Debug)]
-pub(super) struct Devices {
+pub(in crate::daemon) struct Devices {
     pub common: TunDevice,
     /// The devices of the `interfaces` section, in the order of the configuration.
     pub interfaces: Vec<TunDevice>,
 }
 
 #[derive(Debug)]
-pub(super) struct TunDevice {
+pub(in crate::daemon) struct TunDevice {
     pub link: OwnLink,
     pub queues: Vec<Tun>,
 }
 
-pub(super) async fn open(
+pub(in crate::daemon) async fn open(
     config: &GatewayConfig,
     net: Option<&Net>,
 ) -> std::result::Result<Devices, TunError> {
@@ -47,7 +47,7 @@ pub(super) async fn open(
 }
 
 /// Returns the link of an interface, whose index is not known yet.
-pub(super) fn own_link(interface: &InterfaceConfig) -> OwnLink {
+pub(in crate::daemon) fn own_link(interface: &InterfaceConfig) -> OwnLink {
     OwnLink {
         interface: interface.if_id,
         index: 0,
@@ -170,7 +170,7 @@ fn queues(link: &OwnLink, workers: usize) -> std::result::Result<Vec<Tun>, TunEr
 }
 
 /// Deletes what earlier gateways have kept and this configuration does not name.
-pub(super) async fn settle(net: &Net, config: &GatewayConfig) {
+pub(in crate::daemon) async fn settle(net: &Net, config: &GatewayConfig) {
     let named = config.interfaces.iter().map(|interface| &*interface.name);
     let named: Vec<_> = named.collect();
     match net.links_delete(&shield::name(config), &named).await {
@@ -184,6 +184,6 @@ pub(super) async fn settle(net: &Net, config: &GatewayConfig) {
 }
 
 /// Deletes all that gateways with this table have kept.
-pub(super) async fn clear(net: &Net, config: &GatewayConfig) -> Result<()> {
+pub(in crate::daemon) async fn clear(net: &Net, config: &GatewayConfig) -> Result<()> {
     net.links_delete(&shield::name(config), &[]).await.map(drop)
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use esplanade_ike::event::{ChildSaId, DownReason, Event, IkeSaId};
 
-use super::answer_lists::add_list;
-use super::log_lines::plain;
 use crate::config::Subject;
+use crate::daemon::answers::answer_lists::add_list;
+use crate::daemon::log_lines::plain;
 use crate::vici::Section;
 
 /// Most failures that the text of an answer has. Its list has more of them.
 const REASONS_MAX: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sa {
+pub(in crate::daemon) enum Sa {
     Ike(IkeSaId),
     Child(ChildSaId),
 }
@@ -30,7 +30,7 @@ struct Renewal {
 
 /// The SAs of one command.
 #[derive(Debug)]
-pub(super) struct Renewals {
+pub(in crate::daemon) struct Renewals {
     /// The peers are to authenticate again. Otherwise fresh keys are enough.
     reauth: bool,
     pending: Vec<Renewal>,

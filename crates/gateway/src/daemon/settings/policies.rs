@@ -13,7 +13,7 @@ use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
 use crate::join::{ChildPolicy, ConfiguredPolicy, PolicyKind, SharedTraffic};
 
 /// Returns the connections by their names.
-pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
+pub(in crate::daemon) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
     let connections = loaded.ike.connections.iter();
     connections
         .map(|connection| (connection.name.as_str(), &**connection))
@@ -21,7 +21,7 @@ pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
 }
 
 /// Returns the single addresses at which connections have peers.
-pub(super) fn addresses_of_peers(loaded: &Loaded) -> HashSet<IpAddr> {
+pub(in crate::daemon) fn addresses_of_peers(loaded: &Loaded) -> HashSet<IpAddr> {
     let connections = loaded.ike.connections.iter();
     connections
         .flat_map(|connection| AddressMatch::hosts_of(&connection.remote_addrs))
@@ -132,7 +132,10 @@ pub fn changed<'a>(
 
 /// Tells whether a child in transport mode can carry nothing, because its selectors leave out a host. Both hosts must
 /// be known for that.
-pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy) -> bool {
+pub(in crate::daemon) fn leaves_hosts_out(
+    connection: Option<&Connection>,
+    policy: &Policy,
+) -> bool {
     let ends = connection.map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
     let Some((local @ Some(_), remote @ Some(_))) = ends else {
         return false;

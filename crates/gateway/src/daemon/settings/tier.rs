@@ -14,7 +14,7 @@ use esplanade_engines::{EngineNames, Engines};
 
 /// Chooses the tier before the first key is made, and logs it. Without a wish, it is the best tier that passes its
 /// self-test.
-pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
+pub(in crate::daemon) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     wish.map_or(Ok(()), Tier::force).map_err(failure)?;
     let selection = selection().map_err(Failure::runtime)?;
     for error in &selection.disabled {
@@ -26,7 +26,7 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
 
 /// Measures the tiers for transforms that a configuration has, and logs where another than the process's is cheaper. A
 /// transform is measured once in the life of the gateway.
-pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
+pub(in crate::daemon) fn settle(transforms: impl Iterator<Item = Transform>) {
     static MEASURED: Mutex<BTreeSet<Transform>> = Mutex::new(BTreeSet::new());
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = Instant::now();
@@ -42,7 +42,10 @@ pub(super) fn settle(transforms: impl Iterator<Item = Transform>) {
 }
 
 /// Reports the engines for `stats`, without their share of the load.
-pub(super) fn report(engines: &Engines, health: &[(&'static str, Health)]) -> EngineStats {
+pub(in crate::daemon) fn report(
+    engines: &Engines,
+    health: &[(&'static str, Health)],
+) -> EngineStats {
     let reports = engines.reports();
     let EngineNames {
         name,
@@ -66,7 +69,7 @@ pub(super) fn report(engines: &Engines, health: &[(&'static str, Health)]) -> En
     }
     let states = health.iter();
     let states = states.map(|(name, health)| ((*name).to_owned(), health.name()));
-    let costs = super::speeds::measured().into_iter();
+    let costs = crate::daemon::settings::speeds::measured().into_iter();
     let costs = costs.map(|(transform, ns)| (transform.name(), ns));
     let tiers = cheaper_tiers().into_iter();
     let tiers = tiers.map(|(transform, found)| (transform.name(), found.tier.name()));

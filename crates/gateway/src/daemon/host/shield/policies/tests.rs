@@ -7,7 +7,7 @@ use esplanade_ipsec::selector::{AddressRange as Addresses, PortRange};
 
 use super::super::rules::pair;
 use super::*;
-use crate::daemon::shield::{SharedPolicies, Shield, Tables};
+use crate::daemon::host::shield::{SharedPolicies, Shield, Tables};
 use crate::join::tests::{TRAP, ends, policy};
 
 const PEER: &str = "192.0.2.9/32";

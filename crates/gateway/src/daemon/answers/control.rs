@@ -10,9 +10,13 @@ use esplanade_ike::event::{ChildSaId, Event, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState};
 use esplanade_pki::StatusKind;
 
-use super::renewals::{Renewals, Sa};
-use super::{Daemon, certificates, log_lines, report, tier};
 use crate::config::Subject;
+use crate::daemon::Daemon;
+use crate::daemon::answers::renewals::{Renewals, Sa};
+use crate::daemon::answers::report;
+use crate::daemon::certificates;
+use crate::daemon::log_lines;
+use crate::daemon::settings::tier;
 use crate::join::Moved;
 use crate::log;
 use crate::status::{
@@ -34,10 +38,10 @@ const _: () = assert!(WAITING_MAX < server::CONNECTIONS_MAX);
 
 /// A command that waits for IKE.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(in crate::daemon) struct Waiter {
     request: Request,
     /// The time to look at the goal again, although nothing has happened.
-    pub(super) look_at: Instant,
+    pub(in crate::daemon) look_at: Instant,
     deadline: Instant,
     timeout: Duration,
     goal: Goal,
@@ -112,7 +116,7 @@ impl SaFilter {
 }
 
 impl Daemon {
-    pub(super) fn handle_request(&mut self, request: Request, now: Instant) {
+    pub(in crate::daemon) fn handle_request(&mut self, request: Request, now: Instant) {
         tracing::debug!(command = request.command, "control command");
         if let Some(fault) = SaFilter::misread(&request.message) {
             return request.fail(fault);
@@ -434,7 +438,7 @@ impl Daemon {
     }
 
     /// Tells the commands that wait for fresh SAs what has happened.
-    pub(super) fn note_renewals(&mut self, event: &Event) {
+    pub(in crate::daemon) fn note_renewals(&mut self, event: &Event) {
         for waiter in &mut self.waiters {
             if let Goal::Renewed(renewals) = &mut waiter.goal {
                 renewals.note(event);
@@ -541,7 +545,7 @@ impl Daemon {
     }
 
     /// Answers the commands whose goal is reached or whose time is up.
-    pub(super) fn check_waiters(&mut self, now: Instant) {
+    pub(in crate::daemon) fn check_waiters(&mut self, now: Instant) {
         if self.waiters.is_empty() {
             return;
         }
@@ -629,7 +633,12 @@ impl Daemon {
     }
 
     /// Fails the commands that wait for a connection, or for one of its children, because it did not come up.
-    pub(super) fn fail_waiters(&mut self, connection: &str, child: Option<&str>, why: &str) {
+    pub(in crate::daemon) fn fail_waiters(
+        &mut self,
+        connection: &str,
+        child: Option<&str>,
+        why: &str,
+    ) {
         let waiters = std::mem::take(&mut self.waiters);
         for waiter in waiters {
             match &waiter.goal {

@@ -1,0 +1,12 @@
+//! What the gateway changes on its host, and what it looks at there: devices, routes, links, the table of nf_tables.
+
+pub(super) mod device_routes;
+pub(super) mod devices;
+pub mod forwarding;
+pub(super) mod guards;
+pub mod host_state;
+pub(super) mod keeper;
+pub(super) mod links;
+pub mod own_traffic;
+pub(super) mod shield;
+pub(super) mod shielding;
