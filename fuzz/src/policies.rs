@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use esplanade::explain::analysis::analyse;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
 };
 use esplanade_ipsec::spd::{
     Action, Decision, EntryPlace, FlowCache, FlowKey, Policy, PolicyDirection, PolicyId, Spd,
-    SpdBook, SpdEntry, analysis,
+    SpdBook, SpdEntry,
 };
 use esplanade_testkit::net::Rng;
 
@@ -43,7 +44,7 @@ pub fn policies(data: &[u8]) {
     let count = u64::from(entries) % ENTRIES_MAX;
     let entries: Vec<SpdEntry> = (0..count).map(|at| world.entry(at)).collect();
     let flows: Vec<Flow> = (0..FLOWS).map(|_| world.flow()).collect();
-    let analysis = analysis::analyse(&entries);
+    let analysis = analyse(&entries);
     assert!(
         analysis
             .findings

@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 use esplanade_ike::config::AddressMatch;
 use esplanade_ipsec::spd::SpdEntry;
-use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse, earlier_overlaps};
 use tracing::Level;
 
 use super::{colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
 use crate::daemon::preview::{Planned, Why, preview};
 use crate::daemon::{certificates, forwarding, host_state, own_traffic, revocation};
+use crate::explain::analysis::{Finding, FindingKind, analyse, earlier_overlaps};
 use crate::failure::Failure;
 use crate::join::{ConfiguredPolicy, PolicyKind, may_stand_for};
 use crate::log;
