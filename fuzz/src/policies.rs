@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use esplanade::explain::Explanation;
 use esplanade::explain::analysis::analyse;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{
@@ -222,7 +223,7 @@ fn decided(spd: &Spd, flow: &Flow) -> &'static str {
 fn compare(spd: &Spd, other: &Spd, flow: &Flow) {
     let found = decided(spd, flow);
     assert_eq!(found, decided(other, flow), "{flow:?}");
-    let explanation = spd.explain(flow, false);
+    let explanation = Explanation::of(spd, flow, false);
     let entry = explanation.matched.and_then(|at| spd.entries().get(at));
     let explained = match entry.map(|entry| &entry.action) {
         None => "none",
@@ -231,7 +232,7 @@ fn compare(spd: &Spd, other: &Spd, flow: &Flow) {
         Some(_) => "discard",
     };
     assert_eq!(found, explained, "{flow:?}");
-    let inbound = spd.explain(flow, true);
+    let inbound = Explanation::of(spd, flow, true);
     assert_eq!(inbound.comparisons.len(), spd.entries().len());
     assert_eq!(spd.ports_decide(flow), other.ports_decide(flow));
     assert_eq!(spd.inbound_discards(flow), other.inbound_discards(flow));

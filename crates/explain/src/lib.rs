@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod explanation;
 pub mod packet;
 pub mod report;
 pub mod running;
 pub mod words;
 
+pub use explanation::Explanation;
 pub use packet::{PacketError, PacketSpec};
 pub use report::{Hop, Report};

@@ -5,7 +5,6 @@ mod book;
 pub mod cache;
 mod classifier;
 mod entry_set;
-pub mod explain;
 mod levels;
 mod policy;
 mod snapshot;
