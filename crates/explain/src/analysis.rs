@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use esplanade_ipsec::prefix::to_bits;
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector};
 use esplanade_ipsec::spd::{Action, PolicyDirection, SpdEntry};
 use esplanade_ipsec::wire::ip;
+use esplanade_prefix::to_bits;
 
 /// A finding about one entry. Numbers of entries are places in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
