@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use esplanade::explain::Explanation;
+use esplanade::explain::analysis::analyse;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
 };
 use esplanade_ipsec::spd::{
     Action, Decision, EntryPlace, FlowCache, FlowKey, Policy, PolicyDirection, PolicyId, Spd,
-    SpdBook, SpdEntry, analysis,
+    SpdBook, SpdEntry,
 };
 use esplanade_testkit::net::Rng;
 
@@ -43,7 +45,7 @@ pub fn policies(data: &[u8]) {
     let count = u64::from(entries) % ENTRIES_MAX;
     let entries: Vec<SpdEntry> = (0..count).map(|at| world.entry(at)).collect();
     let flows: Vec<Flow> = (0..FLOWS).map(|_| world.flow()).collect();
-    let analysis = analysis::analyse(&entries);
+    let analysis = analyse(&entries);
     assert!(
         analysis
             .findings
@@ -221,7 +223,7 @@ fn decided(spd: &Spd, flow: &Flow) -> &'static str {
 fn compare(spd: &Spd, other: &Spd, flow: &Flow) {
     let found = decided(spd, flow);
     assert_eq!(found, decided(other, flow), "{flow:?}");
-    let explanation = spd.explain(flow, false);
+    let explanation = Explanation::of(spd, flow, false);
     let entry = explanation.matched.and_then(|at| spd.entries().get(at));
     let explained = match entry.map(|entry| &entry.action) {
         None => "none",
@@ -230,7 +232,7 @@ fn compare(spd: &Spd, other: &Spd, flow: &Flow) {
         Some(_) => "discard",
     };
     assert_eq!(found, explained, "{flow:?}");
-    let inbound = spd.explain(flow, true);
+    let inbound = Explanation::of(spd, flow, true);
     assert_eq!(inbound.comparisons.len(), spd.entries().len());
     assert_eq!(spd.ports_decide(flow), other.ports_decide(flow));
     assert_eq!(spd.inbound_discards(flow), other.inbound_discards(flow));

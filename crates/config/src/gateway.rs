@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esplanade_crypto::Tier;
 use esplanade_ike::config::{Limits, Ports, Retransmission};
-use esplanade_ipsec::prefix::Prefix;
+use esplanade_prefix::Prefix;
 
 use super::ace::{self, AceConfig};
 use super::diagnostics::{Diagnostics, quoted};

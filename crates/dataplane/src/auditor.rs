@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use esplanade_ipsec::audit::{Audit, AuditEvent, AuditReport};
+use esplanade_ipsec::audit::AuditEvent;
+
+use super::audit::{Audit, AuditReport};
 
 /// Most events of one kind at once, and per second at first. This shows an attack and does not fill a
 /// disk.
@@ -28,7 +30,7 @@ impl Auditor {
 
     /// Logs or suppresses `count` packets, of which `event` describes the first.
     pub fn record(&mut self, event: AuditEvent, count: u64, now_ms: u64) {
-        match self.audit.record_many(event, count, now_ms) {
+        match self.audit.record(event, count, now_ms) {
             Some(report) => log(&report),
             None => self.pending = count > 0 || self.pending,
         }

@@ -7,6 +7,7 @@
 //! in front.
 
 pub mod accelerator;
+mod audit;
 mod auditor;
 pub mod checksum;
 pub mod class;

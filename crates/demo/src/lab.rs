@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 
 use esplanade_host::io::netns;
 use esplanade_host::net::{Net, Route, RouteTarget, TABLE_MAIN};
-use esplanade_ipsec::prefix::Prefix;
+use esplanade_prefix::Prefix;
 
 use super::Error;
 

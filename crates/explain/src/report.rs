@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use esplanade_ipsec::spd::SpdEntry;
-use esplanade_ipsec::spd::explain::{Comparison, DifferingField, Explanation};
 use serde::Serialize;
 
+use super::explanation::{Comparison, DifferingField, Explanation};
 use super::packet::PacketSpec;
 use super::words::{why, word};
 use esplanade_vici::Section;

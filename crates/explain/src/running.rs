@@ -16,7 +16,7 @@ use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
 
 use super::report::Hop;
 use super::words::describe;
-use super::{PacketSpec, Report};
+use super::{Explanation, PacketSpec, Report};
 use esplanade_dataplane::{is_of_sa, size_limit};
 use esplanade_host::net::{KnownBy, KnownMtu, RoutedTo};
 
@@ -62,7 +62,7 @@ pub trait Gateway {
 pub fn report(gateway: &impl Gateway, packet: &PacketSpec, inbound: bool) -> Report {
     let spd = gateway.spd();
     let flow = packet.flow(inbound);
-    let explanation = spd.explain(&flow, inbound);
+    let explanation = Explanation::of(spd, &flow, inbound);
     let named = |index: usize| {
         let entry = spd.entries().get(index)?;
         Some((entry.name.to_string(), gateway.place(&entry.name)))

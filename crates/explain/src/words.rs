@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector};
-use esplanade_ipsec::spd::explain::{Comparison, DifferingField};
 use esplanade_ipsec::spd::{Action, SpdEntry};
 
+use super::explanation::{Comparison, DifferingField};
 use super::packet::protocol_name;
 
 pub fn word(action: &Action) -> &'static str {

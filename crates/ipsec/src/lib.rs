@@ -64,7 +64,6 @@ pub mod pace;
 mod path;
 pub mod placement;
 pub mod pmtu;
-pub mod prefix;
 pub mod replay;
 pub mod sa;
 pub mod sad;

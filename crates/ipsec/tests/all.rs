@@ -3,7 +3,6 @@
 mod common;
 
 mod ah;
-mod analysis;
 mod bursts;
 mod changing_sas;
 mod classifier;

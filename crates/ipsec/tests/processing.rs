@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
+use esplanade_ipsec::audit::AuditKind;
 use esplanade_ipsec::pmtu::{
     AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, MtuSource, PathMtus, V4_MIN,
 };
@@ -447,75 +447,6 @@ proptest! {
             }
         }
     }
-}
-
-fn event(kind: AuditKind, spi: u32) -> AuditEvent {
-    AuditEvent {
-        kind,
-        spi: Some(spi),
-        sequence: Some(9),
-        source: Some(PEER.into()),
-        destination: None,
-        flow_label: None,
-    }
-}
-
-#[test]
-fn what_goes_on_is_audited_ever_more_seldom() {
-    let event = event(AuditKind::NoSa, 1);
-    let mut audit = Audit::new(3, 1).slowing_to(4000);
-    // Events every 10 ms. A look comes more often than a thousandth of a token.
-    let mut reported = |from_s: u64, to_s: u64| -> Vec<u64> {
-        let times = (from_s * 100..to_s * 100).map(|tick| tick * 10);
-        times
-            .filter(|now| audit.record(event, *now).is_some())
-            .collect()
-    };
-    let times = reported(0, 20);
-    assert_eq!(times[..3], [0, 10, 20]);
-    let gaps: Vec<u64> = times[3..]
-        .windows(2)
-        .map(|two| (two[1] - two[0]) / 1000)
-        .collect();
-    assert_eq!(gaps, [4, 4, 4, 4]);
-    assert!((1000..=3000).contains(&times[3]), "{times:?}");
-    // After a quiet time everything is as at first.
-    assert_eq!(reported(40, 41).len(), 3);
-}
-
-// RFC 4301 R66; RFC 4302 R35; RFC 4303 R31, R40, R48
-#[test]
-fn every_audit_event_is_told_or_counted() {
-    let mut audit = Audit::new(3, 2);
-    let mut told = 0;
-    let mut suppressed = 0;
-    for n in 0..1000 {
-        if let Some(report) = audit.record(event(AuditKind::Replay, n), u64::from(n)) {
-            told += 1;
-            suppressed += report.suppressed;
-            assert_eq!(report.event.spi, Some(n));
-        }
-    }
-    // Three events are reported at once, and two per second.
-    assert_eq!(told, 3 + 1);
-    // Another kind of event has its own bucket.
-    assert!(audit.record(event(AuditKind::NoSa, 1), 1000).is_some());
-    let rest: Vec<_> = audit.flush(60_000).collect();
-    assert_eq!(rest, [(AuditKind::Replay, 1000 - told - suppressed)]);
-    assert_eq!(audit.flush(120_000).count(), 0);
-    let report = audit
-        .record_many(event(AuditKind::NoSa, 1), 44, 120_000)
-        .unwrap();
-    assert_eq!(report.suppressed, 43);
-}
-
-#[test]
-fn time_that_stands_still_gives_no_tokens() {
-    let mut audit = Audit::new(1, 1000);
-    assert!(audit.record(event(AuditKind::NoSa, 1), 5).is_some());
-    assert!(audit.record(event(AuditKind::NoSa, 1), 5).is_none());
-    assert!(audit.record(event(AuditKind::NoSa, 1), 4).is_none());
-    assert!(audit.record(event(AuditKind::NoSa, 1), 6).is_some());
 }
 
 /// RFC 4303 §4 and the sections that say "auditable event".

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use esplanade_engines::Named;
 use esplanade_engines::stats::NamedCounters;
-use esplanade_ipsec::prefix::prefixes_of_range;
+use esplanade_prefix::prefixes_of_range;
 use serde::Serialize;
 
 /// A connection. Times are in seconds. Keys with underscores are vici's own.

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use esplanade_ike::config::AddressMatch;
 use esplanade_ipsec::spd::SpdEntry;
-use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse, earlier_overlaps};
 use tracing::Level;
 
 use super::{colour, load, print};
@@ -14,6 +13,7 @@ use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
 use crate::daemon::host::{forwarding, host_state, own_traffic};
 use crate::daemon::settings::preview::{Planned, Why, preview};
 use crate::daemon::{certificates, revocation};
+use crate::explain::analysis::{Finding, FindingKind, analyse, earlier_overlaps};
 use crate::failure::Failure;
 use crate::join::{ConfiguredPolicy, PolicyKind, may_stand_for};
 use crate::log;

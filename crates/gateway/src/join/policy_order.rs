@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use esplanade_ipsec::selector::{AddressRange, PortRange, SelectorSet, TrafficSelector};
-use esplanade_ipsec::spd::analysis::earlier_overlaps;
 use esplanade_ipsec::spd::{Action, EntryPlace, PolicyId, SpdEntry};
 
 use super::policy::{ConfiguredPolicy, PolicyKind};
+use crate::explain::analysis::earlier_overlaps;
 
 /// The bits of a place, from the lowest up: the policy, whether it is held, the child's place in the configuration. Above
 /// them is the child that the entry stands at, and whether it stands just before that one's own entries.

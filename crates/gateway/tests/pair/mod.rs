@@ -14,13 +14,13 @@ use esplanade::worker::{
     WorkerConfig, WorkerReports,
 };
 use esplanade_crypto::Transform;
-use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::inner_mtu;
 use esplanade_ipsec::wire::IpVersion;
 use esplanade_ipsec::{Database, Event};
+use esplanade_prefix::Prefix;
 use tokio::sync::mpsc;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use serde::{Deserialize, Serialize};
 
-use esplanade_ipsec::prefix::Prefix;
+use esplanade_prefix::Prefix;
 
 /// The prefix of NAT64 (RFC 6052 §2.1), and that for local use (RFC 8215).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use esplanade_ipsec::prefix::Prefix;
 use esplanade_pki::{RevocationCache, RevocationStore, StatusKind, StatusSource};
+use esplanade_prefix::Prefix;
 
 use super::asked_places::AskedPlaces;
 use super::fetcher_socket::{FetchContent, FetchOutcome, FetcherSocket};

@@ -161,7 +161,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use esplanade_ipsec::prefix::Prefix;
+    use esplanade_prefix::Prefix;
 
     /// Answers each connection with the next of `answers`. Returns the port, and the first lines of the requests.
     fn server(answers: Vec<String>) -> (u16, std::thread::JoinHandle<Vec<String>>) {

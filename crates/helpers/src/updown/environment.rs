@@ -10,7 +10,7 @@ use esplanade_ike::text::clean;
 use esplanade_ike::wire::TrafficSelector;
 
 use esplanade_config::{Policy, SaMarks};
-use esplanade_ipsec::prefix::{Prefix, prefixes_of_range};
+use esplanade_prefix::{Prefix, prefixes_of_range};
 
 /// The variables of one call.
 pub(super) type Environment = BTreeMap<String, String>;

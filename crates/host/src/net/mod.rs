@@ -17,7 +17,7 @@ mod source;
 mod watch;
 mod xdp;
 
-use esplanade_ipsec::prefix::Prefix;
+use esplanade_prefix::Prefix;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};

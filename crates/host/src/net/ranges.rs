@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use esplanade_ipsec::prefix::{Prefix, from_bits, to_bits};
+use esplanade_prefix::{Prefix, from_bits, to_bits};
 
 use super::AddressRange;
 use super::routing::{shadowed, wanted};

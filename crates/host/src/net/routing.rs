@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use esplanade_few::FewMap;
-use esplanade_ipsec::prefix::{Prefix, prefixes_of_range};
+use esplanade_prefix::{Prefix, prefixes_of_range};
 
 use super::rules::{LocalEnds, Rule};
 use super::source::{OuterLinks, source};

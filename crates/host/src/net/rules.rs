@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use esplanade_few::FewMap;
-use esplanade_ipsec::prefix::Prefix;
+use esplanade_prefix::Prefix;
 use futures_util::TryStreamExt;
 use rtnetlink::IpVersion;
 use rtnetlink::packet_route::AddressFamily;

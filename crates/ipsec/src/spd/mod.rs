@@ -1,12 +1,10 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list of entries. The first entry that matches a packet
 //! decides; a packet that no entry matches is discarded.
 
-pub mod analysis;
 mod book;
 pub mod cache;
 mod classifier;
 mod entry_set;
-pub mod explain;
 mod levels;
 mod policy;
 mod snapshot;

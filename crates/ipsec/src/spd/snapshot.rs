@@ -23,9 +23,9 @@ pub struct Spd {
 }
 
 #[derive(Debug)]
-pub(super) struct OrderedEntries {
-    pub(super) places: Vec<EntryPlace>,
-    pub(super) entries: Vec<SpdEntry>,
+struct OrderedEntries {
+    places: Vec<EntryPlace>,
+    entries: Vec<SpdEntry>,
 }
 
 /// The first entry that matches a packet, and its selector that matches.
@@ -69,7 +69,7 @@ impl Spd {
         &self.ordered().entries
     }
 
-    pub(super) fn ordered(&self) -> &OrderedEntries {
+    fn ordered(&self) -> &OrderedEntries {
         self.ordered.get_or_init(|| {
             let mut all: Vec<_> = self.levels.iter().flat_map(Level::standing).collect();
             all.sort_by_key(|(place, _)| *place);
@@ -139,10 +139,10 @@ impl Spd {
         of_levels.min_by_key(|(place, ..)| *place)
     }
 
-    /// The place of the first entry that might match a packet and is not Bypass.
-    pub(super) fn first_to_hold(&self, flow: &Flow, inbound: bool) -> Option<EntryPlace> {
+    /// The number, in [`Self::entries`], of the first entry that might match a packet and is not Bypass.
+    pub fn first_to_hold(&self, flow: &Flow, inbound: bool) -> Option<usize> {
         let (place, ..) = self.first_possible(flow, inbound, false)?;
-        Some(place)
+        self.ordered().places.binary_search(&place).ok()
     }
 
     /// The number of an entry in this snapshot.
@@ -172,8 +172,8 @@ impl Spd {
     /// Returns true if an entry before `place` might match the packet if its ports were known. A later fragment must
     /// not pass in the clear if its datagram would not (RFC 4301 §7.4).
     fn may_belong_before(&self, place: EntryPlace, flow: &Flow, inbound: bool) -> bool {
-        let first = || self.first_to_hold(flow, inbound);
-        flow.ports.is_none() && first().is_some_and(|possible| possible < place)
+        let first = || self.first_possible(flow, inbound, false);
+        flow.ports.is_none() && first().is_some_and(|(possible, ..)| possible < place)
     }
 
     /// Returns true if the decision on an outbound datagram depends on ports or a protocol that its later fragments

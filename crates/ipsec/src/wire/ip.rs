@@ -12,9 +12,9 @@ pub const PROTOCOL_UDP: u8 = 17;
 pub const PROTOCOL_IPV6: u8 = 41;
 pub const PROTOCOL_ICMPV6: u8 = 58;
 pub const PROTOCOL_NONE: u8 = 59;
-pub(crate) const PROTOCOL_DCCP: u8 = 33;
-pub(crate) const PROTOCOL_SCTP: u8 = 132;
-pub(crate) const PROTOCOL_UDP_LITE: u8 = 136;
+pub const PROTOCOL_DCCP: u8 = 33;
+pub const PROTOCOL_SCTP: u8 = 132;
+pub const PROTOCOL_UDP_LITE: u8 = 136;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;

@@ -5,20 +5,20 @@ use std::net::IpAddr;
 use esplanade_crypto::Protocol;
 use esplanade_ike::config::{AddressMatch, Connection, EspProposal, Mode};
 use esplanade_ipsec::selector::{Flow, Selector};
-use esplanade_ipsec::spd::explain::Comparison;
 use esplanade_ipsec::spd::{Action, Spd};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 
 use crate::config::{Loaded, Policy};
 use crate::daemon::settings::preview::{Missing, Planned, Why, preview};
+use crate::explain::explanation::Comparison;
 use crate::explain::words::describe;
-use crate::explain::{PacketSpec, Report};
+use crate::explain::{Explanation, PacketSpec, Report};
 
 pub(super) fn report(loaded: &Loaded, packet: &PacketSpec, inbound: bool) -> Report {
     let (planned, missing) = preview(loaded);
     let flow = packet.flow(inbound);
     let spd = Spd::new(planned.iter().map(|p| p.entry.clone()).collect());
-    let explanation = spd.explain(&flow, inbound);
+    let explanation = Explanation::of(&spd, &flow, inbound);
     let entry = |index: usize| planned.get(index).map(|p| &p.entry);
     let named = |index: usize| planned.get(index).map(|p| name(loaded, p));
     let mut report = Report::new(packet, inbound, &explanation, entry, |index| {

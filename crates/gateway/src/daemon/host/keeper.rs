@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::spd::PolicyId;
+use esplanade_prefix::Prefix;
 
 use crate::config::GatewayConfig;
 use crate::daemon::host::shield::{

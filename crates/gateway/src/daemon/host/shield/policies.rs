@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use esplanade_ike::config::Identity;
-use esplanade_ipsec::prefix::Prefix;
 use esplanade_ipsec::selector::{SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::PolicyId;
+use esplanade_prefix::Prefix;
 
 use crate::config::{GatewayConfig, InterfaceConfig};
 use crate::join::{ConfiguredPolicy, PeerPolicy, PolicyKind, ranges};

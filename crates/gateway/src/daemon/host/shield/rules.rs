@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use esplanade_ipsec::prefix::{Prefix, prefixes_of_range};
 use esplanade_ipsec::selector::{PortRange, TrafficSelector};
+use esplanade_prefix::{Prefix, prefixes_of_range};
 
 use crate::join::{PolicyKind, ranges};
 use crate::net::classifier::{ClassifierRule, RulePlace, Span};

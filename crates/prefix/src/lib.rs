@@ -1,5 +1,7 @@
 //! Network prefixes, and the conversion of an address range into prefixes.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

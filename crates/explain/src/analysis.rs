@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
-use super::{Action, PolicyDirection, SpdEntry};
-use crate::selector::{NextLayer, PortRange, Selector};
-use crate::wire::ip;
+use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector};
+use esplanade_ipsec::spd::{Action, PolicyDirection, SpdEntry};
+use esplanade_ipsec::wire::ip;
+use esplanade_prefix::to_bits;
 
 /// A finding about one entry. Numbers of entries are places in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +80,12 @@ struct Region {
 impl Region {
     /// Makes the region of a selector. Returns `None` if no packet matches.
     fn new(entry: &SpdEntry, selector: &Selector) -> Option<Self> {
-        let wide = |(first, last): (u32, u32)| (u128::from(first), u128::from(last));
-        let (v6, local, remote) = match (selector.local.v4(), selector.remote.v4()) {
-            (Some(local), Some(remote)) => (false, wide(local), wide(remote)),
-            _ => (true, selector.local.v6()?, selector.remote.v6()?),
-        };
+        let v6 = selector.local.first().is_ipv6();
+        if v6 != selector.remote.first().is_ipv6() {
+            return None;
+        }
+        let ends = |range: &AddressRange| (to_bits(range.first()), to_bits(range.last()));
+        let (local, remote) = (ends(&selector.local), ends(&selector.remote));
         let ports = |range| match range {
             PortRange::Any => Some((0, PORT_HIDDEN)),
             PortRange::Opaque => Some((PORT_HIDDEN, PORT_HIDDEN)),

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use esplanade_explain::analysis::{FindingKind, analyse};
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::analysis::{FindingKind, analyse};
 use esplanade_ipsec::spd::{Action, Policy, PolicyDirection, PolicyId, SpdEntry};
 use proptest::prelude::*;
 
