@@ -16,6 +16,7 @@ from pathlib import Path
 
 import clocks
 from commit import commit
+from designs import SIMULATED, digests
 from paper_tables import CONFIGURATIONS, PROTOTYPE, PROTOTYPE_MHZ, SIZES, STREAMS, Configuration, mbit_s
 from setups import ROOT
 from tunnel import RECORDS
@@ -290,7 +291,8 @@ def main() -> None:
     if not arguments.no_record:
         record = {
             "what": "Gateway 2.0 in simulation: streams of packets through esp_sections",
-            "date": datetime.date.today().isoformat(), "commit": commit(), "command": "bench/" + " ".join(sys.argv).split("/")[-1],
+            "date": datetime.date.today().isoformat(), "commit": commit(), "sources": digests(*SIMULATED["sections"]),
+            "command": "bench/" + " ".join(sys.argv).split("/")[-1],
             "notes": NOTES, "rows": rows, "units": scaling,
         }  # fmt: skip
         stem = f"{record['date']}-sections"
