@@ -11,10 +11,9 @@ import datetime
 import json
 
 import clocks
-from commit import commit
+from commit import ROOT, commit
+from machine import RECORDS
 from paper_tables import CIPHERS, Cipher
-from setups import ROOT
-from tunnel import RECORDS
 
 CYCLES = ROOT / "rtl" / "ace" / "tb" / "ace_cipher" / "cycles.json"
 

@@ -44,11 +44,16 @@ def of_commit(commit: str) -> dict[str, str] | None:
     return {Path(path).stem: code(git("show", f"{commit}:{path}")) for path in paths} or None
 
 
+@functools.cache
+def words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text))
+
+
 def parts(modules: dict[str, str], top: str) -> set[str]:
     """The modules and packages that a design is made of."""
     reached, waiting = {top}, [top]
     while waiting:
-        new = (set(re.findall(r"\w+", modules[waiting.pop()])) & modules.keys()) - reached
+        new = (words(modules[waiting.pop()]) & modules.keys()) - reached
         reached |= new
         waiting += new
     return reached

@@ -17,12 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import clocks
-from commit import commit
+from commit import ROOT, commit
 from designs import SIMULATED, digests
+from machine import RECORDS
 from pages import markdown_table
 from paper_tables import CTR, GCM, SUITES, ZYNQ, ZYNQ_LUTS, ZYNQ_MHZ, ZYNQ_NAT_ERRATUM, ZYNQ_PARTS, ZynqPart, ZynqRow, mbit_s
-from setups import ROOT
-from tunnel import RECORDS
 
 FULL = 8  # the numbers of units for CTR in the paper's tables
 UNITS = (FULL, 4, 2, 1)
