@@ -22,7 +22,7 @@ def points(section: Section) -> list[tuple[str, list[tuple[float, bool]]]]:
         for at, what in enumerate(table.judged):
             found = [(ratio, row.verdicts[at] == FORMER) for row in table.rows for ratio in getattr(row.verdicts[at], "ratios", ())]
             if found:
-                lines.append((f"{table.number}: {what or table.title}", found))
+                lines.append((f"{table.number}: {what}" if what else f"table {table.number}", found))
     return lines
 
 
