@@ -256,7 +256,7 @@ def test_records_of_the_adaptive_engine_fill_its_tables(tmp_path):
     routed = {"LFE5U-85F-6": {"mhz": 64.0, "mbit_s": 512.0, "one_mbit_s": 100.0, "latency_us": 0.5}}
     core = {"core": "ace-mars-128", "cipher": "MARS", "cycles": {"rate": 16.0, "block": 100, "encrypt": 150}, "routed": routed}
     unrouted = core | {"core": "ace-rc6-128", "routed": {}}
-    write(tmp_path, "ace-cores", rows=[core | {"record": "2026-11-29-rtl-ace-mars-128"}, unrouted])
+    write(tmp_path, "ace-cores", sources=designs.digests("ace_cipher"), rows=[core | {"record": "2026-11-29-rtl-ace-mars-128"}, unrouted])
     phase = {"bitstream": "mars lane", "input": "B", "phase": "I", "size": 1000, "index_bits": 300, "dictionary_bits": 200, "percent": 50.0}
     lzw = phase | {"phase": "LZW", "index_bits": 345}
     write(tmp_path, "ace-lanes-2x-test", phases=[phase, phase | {"input": "A", "percent": 91.0}, lzw, lzw | {"input": "A", "index_bits": 900}])
