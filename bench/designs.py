@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from commit import ROOT, git
+from machine import RECORDS
 
 FILE = Path(__file__).with_name("designs.json")
 # What the simulated records ran: the tops of their benches.
@@ -97,7 +98,7 @@ def of_history(stem: str, record: dict) -> dict[str, str] | None:
 
 def main() -> None:
     found = {}
-    for path in sorted((ROOT / "bench" / "records").glob("*.json")):
+    for path in sorted(RECORDS.glob("*.json")):
         record = json.loads(path.read_text())
         if "sources" in record or not tops(path.stem, record):
             continue

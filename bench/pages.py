@@ -1,11 +1,10 @@
-"""Tables of papers beside ours, and pages of them: Markdown, HTML and pictures."""
+"""Tables of papers beside ours, and pages of them in Markdown and HTML."""
 
 from __future__ import annotations
 
 import html
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 MISSING = "not measured"
 FORMER = "former RTL"  # it would be a yes, but the RTL has changed since

@@ -81,7 +81,7 @@ def script(name: str) -> str:
 
 
 def by_part(rates: dict[str, float], digits: int) -> str:
-    """A figure for each part. Two parts of one figure are named once."""
+    """A figure for each part."""
     return ", ".join(f"{rate:.{digits}f} at {GRADES.get(part, part)}" for part, rate in rates.items())
 
 

@@ -7,7 +7,6 @@ picture of each paper, and a page of HTML below target/papers. It needs nothing 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -22,7 +21,6 @@ import sections
 import zynq
 from commit import ROOT
 from gpu import COMPARED_LOAD
-from machine import RECORDS
 from pages import FORMER, MISSING, NONE, Row, Section, Table, Verdict, html_page, markdown, verdict
 from paper_records import GRADES, ROUTE, Records, by_part, clock_records, script
 

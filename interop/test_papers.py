@@ -289,7 +289,7 @@ def test_a_design_is_its_modules_and_packages_without_their_comments():
 def test_the_digests_of_older_records_are_those_of_their_commits():
     seen = 0
     for stem, made in designs.earlier().items():
-        record = json.loads((papers.RECORDS / f"{stem}.json").read_text())
+        record = json.loads((designs.RECORDS / f"{stem}.json").read_text())
         # A shallow checkout does not have them.
         if (found := designs.of_history(stem, record)) is not None:
             assert found == made, stem
@@ -298,7 +298,7 @@ def test_the_digests_of_older_records_are_those_of_their_commits():
 
 
 def test_every_record_of_rtl_has_a_digest():
-    for path in papers.RECORDS.glob("*.json"):
+    for path in designs.RECORDS.glob("*.json"):
         record = json.loads(path.read_text())
         for top in designs.tops(path.stem, record):
             assert top in (record.get("sources") or designs.earlier()[path.stem]), path.name
