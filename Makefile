@@ -2,7 +2,7 @@
 # make test    installs what the tests need, then runs every check and test
 # make soak    the same with all cases and parameter sets, and with the program as it is shipped (hours)
 # make bench   side-by-side measurements in namespaces; writes bench/records
-# make papers  the tables of five papers beside our records; writes docs/papers.md; PAPERS=--live measures first
+# make papers  the tables of five papers beside our records; writes docs/papers.md; needs Python alone; PAPERS=--live measures first
 # make lint    format, clippy, documentation, licences
 # make rtl     synthesis, placement and routing of the FPGA cores (hours; needs rtl/.venv)
 # make build   the program alone; then make install and make uninstall, with PREFIX (/usr/local) and DESTDIR
@@ -47,8 +47,8 @@ bench: build
 	@bench/run.sh
 
 papers:
-	@[ -x .venv/bin/python ] || tools/deps.sh
-	@.venv/bin/python bench/papers.py $(PAPERS)
+	@[ -z "$(PAPERS)" ] || [ -x .venv/bin/python ] || tools/deps.sh --bench
+	@python3 bench/papers.py $(PAPERS)
 
 fuzz:
 	@fuzz/run.sh

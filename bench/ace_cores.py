@@ -11,10 +11,10 @@ import datetime
 import json
 
 import clocks
-from commit import commit
+from commit import ROOT, commit
+from designs import SIMULATED, digests
+from machine import RECORDS
 from paper_tables import CIPHERS, Cipher
-from setups import ROOT
-from tunnel import RECORDS
 
 CYCLES = ROOT / "rtl" / "ace" / "tb" / "ace_cipher" / "cycles.json"
 
@@ -89,6 +89,7 @@ def main() -> None:
     arguments = parser.parse_args()
     record = {
         "what": "The AES finalists on ECP5, cycles and clocks", "date": datetime.date.today().isoformat(), "commit": commit(),
+        "sources": digests(*SIMULATED["ace-cores"]),
         "command": "bench/ace_cores.py", "notes": NOTES, "rows": rows(),
     }  # fmt: skip
     for shown in (HEAD, *(line for row in record["rows"] for line in lines(row))):

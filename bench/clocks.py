@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import re
 
-from setups import ROOT
-from tunnel import RECORDS
+from commit import ROOT
+from machine import RECORDS
 
 
 def shell(name: str) -> dict[str, int]:

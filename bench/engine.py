@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commit import ROOT
+from machine import RECORDS, machine_name
 from record import Bench
-from setups import ROOT
-from tunnel import RECORDS, machine_name
 
 PEERS = Path(__file__).with_name("peers")
 WHAT = ("core cycles to seal and to open one packet, in place, in batches: the CPU engine by tier and other libraries, in turns "
@@ -63,7 +63,7 @@ def collect(rows: list[dict]) -> tuple[list[dict], list[dict]]:
     """Groups the contenders of each case, and the times of key set-up."""
     cases: dict[tuple, dict] = {}
     for row in rows:
-        what = ("suite", "direction", "size", "bytes", "keys", "batch")
+        what = ("suite", "direction", "size", "bytes", "asked", "keys", "batch")
         case = {key: row[key] for key in what if key in row}
         entry = cases.setdefault(tuple(case.items()), case | {"contenders": {}})
         entry["contenders"][row["who"]] = {

@@ -41,6 +41,10 @@ VPN_AB = {
 }
 VPN_AB_NAMES = {"3DES/HMAC_MD5_96": "3DES-HMAC-MD5", "AES_CBC_256/HMAC_SHA1_96": "AES(256)-HMAC-SHA1"}
 VPN_AB_ERRATA = {("AES_CBC_256/HMAC_SHA1_96", "1024"): "less than at 512 bytes (12.722), which the paper does not explain"}
+# Section III.D, table I: watts.
+VPN_AB_POWER = (("1.0 V", 9.0), ("2.5 V", 0.7), ("PCI 3.3 V", 0.8), ("SPI 3.3 V", 2.0), ("in all", 12.5))
+# Section III.B: what the maker says of the security processor.
+VPN_AB_MAIN_MODES, VPN_AB_RANDOM_MBIT_S = 10_000, 320
 # Table III, the column of VPN-AB.
 VPN_AB_GBIT_S, VPN_AB_TUNNELS = 15.6, 10_000
 

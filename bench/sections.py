@@ -15,13 +15,10 @@ import sys
 from pathlib import Path
 
 import clocks
-from commit import commit
+from commit import ROOT, commit
+from designs import SIMULATED, digests
+from machine import RECORDS
 from paper_tables import CONFIGURATIONS, PROTOTYPE, PROTOTYPE_MHZ, SIZES, STREAMS, Configuration, mbit_s
-from setups import ROOT
-from tunnel import RECORDS
-
-sys.path[:0] = [str(ROOT / "rtl" / place) for place in ("tb", "crypto/tb", "sections/tb")]
-import sections_model as model
 
 FLOWS = 8  # the number of SAs too; the packets of a stream use the SAs in turn
 
@@ -51,17 +48,26 @@ NOTES = (
 )
 
 
+@functools.cache
+def simulator():
+    """The model of the sections, and their simulation. The page of the papers needs neither."""
+    sys.path[:0] = [str(ROOT / "rtl" / place) for place in ("tb", "crypto/tb", "sections/tb")]
+    import sections_model
+
+    return sections_model
+
+
 class Measurement:
     """A set of parameters, compiled."""
 
     def __init__(self, configuration: Configuration, ports: int):
         self.configuration, self.ports = configuration, ports
         self.sad_percent = 100 if configuration in SMALLER else 50  # percent of a cycle
-        self.simulation = model.Simulation(parameters(configuration, ports))
+        self.simulation = simulator().Simulation(parameters(configuration, ports))
 
     def run(self, size: int, count: int) -> dict[str, int]:
         """The cycles for a stream, and those for its first packet."""
-        source = random.Random(size)
+        model, source = simulator(), random.Random(size)
         des = self.configuration.cipher == "DES-ECB"
         sas = [
             model.Sa(n, 0x1000 + n, source.randbytes(8 if des else 16), source.randbytes(20), model.DES if des else model.MAIN)
@@ -290,7 +296,8 @@ def main() -> None:
     if not arguments.no_record:
         record = {
             "what": "Gateway 2.0 in simulation: streams of packets through esp_sections",
-            "date": datetime.date.today().isoformat(), "commit": commit(), "command": "bench/" + " ".join(sys.argv).split("/")[-1],
+            "date": datetime.date.today().isoformat(), "commit": commit(), "sources": digests(*SIMULATED["sections"]),
+            "command": "bench/" + " ".join(sys.argv).split("/")[-1],
             "notes": NOTES, "rows": rows, "units": scaling,
         }  # fmt: skip
         stem = f"{record['date']}-sections"

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import clocks
-from commit import commit
+from commit import ROOT, commit
+from designs import SIMULATED, digests
+from machine import RECORDS
 from pages import markdown_table
 from paper_tables import CTR, GCM, SUITES, ZYNQ, ZYNQ_LUTS, ZYNQ_MHZ, ZYNQ_NAT_ERRATUM, ZYNQ_PARTS, ZynqPart, ZynqRow, mbit_s
-from setups import ROOT
-from tunnel import RECORDS
 
 FULL = 8  # the numbers of units for CTR in the paper's tables
 UNITS = (FULL, 4, 2, 1)
@@ -234,13 +234,13 @@ def main() -> None:
         show(record)
         write(record, path.stem)
         return
-    begun = commit()
+    begun, sources = commit(), digests(*SIMULATED["zynq"])
     wanted = [int(units) for units in arguments.units.split(",")] if arguments.units else None
     with ThreadPoolExecutor() as lanes:
         measured = sum(lanes.map(lambda lane: measure_lane(lane, wanted or UNITS), LANES), [])
     record = {
         "what": "The ESP core's lanes in simulation: rows of packets, and packets alone", "date": datetime.date.today().isoformat(),
-        "commit": begun, "command": " ".join(["bench/zynq.py", *sys.argv[1:]]), "notes": NOTES,
+        "commit": begun, "sources": sources, "command": " ".join(["bench/zynq.py", *sys.argv[1:]]), "notes": NOTES,
         "rows": [row for paper in ZYNQ for row in compare(paper, measured)],
         "units": sorted((row for row in measured if row["suite"] == CTR), key=lambda row: (row["module"] != "esp_out", row["units"])),
     }  # fmt: skip

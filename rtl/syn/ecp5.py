@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / "bench"), str(RTL / "tb")]
 
 import sources  # noqa: E402
 from commit import commit  # noqa: E402
+from designs import digests  # noqa: E402
 
 # Modules that are there many times over with the same parameters: cells of their parents, and which of them is synthesised for all.
 # Nothing is lost by it: each has registers at its outputs.
@@ -221,7 +222,7 @@ def main():
         "date": datetime.date.today().isoformat(),
         "commit": source,
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
-        "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
+        "top": options.top, "parameters": parameters, "sources": digests(options.top), "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
     }
     file = RECORDS / f"{record['date']}-rtl-{name}.json"
     if options.synthesis_only:

@@ -5,6 +5,7 @@
 //! bytes. Each case and contender prints one line of JSON. bench/engine.py builds the other libraries' side and runs
 //! this program, pinned to a core. Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,64-1400,imix`,
 //! `--keys 1,10000`, `--batches 32,128`, `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
+//! Sizes are of what is encrypted, or with `--packets` of tunnelled packets, which ESP's trailer follows.
 
 mod contender;
 mod limits;
@@ -41,6 +42,8 @@ struct Options {
     keys: Vec<usize>,
     batches: Vec<usize>,
     body_at: usize,
+    /// The bytes of ESP's trailer that a size does not have in it.
+    trailer: usize,
     limits: Limits,
 }
 
@@ -74,6 +77,11 @@ fn options() -> Options {
         keys: numbers("--keys", "1,10000"),
         batches: numbers("--batches", "32,64,128"),
         body_at: numbers("--body-at", "0")[0],
+        trailer: if arguments.iter().any(|one| one == "--packets") {
+            2
+        } else {
+            0
+        },
         limits: Limits {
             samples: numbers("--samples", "15")[0],
             time: Duration::from_millis(numbers("--case-ms", "4000")[0] as u64),
@@ -251,18 +259,28 @@ fn run(transform: Transform, options: &Options, peers: &[Peer]) {
     };
     for &size in &options.sizes {
         for &packets in batches {
-            let mut plan = Plan::new(transform, size, most.min(packets), packets, options.body_at);
-            compare(&field, peers, &mut plan);
+            let plan = |keys| {
+                Plan::new(
+                    transform,
+                    size,
+                    options.trailer,
+                    keys,
+                    packets,
+                    options.body_at,
+                )
+            };
+            let mut few = plan(most.min(packets));
+            compare(&field, peers, &mut few);
             // All numbers of keys are measured only with the largest batch.
             let largest = batches.iter().all(|&other| other <= packets);
             let counts = if largest { options.keys.len() } else { 1 };
             for &keys in &options.keys[..counts] {
-                let mut plan = Plan::new(transform, size, keys, packets, options.body_at);
+                let mut plan = plan(keys);
                 for (direction, name) in DIRECTIONS {
                     let facts = format!(
                         "\"suite\": \"{transform}\", \"direction\": \"{name}\", \"size\": \"{size}\", \
-                         \"bytes\": {:.1}, \"keys\": {keys}, \"batch\": {packets}",
-                        plan.mean_bytes
+                         \"bytes\": {:.1}, \"asked\": {:.1}, \"keys\": {keys}, \"batch\": {packets}",
+                        plan.mean_bytes, plan.mean_asked
                     );
                     let contenders = field.contenders(peers, direction);
                     let mut race = Race::new(&mut plan, direction, field.sealer());

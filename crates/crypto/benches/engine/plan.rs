@@ -58,15 +58,18 @@ pub struct Plan {
     pub batches: Vec<Vec<Planned>>,
     /// Mean length of the encrypted parts in bytes.
     pub mean_bytes: f64,
+    /// Mean of the lengths that were asked for: those of the parts before padding, or of the packets in them.
+    pub mean_asked: f64,
     pub batch: Batch,
 }
 
 impl Plan {
     /// Makes a plan. Keys are drawn at random. The encrypted part begins `body_at` bytes behind the start of a cache
-    /// line.
+    /// line. With `trailer` bytes behind a packet the sizes are those of packets.
     pub fn new(
         transform: Transform,
         size: Size,
+        trailer: usize,
         keys: usize,
         packets: usize,
         body_at: usize,
@@ -84,7 +87,10 @@ impl Plan {
         let order: Vec<u32> = (0..total)
             .map(|_| (random.next() % keys as u64) as u32)
             .collect();
-        let mut sizes: Vec<usize> = (0..total).map(|i| bytes(transform, size, i)).collect();
+        let asked = || (0..total).map(|i| bytes(size, i));
+        let mean_asked = asked().sum::<usize>() as f64 / total as f64;
+        let padded = |bytes: usize| (bytes + trailer).next_multiple_of(transform.block_align());
+        let mut sizes: Vec<usize> = asked().map(padded).collect();
         random.shuffle(&mut sizes);
 
         let largest = sizes.iter().copied().max().unwrap_or(0);
@@ -104,16 +110,16 @@ impl Plan {
         Self {
             batches: planned.chunks(packets).map(<[_]>::to_vec).collect(),
             mean_bytes,
+            mean_asked,
             batch,
         }
     }
 }
 
-fn bytes(transform: Transform, size: Size, number: usize) -> usize {
-    let bytes = match size {
+fn bytes(size: Size, number: usize) -> usize {
+    match size {
         Size::Bytes(bytes) => bytes,
         Size::Between(least, most) => least + number % (most - least + 1),
         Size::Imix => IMIX[number % IMIX.len()],
-    };
-    bytes.next_multiple_of(transform.block_align())
+    }
 }
