@@ -1,4 +1,4 @@
-//! What the gateway changes on its host, and what it looks at there: devices, routes, links, the table of nf_tables.
+//! Changes the devices, routes, links and nf_tables of the host, and looks after them.
 
 pub(super) mod device_routes;
 pub(super) mod devices;

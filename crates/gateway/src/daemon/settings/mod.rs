@@ -1,4 +1,4 @@
-//! What the configuration says, as the daemon needs it.
+//! Turns the configuration into policies, tiers and proposals, and loads it anew.
 
 pub(super) mod load_queue;
 pub mod policies;
