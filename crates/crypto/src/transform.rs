@@ -376,7 +376,13 @@ mod lists {
         }
         let mut private = 0;
         while private < PRIVATE_USE.len() {
-            list = list.push_lengths(PRIVATE_USE[private], Some(HmacSha2_256_128));
+            let cipher = PRIVATE_USE[private];
+            let partner = if cipher.is_aead() {
+                None
+            } else {
+                Some(HmacSha2_256_128)
+            };
+            list = list.push_lengths(cipher, partner);
             private += 1;
         }
         list.complete()
