@@ -70,7 +70,7 @@ tally() {
 
 # What finds most comes first.
 all="deps format unit interop clippy newest userns fuzz-coverage docs panics deny kernels mutants-sample rtl-lint rtl-test rtl-formal"
-soak="release simulation storms mutants"
+soak="release simulation storms mutants add-a-cipher"
 asked=$*
 names=" ${*:-$all} "
 names=${names/ soak / $all $soak }
@@ -134,6 +134,8 @@ run() {
     # Faults in the sources, which the tests must notice. A soak has all of them.
     mutants-sample) [ -n "${SOAK:-}" ] || stage mutants-sample tools/mutants.py sample ;;
     mutants) stage mutants tools/mutants.py run ;;
+    # The cipher of docs/add-a-cipher.md, in a copy of the sources.
+    add-a-cipher) stage add-a-cipher tools/add-a-cipher.py run ;;
     # What depends on the peer's release, and does not take long.
     newest)
       if [ ! -e target/tools/debian13/.complete ]; then

@@ -169,8 +169,18 @@ impl Encryption {
     pub const fn is_aead(self) -> bool {
         !matches!(
             self,
-            Self::Des | Self::TripleDes | Self::Null | Self::AesCbc | Self::AesCtr
-        ) && !self.private_use()
+            Self::Des
+                | Self::TripleDes
+                | Self::Null
+                | Self::AesCbc
+                | Self::AesCtr
+                | Self::SerpentCbc
+                | Self::TwofishCbc
+                | Self::MarsCtr
+                | Self::Rc6Ctr
+                | Self::SerpentCtr
+                | Self::TwofishCtr
+        )
     }
 
     /// Returns true if the number is one for private use (RFC 7296 §3.3.2). It means the same to two peers only if both
@@ -182,10 +192,13 @@ impl Encryption {
     /// Returns true if ESP may have this integrity algorithm beside the cipher. No algorithm stands beside an AEAD.
     /// Ciphers for private use have one partner only.
     pub const fn goes_with(self, integrity: Integrity) -> bool {
-        if self.private_use() {
-            return matches!(integrity, Integrity::HmacSha2_256_128);
+        if self.is_aead() {
+            false
+        } else if self.private_use() {
+            matches!(integrity, Integrity::HmacSha2_256_128)
+        } else {
+            !integrity.is_gmac()
         }
-        !self.is_aead() && !integrity.is_gmac()
     }
 
     /// The values of the Key Length attribute that may be negotiated. 0 stands for no attribute, because the key has

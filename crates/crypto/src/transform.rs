@@ -80,16 +80,12 @@ impl Transform {
         key_bits: u16,
         integrity: Option<Integrity>,
     ) -> Option<Self> {
-        let known_length = match encryption.key_bits() {
-            [0] => key_bits == 0,
-            _ => matches!(key_bits, 128 | 192 | 256),
-        };
         let icv_len = match integrity {
             None if encryption.is_aead() => aead_icv_len(encryption),
             Some(integrity) if encryption.goes_with(integrity) => integrity.icv_len(),
             _ => return None,
         };
-        if !known_length {
+        if !contains(encryption.key_bits(), key_bits) {
             return None;
         }
         let (iv_kind, iv_len) = iv(encryption);
@@ -264,6 +260,13 @@ impl std::fmt::Display for Transform {
     }
 }
 
+const fn contains(lengths: &[u16], length: u16) -> bool {
+    match lengths {
+        [first, rest @ ..] => *first == length || contains(rest, length),
+        [] => false,
+    }
+}
+
 const fn aead_icv_len(encryption: Encryption) -> usize {
     match encryption {
         Encryption::AesCcm8 | Encryption::AesCcm8Iiv | Encryption::AesGcm8 => 8,
@@ -355,7 +358,7 @@ mod lists {
         }
     }
 
-    pub(super) const fn esp() -> [Transform; 110] {
+    pub(super) const fn esp<const N: usize>() -> [Transform; N] {
         let mut list = List::new().push_lengths(AesGcm16, None);
         let mut cipher = 0;
         while cipher < PLAIN.len() {
@@ -373,13 +376,19 @@ mod lists {
         }
         let mut private = 0;
         while private < PRIVATE_USE.len() {
-            list = list.push_lengths(PRIVATE_USE[private], Some(HmacSha2_256_128));
+            let cipher = PRIVATE_USE[private];
+            let partner = if cipher.is_aead() {
+                None
+            } else {
+                Some(HmacSha2_256_128)
+            };
+            list = list.push_lengths(cipher, partner);
             private += 1;
         }
         list.complete()
     }
 
-    pub(super) const fn ah() -> [Transform; 10] {
+    pub(super) const fn ah<const N: usize>() -> [Transform; N] {
         let mut list = List::new();
         let mut i = 0;
         while i < INTEGRITY.len() {
