@@ -1,4 +1,4 @@
-//! Programs that a test writes and then runs.
+//! Programs that a test writes or runs.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,16 +12,23 @@ use std::process::{Command, Stdio};
 /// # Panics
 /// Panics if the file cannot be written.
 pub fn write(file: &Path, text: &str) {
-    let mut writer = Command::new("install")
-        .args(["-D", "-m", "755", "/dev/stdin"])
-        .arg(file)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = writer.stdin.take().unwrap();
-    input.write_all(text.as_bytes()).unwrap();
-    drop(input);
-    assert!(writer.wait().unwrap().success(), "{}", file.display());
+    let mut install = Command::new("install");
+    run_with(
+        install.args(["-D", "-m", "755", "/dev/stdin"]).arg(file),
+        text,
+    );
+}
+
+/// Runs a command to its end with `input` as its standard input.
+///
+/// # Panics
+/// Panics if the command does not start, does not read its input, or fails.
+pub fn run_with(command: &mut Command, input: &str) {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success(), "{command:?}");
 }
 
 #[cfg(test)]

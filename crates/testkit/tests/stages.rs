@@ -1,9 +1,8 @@
 //! Checks what runs the stages of `make test`: their bounds, and what the documents say of them.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -123,16 +122,8 @@ fn each_stage_has_a_budget() {
 fn repository(back: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let git = |arguments: &[&str], input: &str| {
-        let mut git = Command::new("git")
-            .args(arguments)
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = git.stdin.take().unwrap();
-        stdin.write_all(input.as_bytes()).unwrap();
-        drop(stdin);
-        assert!(git.wait().unwrap().success());
+        let mut git = Command::new("git");
+        program::run_with(git.args(arguments).current_dir(folder.path()), input);
     };
     let commit = |at: usize| {
         let watched = if at == 0 || at + back == 59 {

@@ -90,7 +90,6 @@ fn start(request: ScriptRequest, socket: &Arc<UnixDatagram>) -> io::Result<JoinH
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use esplanade_host::helper_process::packet_pair;
 

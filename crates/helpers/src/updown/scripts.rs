@@ -183,7 +183,7 @@ impl UpdownScripts {
     /// Gives the runner the calls that are due. What follows from one message is settled before: an SA that has ended and
     /// come back by then is not mentioned.
     pub fn hand_out_due(&mut self) {
-        if let Err(error) = self.hand_out().and_then(|()| self.flush()) {
+        if let Err(error) = self.send_due() {
             self.give_up(&error);
         }
     }
@@ -195,9 +195,13 @@ impl UpdownScripts {
         *self = Self::new(None, scripts);
     }
 
-    async fn exchange(&mut self) -> io::Result<()> {
+    fn send_due(&mut self) -> io::Result<()> {
         self.hand_out()?;
-        self.flush()?;
+        self.flush()
+    }
+
+    async fn exchange(&mut self) -> io::Result<()> {
+        self.send_due()?;
         let Some(socket) = &self.socket else {
             return Ok(());
         };
